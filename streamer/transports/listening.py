@@ -1,0 +1,47 @@
+"""The receiving half that every transport of ours shares: listeners, pull buffers, and the wire's subscriptions.
+
+A transport that derives from `ListeningTransport` only says how a filter is opened and closed on its wire.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+from streamer.transports.base import TransportContext, UListener, UTransport
+from streamer.transports.listeners import Filter, ListenerRegistry, PullBuffer
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.uri import UUri
+
+
+class ListeningTransport(UTransport):
+    """uTransport's receiving operations on top of two calls: open and close a filter."""
+
+    def __init__(self, context: TransportContext, options: Any) -> None:
+        super().__init__(context, options)
+        self.registry = ListenerRegistry(options.listeners)
+        self._pulls: dict[Filter, PullBuffer] = {}
+
+    @abstractmethod
+    def open_filter(self, source: UUri, sink: UUri | None) -> None:
+        """Begin to receive what matches; on the wire now, or as soon as there is a connection."""
+
+    @abstractmethod
+    def close_filter(self, source: UUri, sink: UUri | None) -> None:
+        """Cease to receive what matches."""
+
+    async def register_listener(self, source_filter: UUri, sink_filter: UUri | None, listener: UListener) -> None:
+        self.require_authenticated()
+        if self.registry.add(source_filter, sink_filter, listener):
+            self.open_filter(source_filter, sink_filter)
+
+    async def unregister_listener(self, source_filter: UUri, sink_filter: UUri | None, listener: UListener) -> None:
+        self.require_authenticated()
+        if self.registry.remove(source_filter, sink_filter, listener):
+            self.close_filter(source_filter, sink_filter)
+
+    async def receive(self, source_filter: UUri, sink_filter: UUri | None = None) -> UMessage:
+        buffer = self._pulls.get((source_filter, sink_filter))
+        if buffer is None:
+            buffer = PullBuffer(self.context.now_ms)
+            await self.register_listener(source_filter, sink_filter, buffer)
+            self._pulls[source_filter, sink_filter] = buffer
+        return buffer.pull()

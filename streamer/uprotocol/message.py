@@ -1,0 +1,267 @@
+"""UMessage and its attributes: the in-memory form, the rules per message type, and the builders.
+
+A message is its id, its `Attributes` and its payload. `Attributes` are UAttributes without the id: messages of one flow
+share them, so transports hand out the same object again and again, and whoever routes can remember what it decided for
+an `Attributes` object. Its hash is computed once for that reason.
+"""
+
+import re
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import NamedTuple
+
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import ANY_RESOURCE, ANY_UE_ID, ANY_VERSION, UUri
+from streamer.uprotocol.uuid import UuidError, check_id, created_ms, new_id
+
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_UINT32_MAX = 0xFFFF_FFFF
+
+
+class UMessageType(IntEnum):
+    """The four kinds of message."""
+
+    UNSPECIFIED = 0
+    PUBLISH = 1
+    REQUEST = 2
+    RESPONSE = 3
+    NOTIFICATION = 4
+
+
+class UPriority(IntEnum):
+    """Priority classes CS0 (lowest) to CS6; unspecified means CS1."""
+
+    UNSPECIFIED = 0
+    CS0 = 1
+    CS1 = 2
+    CS2 = 3
+    CS3 = 4
+    CS4 = 5
+    CS5 = 6
+    CS6 = 7
+
+
+class UPayloadFormat(IntEnum):
+    """How the payload is encoded."""
+
+    UNSPECIFIED = 0
+    PROTOBUF_WRAPPED_IN_ANY = 1
+    PROTOBUF = 2
+    JSON = 3
+    SOMEIP = 4
+    SOMEIP_TLV = 5
+    RAW = 6
+    TEXT = 7
+    SHM = 8
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """UAttributes without the id.
+
+    ``ttl`` in milliseconds; ``reqid`` is a UUIDv7 as 16 bytes. None means absent, which is not the same as 0. ``token``
+    is a credential: it is left out of the text form.
+    """
+
+    type: UMessageType
+    source: UUri
+    sink: UUri | None = None
+    priority: UPriority = UPriority.UNSPECIFIED
+    ttl: int | None = None
+    permission_level: int | None = None
+    commstatus: UCode | None = None
+    reqid: bytes | None = None
+    token: str | None = field(default=None, repr=False)
+    traceparent: str | None = None
+    payload_format: UPayloadFormat = UPayloadFormat.UNSPECIFIED
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.type, self.source, self.sink, self.priority, self.ttl, self.reqid, self.traceparent))
+
+    @cached_property
+    def priority_class(self) -> int:
+        """0 (CS0) to 6 (CS6); unspecified is CS1 (`uattributes.adoc`)."""
+        return (self.priority or UPriority.CS1) - 1
+
+    @cached_property
+    def problems(self) -> tuple[str, ...]:
+        """Every rule for this message type that these attributes break; empty if they are valid."""
+        return tuple(_problems(self))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other messages are likely to carry the same attributes, so that remembering them pays."""
+        return self.reqid is None and self.traceparent is None
+
+
+class UMessage(NamedTuple):
+    """One message: its id (UUIDv7, 16 bytes), attributes and payload (None: no payload, not an empty one)."""
+
+    id: bytes
+    attributes: Attributes
+    payload: bytes | None = None
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the message expires, in Unix milliseconds; None if it never does (TTL absent or 0)."""
+        ttl = self.attributes.ttl
+        return created_ms(self.id) + ttl if ttl else None
+
+    def is_expired(self, now_ms: int) -> bool:
+        """TTL rule of `uattributes.adoc`: expired when ttl > 0 and now > creation + ttl."""
+        ttl = self.attributes.ttl
+        return bool(ttl) and now_ms > created_ms(self.id) + ttl  # type: ignore[operator]  # bool(None) is False
+
+    def check(self) -> "UMessage":
+        """Return self if id and attributes are valid, else raise `InvalidMessageError`."""
+        problems = list(self.attributes.problems)
+        try:
+            check_id(self.id)
+        except UuidError as exc:
+            problems.insert(0, f"id {exc}")
+        if problems:
+            raise InvalidMessageError(problems)
+        return self
+
+
+class InvalidMessageError(ValueError):
+    """A message breaks the rules of its type; ``problems`` lists all of them."""
+
+    def __init__(self, problems: list[str] | tuple[str, ...]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+def authority_only(uri: UUri) -> bool:
+    """Whether every field but the authority is a wildcard: the sink that a streamer may set on a Publish."""
+    return (uri.ue_id, uri.version, uri.resource) == (ANY_UE_ID, ANY_VERSION, ANY_RESOURCE)
+
+
+def _problems(a: Attributes) -> list[str]:
+    found: list[str] = []
+    if not a.source.authority:
+        found.append("source: expected an authority")
+    found += _uri_problems("source", a.source)
+    if a.sink is not None and not (a.type is UMessageType.PUBLISH and authority_only(a.sink)):
+        found += _uri_problems("sink", a.sink)
+
+    match a.type:
+        case UMessageType.PUBLISH:
+            if not a.source.is_topic:
+                found.append(f"source: expected a topic (resource 8000 to FFFE), found {a.source.resource:X}")
+            if a.sink is not None and not authority_only(a.sink):
+                found.append("sink: a Publish has none, or one that names only an authority")
+        case UMessageType.NOTIFICATION:
+            if a.source.resource == 0:
+                found.append("source: expected a resource other than 0")
+            if a.sink is None or not a.sink.is_entity:
+                found.append("sink: expected a uEntity (resource 0)")
+        case UMessageType.REQUEST:
+            if not a.source.is_entity:
+                found.append("source: expected a uEntity (resource 0)")
+            if a.sink is None or not a.sink.is_method:
+                found.append("sink: expected a method (resource 1 to 7FFF)")
+            if not a.ttl:
+                found.append("ttl: a Request needs one above 0")
+            if a.priority < UPriority.CS4:
+                found.append("priority: a Request needs CS4 or higher")
+        case UMessageType.RESPONSE:
+            if not a.source.is_method:
+                found.append("source: expected a method (resource 1 to 7FFF)")
+            if a.sink is None or not a.sink.is_entity:
+                found.append("sink: expected a uEntity (resource 0)")
+            if a.priority < UPriority.CS4:
+                found.append("priority: a Response needs CS4 or higher, as its Request had")
+            if a.reqid is None:
+                found.append("reqid: a Response needs the id of its Request")
+        case UMessageType.UNSPECIFIED:
+            found.append("type: expected Publish, Request, Response or Notification")
+
+    if a.reqid is not None:
+        try:
+            check_id(a.reqid)
+        except UuidError as exc:
+            found.append(f"reqid {exc}")
+    for name, value in (("ttl", a.ttl), ("permission_level", a.permission_level)):
+        if value is not None and not 0 <= value <= _UINT32_MAX:
+            found.append(f"{name}: expected 32 bits")
+    if a.traceparent is not None and not _TRACEPARENT.fullmatch(a.traceparent):
+        found.append("traceparent: expected the W3C form version-traceid-parentid-flags")
+    return found
+
+
+def _uri_problems(name: str, uri: UUri) -> list[str]:
+    try:
+        uri.check()
+    except ValueError as exc:
+        return [f"{name}: {exc}"]
+    return [f"{name}: {uri} has a wildcard"] if uri.has_wildcard else []
+
+
+class Options(NamedTuple):
+    """What every builder takes besides the addresses. Fields as in `Attributes`."""
+
+    priority: UPriority = UPriority.UNSPECIFIED
+    ttl: int | None = None
+    permission_level: int | None = None
+    token: str | None = None
+    traceparent: str | None = None
+    payload_format: UPayloadFormat = UPayloadFormat.UNSPECIFIED
+
+
+def publish(now_ms: int, topic: UUri, payload: bytes | None = None, options: Options = Options()) -> UMessage:
+    """A Publish on ``topic``. Raises `InvalidMessageError`."""
+    return _build(now_ms, Attributes(UMessageType.PUBLISH, topic, **options._asdict()), payload)
+
+
+def notification(
+    now_ms: int, source: UUri, sink: UUri, payload: bytes | None = None, options: Options = Options()
+) -> UMessage:
+    """A Notification from a resource to a uEntity. Raises `InvalidMessageError`."""
+    return _build(now_ms, Attributes(UMessageType.NOTIFICATION, source, sink, **options._asdict()), payload)
+
+
+def request(
+    now_ms: int, source: UUri, method: UUri, ttl: int, payload: bytes | None = None, options: Options = Options()
+) -> UMessage:
+    """A Request from a uEntity to a method, CS4 unless ``options`` say otherwise. Raises `InvalidMessageError`."""
+    options = options._replace(ttl=ttl, priority=options.priority or UPriority.CS4)
+    return _build(now_ms, Attributes(UMessageType.REQUEST, source, method, **options._asdict()), payload)
+
+
+def response(
+    now_ms: int,
+    to: UMessage,
+    payload: bytes | None = None,
+    commstatus: UCode | None = None,
+    payload_format: UPayloadFormat = UPayloadFormat.UNSPECIFIED,
+) -> UMessage:
+    """The Response to Request ``to``: its addresses turned around, its priority and TTL. Raises `InvalidMessageError`."""
+    asked = to.attributes
+    if asked.sink is None:
+        raise InvalidMessageError(["sink: the Request has none, so nobody can answer for it"])
+    attributes = Attributes(
+        UMessageType.RESPONSE,
+        asked.sink,
+        asked.source,
+        priority=asked.priority,
+        ttl=asked.ttl,
+        commstatus=commstatus,
+        reqid=to.id,
+        payload_format=payload_format,
+    )
+    return _build(now_ms, attributes, payload)
+
+
+def without_sink(message: UMessage) -> UMessage:
+    """The same Publish without the sink that a streamer set on it."""
+    return message._replace(attributes=replace(message.attributes, sink=None))
+
+
+def _build(now_ms: int, attributes: Attributes, payload: bytes | None) -> UMessage:
+    return UMessage(new_id(now_ms), attributes, payload).check()

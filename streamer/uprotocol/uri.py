@@ -1,0 +1,141 @@
+"""UUri: the name of a uEntity, a topic or a method, and the patterns that match them (uProtocol basics, `uri.adoc`).
+
+Text form: ``up://authority/ue_id/version/resource``, hexadecimal in upper case without leading zeros; the scheme may be
+left out (``//authority/...``), a local URI has no authority (``/3BA/3/9876``).
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+ANY_AUTHORITY = "*"
+ANY_UE_ID = 0xFFFF_FFFF
+ANY_TYPE = 0xFFFF
+ANY_INSTANCE = 0xFFFF
+ANY_VERSION = 0xFF
+ANY_RESOURCE = 0xFFFF
+
+FIRST_TOPIC = 0x8000
+LAST_TOPIC = 0xFFFE
+LAST_METHOD = 0x7FFF
+
+MAX_AUTHORITY_LENGTH = 128
+
+_NAME = re.compile(r"[a-z0-9\-._~]+")
+_IP_LITERAL = re.compile(r"\[(?:[0-9a-f:.]+|v[0-9a-f]+\.[a-z0-9\-._~:]+)\]")
+_HEX = re.compile(r"[0-9A-Fa-f]+")
+
+
+class UriError(ValueError):
+    """The text or the numbers are no valid UUri; the message says what was expected."""
+
+
+class UUri(NamedTuple):
+    """A uProtocol URI.
+
+    ``authority`` is empty for a local URI; ``ue_id`` holds the instance id in its upper and the type id in its lower
+    16 bits; ``version`` has 8 and ``resource`` 16 bits. The constructor does not check ranges, `parse` and `check` do.
+    """
+
+    authority: str
+    ue_id: int
+    version: int
+    resource: int
+
+    @classmethod
+    def parse(cls, text: str) -> "UUri":
+        """Read the text form. Raises `UriError`. Results are remembered: names repeat, messages do not."""
+        return _parse(text)
+
+    def __str__(self) -> str:
+        authority = f"//{self.authority}" if self.authority else ""
+        return f"{authority}/{self.ue_id:X}/{self.version:X}/{self.resource:X}"
+
+    @property
+    def type_id(self) -> int:
+        return self.ue_id & 0xFFFF
+
+    @property
+    def instance_id(self) -> int:
+        return self.ue_id >> 16
+
+    def check(self) -> "UUri":
+        """Return self if every field is in range, else raise `UriError`."""
+        if self.authority and not is_authority(self.authority):
+            raise UriError(
+                f"authority {self.authority!r}: expected at most {MAX_AUTHORITY_LENGTH} lower-case letters, digits "
+                "and -._~, or an IP literal in brackets, or *"
+            )
+        for name, value, bits in (("ue_id", self.ue_id, 32), ("version", self.version, 8), ("resource", self.resource, 16)):
+            if not 0 <= value < 1 << bits:
+                raise UriError(f"{name} {value:#x}: expected at most {bits} bits")
+        return self
+
+    @property
+    def has_wildcard(self) -> bool:
+        """Whether any field is a wildcard, which makes this a pattern and no name."""
+        return (
+            self.authority == ANY_AUTHORITY
+            or self.type_id == ANY_TYPE
+            or self.instance_id == ANY_INSTANCE
+            or self.version == ANY_VERSION
+            or self.resource == ANY_RESOURCE
+        )
+
+    def matches(self, other: "UUri") -> bool:
+        """Whether this pattern matches ``other``; a pattern without wildcards matches only itself."""
+        return (
+            self.authority in (ANY_AUTHORITY, other.authority)
+            and (self.type_id in (ANY_TYPE, other.type_id))
+            and (self.instance_id in (ANY_INSTANCE, other.instance_id))
+            and (self.version in (ANY_VERSION, other.version))
+            and (self.resource in (ANY_RESOURCE, other.resource))
+        )
+
+    @property
+    def is_topic(self) -> bool:
+        return FIRST_TOPIC <= self.resource <= LAST_TOPIC
+
+    @property
+    def is_method(self) -> bool:
+        return 1 <= self.resource <= LAST_METHOD
+
+    @property
+    def is_entity(self) -> bool:
+        """Whether this names the uEntity itself: an RPC response address or a notification's sink."""
+        return self.resource == 0
+
+
+def is_authority(text: str) -> bool:
+    """Whether ``text`` may stand as an authority (`*` included)."""
+    if len(text) > MAX_AUTHORITY_LENGTH:
+        return False
+    return text == ANY_AUTHORITY or bool(_NAME.fullmatch(text) or _IP_LITERAL.fullmatch(text))
+
+
+def everything_at(authority: str) -> UUri:
+    """The pattern for any resource of any uEntity at ``authority``."""
+    return UUri(authority, ANY_UE_ID, ANY_VERSION, ANY_RESOURCE)
+
+
+@lru_cache(maxsize=16384)
+def _parse(text: str) -> UUri:
+    rest = text.removeprefix("up:")
+    if rest.startswith("//"):
+        authority, _, path = rest[2:].partition("/")
+        if not authority:
+            raise UriError(f"{text!r}: expected an authority after //")
+        segments = path.split("/")
+    elif rest.startswith("/"):
+        authority, segments = "", rest[1:].split("/")
+    else:
+        raise UriError(f"{text!r}: expected up://authority/ue_id/version/resource, //authority/... or /ue_id/...")
+    if len(segments) != 3:
+        raise UriError(f"{text!r}: expected exactly three path segments (ue_id/version/resource)")
+    if not all(_HEX.fullmatch(segment) for segment in segments):
+        raise UriError(f"{text!r}: expected hexadecimal path segments, and no query, fragment or port")
+    ue_id, version, resource = (int(segment, 16) for segment in segments)
+    try:
+        return UUri(authority, ue_id, version, resource).check()
+    except UriError as exc:
+        raise UriError(f"{text!r}: {exc}") from None

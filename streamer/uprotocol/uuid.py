@@ -1,0 +1,52 @@
+"""UUIDv7, the id of every message (uProtocol basics, `uuid.adoc`; RFC 9562 section 5.7).
+
+An id is kept as its 16 bytes in network order: the shape that is cheapest to compare, to remember and to put on a wire.
+"""
+
+import os
+import re
+
+_TEXT = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
+
+
+class UuidError(ValueError):
+    """The text or the bytes are no UUIDv7; the message says what was expected."""
+
+
+def new_id(now_ms: int) -> bytes:
+    """Build an id created at ``now_ms`` (Unix milliseconds, 48 bits)."""
+    random = os.urandom(10)
+    return (
+        now_ms.to_bytes(6, "big")
+        + bytes((0x70 | random[0] & 0x0F, random[1], 0x80 | random[2] & 0x3F))
+        + random[3:]
+    )
+
+
+def parse_id(text: str) -> bytes:
+    """Read the hyphenated text form of a UUIDv7. Raises `UuidError`."""
+    if not _TEXT.fullmatch(text):
+        raise UuidError(f"{text[:64]!r}: expected a hyphenated UUID")
+    return check_id(bytes.fromhex(text.replace("-", "")))
+
+
+def format_id(uuid: bytes) -> str:
+    """The hyphenated text form in lower case."""
+    digits = uuid.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def check_id(uuid: bytes) -> bytes:
+    """Return ``uuid`` if it is a UUID of version 7 and variant 10. Raises `UuidError`."""
+    if len(uuid) != 16:
+        raise UuidError(f"{len(uuid)} bytes: expected 16")
+    if uuid[6] >> 4 != 7:
+        raise UuidError(f"{format_id(uuid)}: expected version 7, found {uuid[6] >> 4}")
+    if uuid[8] >> 6 != 0b10:
+        raise UuidError(f"{format_id(uuid)}: expected variant 10, found {uuid[8] >> 6:02b}")
+    return uuid
+
+
+def created_ms(uuid: bytes) -> int:
+    """When the message was created, in Unix milliseconds."""
+    return int.from_bytes(uuid[:6], "big")
