@@ -1,0 +1,373 @@
+"""What the configuration file may say: the models, their defaults and their bounds.
+
+This module knows no files and no YAML (see `streamer.config_file`). ``Config.model_validate`` reports every mistake at
+once: those of single values and those between the parts (`streamer.config_checks`). Errors of type ``expected`` say
+what was expected and leave it to the reader of the file to add what was found.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from streamer.config_checks import RESERVED_ROUTES, findings, nearest
+from streamer.transports.base import available_transports, load_transport
+from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, FIRST_TOPIC, LAST_TOPIC, UriError, UUri, is_authority
+
+ORIGIN = "origin"
+"""In ``dead_letter.endpoints``: the endpoint that the message came from."""
+
+DISPATCH_KEYS = ("queue", "window", "flow_window", "retry")
+"""The keys of `Dispatch`, which a route may set too."""
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+_UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
+
+
+def _expected(what: str) -> PydanticCustomError:
+    return PydanticCustomError("expected", "expected {what}", {"what": what})
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str) and (match := _SIZE.fullmatch(value)) and match[2] in _UNITS:
+        size = int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
+    else:
+        raise _expected("a size: a number of bytes, or text such as 64MiB, 512KiB, 1GiB, 10MB")
+    if size < 1:
+        raise _expected("a size of at least 1 byte")
+    return size
+
+
+def _authority(text: str) -> str:
+    if not is_authority(text):
+        raise _expected('an authority: at most 128 lower-case letters, digits and -._~, an IP literal in brackets, or "*"')
+    return text
+
+
+def _single_authority(text: str) -> str:
+    if text == ANY_AUTHORITY or not is_authority(text):
+        raise _expected(
+            "one authority, no wildcard: at most 128 lower-case letters, digits and -._~, or an IP literal in brackets"
+        )
+    return text
+
+
+def _pattern(value: Any) -> UUri:
+    expected = _expected("a pattern of topics such as //veh1/FFFFFFFF/FF/FFFF: //authority/ue_id/version/resource in hex")
+    if not isinstance(value, str | UUri):
+        raise expected
+    try:
+        uri = UUri.parse(value) if isinstance(value, str) else value.check()
+    except UriError as exc:
+        raise expected from exc
+    if not uri.authority:
+        raise expected
+    if not uri.is_topic and uri.resource != ANY_RESOURCE:
+        raise _expected("a topic, resource 8000 to FFFE, or FFFF for all of them")
+    return uri
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise _expected("a name of letters, digits and _ . -")
+    return text
+
+
+Size = Annotated[
+    int,
+    BeforeValidator(_size),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": rf"^{_SIZE.pattern}$"}]}),
+]
+Authority = Annotated[str, AfterValidator(_authority)]
+SingleAuthority = Annotated[str, AfterValidator(_single_authority)]
+Pattern = Annotated[
+    UUri, PlainValidator(_pattern), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
+]
+Name = Annotated[str, AfterValidator(_name)]
+FilePath = Annotated[Path, Field(strict=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, no unknown keys, no silent conversion of types."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class Queue(Section):
+    """Bounds of a queue, and what happens when one of them is reached."""
+
+    messages: Count = 10_000
+    bytes: Size = 64 * MIB
+    on_full: Literal["backpressure", "reject", "evict"] = "backpressure"
+    """backpressure: the source waits; reject: the new message goes; evict: lowest priority first, then the oldest."""
+
+
+class DeadLetterQueue(Queue):
+    """The same for dead letters, with smaller bounds."""
+
+    messages: Count = 1000
+    bytes: Size = 16 * MIB
+
+
+class Retry(Section):
+    """How often and when a refused message is tried again. A lost link uses up no attempt."""
+
+    initial_ms: Count = 500
+    factor: Annotated[float, Field(ge=1)] = 2.0
+    max_ms: Count = 10_000
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """Random part of each wait: 0.2 means from 20 % less to 20 % more."""
+    attempts: Count = 10
+
+    @field_validator("max_ms")
+    @classmethod
+    def _not_below_initial(cls, value: int, info: ValidationInfo) -> int:
+        initial_ms = info.data.get("initial_ms", 0)
+        if value < initial_ms:
+            raise _expected(f"at least initial_ms, which is {initial_ms}")
+        return value
+
+
+class Dispatch(Section):
+    """How messages wait and are sent. A route may set each key for itself."""
+
+    queue: Queue = Queue()
+    window: Count = 1000
+    """Unconfirmed sends per endpoint."""
+    flow_window: Count = 1000
+    """Unconfirmed sends per flow; 1 keeps the order even if the destination refuses a message in the middle."""
+    retry: Retry = Retry()
+
+
+class Endpoint(Section):
+    """One network: how it is reached, and who lives there."""
+
+    transport: str
+    authorities: Annotated[list[Authority], Field(min_length=1)]
+    options: Any = Field(default={}, validate_default=True)
+    """An instance of the transport's own options model."""
+
+    @field_validator("transport")
+    @classmethod
+    def _installed(cls, value: str) -> str:
+        try:
+            load_transport(value)
+        except LookupError:
+            installed = available_transports()
+            what = f"one of the installed transports ({', '.join(installed)})"
+            raise PydanticCustomError(
+                "choice", "expected {what}{hint}", {"what": what, "hint": nearest(value, installed)}
+            ) from None
+        except ImportError as exc:
+            raise _expected(f"a transport that can be loaded ({type(exc).__name__}: {exc})") from exc
+        return value
+
+    @field_validator("options")
+    @classmethod
+    def _of_transport(cls, value: Any, info: ValidationInfo) -> Any:
+        if "transport" not in info.data:
+            return value
+        return load_transport(info.data["transport"]).Options.model_validate({} if value is None else value)
+
+
+class Route(Section):
+    """One direction between two endpoints."""
+
+    from_: str = Field(alias="from")
+    to: str
+    publish: list[Pattern] = []
+    """Topics that are forwarded without any subscription."""
+    publish_to: Annotated[list[SingleAuthority], Field(min_length=1)] | None = None
+    """Who a Publish is addressed to where the far network needs a sink; None: the far endpoint's own authorities."""
+    name: Name = ""
+    """From and to, joined by a hyphen, unless the file says otherwise."""
+    dispatch: Dispatch = Dispatch()
+    """The file's ``dispatch`` section with this route's own keys laid over it."""
+
+    @field_validator("name")
+    @classmethod
+    def _not_reserved(cls, value: str) -> str:
+        if value in RESERVED_ROUTES:
+            raise _expected(f"a name other than {', '.join(sorted(RESERVED_ROUTES))}, which reports use themselves")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, raw: Any) -> Any:
+        """Give the route its name and its dispatch section."""
+        if not isinstance(raw, Mapping):
+            return raw
+        route = {key: value for key, value in raw.items() if key not in DISPATCH_KEYS}
+        own = {key: raw[key] for key in DISPATCH_KEYS if key in raw}
+        if own:
+            base = raw.get("dispatch", Dispatch())
+            route["dispatch"] = _overlaid(base.model_dump() if isinstance(base, Dispatch) else base, own)
+        if route.get("name") is None:
+            route["name"] = f"{raw.get('from', raw.get('from_'))}-{raw.get('to')}"
+        return route
+
+
+class Journal(Section):
+    """Where unconfirmed messages are kept, to survive a crash."""
+
+    path: FilePath
+    max_bytes: Size = GIB
+
+
+class DeadLetterConfig(Section):
+    """Where messages go that could not be delivered."""
+
+    resource: Annotated[int, Field(ge=FIRST_TOPIC, le=LAST_TOPIC)] = 0x8001
+    endpoints: list[str] = [ORIGIN]
+    queue: DeadLetterQueue = DeadLetterQueue()
+
+
+class Metrics(Section):
+    """The HTTP port for metrics, health and administration."""
+
+    listen: str = "127.0.0.1:9464"
+
+    @field_validator("listen")
+    @classmethod
+    def _host_and_port(cls, value: str) -> str:
+        match = _LISTEN.fullmatch(value)
+        if not match or int(match[2]) > 0xFFFF:
+            raise _expected("host:port, such as 127.0.0.1:9464 or [::1]:9464")
+        return value
+
+    @property
+    def host(self) -> str:
+        """Without the brackets of an IPv6 address."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """0: any free port."""
+        return int(self.listen.rpartition(":")[2])
+
+
+class Trace(Section):
+    """Where a record of every message is written, and how much of it is kept."""
+
+    path: FilePath
+    rotate_s: Annotated[float, Field(gt=0)] = 300
+    rotate_bytes: Size = 64 * MIB
+    max_bytes: Size = 4 * GIB
+
+    @field_validator("max_bytes")
+    @classmethod
+    def _room_for_one_file(cls, value: int, info: ValidationInfo) -> int:
+        rotate_bytes = info.data.get("rotate_bytes", 0)
+        if value < rotate_bytes:
+            raise _expected(f"at least rotate_bytes, which is {rotate_bytes}")
+        return value
+
+
+class Log(Section):
+    """What is logged, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "human", "json"] = "auto"
+    """auto: human on a terminal, json otherwise."""
+    repeat_s: Annotated[float, Field(ge=0)] = 10
+    """The same kind of line appears at most once in so many seconds."""
+
+
+class Shutdown(Section):
+    """How the daemon stops."""
+
+    drain_s: Annotated[float, Field(ge=0)] = 20
+    """How long it waits for what is queued before it stops."""
+
+
+class Remember(Section):
+    """Bounds of the memory of message ids, by which duplicates and loops are found."""
+
+    ids: Count = 200_000
+    seconds: Count = 600
+
+
+class Config(Section):
+    """The whole file."""
+
+    authority: SingleAuthority
+    endpoints: Annotated[dict[Name, Endpoint], Field(min_length=1)]
+    dispatch: Dispatch = Dispatch()  # above routes: these are laid over it
+    routes: list[Route]
+    journal: Journal | None = None
+    dead_letter: DeadLetterConfig = DeadLetterConfig()
+    metrics: Metrics | None = Metrics()
+    trace: Trace | None = None
+    log: Log = Log()
+    shutdown: Shutdown = Shutdown()
+    remember: Remember = Remember()
+
+    @field_validator("routes", mode="before")
+    @classmethod
+    def _hand_down_dispatch(cls, value: Any, info: ValidationInfo) -> Any:
+        base = info.data.get("dispatch", Dispatch())
+        if not isinstance(value, list):
+            return value
+        return [{"dispatch": base, **route} if isinstance(route, Mapping) else route for route in value]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _all_mistakes(cls, raw: Any, handler: ModelWrapValidatorHandler["Config"]) -> "Config":
+        """Report mistakes between the parts together with those inside them."""
+        config: Config | None = None
+        errors: list[InitErrorDetails] = []
+        try:
+            config = handler(raw)
+        except ValidationError as exc:
+            for error in exc.errors(include_url=False):
+                again = PydanticCustomError(error["type"], error["msg"], error.get("ctx"))
+                errors.append({"type": again, "loc": error["loc"], "input": error["input"]})
+        for finding in findings(raw):
+            mistake = PydanticCustomError("check", "{text}", {"text": finding.message})
+            errors.append({"type": mistake, "loc": finding.location, "input": None})
+        if errors or config is None:
+            raise ValidationError.from_exception_data(cls.__name__, errors, hide_input=True)
+        return config
+
+
+def _overlaid(base: Any, own: Mapping[str, Any]) -> Any:
+    """``base`` with the keys of ``own`` on top, mapping by mapping."""
+    if not isinstance(base, Mapping):
+        return base
+    merged = dict(base)
+    for key, value in own.items():
+        below = merged.get(key)
+        merged[key] = _overlaid(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
+    return merged

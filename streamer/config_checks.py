@@ -1,0 +1,138 @@
+"""What has to fit between the parts of a configuration.
+
+Pure functions on the raw values, so that they work on files whose other parts are wrong: what is not usable is passed
+over here, because its own model complains about it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from streamer.uprotocol.uri import ANY_AUTHORITY, UriError, UUri
+
+RESERVED_ROUTES = frozenset({"none", "dead-letter", "rpc-error"})
+"""Names that metrics and traces use for what takes no configured route."""
+
+_ORIGIN = "origin"
+
+
+class Finding(NamedTuple):
+    """A mistake and where it is: keys and list positions from the top of the file."""
+
+    location: tuple[str | int, ...]
+    message: str
+
+
+def nearest(text: object, valid: Iterable[str]) -> str:
+    """The question that suggests the nearest valid name, with a leading semicolon; empty if none is near."""
+    close = get_close_matches(str(text), sorted(valid), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def findings(raw: Any) -> Iterator[Finding]:
+    """Every mistake between the parts of the configuration ``raw`` (mappings, or models)."""
+    endpoints = _part(raw, "endpoints")
+    authorities = {
+        name: [text for text in _items(_part(endpoint, "authorities")) if isinstance(text, str)]
+        for name, endpoint in (endpoints.items() if isinstance(endpoints, Mapping) else ())
+        if isinstance(name, str)
+    }
+    yield from _endpoints(authorities, _part(raw, "authority"), endpoints)
+    if authorities:
+        yield from _dead_letter(raw, authorities)
+        yield from _routes(list(_items(_part(raw, "routes"))), authorities)
+
+
+def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -> Iterator[Finding]:
+    for name in authorities:
+        if name == _ORIGIN:
+            yield Finding(
+                ("endpoints", name), f"expected another name: {_ORIGIN!r} means where a dead letter's message came from"
+            )
+        seen: set[str] = set()
+        for position, text in enumerate(_items(_part(endpoints[name], "authorities"))):
+            location = ("endpoints", name, "authorities", position)
+            if not isinstance(text, str):
+                continue
+            if text in seen:
+                yield Finding(location, f"{text!r} is listed twice; expected each authority once")
+            elif text == own:
+                yield Finding(location, f"{text!r} is the streamer's own authority; expected those reached through here")
+            seen.add(text)
+
+
+def _dead_letter(raw: Any, known: Iterable[str]) -> Iterator[Finding]:
+    choices = [_ORIGIN, *known]
+    for position, name in enumerate(_items(_part(_part(raw, "dead_letter"), "endpoints"))):
+        if isinstance(name, str) and name not in choices:
+            yield Finding(("dead_letter", "endpoints", position), _unknown_endpoint(name, choices))
+
+
+def _routes(routes: list[Any], authorities: Mapping[str, list[str]]) -> Iterator[Finding]:
+    ends_seen: dict[tuple[str, str], int] = {}
+    names_seen: dict[str, int] = {}
+    for position, route in enumerate(routes):
+        start, end, name = _part(route, "from", "from_"), _part(route, "to"), _part(route, "name")
+        for key, endpoint in (("from", start), ("to", end)):
+            if isinstance(endpoint, str) and endpoint not in authorities:
+                yield Finding(("routes", position, key), _unknown_endpoint(endpoint, authorities))
+        twice = False
+        if isinstance(start, str) and isinstance(end, str):
+            if start == end:
+                yield Finding(
+                    ("routes", position, "to"),
+                    f"the route leads back to {end!r}, where it starts; expected another endpoint (nothing may loop)",
+                )
+            first = ends_seen.setdefault((start, end), position)
+            if twice := first != position:
+                yield Finding(
+                    ("routes", position),
+                    f"route {first + 1} already leads from {start!r} to {end!r}; expected one route for each direction",
+                )
+            name = name or f"{start}-{end}"
+        if isinstance(name, str) and not twice and (first := names_seen.setdefault(name, position)) != position:
+            yield Finding(
+                ("routes", position, "name"), f"route {first + 1} is named {name!r} too; expected a name of its own"
+            )
+        yield from _patterns(position, route, start, authorities)
+
+
+def _patterns(position: int, route: Any, start: Any, authorities: Mapping[str, list[str]]) -> Iterator[Finding]:
+    """A topic comes in only where its authority lives: elsewhere its pattern can never match."""
+    if not isinstance(start, str) or start not in authorities:
+        return
+    for index, pattern in enumerate(_items(_part(route, "publish"))):
+        try:
+            authority = UUri.parse(pattern).authority if isinstance(pattern, str) else _part(pattern, "authority")
+        except UriError:
+            continue
+        if not isinstance(authority, str) or authority in (ANY_AUTHORITY, *authorities[start]):
+            continue
+        homes = [name for name, listed in authorities.items() if authority in listed]
+        if homes:
+            yield Finding(
+                ("routes", position, "publish", index),
+                f"{authority!r} lives at {' and '.join(map(repr, homes))}, so nothing from it arrives at {start!r}, "
+                "where this route starts; expected an authority of "
+                f"{start!r} ({', '.join(authorities[start]) or 'none listed'})",
+            )
+
+
+def _unknown_endpoint(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    return f"expected one of the endpoints ({', '.join(known)}), found {name!r}{nearest(name, known)}"
+
+
+def _part(whole: Any, *keys: str) -> Any:
+    """The value at the first of ``keys`` that ``whole`` has, whether a mapping or a model; None if there is none."""
+    for key in keys:
+        if isinstance(whole, Mapping):
+            if key in whole:
+                return whole[key]
+        elif hasattr(whole, key):
+            return getattr(whole, key)
+    return None
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | tuple) and not isinstance(value, UUri) else ()
