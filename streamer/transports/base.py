@@ -24,6 +24,8 @@ from streamer.uprotocol.uri import LAST_METHOD, UUri
 
 ENTRY_POINTS = "ustreamer.transports"
 
+_MAX_COPIES = 16
+
 
 class LinkState(Enum):
     """How far an endpoint can be used."""
@@ -40,18 +42,35 @@ class Received:
     source hears of it when the last one did.
     """
 
-    __slots__ = ("holders", "message", "redelivered")
+    __slots__ = ("_copies", "holders", "message", "redelivered")
 
     def __init__(self, message: UMessage, redelivered: bool = False) -> None:
         self.message = message
         self.redelivered = redelivered
         self.holders = 1
+        self._copies: list[Received] | None = None
+
+    def attach(self, copy: "Received") -> None:
+        """Let a second copy of the same message share the fate of this one: it is released with it.
+
+        Beyond a few, copies are released at once: whoever sends that many must not fill our memory.
+        """
+        if self._copies is None:
+            self._copies = []
+        if len(self._copies) >= _MAX_COPIES:
+            copy.release()
+        else:
+            self._copies.append(copy)
 
     def release(self) -> None:
         """One holder is done with the message: it is delivered, kept on disk, or accounted for otherwise."""
         self.holders -= 1
         if self.holders == 0:
             self.acknowledge()
+            if self._copies is not None:
+                for copy in self._copies:
+                    copy.release()
+                self._copies = None
 
     def acknowledge(self) -> None:
         """Tell the source. Transports without acknowledgement leave this as it is."""

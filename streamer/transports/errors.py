@@ -1,12 +1,12 @@
 """What can go wrong between us and another uEntity.
 
-    UStatusError                 a uTransport operation failed, with its code (uP-L1)
-    └── SendError                a message was not delivered
-        ├── LinkLostError        nobody heard it: wait for the link, no attempt is used up
-        ├── RefusedError         the other side said no for now: counts as an attempt, then again
-        └── PermanentError       the other side will never take it: a dead letter at once
-    MalformedPacketError         something arrived that is no uProtocol message
-    ConfigurationError           options that cannot work, found before anything was started
+UStatusError                 a uTransport operation failed, with its code (uP-L1)
+└── SendError                a message was not delivered
+    ├── LinkLostError        nobody heard it: wait for the link, no attempt is used up
+    ├── RefusedError         the other side said no for now: counts as an attempt, then again
+    └── PermanentError       the other side will never take it: a dead letter at once
+MalformedPacketError         something arrived that is no uProtocol message
+ConfigurationError           options that cannot work, found before anything was started
 """
 
 from enum import StrEnum

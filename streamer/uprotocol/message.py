@@ -214,20 +214,21 @@ class Options(NamedTuple):
     payload_format: UPayloadFormat = UPayloadFormat.UNSPECIFIED
 
 
-def publish(now_ms: int, topic: UUri, payload: bytes | None = None, options: Options = Options()) -> UMessage:
+_PLAIN = Options()
+
+
+def publish(now_ms: int, topic: UUri, payload: bytes | None = None, options: Options = _PLAIN) -> UMessage:
     """A Publish on ``topic``. Raises `InvalidMessageError`."""
     return _build(now_ms, Attributes(UMessageType.PUBLISH, topic, **options._asdict()), payload)
 
 
-def notification(
-    now_ms: int, source: UUri, sink: UUri, payload: bytes | None = None, options: Options = Options()
-) -> UMessage:
+def notification(now_ms: int, source: UUri, sink: UUri, payload: bytes | None = None, options: Options = _PLAIN) -> UMessage:
     """A Notification from a resource to a uEntity. Raises `InvalidMessageError`."""
     return _build(now_ms, Attributes(UMessageType.NOTIFICATION, source, sink, **options._asdict()), payload)
 
 
 def request(
-    now_ms: int, source: UUri, method: UUri, ttl: int, payload: bytes | None = None, options: Options = Options()
+    now_ms: int, source: UUri, method: UUri, ttl: int, payload: bytes | None = None, options: Options = _PLAIN
 ) -> UMessage:
     """A Request from a uEntity to a method, CS4 unless ``options`` say otherwise. Raises `InvalidMessageError`."""
     options = options._replace(ttl=ttl, priority=options.priority or UPriority.CS4)

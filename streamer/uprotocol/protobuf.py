@@ -8,9 +8,7 @@ from streamer.uprotocol.uri import UUri
 
 def uri_to_proto(uri: UUri) -> pb.UUri:
     """`UUri` as protobuf."""
-    return pb.UUri(
-        authority_name=uri.authority, ue_id=uri.ue_id, ue_version_major=uri.version, resource_id=uri.resource
-    )
+    return pb.UUri(authority_name=uri.authority, ue_id=uri.ue_id, ue_version_major=uri.version, resource_id=uri.resource)
 
 
 def uri_from_proto(uri: pb.UUri) -> UUri:

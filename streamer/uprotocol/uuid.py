@@ -16,11 +16,7 @@ class UuidError(ValueError):
 def new_id(now_ms: int) -> bytes:
     """Build an id created at ``now_ms`` (Unix milliseconds, 48 bits)."""
     random = os.urandom(10)
-    return (
-        now_ms.to_bytes(6, "big")
-        + bytes((0x70 | random[0] & 0x0F, random[1], 0x80 | random[2] & 0x3F))
-        + random[3:]
-    )
+    return now_ms.to_bytes(6, "big") + bytes((0x70 | random[0] & 0x0F, random[1], 0x80 | random[2] & 0x3F)) + random[3:]
 
 
 def parse_id(text: str) -> bytes:

@@ -1,0 +1,188 @@
+"""The way out through one endpoint: picks ready lanes by priority class, keeps the window, sorts out what comes back.
+
+It hands every settled delivery to the settler and nothing else; it does not know why a message is here.
+"""
+
+import heapq
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from streamer.router.clock import Clock
+from streamer.router.lane import CLASSES, Delivery, Lane, Park, State
+from streamer.router.outcome import Failure, Outcome
+from streamer.router.queue import RouteQueue
+from streamer.router.retry import is_exhausted, wait_s
+from streamer.router.settle import Settler
+from streamer.transports.base import LinkState, UTransport
+from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
+from streamer.uprotocol.status import UCode
+
+logger = logging.getLogger("ustreamer.egress")
+
+# A lane's turn: long enough to make batches, short enough that many flows share a window.
+_QUANTUM = 64
+
+
+class Egress:
+    """All lanes that lead to one endpoint, and the window of unconfirmed sends."""
+
+    def __init__(
+        self, name: str, transport: UTransport, settler: Settler, clock: Clock, random: Callable[[], float]
+    ) -> None:
+        self.name = name
+        self._clock = clock
+        self.transport = transport
+        self.window = 0
+        self.in_flight = 0
+        self.queues: list[RouteQueue] = []
+        self._settler = settler
+        self._random = random
+        self._ready: list[deque[Lane]] = [deque() for _ in range(CLASSES)]
+        self._parked: list[tuple[float, int, Lane]] = []
+        self._parked_seq = 0
+        self._opening: set[Lane] = set()
+        self._pumping = False
+
+    def add_queue(self, queue: RouteQueue) -> None:
+        """Serve the lanes of one more route."""
+        self.queues.append(queue)
+        self.refit()
+
+    def remove_queue(self, queue: RouteQueue) -> None:
+        """Serve a route no more. It must be empty."""
+        self.queues.remove(queue)
+        self.refit()
+
+    def refit(self) -> None:
+        """The smallest window of all routes holds for the endpoint."""
+        self.window = min((queue.dispatch.window for queue in self.queues), default=0)
+
+    def file(self, lane: Lane) -> None:
+        """List a lane as ready under its highest waiting class, if it is ready and not listed so already."""
+        if lane.top > lane.filed and lane.is_ready:
+            lane.filed = lane.top
+            self._ready[lane.top].append(lane)
+
+    def park(self, lane: Lane, why: Park) -> None:
+        """Stop a lane for a reason."""
+        lane.park |= why
+
+    def unpark(self, lane: Lane, why: Park) -> None:
+        """Take a reason away; with the last one gone the lane goes on."""
+        lane.park &= ~why
+        self.file(lane)
+
+    def pump(self, now_ms: int) -> None:
+        """Send what may be sent now."""
+        if self._pumping or self.transport.state is not LinkState.UP:
+            return
+        self._pumping = True
+        try:
+            while out := self._collect(now_ms):
+                self._submit(out)
+        finally:
+            self._pumping = False
+
+    def _collect(self, now_ms: int) -> list[Delivery]:
+        room = min(self.window, self.transport.capacity) - self.in_flight
+        out: list[Delivery] = []
+        expired: list[Delivery] = []
+        while room > 0 and (lane := self._next_ready()) is not None:
+            room -= lane.take(min(room, _QUANTUM, lane.window - lane.in_flight), now_ms, out, expired)
+            if lane.is_ready:
+                self.file(lane)
+            elif lane.is_opening:
+                self._opening.add(lane)
+        self.in_flight += len(out)
+        for delivery in expired:
+            self._settler.expire(delivery, self)
+        return out
+
+    def _floor(self) -> int:
+        """The class below which nothing is sent now.
+
+        A lane whose window is still opening holds the lower classes back until its next confirmation. Else they would
+        fill the endpoint's window while a higher class waits.
+        """
+        self._opening = {lane for lane in self._opening if lane.is_opening}
+        return max((lane.top for lane in self._opening), default=0)
+
+    def _next_ready(self) -> Lane | None:
+        for level in range(CLASSES - 1, (self._floor() if self._opening else 0) - 1, -1):
+            lanes = self._ready[level]
+            while lanes:
+                lane = lanes.popleft()
+                if lane.filed != level:  # it has moved to a higher class since
+                    continue
+                lane.filed = -1
+                if not lane.is_ready:
+                    continue
+                if lane.top != level:  # its high-class messages have gone or come since it was listed
+                    self.file(lane)
+                    if lane.top > level:
+                        return self._next_ready()
+                    continue
+                return lane
+        return None
+
+    def _submit(self, out: list[Delivery]) -> None:
+        try:
+            self.transport.submit(out, self.on_done)
+        except Exception as exc:  # a plugin's fault must cost its messages an attempt, not the daemon its life
+            logger.exception("submit_failed endpoint=%s messages=%d", self.name, len(out))
+            error = RefusedError(UCode.UNKNOWN, f"transport failed: {type(exc).__name__}")
+            self.on_done([delivery for delivery in out if delivery.state is State.IN_FLIGHT], error)
+
+    def on_done(self, deliveries: Sequence[Delivery], error: SendError | None) -> None:
+        """The transport's word on submitted deliveries. Those of one call share their fate."""
+        self.in_flight -= len(deliveries)
+        if error is None:
+            for delivery in deliveries:
+                lane = delivery.lane
+                lane.confirmed()
+                if lane.filed < 0:
+                    self.file(lane)
+            self._settler.delivered(deliveries)
+        elif isinstance(error, LinkLostError):
+            self._take_back(deliveries)
+        else:
+            for delivery in deliveries:
+                self._refused(delivery, error)
+        self._settler.after_settling(self)
+
+    def _take_back(self, deliveries: Sequence[Delivery]) -> None:
+        """A lost link uses up no attempt: everything stands where it stood and waits."""
+        for delivery in reversed(deliveries):
+            lane = delivery.lane
+            lane.in_flight -= 1
+            lane.put_back(delivery)
+            self.file(lane)
+
+    def _refused(self, delivery: Delivery, error: SendError) -> None:
+        lane = delivery.lane
+        lane.refused()
+        delivery.attempts += 1
+        queue: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
+        retry = queue.dispatch.retry
+        if isinstance(error, PermanentError) or is_exhausted(retry, delivery.attempts):
+            self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, error.code, error.message))
+            self.file(lane)
+            return
+        queue.stats.retries += 1
+        lane.put_back(delivery)
+        if not lane.park & Park.BACKOFF:
+            self.park(lane, Park.BACKOFF)
+            self._parked_seq += 1
+            until_s = self._clock.monotonic_s() + wait_s(retry, delivery.attempts, self._random())
+            heapq.heappush(self._parked, (until_s, self._parked_seq, lane))
+
+    def tick(self, now_s: float, now_ms: int) -> None:
+        """End the back-off of lanes whose time has come, settle what expired while it waited, send."""
+        while self._parked and self._parked[0][0] <= now_s:
+            self.unpark(heapq.heappop(self._parked)[2], Park.BACKOFF)
+        for queue in self.queues:
+            for delivery in queue.take_expired(now_ms):
+                self._settler.expire(delivery, self)
+        self._settler.after_settling(self)
+        self.pump(now_ms)

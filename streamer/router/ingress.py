@@ -1,0 +1,229 @@
+"""The way in through one endpoint: checks what a transport hands over and puts it into lanes.
+
+Per batch, not per message: clocks, pumping. Per flow, not per message: validation, the decision, the lane.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from streamer.router.clock import Clock
+from streamer.router.decide import Decision, decide
+from streamer.router.egress import Egress
+from streamer.router.lane import FlowKey, Lane
+from streamer.router.outcome import Failure, Outcome
+from streamer.router.queue import OVERHEAD_BYTES, Room, RouteQueue
+from streamer.router.remember import RememberedIds, key_of
+from streamer.router.settle import Settler
+from streamer.router.stats import EndpointStats, RouteStats
+from streamer.router.table import RoutingTable
+from streamer.transports.base import Received, UListener, UTransport
+from streamer.uprotocol.message import Attributes, UMessage, UMessageType
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+
+_CACHE_SIZE = 8192
+# From so many held back on, the transport is asked to pause; one with a window of its own stops by itself.
+_PAUSE_AT = 1000
+
+_DUPLICATE = Failure(Outcome.DUPLICATE, UCode.OK, "its id was seen before")
+_EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
+_FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
+_EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
+
+_Flow = tuple[UMessageType, UUri, UUri | None]
+
+
+class _Leg:
+    """One resolved way on for messages with the same attributes."""
+
+    __slots__ = ("attributes", "egress", "key", "lane", "queue")
+
+    def __init__(self, queue: RouteQueue, egress: Egress, attributes: Attributes) -> None:
+        self.queue = queue
+        self.egress = egress
+        self.attributes = attributes
+        self.key: FlowKey = (attributes.source, attributes.sink)
+        self.lane: Lane = queue.lane(self.key)
+
+
+class _Resolved:
+    """What was decided for messages with the same attributes."""
+
+    __slots__ = ("failure", "legs")
+
+    def __init__(self, legs: tuple[_Leg, ...], failure: Failure | None) -> None:
+        self.legs = legs
+        self.failure = failure
+
+
+class Ingress(UListener):
+    """Takes what one endpoint's transport receives. ``unrouted`` accounts for what gets onto no route."""
+
+    def __init__(self, name: str, transport: UTransport, settler: Settler, remembered: RememberedIds, clock: Clock) -> None:
+        self.name = name
+        self.stats = EndpointStats()
+        self.unrouted = RouteStats()
+        self.waiting: dict[bytes, Received] = {}
+        self._transport = transport
+        self._settler = settler
+        self._remembered = remembered
+        self._clock = clock
+        self._paused = False
+        self._table: RoutingTable
+        self._queues: dict[str, tuple[RouteQueue, Egress]] = {}
+        self._decisions: dict[_Flow, Decision] = {}
+        self._resolved: dict[Attributes, _Resolved] = {}
+        self.closed = False
+        self.pump: Callable[[], None] = lambda: None
+
+    def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
+        """Take a new routing table, with the queue and egress of each route by name."""
+        self._table = table
+        self._queues = queues
+        self._decisions.clear()
+        self._resolved.clear()
+
+    def on_receive(self, received: Received) -> None:
+        self.on_receive_batch((received,))
+
+    def close(self) -> None:
+        """Accept nothing more. What still arrives is not acknowledged, so the source keeps it."""
+        self.closed = True
+        self._transport.pause_receiving()
+
+    def on_receive_batch(self, batch: Sequence[Received]) -> None:
+        if self.closed:
+            return
+        self.stats.received += len(batch)
+        self._take(batch)
+        if len(self.waiting) >= _PAUSE_AT and not self._paused:
+            self._paused = True
+            self._transport.pause_receiving()
+        self.pump()
+
+    def admit_waiting(self) -> None:
+        """Room may have come: take what was held back, in order, as far as it goes."""
+        if self.closed:
+            return
+        waiting, self.waiting = self.waiting, {}
+        for queue, _ in self._queues.values():
+            queue.blocked = False
+        self._take(waiting.values())
+        if self._paused and len(self.waiting) < _PAUSE_AT // 2:
+            self._paused = False
+            self._transport.resume_receiving()
+
+    def _take(self, batch: Iterable[Received]) -> None:
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        remembered = self._remembered
+        remembered.turn(now_s)
+        for received in batch:
+            message = received.message
+            attributes = message.attributes
+            resolved = self._resolved.get(attributes) or self._resolve(attributes)
+            failure = resolved.failure
+            if failure is not None and not failure.is_reported:
+                self._settler.turn_away(received, self.name, self.unrouted, failure)
+                continue
+            key = message.id if attributes.type is not UMessageType.PUBLISH else key_of(message)
+            if key in remembered.young or key in remembered.old:
+                self._seen_before(key, received)
+                continue
+            if failure is None and attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
+                failure = _EXPIRED
+            if failure is not None:
+                remembered.young[key] = None
+                self._settler.turn_away(received, self.name, self.unrouted, failure)
+            elif self._has_room(received, resolved, key):
+                remembered.young[key] = received
+                self._enter(received, resolved, now_s, now_ms)
+
+    def _seen_before(self, key: bytes, received: Received) -> None:
+        """A second copy. While the first is on its way the two share their fate: neither source hears before it."""
+        first = self._remembered.young.get(key) or self._remembered.old.get(key)
+        self.unrouted.accepted += 1
+        self.unrouted.count(Outcome.DUPLICATE)
+        if first is None:
+            received.release()
+        else:
+            first.attach(received)
+
+    def _has_room(self, received: Received, resolved: _Resolved, key: bytes) -> bool:
+        """Whether every leg can take the message; if not it is turned away or held back, and that is seen to here."""
+        size = OVERHEAD_BYTES + len(received.message.payload or b"")
+        for leg in resolved.legs:
+            queue = leg.queue
+            if queue.blocked:
+                self._hold_back(key, received, queue)
+                return False
+            if queue.room_for(size) is Room.NO and queue.dispatch.queue.on_full == "backpressure":
+                self._hold_back(key, received, queue)
+                return False
+        return True
+
+    def _hold_back(self, key: bytes, received: Received, queue: RouteQueue) -> None:
+        queue.blocked = True
+        earlier = self.waiting.get(key)
+        if earlier is not None:  # the source sent it again after a reconnect: the old receipt is worth nothing
+            self.unrouted.accepted += 1
+            self.unrouted.count(Outcome.DUPLICATE)
+            earlier.release()
+        self.waiting[key] = received
+
+    def _enter(self, received: Received, resolved: _Resolved, now_s: float, now_ms: int) -> None:
+        legs = resolved.legs
+        received.holders += len(legs) - 1
+        message = received.message
+        for leg in legs:
+            queue = leg.queue
+            lane = leg.lane
+            if lane.retired:
+                lane = leg.lane = queue.lane(leg.key)
+            outgoing = message if leg.attributes is message.attributes else message._replace(attributes=leg.attributes)
+            size = OVERHEAD_BYTES + len(message.payload or b"")
+            room = queue.room_for(size)
+            if room is not Room.YES and not self._make_room(queue, room, size, outgoing):
+                self._settler.refuse(received, queue, _FULL)
+                continue
+            queue.push(received, outgoing, lane, now_s, now_ms)
+            if lane.filed < lane.top:
+                leg.egress.file(lane)
+
+    def _make_room(self, queue: RouteQueue, room: Room, size: int, message: UMessage) -> bool:
+        if room is Room.NO:
+            return False
+        victims = queue.victims(size, message.attributes.priority_class)
+        if victims is None:
+            return False
+        for victim in victims:
+            victim.lane.drop(victim)
+            self._settler.fail(victim, _EVICTED)
+        return True
+
+    def _resolve(self, attributes: Attributes) -> _Resolved:
+        resolved = self._decide(attributes)
+        if attributes.is_shared:
+            if len(self._resolved) >= _CACHE_SIZE:
+                self._resolved.clear()
+            self._resolved[attributes] = resolved
+        return resolved
+
+    def _decide(self, attributes: Attributes) -> _Resolved:
+        if attributes.problems:
+            text = "invalid attributes: " + "; ".join(attributes.problems)
+            return _Resolved((), Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text))
+        flow = (attributes.type, attributes.source, attributes.sink)
+        decision = self._decisions.get(flow)
+        if decision is None:
+            decision = decide(*flow, self.name, self._table)
+            if len(self._decisions) >= _CACHE_SIZE:
+                self._decisions.clear()
+            self._decisions[flow] = decision
+        if decision.failure is not None:
+            return _Resolved((), decision.failure)
+        legs = []
+        for hop in decision.hops:
+            queue, egress = self._queues[hop.route.name]
+            outgoing = attributes if hop.sink == attributes.sink else replace(attributes, sink=hop.sink)
+            legs.append(_Leg(queue, egress, outgoing))
+        return _Resolved(tuple(legs), None)

@@ -1,0 +1,191 @@
+"""Lanes: one FIFO of deliveries per flow (same source, same sink, same route).
+
+The law of this file:
+- A lane gives its deliveries out in the order in which they came, and takes back what was not delivered to where it
+  stood. Priority decides between lanes, never inside one.
+- A lane is *ready* if it holds something, is not parked, and its own window is open. It is parked for as long as one
+  of the reasons in `Park` holds: one mechanism, three uses.
+- The window opens by one with each confirmation and falls to one with each refusal: after a refusal the flow goes on
+  one message at a time, so that nothing overtakes a message that is refused again.
+- A delivery that was settled while it waited (expired, evicted) stays where it is as a husk, and is passed over.
+
+No event loop, no clock, no logger in here.
+"""
+
+from collections import deque
+from enum import IntEnum, IntFlag
+
+from streamer.transports.base import Received
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.uri import UUri
+
+CLASSES = 7
+
+FlowKey = tuple[UUri, UUri | None]
+
+
+class State(IntEnum):
+    """Where a delivery is."""
+
+    QUEUED = 0
+    IN_FLIGHT = 1
+    SETTLED = 2
+
+
+class Park(IntFlag):
+    """Why a lane stands still."""
+
+    NONE = 0
+    BACKOFF = 1  # the destination refused its head: wait
+    ABSENT = 2  # the receiver is not there
+    STOPPED = 4  # dispatch was stopped through the API
+
+
+class Delivery:
+    """One message on its way over one route.
+
+    ``received`` is what came in (and is released when this delivery is settled), ``message`` what goes out.
+    ``entered_s`` is on the monotonic clock, ``entered_ms`` on the wall clock. ``seq`` orders the lane.
+    """
+
+    __slots__ = ("attempts", "entered_ms", "entered_s", "lane", "message", "received", "seq", "size", "state")
+
+    def __init__(
+        self,
+        received: Received,
+        message: UMessage,
+        lane: "Lane",
+        seq: int,
+        size: int,
+        entered_s: float,
+        entered_ms: int,
+    ) -> None:
+        self.received = received
+        self.message = message
+        self.lane = lane
+        self.seq = seq
+        self.size = size
+        self.entered_s = entered_s
+        self.entered_ms = entered_ms
+        self.attempts = 0
+        self.state = State.QUEUED
+
+
+class Lane:
+    """The FIFO of one flow. ``filed`` is the priority class under which the egress lists it as ready, or -1."""
+
+    __slots__ = (
+        "by_class",
+        "filed",
+        "in_flight",
+        "items",
+        "key",
+        "live",
+        "max_window",
+        "park",
+        "queue",
+        "retired",
+        "top",
+        "window",
+    )
+
+    def __init__(self, key: FlowKey, queue: object, max_window: int) -> None:
+        self.key = key
+        self.queue = queue
+        self.items: deque[Delivery] = deque()
+        self.live = 0
+        self.in_flight = 0
+        self.window = 1
+        self.max_window = max_window
+        self.park = Park.NONE
+        self.filed = -1
+        self.retired = False
+        self.by_class = [0] * CLASSES
+        self.top = -1
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether something may be sent from this lane now."""
+        return self.live > 0 and not self.park and self.in_flight < self.window
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether more could be sent if only the lane's window, still opening, were larger."""
+        return self.live > 0 and not self.park and self.window <= self.in_flight < self.max_window
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the lane could be thrown away without anyone noticing."""
+        return self.live == 0 and self.in_flight == 0 and not self.park
+
+    def push(self, delivery: Delivery) -> None:
+        """Append the newest delivery."""
+        self.items.append(delivery)
+        self._count(delivery)
+
+    def put_back(self, delivery: Delivery) -> None:
+        """Return a delivery that was not delivered to where it stood."""
+        delivery.state = State.QUEUED
+        items = self.items
+        at = 0
+        while at < len(items) and items[at].seq < delivery.seq:
+            at += 1
+        items.insert(at, delivery)
+        self._count(delivery)
+
+    def take(self, count: int, now_ms: int, out: list[Delivery], expired: list[Delivery]) -> int:
+        """Move up to ``count`` deliveries, oldest first, to ``out``; the number moved is returned.
+
+        What has expired by ``now_ms`` goes to ``expired`` instead and is not counted: nothing leaves after its TTL.
+        """
+        items = self.items
+        moved = 0
+        while moved < count and items:
+            delivery = items.popleft()
+            if delivery.state is not State.QUEUED:
+                continue
+            self._discount(delivery)
+            message = delivery.message
+            ttl = message.attributes.ttl
+            if ttl and now_ms > int.from_bytes(message.id[:6], "big") + ttl:
+                expired.append(delivery)
+                continue
+            delivery.state = State.IN_FLIGHT
+            out.append(delivery)
+            moved += 1
+        self.in_flight += moved
+        return moved
+
+    def drop(self, delivery: Delivery) -> None:
+        """Forget a waiting delivery that was settled in place. Its husk goes when enough of them lie around."""
+        self._discount(delivery)
+        delivery.state = State.SETTLED
+        if len(self.items) > 2 * self.live + 64:
+            self.items = deque(item for item in self.items if item.state is State.QUEUED)
+
+    def confirmed(self) -> None:
+        """One delivery of this lane was confirmed."""
+        self.in_flight -= 1
+        if self.window < self.max_window:
+            self.window += 1
+
+    def refused(self) -> None:
+        """One delivery of this lane was refused."""
+        self.in_flight -= 1
+        self.window = 1
+
+    def _count(self, delivery: Delivery) -> None:
+        self.live += 1
+        level = delivery.message.attributes.priority_class
+        self.by_class[level] += 1
+        if level > self.top:
+            self.top = level
+
+    def _discount(self, delivery: Delivery) -> None:
+        self.live -= 1
+        level = delivery.message.attributes.priority_class
+        self.by_class[level] -= 1
+        if level == self.top and not self.by_class[level]:
+            while level >= 0 and not self.by_class[level]:
+                level -= 1
+            self.top = level

@@ -1,0 +1,34 @@
+"""The one vocabulary of what becomes of a message: metric label, dead letter reason and trace column alike."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from streamer.uprotocol.status import UCode
+
+
+class Outcome(StrEnum):
+    """How a message ended. Every message that was received ends in exactly one of these per route."""
+
+    DELIVERED = "delivered"  # the destination confirmed it
+    EXPIRED = "expired"  # its TTL passed before it was sent
+    REJECTED = "rejected"  # it was never accepted: invalid, not allowed, or no room
+    DEAD_LETTERED = "dead_lettered"  # it was accepted, but the destination would not take it, or it was evicted
+    DUPLICATE = "duplicate"  # its id was seen before
+    LOCAL = "local"  # its sink lives where it came from: it has arrived already
+    UNWANTED = "unwanted"  # a Publish that no route forwards
+
+
+class Failure(NamedTuple):
+    """Why a message was not delivered: its outcome, the code that programs look at, the text that people read."""
+
+    outcome: Outcome
+    code: UCode
+    text: str
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether it goes to the dead letter topic (and back to who sent a Request)."""
+        return self.outcome not in _SILENT
+
+
+_SILENT = frozenset((Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.LOCAL, Outcome.UNWANTED))

@@ -1,0 +1,132 @@
+"""Sends dead letters and RPC error responses: ordinary messages, in ordinary lanes of queues of their own.
+
+Those queues have no source endpoint, so what fails in them is counted and never reported again: no recursion.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamer.config import Dispatch, Queue
+from streamer.router.clock import Clock
+from streamer.router.dead_letter import Story, dead_letter, error_response
+from streamer.router.egress import Egress
+from streamer.router.lane import Delivery
+from streamer.router.outcome import Failure, Outcome
+from streamer.router.queue import OVERHEAD_BYTES, Room, RouteQueue
+from streamer.router.remember import RememberedIds
+from streamer.router.settle import Settler
+from streamer.router.stats import RouteStats
+from streamer.transports.base import Received
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at, is_authority
+
+logger = logging.getLogger("ustreamer.reporter")
+
+ORIGIN = "origin"
+
+_FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the queue for reports is full")
+_EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from the full queue for reports")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """``endpoints`` are where dead letters go (`origin`: where the message came from); ``resource`` is their topic."""
+
+    authority: str
+    resource: int
+    endpoints: tuple[str, ...]
+    queue: Queue
+    dispatch: Dispatch
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The way out for reports at one endpoint. ``authorities`` live behind it, named ones only."""
+
+    egress: Egress
+    dead_letters: RouteQueue
+    responses: RouteQueue
+    authorities: tuple[str, ...]
+    addressed: bool
+
+
+class Reporter:
+    """Turns failures into dead letters and answers, and puts them on their way."""
+
+    def __init__(self, options: ReportOptions, settler: Settler, remembered: RememberedIds, clock: Clock) -> None:
+        self.options = options
+        self.dead_letters: dict[tuple[str, UCode], int] = {}
+        self.on_queued: Callable[[Egress], None] = lambda egress: None
+        self._settler = settler
+        self._remembered = remembered
+        self._clock = clock
+        self._exits: dict[str, Exit] = {}
+
+    def add_endpoint(self, name: str, egress: Egress, authorities: tuple[str, ...], addressed: bool) -> None:
+        """Open the way out at one endpoint."""
+        bounds = self.options.queue.model_copy(update={"on_full": "evict"})
+        dispatch = self.options.dispatch.model_copy(update={"queue": bounds})
+        dead_letters = RouteQueue(f"dead-letter/{name}", "", name, dispatch, RouteStats())
+        responses = RouteQueue(f"rpc-error/{name}", "", name, dispatch, RouteStats())
+        egress.add_queue(dead_letters)
+        egress.add_queue(responses)
+        self._exits[name] = Exit(
+            egress, dead_letters, responses, tuple(a for a in authorities if a != ANY_AUTHORITY), addressed
+        )
+
+    def queues(self) -> list[RouteQueue]:
+        """All queues for reports."""
+        return [queue for way in self._exits.values() for queue in (way.dead_letters, way.responses)]
+
+    def report(
+        self, received: Received, ingress: str, failure: Failure, queue: RouteQueue | None, delivery: Delivery | None
+    ) -> None:
+        """Publish the dead letter of a message that came in through ``ingress``, and answer it if it was a Request."""
+        now_ms = self._clock.wall_ms()
+        story = Story(
+            received.message,
+            failure,
+            first_ms=now_ms if delivery is None else delivery.entered_ms,
+            last_ms=now_ms,
+            route="" if queue is None else queue.name,
+            endpoint="" if queue is None else queue.target,
+            attempts=0 if delivery is None else delivery.attempts,
+        )
+        counted = (story.route, failure.code)
+        self.dead_letters[counted] = self.dead_letters.get(counted, 0) + 1
+        answer = error_response(story)
+        if answer is not None:
+            self._send(self._exits[ingress], self._exits[ingress].responses, answer)
+        for name in dict.fromkeys(ingress if name == ORIGIN else name for name in self.options.endpoints):
+            way = self._exits[name]
+            for sink in self._sinks(way, story, is_origin=name == ingress):
+                letter = dead_letter(story, self.options.authority, self.options.resource, sink, keep_token=name == ingress)
+                self._send(way, way.dead_letters, letter)
+
+    def _sinks(self, way: Exit, story: Story, is_origin: bool) -> list[UUri | None]:
+        """Whom a dead letter is addressed to: on a network that wants an authority, whoever sent the message."""
+        if not way.addressed:
+            return [None]
+        if is_origin:
+            sender = story.message.attributes.source.authority
+            return [everything_at(sender if sender and is_authority(sender) else ANY_AUTHORITY)]
+        return [everything_at(authority) for authority in way.authorities or (ANY_AUTHORITY,)]
+
+    def _send(self, way: Exit, queue: RouteQueue, message: UMessage) -> None:
+        size = OVERHEAD_BYTES + len(message.payload or b"")
+        received = Received(message)
+        self._remembered.young[message.id] = None  # if the network echoes it, it is no news
+        if queue.room_for(size) is not Room.YES:
+            victims = queue.victims(size, message.attributes.priority_class)
+            if victims is None:
+                self._settler.refuse(received, queue, _FULL)
+                return
+            for victim in victims:
+                victim.lane.drop(victim)
+                self._settler.fail(victim, _EVICTED)
+        lane = queue.lane((message.attributes.source, message.attributes.sink))
+        queue.push(received, message, lane, self._clock.monotonic_s(), self._clock.wall_ms())
+        way.egress.file(lane)
+        self.on_queued(way.egress)

@@ -1,0 +1,239 @@
+"""The router: one ingress and one egress per endpoint, one queue per route, and the table that connects them.
+
+It is synchronous: everything happens in calls from transports and from the clock's tick, on the event loop. Only
+starting, stopping and changing listeners wait for anything.
+"""
+
+import asyncio
+import logging
+import random as _random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from streamer.config import Config
+from streamer.router.clock import Clock
+from streamer.router.egress import Egress
+from streamer.router.ingress import Ingress
+from streamer.router.queue import RouteQueue
+from streamer.router.remember import RememberedIds
+from streamer.router.reporter import Reporter, ReportOptions
+from streamer.router.settle import Settler
+from streamer.router.stats import RouteStats
+from streamer.router.table import RoutingTable
+from streamer.transports.base import LinkState, UTransport
+from streamer.transports.listeners import Filter
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
+
+logger = logging.getLogger("ustreamer.router")
+
+TICK_S = 0.05
+NO_ROUTE = "none"
+
+USTREAMER = (4, 1, 0)  # ue_id, version and resource of //{authority}/4/1/0, the uEntity that we are
+
+
+@dataclass(frozen=True, slots=True)
+class RouteAccount:
+    """What one route has done and holds, for whoever reports it."""
+
+    name: str
+    source: str
+    target: str
+    stats: RouteStats
+    queued: int
+    bytes: int
+    oldest_age_s: float
+
+
+class Router:
+    """Routes messages between the endpoints' transports as a configuration says."""
+
+    def __init__(
+        self,
+        config: Config,
+        transports: dict[str, UTransport],
+        clock: Clock,
+        random: Callable[[], float] = _random.random,
+    ) -> None:
+        self._clock = clock
+        self.transports = transports
+        self.remembered = RememberedIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
+        self.settler = Settler(clock, self.remembered)
+        self.settler.after_settling = self._after_settling
+        self.reporter = Reporter(_report_options(config), self.settler, self.remembered, clock)
+        self.settler.report = self.reporter.report
+        self.reporter.on_queued = self._mark
+        self.ingresses = {
+            name: Ingress(name, transport, self.settler, self.remembered, clock) for name, transport in transports.items()
+        }
+        self.egresses = {
+            name: Egress(name, transport, self.settler, clock, random) for name, transport in transports.items()
+        }
+        self._queues: dict[str, RouteQueue] = {}
+        self._retired: list[RouteQueue] = []
+        self._to_pump: dict[Egress, None] = {}
+        self._settling = False
+        for name, transport in transports.items():
+            authorities = tuple(config.endpoints[name].authorities)
+            self.reporter.add_endpoint(name, self.egresses[name], authorities, transport.wants_sink_authority)
+            self.ingresses[name].pump = self.pump
+        self._listening: dict[str, set[Filter]] = {name: set() for name in transports}
+        self.table = self._table_of(config)
+        self._use_table()
+
+    def _table_of(self, config: Config) -> RoutingTable:
+        addressed = [name for name, transport in self.transports.items() if transport.wants_sink_authority]
+        return RoutingTable.from_config(config, addressed)
+
+    def _use_table(self) -> None:
+        """Give every route of the table a queue (its old one if it had one), and every ingress the table."""
+        kept: dict[str, RouteQueue] = {}
+        for route in self.table.routes:
+            queue = self._queues.pop(route.name, None)
+            if queue is not None and (queue.source, queue.target) == (route.source, route.target):
+                queue.use(route.dispatch)
+            else:
+                if queue is not None:
+                    self._retired.append(queue)
+                queue = RouteQueue(route.name, route.source, route.target, route.dispatch, RouteStats())
+                self.egresses[route.target].add_queue(queue)
+            kept[route.name] = queue
+        self._retired += self._queues.values()
+        self._queues = kept
+        for egress in self.egresses.values():
+            egress.refit()
+        for ingress in self.ingresses.values():
+            ingress.use(
+                self.table,
+                {
+                    route.name: (kept[route.name], self.egresses[route.target])
+                    for route in self.table.routes_from(ingress.name)
+                },
+            )
+
+    async def start(self) -> None:
+        """Authenticate with the transports, register the listeners, connect."""
+        for transport in self.transports.values():
+            await transport.authenticate(UUri(self.table.authority, *USTREAMER))
+        await self._listen()
+        for transport in self.transports.values():
+            await transport.start()
+
+    async def reload(self, config: Config) -> None:
+        """Use the routes, authorities and bounds of ``config`` from now on. What is queued stays queued.
+
+        Removed routes deliver what they hold and take nothing new. Endpoints must be the same ones as before.
+        """
+        self.table = self._table_of(config)
+        self.reporter.options = _report_options(config)
+        self._use_table()
+        await self._listen()
+        for ingress in self.ingresses.values():
+            ingress.admit_waiting()
+        self.pump()
+
+    async def _listen(self) -> None:
+        for name, ingress in self.ingresses.items():
+            wanted = set(self._filters(name))
+            transport = self.transports[name]
+            for source, sink in wanted - self._listening[name]:
+                await transport.register_listener(source, sink, ingress)
+            for source, sink in self._listening[name] - wanted:
+                await transport.unregister_listener(source, sink, ingress)
+            self._listening[name] = wanted
+
+    def _filters(self, endpoint: str) -> Iterable[Filter]:
+        """What has to be heard at an endpoint: what is meant for the far side of its routes, or for us."""
+        routes = self.table.routes_from(endpoint)
+        sinks = {authority for route in routes for authority in self.table.authorities[route.target]}
+        if routes:
+            sinks.add(self.table.authority)
+        if ANY_AUTHORITY in sinks:
+            sinks = {ANY_AUTHORITY}
+        anyone = everything_at(ANY_AUTHORITY)
+        yield from ((anyone, everything_at(authority)) for authority in sorted(sinks))
+        yield from ((pattern, None) for route in routes for pattern in route.publish)
+
+    def link_changed(self, endpoint: str, state: LinkState) -> None:
+        """A transport's link went up or down."""
+        if state is LinkState.UP:
+            self.egresses[endpoint].pump(self._clock.wall_ms())
+
+    def pump(self) -> None:
+        """Send what may be sent, everywhere."""
+        now_ms = self._clock.wall_ms()
+        self._to_pump.clear()
+        for egress in self.egresses.values():
+            egress.pump(now_ms)
+
+    def tick(self) -> None:
+        """The clock's work, every `TICK_S`: back-offs that end, TTLs that pass, room that came."""
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        for egress in self.egresses.values():
+            egress.tick(now_s, now_ms)
+        for queue in [queue for queue in self._retired if not queue.messages]:
+            self._retired.remove(queue)
+            self.egresses[queue.target].remove_queue(queue)
+
+    def _mark(self, egress: Egress) -> None:
+        self._to_pump[egress] = None
+
+    def _after_settling(self, egress: Egress) -> None:
+        """Room came, and perhaps reports: let in what was held back, and send. Sending may settle more: go on."""
+        self._to_pump[egress] = None
+        if self._settling:
+            return
+        self._settling = True
+        try:
+            while self._to_pump:
+                for ingress in self.ingresses.values():
+                    if ingress.waiting:
+                        ingress.admit_waiting()
+                        self._to_pump.update(dict.fromkeys(self.egresses.values()))
+                now_ms = self._clock.wall_ms()
+                ready, self._to_pump = self._to_pump, {}
+                for each in ready:
+                    each.pump(now_ms)
+        finally:
+            self._settling = False
+
+    def accounts(self) -> list[RouteAccount]:
+        """The account of every route, of the reports, and of what got onto no route. The books balance in each."""
+        now_s = self._clock.monotonic_s()
+        queues = [*self._queues.values(), *self._retired, *self.reporter.queues()]
+        found = [
+            RouteAccount(
+                queue.name,
+                queue.source,
+                queue.target,
+                queue.stats,
+                queue.messages,
+                queue.bytes,
+                now_s - oldest if (oldest := queue.oldest_entered_s()) is not None else 0.0,
+            )
+            for queue in queues
+        ]
+        for name, ingress in self.ingresses.items():
+            found.append(RouteAccount(NO_ROUTE, name, "", ingress.unrouted, 0, 0, 0.0))
+        return found
+
+    def unsettled(self) -> int:
+        """How many deliveries have no outcome yet."""
+        return sum(egress.in_flight for egress in self.egresses.values()) + sum(
+            lane.live for egress in self.egresses.values() for queue in egress.queues for lane in queue.lanes.values()
+        )
+
+    async def drain(self, within_s: float) -> int:
+        """Take nothing new, deliver what is held for at most ``within_s`` seconds; the number left over is returned."""
+        for ingress in self.ingresses.values():
+            ingress.close()
+        until_s = self._clock.monotonic_s() + within_s
+        while self.unsettled() and self._clock.monotonic_s() < until_s:
+            self.tick()
+            await asyncio.sleep(TICK_S)
+        return self.unsettled()
+
+
+def _report_options(config: Config) -> ReportOptions:
+    letters = config.dead_letter
+    return ReportOptions(config.authority, letters.resource, tuple(letters.endpoints), letters.queue, config.dispatch)

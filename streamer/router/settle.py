@@ -1,0 +1,85 @@
+"""Settling: the only way out. Outcome → counters, dead letter, RPC error response, source acknowledgement.
+
+Every delivery comes through here exactly once.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from streamer.router.clock import Clock
+from streamer.router.lane import Delivery
+from streamer.router.outcome import Failure, Outcome
+from streamer.router.queue import RouteQueue
+from streamer.router.remember import RememberedIds, key_of
+from streamer.router.stats import RouteStats
+from streamer.transports.base import LinkState, Received
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uuid import created_ms
+
+if TYPE_CHECKING:
+    from streamer.router.egress import Egress
+
+Report = Callable[[Received, str, Failure, RouteQueue | None, Delivery | None], None]
+"""Tells a failure to whom it concerns: what came in, through which endpoint, why, and how far it had come."""
+
+
+class Settler:
+    """Settles deliveries, and received messages that never became one."""
+
+    def __init__(self, clock: Clock, remembered: RememberedIds) -> None:
+        self._clock = clock
+        self._remembered = remembered
+        self.report: Report = lambda received, ingress, failure, queue, delivery: None
+        self.after_settling: Callable[[Egress], None] = lambda egress: None
+
+    def delivered(self, deliveries: Sequence[Delivery]) -> None:
+        """The destination has confirmed these."""
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        for delivery in deliveries:
+            queue: RouteQueue = delivery.lane.queue  # type: ignore[assignment]  # see Egress
+            queue.leave(delivery)
+            stats = queue.stats
+            stats.count(Outcome.DELIVERED)
+            stats.in_daemon.observe(now_s - delivery.entered_s)
+            stats.end_to_end.observe(max(0.0, (now_ms - created_ms(delivery.message.id)) / 1000))
+            self._release(delivery.received)
+
+    def expire(self, delivery: Delivery, egress: "Egress") -> None:
+        """The TTL passed while the message waited.
+
+        With the link down the reason is that the receiver was not there (UNAVAILABLE), else it is time itself.
+        """
+        if egress.transport.state is LinkState.UP:
+            failure = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before it could be sent")
+        else:
+            failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, f"its TTL passed while {egress.name} was not connected")
+        self.fail(delivery, failure)
+
+    def fail(self, delivery: Delivery, failure: Failure) -> None:
+        """A message that was accepted will not be delivered."""
+        queue: RouteQueue = delivery.lane.queue  # type: ignore[assignment]  # see Egress
+        queue.leave(delivery)
+        queue.stats.count(failure.outcome, failure.code)
+        if queue.source and failure.is_reported:
+            self.report(delivery.received, queue.source, failure, queue, delivery)
+        self._release(delivery.received)
+
+    def turn_away(self, received: Received, ingress: str, stats: RouteStats, failure: Failure) -> None:
+        """A message that came in through ``ingress`` is not accepted on the account ``stats``."""
+        stats.accepted += 1
+        stats.count(failure.outcome, failure.code)
+        if failure.is_reported:
+            self.report(received, ingress, failure, None, None)
+        self._release(received)
+
+    def refuse(self, received: Received, queue: RouteQueue, failure: Failure) -> None:
+        """A route has no room for a message that it should carry."""
+        queue.stats.accepted += 1
+        queue.stats.count(failure.outcome, failure.code)
+        self.report(received, queue.source, failure, queue, None)
+        self._release(received)
+
+    def _release(self, received: Received) -> None:
+        if received.holders == 1:
+            self._remembered.settled(key_of(received.message))
+        received.release()

@@ -1,0 +1,145 @@
+"""A router on memory transports with a clock that the test winds: the stage on which the flow tests play."""
+
+import itertools
+from collections.abc import Callable
+
+from streamer.config import Config
+from streamer.router.router import Router
+from streamer.transports.base import LinkState, TransportContext
+from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
+from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, UPriority, notification, publish, request
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+from streamer.uprotocol.uri import UUri
+
+START_MS = 1_700_000_000_000
+GATEWAY = "gateway.veh1"
+DEAD_LETTERS = UUri(GATEWAY, 4, 1, 0x8001)
+
+VEHICLE_APP = UUri("veh1", 0xA8000, 2, 0)
+SPEED = UUri("veh1", 0xA8000, 2, 0x8A50)
+CLIMATE = UUri("veh1", 0xB, 1, 7)
+CLOUD_APP = UUri("cloud", 0xC0, 1, 0)
+CLOUD_METHOD = UUri("cloud", 0xC0, 1, 9)
+ORDERS = UUri("cloud", 0xC0, 1, 0x9000)
+
+_buses = itertools.count()
+
+
+class WoundClock:
+    """Moves only when told."""
+
+    def __init__(self) -> None:
+        self.ms = START_MS
+        self.s = 100.0
+
+    def wall_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.s
+
+
+def configuration(**changes: object) -> Config:
+    """Two memory endpoints, `vehicle` (veh1) and `cloud` (everyone else), routes both ways."""
+    raw: dict[str, object] = {
+        "authority": GATEWAY,
+        "endpoints": {
+            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
+            "cloud": {"transport": "memory", "authorities": ["*"]},
+        },
+        "routes": [
+            {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
+            {"from": "cloud", "to": "vehicle"},
+        ],
+        "dispatch": {"retry": {"jitter": 0}},
+    }
+    return Config.model_validate(raw | changes)
+
+
+class Stage:
+    """The router with its two (or more) networks. ``sent(name)`` is what has left through an endpoint."""
+
+    def __init__(self, config: Config | None = None, addressed: tuple[str, ...] = ()) -> None:
+        self.config = config or configuration()
+        self.clock = WoundClock()
+        run = next(_buses)
+        self.transports = {
+            name: MemoryTransport(
+                TransportContext(
+                    name, self.config.authority, on_state=self._on_state(name), now_ms=self.clock.wall_ms
+                ),
+                MemoryOptions(bus=f"{run}-{name}", sink_authority=name in addressed),
+            )
+            for name in self.config.endpoints
+        }
+        self.router = Router(self.config, dict(self.transports), self.clock, random=lambda: 0.5)
+
+    def _on_state(self, name: str) -> Callable[[LinkState], None]:
+        return lambda state: self.router.link_changed(name, state)
+
+    async def __aenter__(self) -> "Stage":
+        await self.router.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for transport in self.transports.values():
+            await transport.stop()
+
+    def arrive(self, endpoint: str, *messages: UMessage) -> list[MemoryReceived]:
+        """Have messages arrive at an endpoint in one batch; what the router was given is returned."""
+        batch = [MemoryReceived(message) for message in messages]
+        self.transports[endpoint].inject(*batch)
+        self.check_books()
+        return batch
+
+    def sent(self, endpoint: str) -> list[UMessage]:
+        """What has left through an endpoint, dead letters aside."""
+        return [m for m in self.transports[endpoint].sent if m.attributes.source != DEAD_LETTERS]
+
+    def dead_letters(self, endpoint: str) -> list[pb.DeadLetter]:
+        """The dead letters that have left through an endpoint."""
+        letters = [m for m in self.transports[endpoint].sent if m.attributes.source == DEAD_LETTERS]
+        return [pb.DeadLetter.FromString(letter.payload or b"") for letter in letters]
+
+    def pass_time(self, ms: int) -> None:
+        """Wind both clocks forward and let the router tick."""
+        self.clock.ms += ms
+        self.clock.s += ms / 1000
+        self.router.tick()
+        self.check_books()
+
+    def outcomes(self, route: str) -> dict[str, int]:
+        """Outcome → count of a route, over all codes and ingresses."""
+        found: dict[str, int] = {}
+        for account in self.router.accounts():
+            if account.name == route:
+                for (outcome, _), number in account.stats.outcomes.items():
+                    found[outcome.value] = found.get(outcome.value, 0) + number
+        return found
+
+    def queued(self, route: str) -> int:
+        return sum(account.queued for account in self.router.accounts() if account.name == route)
+
+    def check_books(self) -> None:
+        """In = outcomes + queued, for every route, at any time."""
+        for account in self.router.accounts():
+            assert account.stats.accepted == account.stats.settled + account.queued, account
+
+    def speed(self, payload: bytes = b"", source: UUri = SPEED, **options: object) -> UMessage:
+        return publish(self.clock.ms, source, payload, Options(**options))  # type: ignore[arg-type]
+
+    def notify(self, payload: bytes = b"", sink: UUri = CLOUD_APP, source: UUri = SPEED, **options: object) -> UMessage:
+        return notification(self.clock.ms, source, sink, payload, Options(**options))  # type: ignore[arg-type]
+
+    def ask(
+        self, source: UUri = CLOUD_APP, method: UUri = CLIMATE, ttl: int = 1000, payload: bytes = b"", **options: object
+    ) -> UMessage:
+        return request(self.clock.ms, source, method, ttl, payload, Options(**options))  # type: ignore[arg-type]
+
+
+def bad_request(message: UMessage) -> UMessage:
+    """The same Request without the priority that it needs."""
+    old = message.attributes
+    return message._replace(
+        attributes=Attributes(UMessageType.REQUEST, old.source, old.sink, priority=UPriority.CS0, ttl=old.ttl)
+    )
