@@ -1,0 +1,42 @@
+# Everything runs in a virtual environment of its own, made on first use.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+PROTOS := $(wildcard streamer/uprotocol/proto/*.proto)
+
+.PHONY: demo test lint bench proto clean
+
+demo: $(VENV)/.demo
+	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(TESTS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m tests.bench.run $(ARGS)
+
+proto: $(VENV)/.dev
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.venv:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.venv pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.venv pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@

@@ -1,0 +1,173 @@
+"""The command line: ``streamer run | check | explain | schema | demo``.
+
+Exit status: 0 fine; 1 the answer is no, or something failed; 2 wrong usage; 78 the configuration is bad (EX_CONFIG).
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from streamer import __version__
+from streamer.config import Config
+from streamer.config_file import ConfigError, json_schema, load, warnings
+from streamer.daemon import Daemon
+from streamer.observe import logs
+from streamer.router.decide import Decision, decide
+from streamer.router.table import RoutingTable
+from streamer.transports.base import TransportContext, load_transport
+from streamer.transports.errors import ConfigurationError
+from streamer.uprotocol.message import UMessageType
+from streamer.uprotocol.uri import UriError, UUri
+
+EX_CONFIG = 78
+
+logger = logging.getLogger("ustreamer.cli")
+
+_TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status is returned."""
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.command(arguments)
+    except ConfigError as exc:
+        for problem in exc.problems:
+            print(problem, file=sys.stderr)
+        count = len(exc.problems)
+        print(f"{arguments.config}: {count} {'problem' if count == 1 else 'problems'}", file=sys.stderr)
+        return EX_CONFIG
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="streamer", description="Routes uProtocol messages between MQTT 5 and Zenoh and loses none of them."
+    )
+    parser.add_argument("--version", action="version", version=f"streamer {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: object, text: str, needs_config: bool = True) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=run)
+        if needs_config:
+            sub.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration file")
+        return sub
+
+    command("run", _run, "Route messages until told to stop (SIGTERM drains, SIGHUP reloads the routes).")
+    command("check", _check, "Say everything that is wrong with a configuration file. Connects to nothing.")
+    explain = command("explain", _explain, "Say which way a message would take and why. Connects to nothing.")
+    explain.add_argument("--source", type=_uri, required=True, metavar="URI", help="such as //veh1/A8000/2/8A50")
+    explain.add_argument("--sink", type=_uri, metavar="URI", help="left out for a Publish")
+    explain.add_argument("--type", choices=sorted(_TYPES), required=True, help="the message's type")
+    explain.add_argument("--from", dest="ingress", metavar="ENDPOINT", help="where it comes in; default: its source's home")
+    command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)
+    demo = command("demo", _demo, "Show everything at work: a broker, a vehicle, a cloud, and us.", needs_config=False)
+    demo.add_argument("--seconds", type=float, metavar="N", help="end by itself after so many seconds")
+    demo.add_argument("--plain", action="store_true", help="print lines instead of a live table")
+    return parser
+
+
+def _uri(text: str) -> UUri:
+    try:
+        return UUri.parse(text)
+    except UriError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from exc
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    config = load(arguments.config)
+    logs.set_up(config.log)
+    for warning in warnings(config):
+        logger.warning("hint text=%s", warning)
+    problems: list[BaseException] = []
+    try:
+        uvloop.run(_serve(config, arguments.config))
+    except* (ConfigurationError, OSError) as group:
+        problems = _flat(group)
+    for problem in problems:
+        where = f"options.{problem.key}: " if isinstance(problem, ConfigurationError) else ""
+        print(f"{arguments.config}: {where}{problem}", file=sys.stderr)
+    if any(isinstance(problem, ConfigurationError) for problem in problems):
+        return EX_CONFIG
+    return 1 if problems else 0
+
+
+async def _serve(config: Config, path: Path) -> int:
+    return await Daemon(config, path).run()
+
+
+def _flat(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _flat(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    config = load(arguments.config)
+    endpoints = ", ".join(f"{name} ({endpoint.transport})" for name, endpoint in config.endpoints.items())
+    print(f"{arguments.config}: good. //{config.authority}/4/1/0, endpoints {endpoints}, {len(config.routes)} routes")
+    for warning in warnings(config):
+        print(f"{arguments.config}: hint: {warning}")
+    return 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    table = _table(load(arguments.config))
+    kind = _TYPES[arguments.type]
+    homes = table.homes(arguments.source.authority)
+    if (kind is not UMessageType.PUBLISH) and arguments.sink is None:
+        print(f"a {arguments.type} needs --sink", file=sys.stderr)
+        return 2
+    if arguments.ingress is not None and arguments.ingress not in table.authorities:
+        print(f"no endpoint {arguments.ingress!r}; there are {', '.join(table.authorities)}", file=sys.stderr)
+        return 2
+    ingress = arguments.ingress or (homes[0] if homes else next(iter(table.authorities)))
+    decision = decide(kind, arguments.source, arguments.sink, ingress, table)
+    sink = "" if arguments.sink is None else f" → {arguments.sink}"
+    print(f"{arguments.type} {arguments.source}{sink} from {ingress}")
+    _print_decision(decision)
+    return 0 if decision.hops else 1
+
+
+def _print_decision(decision: Decision) -> None:
+    for reason in decision.why:
+        print(f"  {reason}")
+    for hop in decision.hops:
+        sink = "" if hop.sink is None else f", sink {hop.sink}"
+        print(f"goes over route {hop.route.name} to endpoint {hop.route.target}{sink}")
+    if decision.failure is not None:
+        print(f"goes nowhere: {decision.failure.outcome.value} ({decision.failure.code.name}), {decision.failure.text}")
+
+
+def _table(config: Config) -> RoutingTable:
+    """The routing table as the daemon would have it, without connecting anything."""
+    addressed = [
+        name
+        for name, endpoint in config.endpoints.items()
+        if load_transport(endpoint.transport)(
+            TransportContext(name, config.authority), endpoint.options
+        ).wants_sink_authority
+    ]
+    return RoutingTable.from_config(config, addressed)
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    print(json.dumps(json_schema(), indent=2))
+    return 0
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    try:
+        from streamer.demo.show import run  # noqa: PLC0415  # its libraries come with an extra
+    except ModuleNotFoundError as exc:
+        print(f"the demo needs {exc.name}; install with: pip install 'ustreamer[demo]'", file=sys.stderr)
+        return 1
+    return asyncio.run(run(seconds=arguments.seconds, plain=arguments.plain))

@@ -1,0 +1,188 @@
+"""The daemon: builds transports and router from a configuration, ticks, reloads, drains and stops."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from streamer import __version__, systemd
+from streamer.config import Config
+from streamer.config_file import ConfigError, load
+from streamer.observe.admin import AdminServer, unready
+from streamer.observe.metrics import Exposition
+from streamer.router.clock import Clock, SystemClock
+from streamer.router.router import TICK_S, Router
+from streamer.transports.base import LinkState, TransportContext, UTransport, load_transport
+from streamer.transports.errors import MalformedPacketError
+
+logger = logging.getLogger("ustreamer.daemon")
+
+
+class Daemon:
+    """One streamer. ``path`` is where its configuration came from and is read again from; None if from nowhere."""
+
+    def __init__(self, config: Config, path: Path | None = None, clock: Clock | None = None) -> None:
+        self.config = config
+        self._path = path
+        self._clock = clock or SystemClock()
+        self.router: Router
+        self.transports: dict[str, UTransport] = {
+            name: load_transport(endpoint.transport)(self._context(name), endpoint.options)
+            for name, endpoint in config.endpoints.items()
+        }
+        self.router = Router(config, self.transports, self._clock)
+        self._exposition = Exposition(self.router)
+        self._admin: AdminServer | None = None
+        if config.metrics is not None:
+            self._admin = AdminServer(self.router, self._exposition, config.metrics.host, config.metrics.port)
+        self._stopping = asyncio.Event()
+
+    def _context(self, name: str) -> TransportContext:
+        return TransportContext(
+            name,
+            self.config.authority,
+            on_state=self._on_state(name),
+            on_malformed=self._on_malformed(name),
+            on_reconnect=self._on_reconnect(name),
+            now_ms=self._clock.wall_ms,
+        )
+
+    def _on_state(self, name: str) -> Callable[[LinkState], None]:
+        def changed(state: LinkState) -> None:
+            logger.info("endpoint_state endpoint=%s state=%s", name, state.value)
+            self.router.link_changed(name, state)
+            systemd.notify(f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
+
+        return changed
+
+    def _on_malformed(self, name: str) -> Callable[[MalformedPacketError], None]:
+        def count(error: MalformedPacketError) -> None:
+            counts = self.router.ingresses[name].stats.malformed
+            counts[error.reason.value] = counts.get(error.reason.value, 0) + 1
+            logger.warning("malformed_packet endpoint=%s reason=%s detail=%s", name, error.reason.value, error)
+
+        return count
+
+    def _on_reconnect(self, name: str) -> Callable[[], None]:
+        def count() -> None:
+            self.router.ingresses[name].stats.reconnects += 1
+
+        return count
+
+    def stop(self) -> None:
+        """Ask the daemon to drain and end."""
+        self._stopping.set()
+
+    async def run(self) -> int:
+        """Work until asked to stop; the number of messages that could not be delivered before the end is returned.
+
+        Raises `ConfigurationError` for options that cannot work, OSError if the admin port is taken.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        reload_wanted = asyncio.Event()
+        loop.add_signal_handler(signal.SIGHUP, reload_wanted.set)
+        logger.info("starting version=%s authority=%s", __version__, self.config.authority)
+        self._say_what_is_given_up()
+        try:
+            if self._admin is not None:
+                await self._admin.start()
+            await self.router.start()
+            systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
+            async with asyncio.TaskGroup() as tasks:
+                ticking = tasks.create_task(self._tick(), name="tick")
+                reloading = tasks.create_task(self._reload_when(reload_wanted), name="reload")
+                await self._stopping.wait()
+                reloading.cancel()
+                left = await self._drain()
+                ticking.cancel()
+            return left
+        finally:
+            for transport in self.transports.values():
+                await transport.stop()
+            if self._admin is not None:
+                await self._admin.stop()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+            logger.info("stopped authority=%s", self.config.authority)
+
+    def _say_what_is_given_up(self) -> None:
+        if self.config.journal is not None:
+            logger.warning("journal_not_used reason=%s", "this version keeps queues in memory only")
+        logger.warning(
+            "memory_only consequence=%s",
+            "a source is acknowledged only after delivery; what came from Zenoh is lost if the process is killed",
+        )
+        if self.config.trace is not None:
+            logger.warning("trace_not_written reason=%s", "this version writes no traces")
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        interval_s = systemd.watchdog_interval_s()
+        watchdog_s = loop.time()
+        while True:
+            asked_s = loop.time()
+            await asyncio.sleep(TICK_S)
+            now_s = loop.time()
+            self._exposition.collector.lag_s = max(0.0, now_s - asked_s - TICK_S)
+            self.router.tick()
+            if interval_s is not None and now_s - watchdog_s >= interval_s:
+                watchdog_s = now_s
+                systemd.notify("WATCHDOG=1")
+
+    async def _reload_when(self, wanted: asyncio.Event) -> None:
+        while True:
+            await wanted.wait()
+            wanted.clear()
+            await self.reload()
+
+    async def reload(self) -> bool:
+        """Read the file again and use it if it is good; True if it was. A bad one changes nothing."""
+        problems: list[str] = []
+        try:
+            if self._path is None:
+                problems = ["this daemon was not started from a file"]
+            else:
+                config = await asyncio.to_thread(load, self._path)
+                problems = _beyond_reload(self.config, config)
+        except ConfigError as exc:
+            problems = [str(problem) for problem in exc.problems]
+        if problems:
+            self._exposition.collector.reloads["refused"] += 1
+            for problem in problems:
+                logger.error("reload_refused problem=%s", problem)
+            return False
+        systemd.notify("RELOADING=1")
+        await self.router.reload(config)
+        self.config = config
+        self._exposition.collector.reloads["ok"] += 1
+        systemd.notify("READY=1")
+        logger.info("reloaded file=%s routes=%d", self._path, len(config.routes))
+        return True
+
+    async def _drain(self) -> int:
+        systemd.notify("STOPPING=1")
+        left = await self.router.drain(self.config.shutdown.drain_s)
+        if left:
+            logger.error("undelivered messages=%d drain_s=%s", left, self.config.shutdown.drain_s)
+        else:
+            logger.info("drained messages_left=%d", left)
+        return left
+
+
+def _beyond_reload(old: Config, new: Config) -> list[str]:
+    """What changed that only a restart can change."""
+    found = []
+    if old.authority != new.authority:
+        found.append(f"authority: changed from {old.authority} to {new.authority}; restart to use it")
+    for name in sorted(old.endpoints.keys() | new.endpoints.keys()):
+        before, after = old.endpoints.get(name), new.endpoints.get(name)
+        if before is None or after is None:
+            found.append(f"endpoints.{name}: {'removed' if after is None else 'added'}; restart to use it")
+        elif (before.transport, before.options) != (after.transport, after.options):
+            found.append(f"endpoints.{name}: transport or options changed; restart to use them")
+    if old.metrics != new.metrics:
+        found.append("metrics: changed; restart to use it")
+    return found

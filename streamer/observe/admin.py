@@ -1,0 +1,57 @@
+"""The HTTP port: `/metrics`, `/healthz` (the loop turns), `/readyz` (every endpoint is connected)."""
+
+from aiohttp import web
+
+from streamer.observe.metrics import CONTENT_TYPE, Exposition
+from streamer.router.router import Router
+from streamer.transports.base import LinkState
+
+
+class AdminServer:
+    """Serves the admin pages on one port."""
+
+    def __init__(self, router: Router, exposition: Exposition, host: str, port: int) -> None:
+        self._router = router
+        self._exposition = exposition
+        self._host = host
+        self._port = port
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Begin to listen. Raises OSError if the port is taken."""
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/metrics", self._metrics),
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host.strip("[]"), self._port).start()
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._exposition.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        reasons = unready(self._router)
+        return web.json_response({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+
+
+def unready(router: Router) -> list[str]:
+    """Why the streamer is not ready; empty if it is. A Zenoh peer without any other peer yet is ready."""
+    return [
+        f"endpoint {name} ({transport.kind}) is not connected"
+        for name, transport in router.transports.items()
+        if transport.state is LinkState.DOWN
+    ]

@@ -1,0 +1,138 @@
+"""Prometheus metrics: read from the router's own numbers when somebody scrapes, so that counting costs next to nothing.
+
+Every route balances at every scrape:
+``ustreamer_accepted_messages_total = sum(ustreamer_outcomes_total) + ustreamer_queue_messages``.
+"""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from streamer import __version__
+from streamer.router.router import RouteAccount, Router
+from streamer.router.stats import LATENCY_BOUNDS, Histogram
+from streamer.transports.base import LinkState
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_ROUTE = ("route", "ingress", "egress")
+
+
+class RouterCollector(Collector):
+    """Turns the router's numbers into metric families. ``lag_s`` is set by whoever measures the event loop."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self.lag_s = 0.0
+        self.reloads = {"ok": 0, "refused": 0}
+
+    def collect(self) -> Iterable[Metric]:
+        accounts = self._router.accounts()
+        yield from self._routes(accounts)
+        yield from self._latencies(accounts)
+        yield from self._endpoints()
+        build = GaugeMetricFamily("ustreamer_build_info", "Version of the daemon.", labels=("version",))
+        build.add_metric((__version__,), 1)
+        yield build
+        yield GaugeMetricFamily(
+            "ustreamer_remembered_ids", "Message ids kept to recognise duplicates.", len(self._router.remembered)
+        )
+        yield GaugeMetricFamily("ustreamer_event_loop_lag_seconds", "How late the event loop's last tick was.", self.lag_s)
+        reloads = CounterMetricFamily("ustreamer_reloads", "Reloads of the configuration file.", labels=("result",))
+        for result, number in self.reloads.items():
+            reloads.add_metric((result,), number)
+        yield reloads
+
+    def _routes(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
+        accepted = CounterMetricFamily(
+            "ustreamer_accepted_messages", "Messages that came onto a route; route none: onto no route.", labels=_ROUTE
+        )
+        outcomes = CounterMetricFamily(
+            "ustreamer_outcomes", "Messages by how they ended, with the status code.", labels=(*_ROUTE, "outcome", "code")
+        )
+        messages = GaugeMetricFamily("ustreamer_queue_messages", "Messages without outcome, in flight too.", labels=_ROUTE)
+        size = GaugeMetricFamily("ustreamer_queue_bytes", "Memory that those messages take.", labels=_ROUTE)
+        age = GaugeMetricFamily(
+            "ustreamer_queue_oldest_age_seconds", "Age of the message that has waited longest to be sent.", labels=_ROUTE
+        )
+        retries = CounterMetricFamily("ustreamer_retries", "Sends that were refused and tried again.", labels=_ROUTE)
+        for account in accounts:
+            labels = (account.name, account.source, account.target)
+            accepted.add_metric(labels, account.stats.accepted)
+            for (outcome, code), number in account.stats.outcomes.items():
+                outcomes.add_metric((*labels, outcome.value, code.name), number)
+            messages.add_metric(labels, account.queued)
+            size.add_metric(labels, account.bytes)
+            age.add_metric(labels, account.oldest_age_s)
+            retries.add_metric(labels, account.stats.retries)
+        yield from (accepted, outcomes, messages, size, age, retries)
+        letters = CounterMetricFamily(
+            "ustreamer_dead_letters", "Messages reported on the dead letter topic, by reason.", labels=("route", "code")
+        )
+        for (route, code), number in self._router.reporter.dead_letters.items():
+            letters.add_metric((route or "none", code.name), number)
+        yield letters
+
+    def _latencies(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
+        end_to_end = HistogramMetricFamily(
+            "ustreamer_end_to_end_latency_seconds", "From the message's id to the confirmation.", labels=_ROUTE
+        )
+        in_daemon = HistogramMetricFamily(
+            "ustreamer_in_daemon_latency_seconds", "From reception to the confirmation.", labels=_ROUTE
+        )
+        for account in accounts:
+            if account.target:
+                labels = (account.name, account.source, account.target)
+                _add(end_to_end, labels, account.stats.end_to_end)
+                _add(in_daemon, labels, account.stats.in_daemon)
+        yield from (end_to_end, in_daemon)
+
+    def _endpoints(self) -> Iterable[Metric]:
+        labels = ("endpoint", "transport")
+        received = CounterMetricFamily("ustreamer_received_messages", "Messages from the endpoint.", labels=labels)
+        malformed = CounterMetricFamily(
+            "ustreamer_malformed_packets", "Packets that are no uProtocol message.", labels=(*labels, "reason")
+        )
+        held = GaugeMetricFamily(
+            "ustreamer_held_back_messages", "Messages that wait for room in a full queue, unacknowledged.", labels=labels
+        )
+        in_flight = GaugeMetricFamily("ustreamer_in_flight_messages", "Sent and not confirmed.", labels=labels)
+        up = GaugeMetricFamily("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)
+        reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)
+        for name, ingress in self._router.ingresses.items():
+            transport = self._router.transports[name]
+            values = (name, transport.kind)
+            received.add_metric(values, ingress.stats.received)
+            for reason, number in ingress.stats.malformed.items():
+                malformed.add_metric((*values, reason), number)
+            held.add_metric(values, len(ingress.waiting))
+            in_flight.add_metric(values, self._router.egresses[name].in_flight)
+            up.add_metric(values, int(transport.state is LinkState.UP))
+            reconnects.add_metric(values, ingress.stats.reconnects)
+        yield from (received, malformed, held, in_flight, up, reconnects)
+
+
+def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram) -> None:
+    total = 0
+    buckets: list[tuple[str, float]] = []
+    for bound, count in zip((*(str(b) for b in LATENCY_BOUNDS), "+Inf"), histogram.counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    family.add_metric(labels, buckets, histogram.sum)
+
+
+class Exposition:
+    """What `/metrics` answers with."""
+
+    def __init__(self, router: Router) -> None:
+        self._registry = CollectorRegistry()
+        self.collector = RouterCollector(router)
+        self._registry.register(self.collector)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """All metrics in the Prometheus text format."""
+        return generate_latest(self._registry)
