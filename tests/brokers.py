@@ -1,4 +1,4 @@
-"""MQTT brokers for tests: real programs on a fixed free port of 127.0.0.1, to be started, stopped, killed and restarted.
+"""MQTT brokers for tests: real programs on a fixed free port of 127.0.0.1, to start, stop, kill and restart.
 
 Use them as context managers, so that no process outlives its test. They block for the few milliseconds that a start
 takes; that is what a test wants.

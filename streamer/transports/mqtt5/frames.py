@@ -1,0 +1,131 @@
+"""The byte stream of an MQTT connection cut into packets, and the two packets that are read by hand.
+
+Pure. The codec reads one complete packet at a time, so that a broken length inside of a packet cannot be taken for a
+packet that is still to come.
+"""
+
+from typing import Any
+
+import mqtt5
+
+from streamer.transports.errors import Malformed, MalformedPacketError
+
+KIND = 0xF0
+"""Mask of the packet type in the first byte."""
+
+PUBLISH = 0x30
+PUBACK = 0x40
+QOS = 0x06
+"""Mask of the QoS bits in the first byte of a PUBLISH."""
+
+QOS_ABOVE_1 = 0x04
+
+
+class ProtocolError(Exception):
+    """The connection cannot go on; ``reason`` is the code for our DISCONNECT (MQTT 5, 3.14.2.1)."""
+
+    def __init__(self, reason: mqtt5.DisconnectReasonCode, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class FrameReader:
+    """Cuts what arrives into packets. Costs each byte once, however the packets are torn apart."""
+
+    def __init__(self, max_packet_bytes: int) -> None:
+        self._max_packet_bytes = max_packet_bytes
+        self._chunks: list[bytes] = []
+        self._waiting = 0
+        self._needed = 2
+
+    def feed(self, data: bytes) -> tuple[list[memoryview], ProtocolError | None]:
+        """The complete packets so far, and what is wrong with the bytes after them, if anything."""
+        if self._chunks or len(data) < self._needed:
+            self._chunks.append(data)
+            self._waiting += len(data)
+            if self._waiting < self._needed:
+                return [], None
+            data = b"".join(self._chunks)
+            self._chunks = []
+        frames: list[memoryview] = []
+        view = memoryview(data)
+        position, end = 0, len(data)
+        while True:
+            rest = end - position
+            if rest < 2:
+                self._needed = 2
+                break
+            length = data[position + 1]
+            size = length + 2
+            if length > 0x7F:  # more than one byte of length: the variable byte integer of MQTT 5, 1.5.5
+                length &= 0x7F
+                used = 1
+                while used < 4 and used + 1 < rest:
+                    digit = data[position + 1 + used]
+                    length |= (digit & 0x7F) << (7 * used)
+                    used += 1
+                    if digit < 0x80:
+                        break
+                else:
+                    if used == 4:
+                        return frames, _malformed("a packet length of more than four bytes")
+                    self._needed = rest + 1
+                    break
+                size = length + used + 1
+            if size > self._max_packet_bytes:
+                return frames, ProtocolError(
+                    mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE,
+                    f"a packet of {size} bytes, more than max_packet_bytes {self._max_packet_bytes}",
+                )
+            if size > rest:
+                self._needed = size
+                break
+            frames.append(view[position : position + size])
+            position += size
+        if position < end:
+            self._chunks = [data[position:]]
+        self._waiting = end - position
+        return frames, None
+
+
+def read(frame: memoryview) -> Any:
+    """Decode one complete packet; its type follows from the first byte. Raises `MalformedPacketError`."""
+    try:
+        packet, _ = mqtt5.read(frame)
+    except (ValueError, IndexError) as exc:
+        raise MalformedPacketError(Malformed.PACKET, str(exc)) from None
+    except BaseException as exc:
+        # Text that is no UTF-8 makes the codec panic, with an exception that is no Exception and has no public name.
+        if type(exc).__name__ != "PanicException":
+            raise
+        raise MalformedPacketError(Malformed.PACKET, "text that is no UTF-8") from None
+    return packet
+
+
+def publish_packet_id(frame: memoryview) -> int:
+    """The packet id of a PUBLISH that the codec cannot read (QoS above 0). Raises `ProtocolError`."""
+    start = 2
+    while frame[start - 1] > 0x7F:
+        start += 1
+    topic_bytes = int.from_bytes(frame[start : start + 2], "big")
+    position = start + 2 + topic_bytes
+    packet_id = int.from_bytes(frame[position : position + 2], "big")
+    if position + 2 > len(frame) or packet_id == 0:
+        raise _malformed("a PUBLISH without packet id")
+    return packet_id
+
+
+def puback(frame: memoryview) -> tuple[int, int]:
+    """Packet id and reason code of a PUBACK: the codec refuses reasons that it does not know. Raises `ProtocolError`."""
+    if len(frame) == 4:
+        return frame[2] << 8 | frame[3], 0
+    if len(frame) < 5 or (frame[1] > 0x7F and len(frame) < 6):
+        raise _malformed(f"a PUBACK of {len(frame)} bytes")
+    start = 2
+    while frame[start - 1] > 0x7F:  # a reason string can make it long
+        start += 1
+    return frame[start] << 8 | frame[start + 1], frame[start + 2]
+
+
+def _malformed(detail: str) -> ProtocolError:
+    return ProtocolError(mqtt5.DisconnectReasonCode.MALFORMED_PACKET, detail)

@@ -1,0 +1,162 @@
+"""Options of an ``mqtt5`` endpoint, and the secrets behind them.
+
+Secrets come from files, are read at every connect so that they can be rotated, and appear in no error, repr or log.
+"""
+
+import ssl
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from streamer.transports.base import ListenerOptions
+from streamer.transports.errors import ConfigurationError
+from streamer.transports.mqtt5.wire import Structure
+
+_PORTS = {"mqtt": 1883, "mqtts": 8883}
+_STEPS = 4
+_UINT32_MAX = 0xFFFF_FFFF
+
+
+class _Model(BaseModel):
+    # A URL can hold a password that somebody put there by mistake: validation errors do not repeat it.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class TlsOptions(_Model):
+    """Files in PEM form. Without ``ca_file`` the system's certificate authorities count."""
+
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _pair(self) -> "TlsOptions":
+        if self.key_file is not None and self.cert_file is None:
+            raise ValueError("key_file: expected cert_file along with it")
+        return self
+
+
+class ReconnectOptions(_Model):
+    """Waiting between two attempts to connect: 0.5, 1, 2 and 4 s, then 10 s for ever (uP-L1 `mqtt_5.adoc`)."""
+
+    initial_ms: int = Field(default=500, ge=1)
+    factor: float = Field(default=2, ge=1)
+    max_ms: int = Field(default=10_000, ge=1)
+    jitter: float = Field(default=0.2, ge=0, le=1)
+
+    def wait_s(self, attempt: int, random: float) -> float:
+        """Seconds to wait after failed attempt number ``attempt`` (from 0); ``random`` is in [0, 1)."""
+        wait_ms = float(self.max_ms)
+        if attempt < _STEPS:
+            wait_ms = min(self.initial_ms * self.factor**attempt, wait_ms)
+        return wait_ms / 1000 * (1 + self.jitter * (2 * random - 1))
+
+
+class Mqtt5Options(_Model):
+    """Options of an ``mqtt5`` endpoint; every one but ``broker`` has a default."""
+
+    broker: str
+    topics: Structure = "off-vehicle"
+    client_id: str | None = Field(default=None, min_length=1, max_length=1024)
+    clean_start: bool = False
+    session_expiry_s: int = Field(default=86_400, ge=0, le=_UINT32_MAX)
+    receive_maximum: int = Field(default=1000, ge=1, le=65_535)
+    window: int = Field(default=1000, ge=1, le=65_535)
+    keep_alive_s: int = Field(default=30, ge=1, le=65_535)
+    ack_timeout_s: float = Field(default=20, gt=0)
+    connect_timeout_s: float = Field(default=10, gt=0)
+    max_packet_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, le=0x0FFF_FFFF)
+    username: str | None = None
+    username_file: Path | None = None
+    password_file: Path | None = None
+    tls: TlsOptions = TlsOptions()
+    reconnect: ReconnectOptions = ReconnectOptions()
+    listeners: ListenerOptions = ListenerOptions()
+
+    @field_validator("broker")
+    @classmethod
+    def _check_broker(cls, broker: str) -> str:
+        try:
+            url = urlsplit(broker)
+            port, host = url.port, url.hostname
+        except ValueError:
+            raise ValueError("expected mqtt://host:port or mqtts://host:port") from None
+        if "@" in url.netloc:
+            raise ValueError("no user info in the URL, please: set username and password_file instead")
+        if url.scheme not in _PORTS or not host or port == 0:
+            raise ValueError("expected mqtt://host:port or mqtts://host:port")
+        if url.path not in ("", "/") or url.query or url.fragment:
+            raise ValueError("expected nothing after the port")
+        return broker
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "Mqtt5Options":
+        if self.username is not None and self.username_file is not None:
+            raise ValueError("username_file: expected either username or username_file")
+        if not self.uses_tls and self.tls != TlsOptions():
+            raise ValueError("tls: expected a broker with mqtts://")
+        return self
+
+    @property
+    def _url(self) -> SplitResult:
+        return urlsplit(self.broker)
+
+    @property
+    def uses_tls(self) -> bool:
+        return self._url.scheme == "mqtts"
+
+    @property
+    def host(self) -> str:
+        host = self._url.hostname
+        if host is None:
+            raise AssertionError("the validator asked for a host")
+        return host
+
+    @property
+    def port(self) -> int:
+        return self._url.port or _PORTS[self._url.scheme]
+
+    def credentials(self) -> tuple[str | None, bytes | None]:
+        """User name and password, read now. Raises `ConfigurationError` naming the option, never the content."""
+        username = self.username
+        if self.username_file is not None:
+            try:
+                username = _read("username_file", self.username_file).decode()
+            except UnicodeDecodeError:
+                raise ConfigurationError("username_file", f"{self.username_file}: expected UTF-8") from None
+        password = None if self.password_file is None else _read("password_file", self.password_file)
+        return username, password
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """The TLS settings, files read now; None for plain TCP. Raises `ConfigurationError` naming the option."""
+        if not self.uses_tls:
+            return None
+        for name in ("ca_file", "cert_file", "key_file"):
+            path = getattr(self.tls, name)
+            if path is not None:
+                _read(f"tls.{name}", path)
+        try:
+            context = ssl.create_default_context(cafile=self.tls.ca_file)
+        except (ssl.SSLError, OSError) as exc:
+            raise ConfigurationError("tls.ca_file", f"{self.tls.ca_file}: {_reason(exc)}") from None
+        if self.tls.cert_file is not None:
+            try:
+                # The empty password keeps OpenSSL from asking for one on the terminal.
+                context.load_cert_chain(self.tls.cert_file, self.tls.key_file, password="")
+            except (ssl.SSLError, OSError) as exc:
+                key = "tls.key_file" if self.tls.key_file is not None else "tls.cert_file"
+                detail = f"{self.tls.cert_file} with {self.tls.key_file or 'its own key'}: {_reason(exc)}"
+                raise ConfigurationError(key, detail) from None
+        return context
+
+
+def _read(option: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+    except OSError as exc:
+        raise ConfigurationError(option, f"{path}: {_reason(exc)}") from None
+
+
+def _reason(exc: OSError) -> str:
+    return exc.strerror or type(exc).__name__

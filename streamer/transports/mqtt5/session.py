@@ -1,0 +1,279 @@
+"""The state of one MQTT session, without any I/O: what is sent and not confirmed, what is received and not acknowledged.
+
+The rules that live here (MQTT 5.0):
+
+- [MQTT-4.4.0-1] an unacknowledged PUBLISH is sent again only after a reconnect, with DUP and its old packet id, and only
+  if the broker still has the session.
+- [MQTT-4.6.0-1] they are sent again in the order in which they were sent first.
+- [MQTT-4.6.0-2] PUBACKs go out in the order in which the PUBLISHes came: a later acknowledgement waits for earlier ones.
+- [MQTT-3.3.4-7], [MQTT-3.3.4-9] never more unacknowledged PUBLISHes than the receiver's Receive Maximum.
+- [MQTT-2.2.1-3] a packet id in use is not used again.
+
+Who drives it writes what `take_outgoing` and `take_acknowledgements` return.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from streamer.transports.base import Done, Parcel, Received
+from streamer.transports.errors import LinkLostError, PermanentError, SendError
+from streamer.transports.mqtt5.wire import puback_error
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode
+
+Encode = Callable[[UMessage, int, bool], bytes]
+"""Message, packet id, duplicate → PUBLISH. Raises ValueError for a message that cannot be addressed or written."""
+
+Sent = tuple[Parcel, Done]
+"""A parcel, and whom to tell."""
+
+Run = tuple[list[Any], Done, SendError | None]
+"""Parcels with one outcome, in order, to be told in one call."""
+
+MAX_PACKET_ID = 65_535
+MAX_UNCONFIRMED = 50_000  # leaves packet ids for subscriptions
+_PUBACK = b"\x40\x02"
+
+
+class Skipped:
+    """A PUBLISH that nobody gets, to be acknowledged in its turn."""
+
+    __slots__ = ("packet_id", "settled")
+
+    def __init__(self, packet_id: int) -> None:
+        self.packet_id = packet_id
+        self.settled = True
+
+
+class MqttReceived(Received):
+    """A message that came with QoS 1; `acknowledge` leads to its PUBACK, if the connection is still the same."""
+
+    __slots__ = ("_epoch", "_session", "packet_id", "settled")
+
+    def __init__(self, message: UMessage, redelivered: bool, packet_id: int, session: "Session") -> None:
+        self.message = message  # not through super(): this is done for every message
+        self.redelivered = redelivered
+        self.holders = 1
+        self.packet_id = packet_id
+        self.settled = False
+        self._session = session
+        self._epoch = session.epoch
+
+    def acknowledge(self) -> None:
+        self.settled = True
+        session = self._session
+        receipts = session.receipts
+        # Only the head can go. A receipt of an old connection finds another epoch: the broker sends that message again.
+        if self._epoch == session.epoch and receipts and receipts[0] is self:
+            session.on_acknowledgeable()
+
+
+class Session:
+    """Both directions of one session. ``window`` is our own limit of unconfirmed messages."""
+
+    def __init__(self, window: int, encode: Encode) -> None:
+        self.is_connected = False
+        self.is_writable = True  # False: the socket's buffer is full, hold back what is not yet sent
+        self.epoch = 0
+        self.limit = self._window = min(
+            window, MAX_UNCONFIRMED
+        )  # the send quota: the smaller one of our window and the broker's receive maximum
+        self.max_packet_bytes: int | None = None
+        self.receipts: deque[MqttReceived | Skipped] = deque()
+        self.on_acknowledgeable: Callable[[], None] = lambda: None
+        self._encode = encode
+        self._unconfirmed: dict[int, Sent] = {}  # in the order of sending
+        self._resend: deque[tuple[int, Sent]] = deque()  # of the last connection, not yet sent on this one
+        self._in_use: set[int] = set()  # packet ids of `_resend` and `_requests`
+        self._backlog: deque[Sent] = deque()
+        self._outgoing: list[bytes] = []
+        self._confirmed: list[Run] = []
+        self._requests: dict[int, list[str]] = {}
+        self._last_id = 0
+
+    # -- connection -------------------------------------------------------------------------------------------------
+
+    def connected(self, session_present: bool, receive_maximum: int, max_packet_bytes: int | None) -> None:
+        """A CONNACK came. Without a session everything unconfirmed goes back, else it is sent again."""
+        self.limit = min(self._window, receive_maximum)
+        self.max_packet_bytes = max_packet_bytes
+        if session_present:
+            self.is_connected = True
+            self.drain()
+        else:
+            self.lose_all()
+            self.is_connected = True
+
+    def disconnected(self) -> None:
+        """The connection is gone; what is unconfirmed waits for the next one."""
+        self.is_connected = False
+        self.is_writable = True
+        self.epoch += 1
+        self.receipts.clear()
+        self._in_use.difference_update(self._requests)
+        self._requests.clear()
+        self._outgoing.clear()
+        # What was not yet sent again comes after what was: it is younger.
+        self._resend.extendleft(reversed(self._unconfirmed.items()))
+        self._in_use.update(self._unconfirmed)
+        self._unconfirmed.clear()
+
+    def lose_all(self) -> None:
+        """Give everything unconfirmed and unsent back, in the order of sending."""
+        lost = list(self._unconfirmed.values())
+        lost += [sent for _, sent in self._resend]
+        lost += self._backlog
+        self._unconfirmed.clear()
+        self._resend.clear()
+        self._in_use = set(self._requests)
+        self._backlog.clear()
+        runs: list[Run] = []
+        for parcel, done in lost:
+            _add_outcome(runs, parcel, done, None)
+        for parcels, done, _ in runs:
+            done(parcels, LinkLostError())
+
+    # -- sending ----------------------------------------------------------------------------------------------------
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many messages are sent on this connection and not confirmed."""
+        return len(self._unconfirmed)
+
+    @property
+    def head(self) -> object:
+        """Stands for the oldest unconfirmed message, None if there is none: as long as it stays, nothing moves on."""
+        return next(iter(self._unconfirmed.values()), None)
+
+    def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
+        """Send in order, as far as the quota goes; the rest waits. Call `take_outgoing` afterwards."""
+        if self._backlog or self._resend or not self.is_writable:
+            self._backlog.extend([(parcel, done) for parcel in parcels])
+            return
+        unconfirmed = self._unconfirmed
+        free = self.limit - len(unconfirmed)
+        refused: list[tuple[Parcel, SendError]] = []
+        for index, parcel in enumerate(parcels):
+            if free <= 0:
+                self._backlog.extend([(later, done) for later in parcels[index:]])
+                break
+            packet_id = self._next_id()
+            error = self._write(packet_id, (parcel, done), False)
+            if error is None:
+                free -= 1
+            else:
+                refused.append((parcel, error))
+        for parcel, error in refused:
+            done((parcel,), error)
+
+    def drain(self) -> None:
+        """Send what waits, as far as the quota goes: first what is sent again, then the backlog."""
+        if not self.is_connected or not self.is_writable:
+            return
+        refused: list[tuple[Parcel, Done, SendError]] = []
+        while self._resend and len(self._unconfirmed) < self.limit:
+            packet_id, (parcel, done) = self._resend.popleft()
+            self._in_use.discard(packet_id)
+            error = self._write(packet_id, (parcel, done), True)
+            if error is not None:
+                refused.append((parcel, done, error))
+        while self._backlog and not self._resend and len(self._unconfirmed) < self.limit:
+            parcel, done = self._backlog.popleft()
+            error = self._write(self._next_id(), (parcel, done), False)
+            if error is not None:
+                refused.append((parcel, done, error))
+        for parcel, done, error in refused:
+            done((parcel,), error)
+
+    def on_puback(self, packet_id: int, reason: int) -> None:
+        """A PUBACK came. The outcome is told by `settle`, after the last packet of the same read."""
+        sent = self._unconfirmed.pop(packet_id, None)
+        if sent is not None:  # else nobody waits for it: the other side's mistake, and harmless
+            _add_outcome(self._confirmed, sent[0], sent[1], puback_error(reason) if reason else None)
+
+    def settle(self) -> None:
+        """Tell the outcomes, one call per run of messages with the same outcome, and send what had to wait."""
+        if self._backlog or self._resend:
+            self.drain()
+        runs, self._confirmed = self._confirmed, []
+        for parcels, done, error in runs:
+            done(parcels, error)
+
+    def take_outgoing(self) -> list[bytes]:
+        """The packets to be written now, in order."""
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
+
+    def _write(self, packet_id: int, sent: Sent, duplicate: bool) -> SendError | None:
+        try:
+            data = self._encode(sent[0].message, packet_id, duplicate)
+        except (ValueError, OverflowError) as exc:
+            return PermanentError(UCode.INVALID_ARGUMENT, str(exc))
+        if self.max_packet_bytes is not None and len(data) > self.max_packet_bytes:
+            detail = f"a packet of {len(data)} bytes; the broker takes {self.max_packet_bytes}"
+            return PermanentError(UCode.RESOURCE_EXHAUSTED, detail)
+        self._unconfirmed[packet_id] = sent
+        self._outgoing.append(data)
+        return None
+
+    def _next_id(self) -> int:
+        packet_id = self._last_id
+        while True:
+            packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
+            if packet_id not in self._unconfirmed and packet_id not in self._in_use:
+                self._last_id = packet_id
+                return packet_id
+
+    # -- subscriptions ----------------------------------------------------------------------------------------------
+
+    def request(self, patterns: Sequence[str]) -> int:
+        """The packet id for a SUBSCRIBE or UNSUBSCRIBE of these filters; `answered` frees it."""
+        packet_id = self._next_id()
+        self._requests[packet_id] = list(patterns)
+        self._in_use.add(packet_id)
+        return packet_id
+
+    def answered(self, packet_id: int) -> list[str] | None:
+        """A SUBACK or UNSUBACK came: the filters it is about, None if nobody asked."""
+        patterns = self._requests.pop(packet_id, None)
+        if patterns is not None:
+            self._in_use.discard(packet_id)
+        return patterns
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether an answer is outstanding."""
+        return bool(self._requests)
+
+    # -- receiving --------------------------------------------------------------------------------------------------
+
+    def receive(self, message: UMessage, redelivered: bool, packet_id: int) -> MqttReceived:
+        """A message came with QoS 1."""
+        received = MqttReceived(message, redelivered, packet_id, self)
+        self.receipts.append(received)
+        return received
+
+    def skip(self, packet_id: int) -> None:
+        """A PUBLISH that is no uProtocol message came with QoS 1: acknowledge it in its turn."""
+        self.receipts.append(Skipped(packet_id))
+        if len(self.receipts) == 1:
+            self.on_acknowledgeable()
+
+    def take_acknowledgements(self) -> bytes:
+        """The PUBACKs that may go out now: as far as everything before them is acknowledged."""
+        receipts = self.receipts
+        out = bytearray()
+        while receipts and receipts[0].settled:
+            out += _PUBACK
+            out += receipts.popleft().packet_id.to_bytes(2, "big")
+        return bytes(out)
+
+
+def _add_outcome(runs: list[Run], parcel: Parcel, done: Done, error: SendError | None) -> None:
+    if error is None and runs:
+        run, run_done, run_error = runs[-1]
+        if run_error is None and (done is run_done or done == run_done):
+            run.append(parcel)
+            return
+    runs.append(([parcel], done, error))

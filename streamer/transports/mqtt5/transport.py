@@ -1,0 +1,376 @@
+"""The MQTT 5 transport: keeps one session with a broker alive and joins wire mapping, session state and listeners.
+
+Nothing here is done per message but decoding and encoding: one write per batch, one delivery per read, one timer.
+"""
+
+import asyncio
+import logging
+import random
+import re
+from collections.abc import Sequence
+
+import mqtt5
+from mqtt5 import DisconnectReasonCode, QoS
+
+from streamer.transports.base import Done, LinkState, Parcel, Received, TransportContext
+from streamer.transports.errors import ConfigurationError, LinkLostError, MalformedPacketError
+from streamer.transports.listening import ListeningTransport
+from streamer.transports.mqtt5 import frames
+from streamer.transports.mqtt5.connection import Connection
+from streamer.transports.mqtt5.frames import KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError
+from streamer.transports.mqtt5.options import Mqtt5Options
+from streamer.transports.mqtt5.session import Session
+from streamer.transports.mqtt5.subscriptions import Subscriptions, batches, subscribe_to
+from streamer.transports.mqtt5.wire import Encoder, connack_code, decode, topic_filter
+from streamer.uprotocol.uri import UUri
+
+logger = logging.getLogger("ustreamer.mqtt5")
+
+MIN_PING_ANSWER_S = 5.0
+_FAREWELL_S = 2.0
+_TICK_S = 1.0
+_FAILURE = 0x80  # reason codes from here on are failures (MQTT 5, 2.4)
+
+
+class Mqtt5Transport(ListeningTransport):
+    """uTransport over an MQTT 5 broker. UP once the broker has confirmed every subscription."""
+
+    kind = "mqtt5"
+    Options = Mqtt5Options
+
+    def __init__(self, context: TransportContext, options: Mqtt5Options) -> None:
+        super().__init__(context, options)
+        self.options: Mqtt5Options = options
+        self.refused_subscriptions = 0
+        encoder = Encoder(options.topics, context.authority)
+        self._session = Session(options.window, encoder.encode)
+        self._session.on_acknowledgeable = self._acknowledge_soon
+        self._subscriptions = Subscriptions()
+        self._task: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+        self._connections = 0
+        self._awaited: set[int] = set()  # packet ids of the SUBSCRIBEs that have to be confirmed before we are UP
+        self._keep_alive_s = options.keep_alive_s
+        self._ping_sent_s: float | None = None
+        self._up_since_s: float | None = None
+        self._head: object = None
+        self._head_since_s = 0.0
+        self._flush_is_due = False
+
+    @property
+    def capacity(self) -> int:
+        return self._session.limit
+
+    @property
+    def wants_sink_authority(self) -> bool:
+        return self.options.topics == "off-vehicle"
+
+    @property
+    def client_id(self) -> str:
+        """The MQTT client id: as configured, or made from our authority."""
+        return self.options.client_id or re.sub(r"[^A-Za-z0-9-]", "-", self.context.authority)
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to connect. Raises `ConfigurationError` if a file that the options name cannot be used."""
+        if self._task is None:
+            self.options.credentials()
+            self.options.tls_context()
+            self._task = asyncio.create_task(self._keep_connected(), name=f"mqtt5-{self.context.name}")
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait((task,))
+        connection = self._connection
+        if connection is not None:
+            self._flush_acknowledgements()
+            connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "stopped")
+            await connection.wait_lost(_FAREWELL_S)
+        self._session.lose_all()
+        self.set_state(LinkState.DOWN)
+
+    async def _keep_connected(self) -> None:
+        attempt = 0
+        loop = asyncio.get_running_loop()
+        while True:
+            self._up_since_s = None
+            reason = await self._connect_once()
+            # A link that was up for a while starts the ladder anew; one that is taken away at once climbs it.
+            if self._up_since_s is not None and loop.time() - self._up_since_s > self.options.reconnect.max_ms / 1000:
+                attempt = 0
+            wait_s = self.options.reconnect.wait_s(attempt, random.random())
+            logger.warning("link_down endpoint=%s reason=%r retry_in_s=%.2f", self.context.name, reason, wait_s)
+            await asyncio.sleep(wait_s)
+            attempt += 1
+
+    async def _connect_once(self) -> str:
+        """Connect, stay until the connection ends, and return why it did."""
+        options = self.options
+        try:
+            username, password = options.credentials()
+            tls = options.tls_context()
+        except ConfigurationError as exc:
+            return f"{exc.key}: {exc}"
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(options.connect_timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(options.max_packet_bytes, self._on_frames, self._on_writable, self._on_lost),
+                    options.host,
+                    options.port,
+                    ssl=tls,
+                    server_hostname=options.host if tls is not None else None,
+                )
+        except TimeoutError:
+            return f"no connection within {options.connect_timeout_s:g} s"
+        except (OSError, UnicodeError) as exc:
+            return f"{type(exc).__name__}: {exc}"
+        self._connection = connection
+        self._keep_alive_s = options.keep_alive_s
+        self._ping_sent_s = None
+        self._head = None
+        connection.write(
+            mqtt5.ConnectPacket(
+                self.client_id,
+                username=username,
+                password=password,
+                clean_start=options.clean_start,
+                keep_alive=options.keep_alive_s,
+                session_expiry_interval=options.session_expiry_s,
+                receive_max=options.receive_maximum,
+                max_packet_size=options.max_packet_bytes,
+            ).write()
+        )
+        deadline_s = loop.time() + options.connect_timeout_s
+        tick_s = min(_TICK_S, options.keep_alive_s / 4, options.ack_timeout_s / 4, options.connect_timeout_s / 4)
+        while not connection.lost.done():
+            await asyncio.wait((connection.lost,), timeout=tick_s)
+            self._watch(connection, loop.time(), deadline_s)
+        return connection.reason
+
+    def _watch(self, connection: Connection, now_s: float, deadline_s: float) -> None:
+        """The one timer: end a connection on which nothing moves, and keep an idle one alive."""
+        if not connection.is_open:
+            if now_s - connection.last_write_s > _FAREWELL_S:
+                connection.abort("the farewell was not read")
+            return
+        if self._up_since_s is None and now_s > deadline_s:
+            connection.abort(f"no CONNACK or SUBACK within {self.options.connect_timeout_s:g} s")
+            return
+        head = self._session.head
+        if head is not self._head:
+            self._head, self._head_since_s = head, now_s
+        elif head is not None and now_s - self._head_since_s > self.options.ack_timeout_s:
+            connection.abort(f"no PUBACK within {self.options.ack_timeout_s:g} s")
+            return
+        self._keep_alive(connection, now_s)
+
+    def _keep_alive(self, connection: Connection, now_s: float) -> None:
+        if self._ping_sent_s is not None:
+            if connection.last_read_s >= self._ping_sent_s:
+                self._ping_sent_s = None
+            elif now_s - self._ping_sent_s > max(MIN_PING_ANSWER_S, self._keep_alive_s / 2):
+                connection.abort("no answer to PINGREQ")
+            return
+        idle_s = now_s - min(connection.last_read_s, connection.last_write_s)
+        if self._keep_alive_s and self._session.is_connected and idle_s >= self._keep_alive_s / 2:
+            self._ping_sent_s = now_s
+            connection.write(mqtt5.PingReqPacket().write())
+
+    # -- sending ----------------------------------------------------------------------------------------------------
+
+    def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
+        if not self._session.is_connected:
+            done(parcels, LinkLostError())
+            return
+        self._session.submit(parcels, done)
+        self._write_outgoing()
+
+    def _write_outgoing(self) -> None:
+        packets = self._session.take_outgoing()
+        if packets and self._connection is not None:
+            self._connection.write(packets[0] if len(packets) == 1 else b"".join(packets))
+
+    def _on_writable(self, is_writable: bool) -> None:
+        self._session.is_writable = is_writable
+        self._session.drain()
+        self._write_outgoing()
+
+    # -- receiving --------------------------------------------------------------------------------------------------
+
+    def _on_frames(self, connection: Connection, read: list[memoryview]) -> None:
+        session = self._session
+        batch: list[Received] = []
+        error: ProtocolError | None = None
+        try:
+            for frame in read:
+                first = frame[0]
+                kind = first & KIND
+                if kind == PUBACK:
+                    session.on_puback(*frames.puback(frame))
+                    continue
+                if kind != PUBLISH:
+                    self._on_control(connection, frame)
+                    continue
+                if first & QOS_ABOVE_1 or not session.is_connected:
+                    raise ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, "a PUBLISH that was not asked for")
+                try:
+                    packet = frames.read(frame)
+                    message = decode(packet)
+                except MalformedPacketError as exc:
+                    self._skip(frame, exc)
+                    continue
+                if packet.packet_id:
+                    batch.append(session.receive(message, packet.duplicate, packet.packet_id))
+                elif packet.packet_id is None:
+                    batch.append(Received(message))
+                else:
+                    raise ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, "a PUBLISH with packet id 0")
+        except ProtocolError as exc:
+            error = exc
+        session.settle()
+        self._write_outgoing()
+        if batch:
+            self.registry.deliver(batch)
+        if error is None and len(session.receipts) > self.options.receive_maximum:
+            error = ProtocolError(DisconnectReasonCode.RECEIVE_MAX_EXCEEDED, "more messages than receive_maximum")
+        if error is not None:
+            connection.disconnect(error.reason, str(error))
+
+    def _skip(self, frame: memoryview, error: MalformedPacketError) -> None:
+        """No message, and no reason to give up the connection: counted, and acknowledged in its turn."""
+        packet_id = frames.publish_packet_id(frame) if frame[0] & QOS else None
+        self.context.on_malformed(error)
+        if packet_id is not None:
+            self._session.skip(packet_id)
+
+    def _acknowledge_soon(self) -> None:
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            asyncio.get_running_loop().call_soon(self._flush_acknowledgements)
+
+    def _flush_acknowledgements(self) -> None:
+        self._flush_is_due = False
+        if self._connection is not None:
+            data = self._session.take_acknowledgements()
+            if data:
+                self._connection.write(data)
+
+    def _on_control(self, connection: Connection, frame: memoryview) -> None:
+        try:
+            packet = frames.read(frame)
+        except MalformedPacketError as exc:
+            raise ProtocolError(DisconnectReasonCode.MALFORMED_PACKET, str(exc)) from None
+        match packet:
+            case mqtt5.ConnAckPacket() if not self._session.is_connected:
+                self._on_connack(connection, packet)
+            case mqtt5.SubAckPacket():
+                self._on_suback(packet)
+            case mqtt5.UnsubAckPacket():
+                self._subscriptions.forgotten(self._session.answered(packet.packet_id) or ())
+            case mqtt5.PingRespPacket():
+                pass
+            case mqtt5.DisconnectPacket():
+                self._on_disconnect(connection, packet)
+            case _:
+                raise ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, f"unexpected {type(packet).__name__}")
+
+    # -- connection -------------------------------------------------------------------------------------------------
+
+    def _on_connack(self, connection: Connection, packet: mqtt5.ConnAckPacket) -> None:
+        reason = packet.reason_code
+        if reason:
+            connection.close(f"the broker refused: {reason.name} (0x{reason:02X}), {connack_code(reason).name}")
+            return
+        if packet.max_qos == QoS.AT_MOST_ONCE:
+            raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker takes no messages with QoS 1")
+        if packet.server_keep_alive is not None:
+            self._keep_alive_s = packet.server_keep_alive
+        if self._connections:
+            self.context.on_reconnect()
+        self._connections += 1
+        self._session.connected(packet.session_present, packet.receive_max, packet.max_packet_size)
+        self._write_outgoing()
+        logger.info(
+            "connected endpoint=%s broker=%s:%d client_id=%s session_present=%s window=%d",
+            self.context.name,
+            self.options.host,
+            self.options.port,
+            self.client_id,
+            packet.session_present,
+            self.capacity,
+        )
+        # Also if the broker has the session: filters may have come and gone meanwhile, and to say it twice is harmless.
+        self._awaited = self._subscribe(self._subscriptions.wanted())
+        if packet.session_present:
+            self._unsubscribe(self._subscriptions.unwanted())
+            self._awaited = set()
+        else:
+            self._subscriptions.forgotten(self._subscriptions.unwanted())
+        if not self._awaited:
+            self._become_up()
+
+    def _become_up(self) -> None:
+        self._up_since_s = asyncio.get_running_loop().time()
+        self.set_state(LinkState.UP)
+
+    def _on_disconnect(self, connection: Connection, packet: mqtt5.DisconnectPacket) -> None:
+        reason = packet.reason_code
+        if reason == DisconnectReasonCode.SESSION_TAKEN_OVER:
+            logger.error(
+                "session_taken_over endpoint=%s client_id=%s hint='another client uses the same client id'",
+                self.context.name,
+                self.client_id,
+            )
+        connection.close(f"the broker said goodbye: {reason.name} (0x{reason:02X})")
+
+    def _on_lost(self, connection: Connection) -> None:
+        if connection is self._connection:
+            self._connection = None
+            self._awaited.clear()
+            self._session.disconnected()
+            self.set_state(LinkState.DOWN)
+
+    # -- subscriptions ----------------------------------------------------------------------------------------------
+
+    def open_filter(self, source: UUri, sink: UUri | None) -> None:
+        pattern = topic_filter(source, sink, self.options.topics, self.context.authority)
+        if self._subscriptions.open(pattern) and self._session.is_connected:
+            self._subscribe([pattern])
+
+    def close_filter(self, source: UUri, sink: UUri | None) -> None:
+        pattern = topic_filter(source, sink, self.options.topics, self.context.authority)
+        if self._subscriptions.close(pattern) and self._session.is_connected:
+            self._unsubscribe([pattern])
+
+    def _subscribe(self, patterns: Sequence[str]) -> set[int]:
+        packet_ids = set()
+        for batch in batches(patterns):
+            packet_id = self._session.request(batch)
+            packet_ids.add(packet_id)
+            self._send(mqtt5.SubscribePacket(packet_id, [subscribe_to(pattern) for pattern in batch]))
+        return packet_ids
+
+    def _unsubscribe(self, patterns: Sequence[str]) -> None:
+        for batch in batches(patterns):
+            self._send(mqtt5.UnsubscribePacket(self._session.request(batch), list(batch)))
+
+    def _send(self, packet: mqtt5.SubscribePacket | mqtt5.UnsubscribePacket) -> None:
+        if self._connection is not None:
+            self._connection.write(packet.write())
+
+    def _on_suback(self, packet: mqtt5.SubAckPacket) -> None:
+        patterns = self._session.answered(packet.packet_id) or ()
+        for pattern, reason in zip(patterns, packet.reason_codes, strict=False):
+            if reason >= _FAILURE:
+                self.refused_subscriptions += 1
+                logger.warning(
+                    "subscription_refused endpoint=%s filter=%r reason=%s", self.context.name, pattern, reason.name
+                )
+        if packet.packet_id in self._awaited:
+            self._awaited.discard(packet.packet_id)
+            if not self._awaited:
+                self._become_up()
