@@ -1,0 +1,129 @@
+"""One Zenoh subscription: gets its samples onto the event loop, in batches.
+
+Zenoh's Python callbacks would need the GIL for every sample, from a thread of Zenoh. Here samples wait in Zenoh's own
+FIFO instead. A *token* says who may take from it:
+
+    watcher   blocks in recv() without the GIL; the first sample that comes passes the token to the loop
+    loop      takes what is there without waiting, up to `BATCH` per iteration; when nothing is left it gives the
+              token back
+
+So the order is kept and nobody polls.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+
+import zenoh
+
+from streamer.transports.listeners import Filter
+from streamer.transports.zenoh.control import tell_loop
+
+BATCH = 256
+
+Take = Callable[["Subscription", Sequence[zenoh.Sample]], None]
+
+
+class Subscription:
+    """Samples of one filter. ``take`` gets them on the loop; ``ended`` is called there when no more can come.
+
+    ``declare`` and ``undeclare`` can block and are for the control thread; everything else is for the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Callable[..., None]) -> None:
+        self.filter = of
+        self.closing = False
+        self.discarded = 0
+        self._loop = loop
+        self._take = take
+        self._ended = ended
+        self._subscriber: zenoh.Subscriber[zenoh.Handler[zenoh.Sample]] | None = None
+        self._first: zenoh.Sample | None = None
+        self._token_is_here = False
+        self._paused = False
+        self._token_returned = threading.Event()
+        self._abandoned = False
+
+    # -- control thread
+
+    def declare(self, session: zenoh.Session, key: str, buffer: int) -> None:
+        """Subscribe and start the watcher. What this session itself sends does not come."""
+        self._subscriber = session.declare_subscriber(
+            key, zenoh.handlers.FifoChannel(buffer), allowed_origin=zenoh.Locality.REMOTE
+        )
+        watcher = threading.Thread(target=self._watch, args=(self._subscriber.handler,), name="zenoh-recv", daemon=True)
+        watcher.start()
+
+    def undeclare(self) -> None:
+        """Unsubscribe. What is in the FIFO still comes, then the subscription ends."""
+        if self._subscriber is None:
+            tell_loop(self._loop, self._ended, self)  # it was never declared
+        else:
+            self._subscriber.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
+
+    # -- watcher thread
+
+    def _watch(self, handler: zenoh.Handler[zenoh.Sample]) -> None:
+        while True:
+            try:
+                sample = handler.recv()
+            except zenoh.ZError:  # undeclared, or the session was closed, and the FIFO is empty
+                tell_loop(self._loop, self._ended, self)
+                return
+            if self._abandoned:
+                self.discarded += 1
+                continue
+            self._first = sample
+            self._token_returned.clear()
+            if not tell_loop(self._loop, self._arrived, handler):
+                self._abandoned = True
+            if not self._abandoned:
+                self._token_returned.wait()
+
+    # -- loop
+
+    def _arrived(self, handler: zenoh.Handler[zenoh.Sample]) -> None:
+        self._token_is_here = True
+        self._drain(handler)
+
+    def _drain(self, handler: zenoh.Handler[zenoh.Sample]) -> None:
+        if self._paused or self._abandoned or not self._token_is_here:
+            return
+        samples = [] if self._first is None else [self._first]
+        self._first = None
+        more = True
+        try:
+            while len(samples) < BATCH:
+                sample = handler.try_recv()
+                if sample is None:
+                    more = False
+                    break
+                samples.append(sample)
+        except zenoh.ZError:  # as in the watcher, which finds out as well
+            more = False
+        if more:
+            self._loop.call_soon(self._drain, handler)
+        else:
+            self._token_is_here = False
+            self._token_returned.set()
+        if samples:
+            self._take(self, samples)
+
+    def pause(self) -> None:
+        """Take nothing more: the FIFO fills, then Zenoh holds the sender back."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        if self._paused:
+            self._paused = False
+            if self._token_is_here and self._subscriber is not None:
+                self._loop.call_soon(self._drain, self._subscriber.handler)
+
+    def abandon(self) -> None:
+        """From now on the watcher throws away what comes, and counts it: nothing in Zenoh may wait for room."""
+        self._abandoned = True
+        if self._first is not None:
+            self._first = None
+            self.discarded += 1
+        self._token_returned.set()

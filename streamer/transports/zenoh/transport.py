@@ -1,0 +1,308 @@
+"""The Zenoh transport: one session, its subscriptions and its sender (`up-l1/zenoh.adoc`).
+
+Everything here runs on the event loop. Three kinds of thread do what can block:
+
+    control   open, declare, undeclare, close       (`control`)
+    watchers  one per subscription, waiting in recv (`subscription`)
+    sender    put                                   (`sender`)
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+
+import zenoh
+
+from streamer.transports.base import Done, LinkState, Parcel, Received, TransportContext
+from streamer.transports.errors import LinkLostError, MalformedPacketError
+from streamer.transports.listeners import filter_matches
+from streamer.transports.listening import ListeningTransport
+from streamer.transports.zenoh.control import Control, tell_loop
+from streamer.transports.zenoh.options import ZenohOptions, session_config
+from streamer.transports.zenoh.sender import Outlet, Sender
+from streamer.transports.zenoh.subscription import Subscription
+from streamer.transports.zenoh.wire import decode, key_filter
+from streamer.uprotocol.message import Attributes
+from streamer.uprotocol.uri import UUri
+
+logger = logging.getLogger("ustreamer.zenoh")
+
+_BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 10.0)
+_JITTER = 0.2
+_CLOSE_S = 3.0  # Zenoh itself gives up after 10 s when a receiver is stalled
+_CACHE_SIZE = 8192
+
+
+class ZenohTransport(ListeningTransport):
+    """uTransport over Zenoh. There is no acknowledgement in Zenoh: a `Received` here has nobody to tell."""
+
+    kind = "zenoh"
+    Options = ZenohOptions
+
+    def __init__(self, context: TransportContext, options: ZenohOptions) -> None:
+        super().__init__(context, options)
+        self.options: ZenohOptions = options
+        self._mode: str = options.mode
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._control: Control | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._session: zenoh.Session | None = None
+        self._outlet: Outlet | None = None
+        self._sender: Sender | None = None
+        self._links: zenoh.TransportEventsListener[None] | None = None
+        self._nodes: set[tuple[str, bool]] = set()
+        self._was_up = False
+        self._stopped = False
+        self._paused = False
+        self._subscriptions: dict[tuple[UUri, UUri | None], Subscription] = {}
+        self._closing: set[Subscription] = set()
+        self._all_closed = asyncio.Event()
+        self._canonical: dict[Attributes, Subscription | None] = {}
+
+    @property
+    def capacity(self) -> int:
+        return self.options.window
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether sends are waiting because Zenoh takes nothing at the moment."""
+        return self._sender is not None and self._sender.is_behind
+
+    # -- life
+
+    async def start(self) -> None:
+        """Begin to open the session; it is tried again for ever. Raises `ConfigurationError`."""
+        config = session_config(self.options)
+        self._mode = self.options.effective_mode(config)
+        self._loop = asyncio.get_running_loop()
+        zenoh.try_init_log_from_env()  # type: ignore[no-untyped-call]  # incomplete stubs; silent unless RUST_LOG is set
+        self._control = Control(self._loop, self.context.name)
+        self._opening = self._loop.create_task(self._open(config), name=f"{self.context.name}-open")
+
+    async def _open(self, config: zenoh.Config) -> None:
+        assert self._control is not None
+        assert self._loop is not None
+        attempt = 0
+        while True:
+            try:
+                await self._control.ask(lambda: self._open_blocking(config))
+                break
+            except zenoh.ZError as exc:
+                wait_s = _BACK_OFF_S[min(attempt, len(_BACK_OFF_S) - 1)] * random.uniform(1 - _JITTER, 1 + _JITTER)
+                attempt += 1
+                logger.warning(
+                    "zenoh_open_failed endpoint=%s attempt=%d retry_s=%.1f error=%s",
+                    self.context.name,
+                    attempt,
+                    wait_s,
+                    exc,
+                )
+                await asyncio.sleep(wait_s)
+        session = self._session
+        assert session is not None
+        logger.info("zenoh_session_open endpoint=%s zid=%s mode=%s", self.context.name, session.zid(), self._mode)
+        self._outlet = Outlet(session, self.context.authority)
+        self._sender = Sender(self._loop, self._outlet.put, self.context.name)
+        for source, sink in self.registry.filters():
+            self.open_filter(source, sink)
+        # After the subscriptions: nobody hears that the link is up before we listen.
+        await self._control.ask(lambda: self._watch_links(session))
+        self._judge_link()
+
+    def _open_blocking(self, config: zenoh.Config) -> None:
+        """On the control thread; the session is kept even if nobody waits for it any more, so that it gets closed."""
+        self._session = zenoh.open(config)
+
+    async def stop(self) -> None:
+        """Deliver what has arrived, close, and report what could not be sent. Takes a few seconds at most."""
+        if self._stopped or self._control is None:
+            self._stopped = True
+            return
+        self._stopped = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        if self._outlet is not None:
+            self._outlet.usable = False
+        self.set_state(LinkState.DOWN)
+        if self._sender is not None:
+            self._sender.stop()
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self._close_subscriptions()
+                await self._control.ask(self._close_blocking)
+        except TimeoutError:
+            logger.warning("zenoh_close_timeout endpoint=%s after_s=%.0f", self.context.name, _CLOSE_S)
+        except zenoh.ZError as exc:
+            logger.warning("zenoh_close_failed endpoint=%s error=%s", self.context.name, exc)
+        finally:
+            for subscription in self._closing:  # what is left blocks Zenoh's own close
+                subscription.abandon()
+            self._control.post(self._close_quietly)
+            self._control.end()
+
+    async def _close_subscriptions(self) -> None:
+        """Undeclare all and wait until what had arrived is delivered."""
+        for source, sink in list(self._subscriptions):
+            self.close_filter(source, sink)
+        if self._paused:  # nobody wants what has arrived
+            for subscription in self._closing:
+                subscription.abandon()
+        while self._closing:
+            self._all_closed.clear()
+            await self._all_closed.wait()
+
+    def _close_blocking(self) -> None:
+        """On the control thread."""
+        if self._session is not None:
+            self._session.close()  # type: ignore[no-untyped-call]  # incomplete stubs
+
+    def _close_quietly(self) -> None:
+        """The second attempt, for a session that a time-out kept from being closed."""
+        if self._session is not None and not self._session.is_closed():
+            try:
+                self._close_blocking()
+            except zenoh.ZError as exc:
+                logger.info("zenoh_close_failed endpoint=%s error=%s", self.context.name, exc)
+
+    # -- link
+
+    def _watch_links(self, session: zenoh.Session) -> None:
+        """On the control thread: hear of every transport to another node, those that are open already first."""
+        loop = self._loop
+        assert loop is not None
+
+        def on_event(event: zenoh.TransportEvent) -> None:  # on a thread of Zenoh
+            node = (str(event.transport.zid), event.transport.is_multicast)
+            tell_loop(loop, self._on_link, event.kind == zenoh.SampleKind.PUT, node)
+
+        self._links = session.info.declare_transport_events_listener(on_event, history=True)
+
+    def _on_link(self, is_open: bool, node: tuple[str, bool]) -> None:
+        if self._stopped or (node in self._nodes) is is_open:
+            return
+        if is_open:
+            self._nodes.add(node)
+        else:
+            self._nodes.discard(node)
+        logger.info(
+            "zenoh_node_%s endpoint=%s zid=%s nodes=%d",
+            "found" if is_open else "lost",
+            self.context.name,
+            node[0],
+            len(self._nodes),
+        )
+        self._judge_link()
+
+    def _judge_link(self) -> None:
+        """Derive the state: a client without a router is nothing, a peer without others is ready but alone."""
+        if self._stopped or self._outlet is None:
+            return
+        without_nodes = LinkState.DOWN if self._mode == "client" else LinkState.ALONE
+        state = LinkState.UP if self._nodes else without_nodes
+        came_up = state is LinkState.UP and self.state is not LinkState.UP
+        self._outlet.usable = state is LinkState.UP
+        self.set_state(state)
+        if came_up:
+            if self._was_up:
+                self.context.on_reconnect()
+            self._was_up = True
+
+    # -- receiving
+
+    def open_filter(self, source: UUri, sink: UUri | None) -> None:
+        session, control = self._session, self._control
+        if session is None or control is None or self._sender is None or self._stopped:
+            return  # the session is not open yet; then all filters are
+        if (source, sink) in self._subscriptions:
+            return
+        assert self._loop is not None
+        subscription = Subscription(self._loop, (source, sink), self._take, self._ended)
+        if self._paused:
+            subscription.pause()
+        self._subscriptions[source, sink] = subscription
+        self._canonical.clear()
+        key = key_filter(source, sink, self.context.authority)
+        control.post(lambda: subscription.declare(session, key, self.options.receive_buffer))
+
+    def close_filter(self, source: UUri, sink: UUri | None) -> None:
+        subscription = self._subscriptions.pop((source, sink), None)
+        if subscription is None or self._control is None:
+            return
+        self._canonical.clear()
+        subscription.closing = True
+        self._closing.add(subscription)
+        self._control.post(subscription.undeclare)
+
+    def pause_receiving(self) -> None:
+        """Take nothing more from Zenoh: `receive_buffer` samples wait per subscription, then the sender is held back.
+
+        Zenoh's senders are patient for 5 s by default (`wait_before_close`); then they close the link.
+        """
+        self._paused = True
+        for subscription in (*self._subscriptions.values(), *self._closing):
+            subscription.pause()
+
+    def resume_receiving(self) -> None:
+        self._paused = False
+        for subscription in (*self._subscriptions.values(), *self._closing):
+            subscription.resume()
+
+    def _take(self, subscription: Subscription, samples: Sequence[zenoh.Sample]) -> None:
+        """Deliver one batch. A message that came through several subscriptions is taken from the canonical one."""
+        batch: list[Received] = []
+        canonical = self._canonical
+        for sample in samples:
+            attachment = sample.attachment
+            try:
+                message = decode(sample.payload.to_bytes(), None if attachment is None else attachment.to_bytes())
+            except MalformedPacketError as exc:
+                self.context.on_malformed(exc)
+                continue
+            attributes = message.attributes
+            try:
+                chosen = canonical[attributes]
+            except KeyError:
+                chosen = self._choose(attributes)
+            # A subscription that closes delivers what it still has: its copies were the chosen ones until a moment ago.
+            # A copy that comes twice thereby has the same id.
+            if chosen is subscription or (subscription.closing and chosen is not None):
+                batch.append(Received(message))
+        if batch:
+            self.registry.deliver(batch)
+
+    def _choose(self, attributes: Attributes) -> Subscription | None:
+        """The first subscription whose filter matches; Zenoh's `*` matches more than a filter does."""
+        chosen = None
+        for (source, sink), subscription in self._subscriptions.items():
+            if filter_matches(source, sink, attributes):
+                chosen = subscription
+                break
+        if attributes.is_shared:
+            if len(self._canonical) >= _CACHE_SIZE:
+                self._canonical.clear()
+            self._canonical[attributes] = chosen
+        return chosen
+
+    def _ended(self, subscription: Subscription) -> None:
+        """Nothing more comes from it."""
+        if subscription.discarded:
+            logger.warning(
+                "zenoh_samples_discarded endpoint=%s count=%d: receiving was paused until the end",
+                self.context.name,
+                subscription.discarded,
+            )
+        self._closing.discard(subscription)
+        if not self._closing:
+            self._all_closed.set()
+
+    # -- sending
+
+    def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
+        if self._sender is None or self._stopped:
+            done(parcels, LinkLostError())
+        elif self.state is not LinkState.UP and not self._sender.is_behind:
+            done(parcels, LinkLostError("no other Zenoh node is there"))
+        else:  # behind a backlog even without a link: outcomes keep their order
+            self._sender.submit(parcels, done)
