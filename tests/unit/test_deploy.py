@@ -1,0 +1,205 @@
+"""The files that people deploy with must fit what the program does: numbers, names, command lines, versions."""
+
+import configparser
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from streamer.cli import _parser
+from streamer.config import Config, Metrics, Shutdown
+
+ROOT = Path(__file__).parents[2]
+DRAIN_S = Shutdown().drain_s
+CLOSING_S = 10  # what Zenoh takes at most to close a session
+
+
+def unit() -> dict[str, dict[str, str]]:
+    """The unit file; of keys that are given twice the last one counts (ExecReload, SystemCallFilter)."""
+    parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    parser.optionxform = str  # type: ignore[method-assign,assignment]
+    parser.read(ROOT / "deploy/systemd/streamer.service")
+    return {name: dict(parser[name]) for name in parser.sections()}
+
+
+SERVICE = unit()["Service"]
+
+
+def dockerfile() -> list[list[str]]:
+    """Stages of the Dockerfile, each a list of instructions, continued lines joined."""
+    text = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
+    stages: list[list[str]] = []
+    for line in text.splitlines():
+        if line.startswith("FROM "):
+            stages.append([])
+        if line.strip() and not line.startswith("#"):
+            assert stages, f"{line!r} stands before the first stage"
+            stages[-1].append(line)
+    return stages
+
+
+def instruction(stage: list[str], name: str) -> str:
+    """The last instruction of that name, as the last one counts."""
+    return [line.removeprefix(name).strip() for line in stage if line.startswith(f"{name} ")][-1]
+
+
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / "deploy/container/compose.yaml").read_text())
+    return loaded
+
+
+def project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project
+
+
+def test_systemd_is_told_when_the_service_is_ready() -> None:
+    assert SERVICE["Type"] == "notify"
+    assert SERVICE["NotifyAccess"] == "main"
+
+
+def test_systemd_watches_with_time_enough_for_a_slow_tick() -> None:
+    assert 10 <= int(SERVICE["WatchdogSec"]) <= 60
+
+
+def test_systemd_waits_for_the_drain_and_for_the_links() -> None:
+    assert int(SERVICE["TimeoutStopSec"]) > DRAIN_S + CLOSING_S
+
+
+def test_a_bad_configuration_is_not_started_again_and_a_crash_is() -> None:
+    assert SERVICE["Restart"] == "on-failure"
+    assert SERVICE["RestartPreventExitStatus"] == "78"
+    assert "ExecStartPre" not in SERVICE  # its status 78 would be ignored
+    limits = unit()["Unit"]
+    within_s, starts = int(limits["StartLimitIntervalSec"]), int(limits["StartLimitBurst"])
+    assert starts * int(SERVICE["RestartSec"]) < within_s, "the limit would never be reached"
+
+
+def test_state_is_kept_where_the_journal_and_the_traces_go() -> None:
+    assert SERVICE["StateDirectory"] == "streamer"
+    assert SERVICE["User"] not in ("", "root", "0")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "NoNewPrivileges",
+        "ProtectHome",
+        "PrivateTmp",
+        "PrivateDevices",
+        "ProtectClock",
+        "ProtectControlGroups",
+        "ProtectHostname",
+        "ProtectKernelLogs",
+        "ProtectKernelModules",
+        "ProtectKernelTunables",
+        "RestrictNamespaces",
+        "RestrictRealtime",
+        "RestrictSUIDSGID",
+        "LockPersonality",
+        "MemoryDenyWriteExecute",
+    ],
+)
+def test_the_service_is_hardened(key: str) -> None:
+    assert SERVICE[key] == "yes"
+
+
+def test_the_service_has_no_capabilities_and_writes_to_its_state_only() -> None:
+    assert SERVICE["CapabilityBoundingSet"] == ""
+    assert SERVICE["ProtectSystem"] == "strict"
+    assert set(SERVICE["RestrictAddressFamilies"].split()) == {"AF_INET", "AF_INET6", "AF_UNIX", "AF_NETLINK"}
+    assert "SystemCallFilter=@system-service\n" in (ROOT / "deploy/systemd/streamer.service").read_text()
+
+
+def commands() -> list[list[str]]:
+    """Every command line of the unit that calls the streamer."""
+    lines = (ROOT / "deploy/systemd/streamer.service").read_text().splitlines()
+    found = [shlex.split(line.partition("=")[2]) for line in lines if re.match(r"Exec\w+=", line)]
+    return [words[1:] for words in found if Path(words[0]).name == "streamer"]
+
+
+def test_the_command_lines_of_the_unit_are_understood() -> None:
+    parsed = [_parser().parse_args(words) for words in commands()]
+    assert [arguments.command.__name__ for arguments in parsed] == ["_run", "_check"]
+    assert {arguments.config for arguments in parsed} == {Path("/etc/ustreamer/streamer.yaml")}
+
+
+def test_the_image_is_built_in_two_stages_and_nothing_is_fetched_by_url() -> None:
+    stages = dockerfile()
+    assert len(stages) == 2
+    assert not [line for stage in stages for line in stage if line.startswith("ADD ")]
+    assert any(line.startswith("COPY --from=builder ") for line in stages[-1])
+
+
+def test_the_image_runs_as_a_numbered_user_who_is_not_root() -> None:
+    user = instruction(dockerfile()[-1], "USER")
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
+
+
+def test_the_image_starts_a_command_that_the_package_installs() -> None:
+    final = dockerfile()[-1]
+    (entry,) = yaml.safe_load(instruction(final, "ENTRYPOINT"))
+    assert entry in project()["scripts"]
+    arguments = _parser().parse_args(yaml.safe_load(instruction(final, "CMD")))
+    assert arguments.command.__name__ == "_run"
+    assert instruction(final, "STOPSIGNAL") == "SIGTERM"
+
+
+def test_the_image_asks_for_health_where_the_daemon_answers_by_default() -> None:
+    check = instruction(dockerfile()[-1], "HEALTHCHECK")
+    assert f"http://{Metrics().listen}/healthz" in check
+
+
+def test_the_image_has_a_python_that_the_package_takes() -> None:
+    required = re.fullmatch(r">=(\d+)\.(\d+)", project()["requires-python"])
+    assert required is not None
+    for stage in dockerfile():
+        found = re.match(r"FROM python:(\d+)\.(\d+)-slim", stage[0])
+        assert found is not None
+        assert tuple(map(int, found.groups())) >= tuple(map(int, required.groups()))
+
+
+def test_the_image_and_the_compose_file_name_the_version_of_the_package() -> None:
+    version = project()["version"]
+    assert f'org.opencontainers.image.version="{version}"' in "".join(dockerfile()[-1])
+    assert compose()["services"]["streamer"]["image"] == f"ustreamer:{version}"
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_only_what_the_image_needs_is_sent_to_the_builder() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    copied = {word.removeprefix("./") for line in dockerfile()[0] if line.startswith("COPY ") for word in line.split()[1:-1]}
+    assert "*" in lines
+    assert kept == copied
+    assert all((ROOT / name).exists() for name in kept)
+
+
+def test_compose_waits_for_the_drain_and_for_the_links() -> None:
+    grace = re.fullmatch(r"(\d+)s", compose()["services"]["streamer"]["stop_grace_period"])
+    assert grace is not None
+    assert int(grace[1]) > DRAIN_S + CLOSING_S
+
+
+def test_compose_starts_the_streamer_without_rights() -> None:
+    streamer = compose()["services"]["streamer"]
+    assert streamer["read_only"] is True
+    assert streamer["cap_drop"] == ["ALL"]
+    assert streamer["healthcheck"]["test"][1:] == yaml.safe_load(
+        instruction(dockerfile()[-1], "HEALTHCHECK").partition("CMD ")[2]
+    )
+
+
+def test_the_configuration_in_the_compose_file_is_good() -> None:
+    config = Config.model_validate(yaml.safe_load(compose()["configs"]["streamer"]["content"]))
+    assert set(config.endpoints) == {"vehicle", "cloud"}
+    assert config.metrics is not None
+    assert config.metrics.port == Metrics().port
+    broker = config.endpoints["cloud"].options
+    (secret,) = compose()["secrets"]
+    assert broker.host in compose()["services"]
+    assert str(broker.password_file) == f"/run/secrets/{secret}"
