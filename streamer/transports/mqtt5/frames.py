@@ -4,6 +4,7 @@ Pure. The codec reads one complete packet at a time, so that a broken length ins
 packet that is still to come.
 """
 
+from enum import IntEnum
 from typing import Any
 
 import mqtt5
@@ -125,6 +126,11 @@ def puback(frame: memoryview) -> tuple[int, int]:
     while frame[start - 1] > 0x7F:  # a reason string can make it long
         start += 1
     return frame[start] << 8 | frame[start + 1], frame[start + 2]
+
+
+def named(reason: IntEnum) -> str:
+    """A reason code for people. The codec's enums look like IntEnum in its stubs only: they know ``int`` and ``==``."""
+    return f"{str(reason).rpartition('.')[2]} (0x{int(reason):02X})"
 
 
 def _malformed(detail: str) -> ProtocolError:

@@ -52,9 +52,7 @@ class MqttReceived(Received):
     __slots__ = ("_epoch", "_session", "packet_id", "settled")
 
     def __init__(self, message: UMessage, redelivered: bool, packet_id: int, session: "Session") -> None:
-        self.message = message  # not through super(): this is done for every message
-        self.redelivered = redelivered
-        self.holders = 1
+        super().__init__(message, redelivered)
         self.packet_id = packet_id
         self.settled = False
         self._session = session

@@ -17,7 +17,7 @@ from streamer.transports.errors import ConfigurationError, LinkLostError, Malfor
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.connection import Connection
-from streamer.transports.mqtt5.frames import KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError
+from streamer.transports.mqtt5.frames import KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError, named
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscriptions import Subscriptions, batches, subscribe_to
@@ -281,9 +281,9 @@ class Mqtt5Transport(ListeningTransport):
     # -- connection -------------------------------------------------------------------------------------------------
 
     def _on_connack(self, connection: Connection, packet: mqtt5.ConnAckPacket) -> None:
-        reason = packet.reason_code
+        reason = int(packet.reason_code)
         if reason:
-            connection.close(f"the broker refused: {reason.name} (0x{reason:02X}), {connack_code(reason).name}")
+            connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}")
             return
         if packet.max_qos == QoS.AT_MOST_ONCE:
             raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker takes no messages with QoS 1")
@@ -325,7 +325,7 @@ class Mqtt5Transport(ListeningTransport):
                 self.context.name,
                 self.client_id,
             )
-        connection.close(f"the broker said goodbye: {reason.name} (0x{reason:02X})")
+        connection.close(f"the broker said goodbye: {named(reason)}")
 
     def _on_lost(self, connection: Connection) -> None:
         if connection is self._connection:
@@ -365,10 +365,10 @@ class Mqtt5Transport(ListeningTransport):
     def _on_suback(self, packet: mqtt5.SubAckPacket) -> None:
         patterns = self._session.answered(packet.packet_id) or ()
         for pattern, reason in zip(patterns, packet.reason_codes, strict=False):
-            if reason >= _FAILURE:
+            if int(reason) >= _FAILURE:
                 self.refused_subscriptions += 1
                 logger.warning(
-                    "subscription_refused endpoint=%s filter=%r reason=%s", self.context.name, pattern, reason.name
+                    "subscription_refused endpoint=%s filter=%r reason=%s", self.context.name, pattern, named(reason)
                 )
         if packet.packet_id in self._awaited:
             self._awaited.discard(packet.packet_id)
