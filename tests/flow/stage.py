@@ -65,9 +65,7 @@ class Stage:
         run = next(_buses)
         self.transports = {
             name: MemoryTransport(
-                TransportContext(
-                    name, self.config.authority, on_state=self._on_state(name), now_ms=self.clock.wall_ms
-                ),
+                TransportContext(name, self.config.authority, on_state=self._on_state(name), now_ms=self.clock.wall_ms),
                 MemoryOptions(bus=f"{run}-{name}", sink_authority=name in addressed),
             )
             for name in self.config.endpoints

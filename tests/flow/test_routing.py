@@ -118,9 +118,7 @@ async def test_publish_is_addressed_where_the_network_wants_an_authority():
 async def test_publish_addressed_to_an_authority_loses_its_sink_on_the_last_leg():
     async with Stage() as stage:
         order = stage.speed(b"new route", source=ORDERS)
-        addressed = order._replace(
-            attributes=type(order.attributes)(UMessageType.PUBLISH, ORDERS, everything_at("veh1"))
-        )
+        addressed = order._replace(attributes=type(order.attributes)(UMessageType.PUBLISH, ORDERS, everything_at("veh1")))
         stage.arrive("cloud", addressed)
         assert [m.id for m in stage.sent("vehicle")] == [order.id]
         assert stage.sent("vehicle")[0].attributes.sink is None

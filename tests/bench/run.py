@@ -1,0 +1,185 @@
+"""``make bench``: throughput, CPU per message and latency in both directions, beside a raw loop that routes nothing.
+
+The raw loop and the streamer are measured in turn, so that a slow minute of the machine hits both. Figures are the
+medians of the rounds. Latency is taken at a moderate rate, where it says something about the subject and not about the
+length of the queue in front of it.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.brokers import Mosquitto, free_port
+
+ROOT = Path(__file__).parents[2]
+
+CONFIG = """
+authority: gateway
+endpoints:
+  vehicle:
+    transport: zenoh
+    authorities: [veh1]
+    options: {{mode: peer, connect: ["{endpoint}"]}}
+  cloud:
+    transport: mqtt5
+    authorities: [cloud]
+    options: {{broker: "mqtt://127.0.0.1:{port}", topics: off-vehicle}}
+routes:
+  - {{from: vehicle, to: cloud, publish: ["//veh1/FFFFFFFF/FF/FFFF"]}}
+  - {{from: cloud, to: vehicle}}
+metrics: {{listen: "127.0.0.1:{admin}"}}
+log: {{level: error}}
+"""
+
+
+@dataclass
+class Figures:
+    """One run."""
+
+    rate: float
+    cpu_us: float
+    p50_ms: float
+    p99_ms: float
+
+
+class Child:
+    """A child process that talks in lines."""
+
+    def __init__(self, *args: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", *args], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def result(self) -> dict[str, float]:
+        text = self.line()
+        if not text:
+            raise RuntimeError(f"{self.process.args} ended without a result")
+        values: dict[str, float] = json.loads(text)
+        return values
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def cpu_s(self) -> float:
+        times = psutil.Process(self.process.pid).cpu_times()
+        return times.user + times.system
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.communicate(timeout=30)
+
+
+def wait_ready(admin: int) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{admin}/readyz", timeout=5) as answer:
+                body = answer.read()
+            with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=5) as answer:
+                if answer.read().count(b"} 1.0\n") and body.count(b"true"):
+                    return
+        except (urllib.error.URLError, OSError):
+            pass
+        time.sleep(0.05)
+    raise RuntimeError("the streamer did not become ready")
+
+
+def measure(subject: str, direction: str, count: int, rate: float, size: int) -> Figures:
+    """One run of ``subject`` (raw or streamer) in ``direction`` (up: Zenoh → MQTT, down: MQTT → Zenoh)."""
+    endpoint = f"tcp/127.0.0.1:{free_port()}"
+    sender_kind, receiver_kind = ("zenoh", "mqtt") if direction == "up" else ("mqtt", "zenoh")
+    children: list[Child] = []
+    with Mosquitto(max_inflight=1000) as broker, tempfile.TemporaryDirectory() as directory:
+        place = {"zenoh": ["--endpoint", endpoint], "mqtt": ["--port", str(broker.port)]}
+        common = ["--count", str(count), "--size", str(size)]
+        try:
+            receiver = Child("tests.bench.load", f"{receiver_kind}-receive", *place[receiver_kind], *common)
+            children.append(receiver)
+            receiver.line()
+            sender = Child("tests.bench.load", f"{sender_kind}-send", *place[sender_kind], *common, "--rate", str(rate))
+            children.append(sender)
+            sender.line()
+            if subject == "raw":
+                under_test = Child("tests.bench.raw", direction, *place["mqtt"], *place["zenoh"])
+                children.append(under_test)
+                under_test.line()
+            else:
+                admin = free_port()
+                path = Path(directory) / "streamer.yaml"
+                path.write_text(CONFIG.format(endpoint=endpoint, port=broker.port, admin=admin))
+                under_test = Child("streamer", "run", "--config", str(path))
+                children.append(under_test)
+                wait_ready(admin)
+            time.sleep(1)  # routes and subscriptions spread through Zenoh
+            before_s = under_test.cpu_s()
+            sender.go()
+            result = receiver.result()
+            cpu_s = under_test.cpu_s() - before_s
+        finally:
+            for child in reversed(children):
+                child.end()
+    if result["arrived"] != count:
+        raise RuntimeError(f"{subject} {direction}: {result['arrived']} of {count} arrived")
+    return Figures(count / result["seconds"], cpu_s / count * 1e6, result["p50_ms"], result["p99_ms"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=200_000, help="messages per throughput run")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=2000, help="messages/s of the latency run")
+    parser.add_argument("--size", type=int, default=256, help="payload bytes")
+    arguments = parser.parse_args()
+    print(
+        f"{arguments.rounds} rounds of {arguments.count} messages of {arguments.size} bytes; latency at {arguments.rate:.0f}/s"
+    )
+    print(f"{'direction':<15}{'subject':<10}{'messages/s':>12}{'CPU µs/msg':>12}{'p50 ms':>9}{'p99 ms':>9}")
+    for direction, name in (("down", "MQTT → Zenoh"), ("up", "Zenoh → MQTT")):
+        runs: dict[str, list[Figures]] = {"raw": [], "streamer": []}
+        slow: dict[str, list[Figures]] = {"raw": [], "streamer": []}
+        for _ in range(arguments.rounds):
+            for subject in runs:
+                runs[subject].append(measure(subject, direction, arguments.count, 0, arguments.size))
+                slow[subject].append(measure(subject, direction, int(arguments.rate * 5), arguments.rate, arguments.size))
+        median = {
+            subject: Figures(
+                statistics.median(run.rate for run in runs[subject]),
+                statistics.median(run.cpu_us for run in runs[subject]),
+                statistics.median(run.p50_ms for run in slow[subject]),
+                statistics.median(run.p99_ms for run in slow[subject]),
+            )
+            for subject in runs
+        }
+        for subject, figures in median.items():
+            print(
+                f"{name:<15}{subject:<10}{figures.rate:>12,.0f}{figures.cpu_us:>12.1f}"
+                f"{figures.p50_ms:>9.2f}{figures.p99_ms:>9.2f}"
+            )
+        ratios = [s.cpu_us / r.cpu_us for s, r in zip(runs["streamer"], runs["raw"], strict=True)]
+        speeds = [s.rate / r.rate for s, r in zip(runs["streamer"], runs["raw"], strict=True)]
+        print(
+            f"{name:<15}ratio: CPU per message {statistics.median(ratios):.2f} times the raw loop "
+            f"({min(ratios):.2f}–{max(ratios):.2f}), throughput {statistics.median(speeds):.2f} times",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""A broker is restarted or killed in the middle of the traffic: what was acknowledged to its sender arrives, in order."""
+
+import asyncio
+
+import pytest
+
+from tests.brokers import needs_mosquitto
+from tests.e2e.topology import Network, Topology
+from tests.independent import MqttSide, Plain, inversions, until
+
+COUNT = 20_000
+FIRST, SECOND = "mosquitto/off-vehicle", "mosquitto/in-vehicle"
+
+pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
+
+
+def numbered(count: int = COUNT) -> list[Plain]:
+    return [Plain(1, ("alpha", 0x100 + n % 10, 1, 0x8001), payload=n.to_bytes(4, "big")) for n in range(count)]
+
+
+def mqtt_side(network: Network) -> MqttSide:
+    assert isinstance(network.side, MqttSide)
+    return network.side
+
+
+async def test_far_broker_restarts_and_nothing_is_missing() -> None:
+    """MQTT → MQTT. The far broker saves its sessions when it stops, so it loses nothing of its own."""
+    async with Topology(FIRST, SECOND, broker={"persistence": True}) as topology:
+        near, far = topology.networks
+        messages = numbered()
+        receiver = mqtt_side(far)
+        sending = asyncio.create_task(near.side.send(near.as_sent(m) for m in messages))
+        await until(lambda: len(receiver.arrived) > COUNT // 10, what="a tenth of the messages")
+        assert far.broker is not None
+        await asyncio.to_thread(far.broker.restart)
+        await receiver.reconnect()
+        await sending
+        await until(lambda: len({m.id for m in receiver.arrived}) == COUNT, 60, "arrival of everything")
+        assert inversions(receiver.arrived, messages) == 0
+        assert topology.daemon.total("ustreamer_outcomes_total", route="first-second", outcome="delivered") == COUNT
+        assert topology.daemon.total("ustreamer_reconnects_total", endpoint="second") == 1
+        assert topology.daemon.total("ustreamer_dead_letters_total") == 0
+        topology.daemon.check_books()
+
+
+async def test_far_broker_is_killed_and_what_it_had_not_confirmed_arrives() -> None:
+    """MQTT → MQTT. A killed broker loses what it had confirmed and kept in memory; it must lose nothing else."""
+    async with Topology(FIRST, SECOND) as topology:
+        near, far = topology.networks
+        messages = numbered()
+        receiver = mqtt_side(far)
+        sending = asyncio.create_task(near.side.send(near.as_sent(m) for m in messages))
+        await until(lambda: len(receiver.arrived) > COUNT // 10, what="a tenth of the messages")
+        assert far.broker is not None
+        await asyncio.to_thread(far.broker.kill)
+        await until(lambda: receiver.is_lost, what="the receiver's end of the link")
+        await topology.daemon.until_down("second")
+        confirmed = int(topology.daemon.total("ustreamer_outcomes_total", route="first-second", outcome="delivered"))
+        lost_by_broker = confirmed - len({m.id for m in receiver.arrived})
+        await asyncio.to_thread(far.broker.start)
+        await receiver.reconnect()
+        await sending
+        await topology.daemon.until_total(COUNT, "ustreamer_outcomes_total", route="first-second", outcome="delivered")
+        await until(lambda: len({m.id for m in receiver.arrived}) >= COUNT - lost_by_broker, 60, "arrival of the rest")
+        assert inversions(receiver.arrived, messages) == 0
+        topology.daemon.check_books()
+
+
+async def test_near_broker_restarts_and_nothing_is_missing() -> None:
+    """MQTT → Zenoh. What the near broker acknowledged to the sender, before and after, arrives."""
+    async with Topology(FIRST, "zenoh", broker={"persistence": True}) as topology:
+        near, far = topology.networks
+        messages = [near.as_sent(m) for m in numbered()]
+        sender = mqtt_side(near)
+        await sender.send(messages[: COUNT // 2])
+        await until(lambda: len(far.side.arrived) > COUNT // 10, what="a tenth of the messages")
+        assert near.broker is not None
+        await asyncio.to_thread(near.broker.restart)
+        await sender.reconnect()
+        await sender.send(messages[COUNT // 2 :])
+        await until(lambda: len({m.id for m in far.side.arrived}) == COUNT, 60, "arrival of everything")
+        assert inversions(far.side.arrived, messages) == 0
+        assert topology.daemon.total("ustreamer_dead_letters_total") == 0
+        topology.daemon.check_books()

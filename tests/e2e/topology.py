@@ -1,0 +1,150 @@
+"""Two networks with a uEntity on each, and the daemon between them: the ground of the end-to-end tests.
+
+``alpha`` lives on the first network, ``beta`` on the second. Each network is a real broker (mosquitto or rumqttd, with
+in-vehicle or off-vehicle topics) or a real Zenoh network; the uEntities are clients that do not use our code.
+"""
+
+import asyncio
+import tempfile
+import threading
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.brokers import BrokerProcess, Mosquitto, Rumqttd
+from tests.independent import MqttSide, Plain, ZenohSide, until
+from tests.process import StreamerProcess
+from tests.zenoh_peers import free_endpoint
+
+T = TypeVar("T")
+AUTHORITIES = ("alpha", "beta")
+BROKERS: dict[str, type[BrokerProcess]] = {"mosquitto": Mosquitto, "rumqttd": Rumqttd}
+
+
+class Network:
+    """One network: ``kind`` is ``zenoh`` or ``BROKER/STRUCTURE``, such as ``mosquitto/off-vehicle``."""
+
+    def __init__(self, kind: str, authority: str, far: str, broker_options: dict[str, Any]) -> None:
+        self._broker_options = broker_options
+        self.kind = kind
+        self.authority = authority
+        self.far = far
+        self.broker: BrokerProcess | None = None
+        self.structure = kind.partition("/")[2]
+        self.endpoint = free_endpoint()
+        self.side: MqttSide | ZenohSide
+
+    @property
+    def is_mqtt(self) -> bool:
+        return self.kind != "zenoh"
+
+    @property
+    def is_addressed(self) -> bool:
+        return self.structure == "off-vehicle"
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Start the broker, if it takes one, and the uEntity's client."""
+        if self.is_mqtt:
+            self.broker = BROKERS[self.kind.partition("/")[0]](**self._broker_options)
+            stack.enter_context(self.broker)
+            topics = [f"+/{self.authority}"] if self.is_addressed else [f"{self.far}/#", "gw/#"]
+            self.side = await stack.enter_async_context(MqttSide(self.broker.port, self.structure, topics))
+        else:
+            self.side = await stack.enter_async_context(ZenohSide(listen=[self.endpoint]))
+
+    def configuration(self, **options: Any) -> dict[str, Any]:
+        """This network as an endpoint of the daemon's configuration."""
+        if self.broker is not None:
+            options = {"broker": self.broker.url, "topics": self.structure} | options
+            return {"transport": "mqtt5", "authorities": [self.authority], "options": options}
+        options = {"mode": "peer", "connect": [self.endpoint]} | options
+        return {"transport": "zenoh", "authorities": [self.authority], "options": options}
+
+    def as_sent(self, message: Plain) -> Plain:
+        """How a message goes onto this network: a Publish is addressed where the topics want it."""
+        return message.addressed_to(self.far) if message.type == 1 and self.is_addressed else message
+
+    def as_arriving(self, message: Plain) -> Plain:
+        """How a message arrives on this network."""
+        return message.addressed_to(self.authority) if message.type == 1 and self.is_addressed else message
+
+
+class Topology:
+    """The two networks and the daemon; an asynchronous context manager.
+
+    ``broker`` are options of the brokers, ``changes`` replace top-level keys of the daemon's configuration.
+    """
+
+    def __init__(self, first: str, second: str, broker: dict[str, Any] | None = None, **changes: Any) -> None:
+        self.networks = [
+            Network(first, "alpha", "beta", broker or {}),
+            Network(second, "beta", "alpha", broker or {}),
+        ]
+        self._changes = changes
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> "Topology":
+        async with AsyncExitStack() as stack:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            for network in self.networks:
+                await network.open(stack)
+            self.daemon = await stack.enter_async_context(StreamerProcess(directory, self.configuration()))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    def configuration(self) -> dict[str, Any]:
+        everything = "FFFFFFFF/FF/FFFF"
+        return {
+            "authority": "gw",
+            "endpoints": {"first": self.networks[0].configuration(), "second": self.networks[1].configuration()},
+            "routes": [
+                {"from": "first", "to": "second", "publish": [f"//alpha/{everything}"]},
+                {"from": "second", "to": "first", "publish": [f"//beta/{everything}"]},
+            ],
+        } | self._changes
+
+    async def exchange(self, direction: int, messages: list[Plain], within_s: float = 60) -> list[Plain]:
+        """Send from one side (0: alpha → beta, 1: the other way) and return what arrived, once all of it has."""
+        here, there = self.networks[direction], self.networks[1 - direction]
+        before = len(there.side.arrived)
+        await here.side.send(here.as_sent(message) for message in messages)
+        await until(
+            lambda: len(there.side.arrived) - before >= len(messages), within_s, f"arrival of {len(messages)} messages"
+        )
+        return there.side.arrived[before:]
+
+
+class Stand:
+    """A `Topology` on an event loop of its own thread, for tests that are not asynchronous (hypothesis)."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="stand")
+
+    def __enter__(self) -> "Stand":
+        self._thread.start()
+        try:
+            self.run(self.topology.__aenter__())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self.run(self.topology.__aexit__())
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(180)
