@@ -1,0 +1,95 @@
+"""The byte stream of an MQTT connection cut into packets."""
+
+from itertools import pairwise
+
+import mqtt5
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.transports.errors import Malformed, MalformedPacketError
+from streamer.transports.mqtt5 import frames
+
+QOS_1 = mqtt5.QoS.AT_LEAST_ONCE
+STREAM = b"".join(
+    [
+        mqtt5.PingRespPacket().write(),
+        mqtt5.PublishPacket("a/b", b"x" * 90, qos=QOS_1, packet_id=1).write(),
+        mqtt5.PublishPacket("a/b", b"x" * 300, qos=QOS_1, packet_id=2).write(),
+        mqtt5.PublishPacket("a/b", b"x" * 20_000, qos=QOS_1, packet_id=3).write(),
+        mqtt5.PubAckPacket(4).write(),
+    ]
+)
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=30))
+def test_packets_do_not_depend_on_how_the_stream_is_torn(cuts: list[int]) -> None:
+    reader = frames.FrameReader(1 << 20)
+    edges = [0, *sorted(cuts), len(STREAM)]
+    found = []
+    for start, end in pairwise(edges):
+        complete, error = reader.feed(STREAM[start:end])
+        assert error is None
+        found += [bytes(frame) for frame in complete]
+    assert b"".join(found) == STREAM
+    assert len(found) == 5
+
+
+def test_stream_in_single_bytes_gives_the_same_packets() -> None:
+    reader = frames.FrameReader(1 << 20)
+    found = [bytes(frame) for byte in STREAM for frame in reader.feed(bytes((byte,)))[0]]
+    assert b"".join(found) == STREAM
+
+
+def test_too_large_packet_is_refused_by_its_announcement() -> None:
+    reader = frames.FrameReader(1000)
+    complete, error = reader.feed(mqtt5.PingRespPacket().write() + b"\x30\xe9\x07")
+    assert len(complete) == 1
+    assert error is not None
+    assert error.reason == mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE
+
+
+def test_length_of_more_than_four_bytes_is_malformed() -> None:
+    _, error = frames.FrameReader(1000).feed(b"\x30\xff\xff\xff\xff\x01")
+    assert error is not None
+    assert error.reason == mqtt5.DisconnectReasonCode.MALFORMED_PACKET
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\x32\x08\x00\x02\xff\xfe\x00\x05\x00a",  # a topic that is no UTF-8: the codec panics
+        b"\x32\x06\x00\x02ab\x00\x05",  # no property length
+        b"\x32\x0a\x00\x02ab\x00\x05\x7f\x26ab",  # properties longer than the packet
+    ],
+)
+def test_unreadable_publish_is_malformed_and_gives_its_packet_id(frame: bytes) -> None:
+    with pytest.raises(MalformedPacketError) as caught:
+        frames.read(memoryview(frame))
+    assert caught.value.reason is Malformed.PACKET
+    assert frames.publish_packet_id(memoryview(frame)) == 5
+
+
+@pytest.mark.parametrize("frame", [b"\x32\x04\x00\xffab", b"\x32\x04\x00\x02ab", b"\x32\x06\x00\x02ab\x00\x00"])
+def test_publish_without_packet_id_ends_the_connection(frame: bytes) -> None:
+    with pytest.raises(frames.ProtocolError):
+        frames.publish_packet_id(memoryview(frame))
+
+
+@pytest.mark.parametrize(
+    ("frame", "expected"),
+    [
+        (b"\x40\x02\x01\x02", (0x102, 0)),
+        (b"\x40\x03\x01\x02\x10", (0x102, 0x10)),
+        (b"\x40\x03\x01\x02\x96", (0x102, 0x96)),
+        (mqtt5.PubAckPacket(5, reason_code=mqtt5.PubAckReasonCode.NOT_AUTHORIZED, reason_str="r" * 300).write(), (5, 0x87)),
+    ],
+)
+def test_puback(frame: bytes, expected: tuple[int, int]) -> None:
+    assert frames.puback(memoryview(frame)) == expected
+
+
+@pytest.mark.parametrize("frame", [b"\x40\x00", b"\x40\x01\x00"])
+def test_short_puback_ends_the_connection(frame: bytes) -> None:
+    with pytest.raises(frames.ProtocolError):
+        frames.puback(memoryview(frame))

@@ -1,0 +1,354 @@
+"""The mapping between uProtocol messages and MQTT 5 packets, as the specification and its peers have it."""
+
+from dataclasses import replace
+
+import mqtt5
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.transports.errors import Malformed, MalformedPacketError, PermanentError, RefusedError
+from streamer.transports.mqtt5 import frames, wire
+from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri, everything_at
+from streamer.uprotocol.uuid import format_id, new_id
+
+ID = new_id(1_790_000_000_000)
+TOPIC = UUri.parse("//veh1/A8000/2/8A50")
+PUBLISH = Attributes(UMessageType.PUBLISH, TOPIC)
+REQUEST = Attributes(
+    UMessageType.REQUEST,
+    UUri.parse("//veh1/403BA/3/0"),
+    UUri.parse("//cloud/CD/4/B"),
+    priority=UPriority.CS4,
+    ttl=1500,
+    token="secret",
+    permission_level=5,
+)
+
+
+def through_codec(data: bytes) -> mqtt5.PublishPacket:
+    packet: mqtt5.PublishPacket = frames.read(memoryview(data))
+    return packet
+
+
+def written(attributes: Attributes, payload: bytes | None = b"x", topic: str = "a/b") -> mqtt5.PublishPacket:
+    return through_codec(wire.encode(UMessage(ID, attributes, payload), topic, 7))
+
+
+def packet(properties: list[tuple[str, str]] | None = None, payload: bytes = b"x", **fields: object) -> mqtt5.PublishPacket:
+    changes = dict(properties or [])
+    usual = {"uP": "1", "1": format_id(ID), "2": "up-pub.v1", "3": str(TOPIC)}
+    merged = {key: value for key, value in (usual | changes).items() if value != "-"}
+    return mqtt5.PublishPacket("a/b", payload, user_properties=list(merged.items()), **fields)  # type: ignore[arg-type]
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+def test_publish_carries_exactly_these_properties() -> None:
+    sent = written(replace(PUBLISH, priority=UPriority.CS1))
+    assert sent.user_properties == [
+        ("uP", "1"),
+        ("1", format_id(ID)),
+        ("2", "up-pub.v1"),
+        ("3", "//veh1/A8000/2/8A50"),
+        ("5", "CS1"),
+    ]
+    assert (sent.message_expiry_interval, sent.content_type, sent.correlation_data) == (None, None, None)
+    assert (sent.qos, sent.retain, sent.duplicate, sent.packet_id) == (mqtt5.QoS.AT_LEAST_ONCE, False, False, 7)
+    assert sent.response_topic is None
+
+
+def test_request_carries_exactly_these_properties() -> None:
+    sent = written(replace(REQUEST, traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01"))
+    assert sent.user_properties == [
+        ("uP", "1"),
+        ("1", format_id(ID)),
+        ("2", "up-req.v1"),
+        ("3", "//veh1/403BA/3/0"),
+        ("4", "//cloud/CD/4/B"),
+        ("5", "CS4"),
+        ("6", "1500"),
+        ("7", "5"),
+        ("10", "secret"),
+        ("11", "00-" + "1" * 32 + "-" + "2" * 16 + "-01"),
+    ]
+    assert sent.message_expiry_interval == 2
+
+
+def test_response_carries_its_request_as_correlation_data() -> None:
+    reqid = new_id(1_790_000_000_001)
+    response = Attributes(
+        UMessageType.RESPONSE, UUri.parse("//cloud/CD/4/B"), UUri.parse("//veh1/403BA/3/0"), reqid=reqid, commstatus=UCode.OK
+    )
+    sent = written(response)
+    assert sent.correlation_data == reqid
+    assert sent.user_properties[-1] == ("8", "0")
+
+
+@pytest.mark.parametrize(("ttl", "expiry_s"), [(None, None), (0, None), (1, 1), (1000, 1), (1001, 2), (2**32 - 1, 4294968)])
+def test_ttl_is_always_a_property_and_its_expiry_is_rounded_up(ttl: int | None, expiry_s: int | None) -> None:
+    sent = written(replace(PUBLISH, ttl=ttl))
+    assert sent.message_expiry_interval == expiry_s
+    assert dict(sent.user_properties).get("6") == (None if ttl is None else str(ttl))
+
+
+def test_content_type_is_the_payload_format_number() -> None:
+    assert written(replace(PUBLISH, payload_format=UPayloadFormat.SHM)).content_type == "8"
+
+
+def test_in_vehicle_publish_goes_without_the_sink_a_streamer_set() -> None:
+    addressed = replace(PUBLISH, sink=everything_at("cloud"))
+    encoder = wire.Encoder("in-vehicle", "veh1")
+    sent = through_codec(encoder.encode(UMessage(ID, addressed), 1, False))
+    assert sent.topic == "veh1/8000/A/2/8A50"
+    assert "4" not in dict(sent.user_properties)
+
+
+def test_off_vehicle_publish_keeps_the_sink_a_streamer_set() -> None:
+    addressed = replace(PUBLISH, sink=everything_at("cloud"))
+    sent = through_codec(wire.Encoder("off-vehicle", "veh1").encode(UMessage(ID, addressed), 1, False))
+    assert sent.topic == "veh1/cloud"
+    assert dict(sent.user_properties)["4"] == "//cloud/FFFFFFFF/FF/FFFF"
+
+
+def test_resent_packet_differs_in_the_duplicate_mark_only() -> None:
+    encoder = wire.Encoder("in-vehicle", "veh1")
+    message = UMessage(ID, REQUEST, b"payload")
+    first, again = encoder.encode(message, 9, False), encoder.encode(message, 9, True)
+    assert again[0] == first[0] | 0x08
+    assert again[1:] == first[1:]
+
+
+def test_encoder_gives_the_same_bytes_from_memory_and_after_forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_REMEMBERED", 2)
+    encoder = wire.Encoder("in-vehicle", "veh1")
+    messages = [UMessage(ID, replace(PUBLISH, ttl=ttl), b"x") for ttl in range(1, 6)]
+    first = [encoder.encode(message, 1, False) for message in messages]
+    assert [encoder.encode(message, 1, False) for message in messages] == first
+
+
+def test_token_that_no_mqtt_string_holds_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="65535"):
+        written(replace(PUBLISH, token="x" * 70_000))
+
+
+# -- what is read -----------------------------------------------------------------------------------------------------
+
+_authorities = st.sampled_from(["veh1", "cloud.example", "[::1]", ""])
+_names = st.builds(UUri, _authorities, st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFF), st.integers(0, 0xFFFF))
+_uint32 = st.none() | st.integers(0, 2**32 - 1)
+_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
+_attributes = st.builds(
+    Attributes,
+    st.sampled_from([kind for kind in UMessageType if kind]),
+    _names,
+    st.none() | _names,
+    priority=st.sampled_from(UPriority),
+    ttl=_uint32,
+    permission_level=_uint32,
+    commstatus=st.none() | st.sampled_from(UCode),
+    reqid=st.none() | st.binary(min_size=16, max_size=16),
+    token=st.none() | _text,
+    traceparent=st.none() | _text,
+    payload_format=st.sampled_from(UPayloadFormat),
+)
+
+
+@given(_attributes, st.binary(max_size=300).filter(bool), st.integers(0, 2**48 - 1))
+def test_every_attribute_arrives_as_it_was_sent(attributes: Attributes, payload: bytes, created_ms: int) -> None:
+    message = UMessage(new_id(created_ms), attributes, payload)
+    for _ in range(2):  # learned, then remembered
+        assert wire.decode(through_codec(wire.encode(message, "a/b", 7))) == message
+
+
+@given(st.permutations(list(range(8))))
+def test_order_of_properties_does_not_matter(order: list[int]) -> None:
+    sent = written(REQUEST)
+    properties = sent.user_properties
+    shuffled = mqtt5.PublishPacket(
+        "a/b", b"x", user_properties=[properties[index] for index in order] + properties[8:], message_expiry_interval=2
+    )
+    assert wire.decode(shuffled) == UMessage(ID, REQUEST, b"x")
+
+
+def test_messages_of_a_flow_share_their_attributes() -> None:
+    first = wire.decode(packet([("6", "5000")], message_expiry_interval=5))
+    later = wire.decode(packet([("6", "5000"), ("1", format_id(new_id(1)))], message_expiry_interval=4))
+    assert first.attributes is later.attributes
+    assert first.id != later.id
+
+
+def test_decoding_leaves_the_packet_alone() -> None:
+    sent = packet()
+    assert wire.decode(sent) == wire.decode(sent)
+
+
+def test_many_flows_are_forgotten_and_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_REMEMBERED", 3)
+    for ttl in range(10):
+        assert wire.decode(packet([("6", str(ttl))])).attributes.ttl == ttl
+
+
+@pytest.mark.parametrize(
+    ("properties", "expiry_s", "ttl"),
+    [([], None, None), ([], 3, 3000), ([("6", "2500")], 3, 2500), ([("6", "0")], None, 0)],
+)
+def test_ttl_property_wins_over_the_expiry_interval(
+    properties: list[tuple[str, str]], expiry_s: int | None, ttl: int | None
+) -> None:
+    assert wire.decode(packet(properties, message_expiry_interval=expiry_s)).attributes.ttl == ttl
+
+
+def test_first_of_equal_keys_wins() -> None:
+    both = packet()
+    doubled = [*both.user_properties, ("3", "//other/1/1/8000"), ("1", "nonsense"), ("uP", "2")]
+    assert wire.decode(mqtt5.PublishPacket("a/b", b"x", user_properties=doubled)) == UMessage(ID, PUBLISH, b"x")
+
+
+def test_empty_payload_is_none_unless_a_content_type_says_that_it_is_one() -> None:
+    assert wire.decode(packet(payload=b"")).payload is None
+    assert wire.decode(packet(payload=b"", content_type="7")).payload == b""
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (packet([("uP", "-")]), Malformed.MARKER),
+        (packet([("uP", "-"), ("1", "-")]), Malformed.MARKER),
+        (packet([("uP", "2")]), Malformed.VERSION),
+        (packet([("uP", "2"), ("1", "-")]), Malformed.VERSION),
+        (packet([("uP", "")]), Malformed.VERSION),
+        (packet([("1", "-")]), Malformed.ID),
+        (packet([("1", "nonsense")]), Malformed.ID),
+        (packet([("1", "00000000-0000-4000-8000-000000000000")]), Malformed.ID),
+        (packet(correlation_data=b"short"), Malformed.ID),
+        (packet([("2", "-")]), Malformed.CODE),
+        (packet([("2", "up-nix.v1")]), Malformed.CODE),
+        (packet([("3", "-")]), Malformed.URI),
+        (packet([("3", "veh1/1/1/1")]), Malformed.URI),
+        (packet([("3", "//VEH1/1/1/1")]), Malformed.URI),
+        (packet([("4", "//veh1/1/1")]), Malformed.URI),
+        (packet([("5", "CS7")]), Malformed.CODE),
+        (packet([("5", "UNSPECIFIED")]), Malformed.CODE),
+        (packet([("6", "1.5")]), Malformed.NUMBER),
+        (packet([("6", "-5")]), Malformed.NUMBER),
+        (packet([("6", "٣")]), Malformed.NUMBER),
+        (packet([("6", str(2**32))]), Malformed.NUMBER),
+        (packet(message_expiry_interval=2**32 - 1), Malformed.NUMBER),
+        (packet([("7", "9" * 5000)]), Malformed.NUMBER),
+        (packet([("8", "seventeen")]), Malformed.CODE),
+        (packet([("8", "17")]), Malformed.CODE),
+        (packet(content_type="9"), Malformed.CODE),
+        (packet(content_type="application/json"), Malformed.CODE),
+    ],
+)
+def test_malformed_packet_is_refused_with_its_reason(bad: mqtt5.PublishPacket, reason: Malformed) -> None:
+    with pytest.raises(MalformedPacketError) as caught:
+        wire.decode(bad)
+    assert caught.value.reason is reason
+
+
+def test_no_error_repeats_a_token() -> None:
+    with pytest.raises(MalformedPacketError) as caught:
+        wire.decode(packet([("10", "hush"), ("2", "bad")]))
+    assert "hush" not in str(caught.value)
+
+
+# -- topics -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("attributes", "structure", "topic"),
+    [
+        (PUBLISH, "in-vehicle", "veh1/8000/A/2/8A50"),
+        (REQUEST, "in-vehicle", "veh1/3BA/4/3/0/cloud/CD/0/4/B"),
+        (REQUEST, "off-vehicle", "veh1/cloud"),
+        (replace(PUBLISH, source=UUri.parse("/A8000/2/8A50")), "in-vehicle", "own/8000/A/2/8A50"),
+        (replace(REQUEST, sink=UUri.parse("/CD/4/B")), "off-vehicle", "veh1/own"),
+        (replace(PUBLISH, sink=everything_at("cloud")), "off-vehicle", "veh1/cloud"),
+        (replace(PUBLISH, sink=everything_at("cloud")), "in-vehicle", "veh1/8000/A/2/8A50"),
+    ],
+)
+def test_topic(attributes: Attributes, structure: wire.Structure, topic: str) -> None:
+    assert wire.topic_for(attributes, structure, "own") == topic
+
+
+@pytest.mark.parametrize(
+    ("attributes", "structure"),
+    [
+        (PUBLISH, "off-vehicle"),
+        (replace(PUBLISH, sink=everything_at("*")), "off-vehicle"),
+        (replace(REQUEST, sink=None), "in-vehicle"),
+    ],
+)
+def test_what_cannot_be_addressed_says_so(attributes: Attributes, structure: wire.Structure) -> None:
+    with pytest.raises(ValueError, match=r"sink|any authority"):
+        wire.topic_for(attributes, structure, "own")
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "structure", "pattern"),
+    [
+        ("//veh1/A8000/2/8A50", None, "in-vehicle", "veh1/8000/A/2/8A50"),
+        ("//*/FFFFFFFF/FF/FFFF", None, "in-vehicle", "+/+/+/+/+"),
+        ("//veh1/FFFF/2/FFFF", None, "in-vehicle", "veh1/+/0/2/+"),
+        ("//veh1/FFFF0001/2/8000", None, "in-vehicle", "veh1/1/+/2/8000"),
+        ("//veh1/FFFFFFFF/FF/FFFF", "//cloud/FFFFFFFF/FF/FFFF", "in-vehicle", "veh1/+/+/+/+/cloud/+/+/+/+"),
+        ("/FFFFFFFF/FF/0", "/CD/4/B", "in-vehicle", "own/+/+/+/0/own/CD/0/4/B"),
+        ("//*/FFFFFFFF/FF/FFFF", None, "off-vehicle", "+/own"),
+        ("//veh1/A8000/2/8A50", None, "off-vehicle", "veh1/own"),
+        ("//*/FFFFFFFF/FF/FFFF", "//veh2/FFFFFFFF/FF/FFFF", "off-vehicle", "+/veh2"),
+        ("//veh1/FFFFFFFF/FF/FFFF", "//*/FFFFFFFF/FF/FFFF", "off-vehicle", "veh1/+"),
+    ],
+)
+def test_topic_filter(source: str, sink: str | None, structure: wire.Structure, pattern: str) -> None:
+    sink_filter = None if sink is None else UUri.parse(sink)
+    assert wire.topic_filter(UUri.parse(source), sink_filter, structure, "own") == pattern
+
+
+# -- reason codes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "code"),
+    [
+        (0x87, PermanentError, UCode.PERMISSION_DENIED),
+        (0x90, PermanentError, UCode.INVALID_ARGUMENT),
+        (0x99, PermanentError, UCode.INVALID_ARGUMENT),
+        (0x97, RefusedError, UCode.RESOURCE_EXHAUSTED),
+        (0x96, RefusedError, UCode.RESOURCE_EXHAUSTED),
+        (0x91, RefusedError, UCode.UNAVAILABLE),
+        (0x80, RefusedError, UCode.INTERNAL),
+        (0x83, RefusedError, UCode.INTERNAL),
+        (0xFE, RefusedError, UCode.INTERNAL),
+    ],
+)
+def test_puback_reason(reason: int, kind: type, code: UCode) -> None:
+    error = wire.puback_error(reason)
+    assert type(error) is kind
+    assert error is not None
+    assert error.code is code
+
+
+@pytest.mark.parametrize("reason", [0x00, 0x10])
+def test_puback_success(reason: int) -> None:
+    assert wire.puback_error(reason) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (0x00, UCode.OK),
+        (0x86, UCode.UNAUTHENTICATED),
+        (0x8C, UCode.UNAUTHENTICATED),
+        (0x87, UCode.PERMISSION_DENIED),
+        (0x88, UCode.UNAVAILABLE),
+        (0x89, UCode.UNAVAILABLE),
+        (0x85, UCode.INTERNAL),
+    ],
+)
+def test_connack_reason(reason: int, code: UCode) -> None:
+    assert wire.connack_code(reason) is code
