@@ -15,7 +15,7 @@ from streamer.config import Config, Metrics, Shutdown
 
 ROOT = Path(__file__).parents[2]
 DRAIN_S = Shutdown().drain_s
-CLOSING_S = 10  # what Zenoh takes at most to close a session
+CLOSING_S = 10  # a few seconds for each transport
 
 
 def unit() -> dict[str, dict[str, str]]:
@@ -197,6 +197,7 @@ def test_compose_starts_the_streamer_without_rights() -> None:
 def test_the_configuration_in_the_compose_file_is_good() -> None:
     config = Config.model_validate(yaml.safe_load(compose()["configs"]["streamer"]["content"]))
     assert set(config.endpoints) == {"vehicle", "cloud"}
+    assert config.routes[0].publish_to == ["cloud"]  # an off-vehicle topic cannot be addressed to everyone
     assert config.metrics is not None
     assert config.metrics.port == Metrics().port
     broker = config.endpoints["cloud"].options
