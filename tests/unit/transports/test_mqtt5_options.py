@@ -1,0 +1,96 @@
+"""Options of an mqtt5 endpoint: defaults, bounds, and secrets that stay secret."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from streamer.transports.errors import ConfigurationError
+from streamer.transports.mqtt5.options import Mqtt5Options, ReconnectOptions
+
+
+def options(**given: object) -> Mqtt5Options:
+    return Mqtt5Options.model_validate({"broker": "mqtt://127.0.0.1", **given})
+
+
+@pytest.mark.parametrize(
+    ("broker", "expected"),
+    [
+        ("mqtt://h", ("h", 1883, False)),
+        ("mqtts://h", ("h", 8883, True)),
+        ("mqtt://h:77/", ("h", 77, False)),
+        ("mqtts://[::1]:99", ("::1", 99, True)),
+    ],
+)
+def test_broker_url(broker: str, expected: tuple[str, int, bool]) -> None:
+    read = options(broker=broker)
+    assert (read.host, read.port, read.uses_tls) == expected
+
+
+@pytest.mark.parametrize("broker", ["h:1883", "tcp://h", "mqtt://", "mqtt://h:99999", "mqtt://h:0", "mqtt://h/path", ""])
+def test_other_urls_are_refused(broker: str) -> None:
+    with pytest.raises(ValidationError, match="expected"):
+        options(broker=broker)
+
+
+def test_user_info_in_the_url_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ValidationError) as caught:
+        options(broker="mqtt://me:hush@h")
+    assert "password_file" in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"keep_alive_s": 0},
+        {"receive_maximum": 0},
+        {"window": 65_536},
+        {"colour": "red"},
+        {"username": "a", "username_file": "b"},
+        {"tls": {"ca_file": "ca.pem"}},
+        {"broker": "mqtts://h", "tls": {"key_file": "key.pem"}},
+    ],
+)
+def test_options_that_cannot_work_are_refused(given: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        options(**given)
+
+
+def test_reconnect_ladder_is_that_of_the_specification() -> None:
+    ladder = ReconnectOptions()
+    assert [ladder.wait_s(attempt, 0.5) for attempt in range(7)] == [0.5, 1, 2, 4, 10, 10, 10]
+    assert ladder.wait_s(0, 0.0) == pytest.approx(0.4)
+    assert ladder.wait_s(0, 1.0) == pytest.approx(0.6)
+
+
+def test_credentials_come_from_files_without_their_last_newline(tmp_path: Path) -> None:
+    (tmp_path / "user").write_text("me\n")
+    (tmp_path / "word").write_bytes(b" hush \r\n")
+    read = options(username_file=tmp_path / "user", password_file=tmp_path / "word")
+    assert read.credentials() == ("me", b" hush ")
+    (tmp_path / "word").write_bytes(b"rotated")
+    assert read.credentials() == ("me", b"rotated")
+    assert "hush" not in repr(read)
+
+
+def test_missing_file_names_its_option(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    with pytest.raises(ConfigurationError) as caught:
+        options(password_file=missing).credentials()
+    assert caught.value.key == "password_file"
+    with pytest.raises(ConfigurationError) as caught:
+        options(broker="mqtts://h", tls={"ca_file": missing}).tls_context()
+    assert caught.value.key == "tls.ca_file"
+
+
+def test_broken_certificate_names_its_option_and_not_its_content(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.pem"
+    broken.write_text("hush")
+    with pytest.raises(ConfigurationError) as caught:
+        options(broker="mqtts://h", tls={"ca_file": broken}).tls_context()
+    assert caught.value.key == "tls.ca_file"
+    with pytest.raises(ConfigurationError) as caught:
+        options(broker="mqtts://h", tls={"cert_file": broken, "key_file": broken}).tls_context()
+    assert caught.value.key == "tls.key_file"
+    assert "hush" not in str(caught.value)
