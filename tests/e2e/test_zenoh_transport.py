@@ -471,7 +471,8 @@ async def test_config_file_is_used_and_given_keys_override_it(tmp_path: Path) ->
         f"listen: {{endpoints: [{json.dumps(in_file)}]}} }}"
     )
     async with running(config_file=file) as transport:
-        with raw_peer(mode="client", connect=[in_file], connect__timeout_ms=10_000) as peer:
+        await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
+        with raw_peer(mode="client", connect=[in_file]) as peer:
             await until_up(transport)
             assert peer.info.routers_zid()
     async with running(config_file=file, listen=[given], mode="peer") as transport:
@@ -612,8 +613,8 @@ async def test_loop_keeps_turning_while_a_put_is_blocked() -> None:
         assert order_of(outcomes.reported) == [parcel.message.id for parcel in submitted]
         await until(lambda: not transport.is_stalled, "caught up")
         again = Outcomes()
-        transport.submit([Parcel(publish(now_ms(), TOPIC))], again.done)
-        assert len(again.reported) == 1  # told before submit returns, as before the stall
+        transport.submit([Parcel(publish(now_ms(), TOPIC)) for _ in range(100)], again.done)
+        assert len(again.reported) == 100  # told before submit returns, as before the stall
 
 
 async def test_stop_returns_while_a_put_is_blocked_and_reports_the_rest_as_lost() -> None:

@@ -25,8 +25,10 @@ from streamer.uprotocol.status import UCode
 _LEND_S = 0.002
 _LEND_AGAIN_S = 0.001  # between two loans while puts get through
 _LOOK_AGAIN_S = 0.02  # while none does
+_SMALL = 32
 
 _ROUTES = 8192
+_DECLARED = 1024
 
 _Route = tuple[zenoh.KeyExpr, zenoh.Priority]
 _ZENOH_PRIORITIES: list[zenoh.Priority] = [getattr(zenoh.Priority, name) for name in PRIORITIES]
@@ -35,8 +37,8 @@ _ZENOH_PRIORITIES: list[zenoh.Priority] = [getattr(zenoh.Priority, name) for nam
 class Outlet:
     """Puts single messages; used on the sender's thread only, except for ``usable``.
 
-    Keys are kept as plain `zenoh.KeyExpr` objects: they are parsed once per flow and cost nothing to forget. A declared
-    key saves a few bytes on the wire, but occupies a resource in every node until it is undeclared.
+    The first `_DECLARED` keys are declared to Zenoh, which halves the cost of a put and sends a number instead of the
+    text. They stay declared: taking one back could overtake messages that still carry its number. Later keys go as text.
     """
 
     def __init__(self, session: zenoh.Session, own_authority: str) -> None:
@@ -44,6 +46,7 @@ class Outlet:
         self._session = session
         self._own_authority = own_authority
         self._routes: dict[Attributes, _Route] = {}
+        self._declared: dict[str, zenoh.KeyExpr] = {}
 
     def put(self, message: UMessage) -> SendError | None:
         """Hand one message to Zenoh; can block while a receiver takes nothing. Returns why it could not."""
@@ -70,7 +73,12 @@ class Outlet:
         return None
 
     def _route(self, attributes: Attributes) -> _Route:
-        key = zenoh.KeyExpr(key_for(attributes, self._own_authority))
+        text = key_for(attributes, self._own_authority)
+        key = self._declared.get(text)
+        if key is None:
+            key = zenoh.KeyExpr(text)
+            if len(self._declared) < _DECLARED:
+                key = self._declared[text] = self._session.declare_keyexpr(key)
         route = (key, _ZENOH_PRIORITIES[attributes.priority_class])
         if attributes.is_shared:
             if len(self._routes) >= _ROUTES:
@@ -112,8 +120,10 @@ class Sender:
     def __init__(self, loop: asyncio.AbstractEventLoop, put: Callable[[UMessage], SendError | None], name: str) -> None:
         self._loop = loop
         self._put = put
-        self._queue: SimpleQueue[_Batch | None] = SimpleQueue()
-        self._unreported: deque[_Batch] = deque()
+        self._queue: SimpleQueue[list[_Batch] | None] = SimpleQueue()
+        self._fresh: list[_Batch] = []  # not handed over yet
+        self._unreported: deque[_Batch] = deque()  # handed over
+        self._flush_is_due = False
         self._idle = threading.Event()
         self._batches_out = 0
         self._seen = (0, 0)
@@ -123,24 +133,29 @@ class Sender:
 
     @property
     def is_behind(self) -> bool:
-        """Whether batches wait: a put is blocked, or a backlog is still being worked off."""
+        """Whether a put is blocked, or a backlog is still being worked off."""
         return self._behind
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether every outcome is reported."""
+        return not (self._unreported or self._fresh)
+
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        """Send these after all earlier ones. ``done`` is called on the loop: before this returns, or later."""
-        batch = _Batch(parcels, done)
-        self._unreported.append(batch)
-        self._queue.put(batch)
-        if self._behind or self._reporting:
-            return
-        self._lend()
-        self._report()
-        if self._unreported:
-            self._behind = True
-            self._loop.call_soon(self._look)
+        """Send these after all earlier ones. ``done`` is called on the loop: before this returns, or later.
+
+        Small batches wait for the end of this turn of the loop: each change of threads costs 20 µs.
+        """
+        self._fresh.append(_Batch(parcels, done))
+        if len(parcels) >= _SMALL and not self._reporting:
+            self._flush()
+        elif not self._flush_is_due:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush_due)
 
     def stop(self) -> None:
         """End the thread after the put that it is in, and report everything that is not through as lost."""
+        self._hand_over()
         self._queue.put(None)
         if self._unreported:
             self._lend()
@@ -149,6 +164,27 @@ class Sender:
         self._report()
 
     # -- loop
+
+    def _flush_due(self) -> None:
+        self._flush_is_due = False
+        self._flush()
+
+    def _flush(self) -> None:
+        if not self._fresh:
+            return
+        self._hand_over()
+        if self._behind:
+            return
+        self._lend()
+        self._report()
+        if self._unreported:
+            self._behind = True
+            self._loop.call_soon(self._look)
+
+    def _hand_over(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        self._unreported.extend(fresh)
+        self._queue.put(fresh)
 
     def _lend(self) -> None:
         """Wait until everything is out, `_LEND_S` at most: the thread has the processor meanwhile."""
@@ -197,14 +233,15 @@ class Sender:
 
     def _run(self) -> None:
         put = self._put
-        while (batch := self._queue.get()) is not None:
-            for number, parcel in enumerate(batch.parcels, 1):
-                error = put(parcel.message)
-                if error is not None:
-                    batch.errors[number - 1] = error
-                batch.through = number
-            self._batches_out += 1
-            batch.complete = True
+        while (batches := self._queue.get()) is not None:
+            for batch in batches:
+                for number, parcel in enumerate(batch.parcels, 1):
+                    error = put(parcel.message)
+                    if error is not None:
+                        batch.errors[number - 1] = error
+                    batch.through = number
+                self._batches_out += 1
+                batch.complete = True
             if self._queue.empty():
                 self._idle.set()
             if self._behind:

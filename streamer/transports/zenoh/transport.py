@@ -302,7 +302,7 @@ class ZenohTransport(ListeningTransport):
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
         if self._sender is None or self._stopped:
             done(parcels, LinkLostError())
-        elif self.state is not LinkState.UP and not self._sender.is_behind:
+        elif self.state is not LinkState.UP and self._sender.is_empty:
             done(parcels, LinkLostError("no other Zenoh node is there"))
-        else:  # behind a backlog even without a link: outcomes keep their order
+        else:  # after earlier ones even without a link: outcomes keep their order
             self._sender.submit(parcels, done)
