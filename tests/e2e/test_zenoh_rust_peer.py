@@ -1,0 +1,148 @@
+"""The Zenoh transport against the uProtocol SDK in Rust (`up-py-rs`), which knows nothing of this project.
+
+The SDK takes no Zenoh configuration and is found through multicast scouting only, so every other Zenoh process on the
+machine may be found as well: authorities are unique per run. Its Python binding can send a Publish but no Notification
+over Zenoh (`SimpleNotifier` takes its local transport only).
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+import pytest
+import zenoh
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.wrappers_pb2 import StringValue
+
+from streamer.transports.base import Received, TransportContext, UListener
+from streamer.transports.errors import LinkLostError
+from streamer.transports.zenoh.options import ZenohOptions
+from streamer.transports.zenoh.transport import ZenohTransport
+from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, UPriority, publish
+from streamer.uprotocol.uri import UUri, everything_at
+
+LATE_S = 20.0
+
+_PEER = """
+import json, sys
+from up_py_rs import StaticUriProvider
+from up_py_rs.communication import SimplePublisher, UPayload
+from up_py_rs.zenoh_transport import UPTransportZenoh
+
+own, other = sys.argv[1:]
+transport = UPTransportZenoh.builder(own).build()
+publisher = SimplePublisher(transport, StaticUriProvider(own, 0x1A34B, 2))
+heard = StaticUriProvider(other, 0xA8000, 2).get_resource_uri(0x8A50)
+transport.register_listener(heard, lambda message: print(json.dumps(message.extract_string()), flush=True))
+print("ready", flush=True)
+for line in sys.stdin:
+    publisher.publish(0xB4C1, UPayload.from_string(line.strip()))
+"""
+
+
+class Inbox(UListener):
+    def __init__(self) -> None:
+        self.messages: list[UMessage] = []
+
+    def on_receive_batch(self, batch: Sequence[Received]) -> None:
+        self.messages += [received.message for received in batch]
+
+
+def scouting_session() -> zenoh.Session:
+    config = zenoh.Config()
+    config.insert_json5("scouting/multicast/enabled", "true")
+    config.insert_json5("listen/endpoints", json.dumps(["tcp/127.0.0.1:0"]))
+    return zenoh.open(config)
+
+
+@pytest.fixture(scope="module")
+def multicast() -> None:
+    """Skip where two sessions do not find each other."""
+    with scouting_session() as one, scouting_session() as two:
+        wanted = str(two.zid())
+        deadline = time.monotonic() + 5
+        while wanted not in map(str, one.info.peers_zid()):
+            if time.monotonic() > deadline:
+                pytest.skip("multicast scouting does not work on this machine")
+            time.sleep(0.05)
+
+
+@asynccontextmanager
+async def rust_peer(own: str, other: str) -> AsyncIterator["subprocess.Popen[str]"]:
+    """The SDK in a process of its own; ``own`` publishes on B4C1 what it reads, and prints what ``other`` publishes."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _PEER, own, other], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert await asyncio.to_thread(process.stdout.readline) == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@asynccontextmanager
+async def ours(authority: str) -> AsyncIterator[ZenohTransport]:
+    context = TransportContext("vehicle", authority)
+    transport = ZenohTransport(context, ZenohOptions(listen=["tcp/127.0.0.1:0"], scouting=True))
+    await transport.authenticate(UUri(authority, 4, 1, 0))
+    await transport.start()
+    try:
+        yield transport
+    finally:
+        await transport.stop()
+
+
+def as_any(text: str) -> bytes:
+    wrapped = AnyMessage()
+    wrapped.Pack(StringValue(value=text))
+    return wrapped.SerializeToString()
+
+
+@pytest.mark.usefixtures("multicast")
+async def test_publish_of_the_rust_sdk_arrives_with_its_attributes() -> None:
+    gateway, rust = (f"{name}-{uuid.uuid4().hex[:12]}" for name in ("gateway", "rust"))
+    inbox = Inbox()
+    async with ours(gateway) as transport, rust_peer(rust, gateway) as process:
+        await transport.register_listener(everything_at(rust), None, inbox)
+        assert process.stdin is not None
+        deadline = time.monotonic() + LATE_S
+        while not inbox.messages:
+            assert time.monotonic() < deadline, "nothing arrived from the Rust SDK"
+            process.stdin.write("hello\n")
+            process.stdin.flush()
+            await asyncio.sleep(0.1)
+    message = inbox.messages[0].check()
+    attributes = message.attributes
+    assert attributes.type is UMessageType.PUBLISH
+    assert attributes.source == UUri(rust, 0x1A34B, 2, 0xB4C1)
+    assert attributes.sink is None
+    assert attributes.payload_format is UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY
+    assert message.payload == as_any("hello")
+    assert abs(time.time() * 1000 - int.from_bytes(message.id[:6], "big")) < 60_000
+
+
+@pytest.mark.usefixtures("multicast")
+async def test_publish_of_ours_reaches_the_rust_sdk() -> None:
+    gateway, rust = (f"{name}-{uuid.uuid4().hex[:12]}" for name in ("gateway", "rust"))
+    topic = UUri(gateway, 0xA8000, 2, 0x8A50)
+    options = Options(UPriority.CS3, ttl=60_000, payload_format=UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
+    async with ours(gateway) as transport, rust_peer(rust, gateway) as process:
+        assert process.stdout is not None
+        line = asyncio.create_task(asyncio.to_thread(process.stdout.readline))
+        deadline = time.monotonic() + LATE_S
+        while not line.done():
+            assert time.monotonic() < deadline, "nothing arrived at the Rust SDK"
+            plain = publish(time.time_ns() // 1_000_000, topic, as_any("to Rust"), options)
+            # As the router hands it over: with the sink authority that a streamer sets. Rust would refuse it with one.
+            attributes = replace(plain.attributes, sink=everything_at(rust))
+            with suppress(LinkLostError):  # not found yet
+                await transport.send(plain._replace(attributes=attributes))
+            await asyncio.sleep(0.1)
+        assert json.loads(line.result()) == "to Rust"
