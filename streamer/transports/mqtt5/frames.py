@@ -129,8 +129,9 @@ def puback(frame: memoryview) -> tuple[int, int]:
 
 
 def named(reason: IntEnum) -> str:
-    """A reason code for people. The codec's enums look like IntEnum in its stubs only: they know ``int`` and ``==``."""
-    return f"{str(reason).rpartition('.')[2]} (0x{int(reason):02X})"
+    """A reason code for people. The codec's enums are IntEnums in its stubs only: they have no ``name``."""
+    name = repr(reason).strip("<>").partition(":")[0].rpartition(".")[2]
+    return f"{name} (0x{int(reason):02X})"
 
 
 def _malformed(detail: str) -> ProtocolError:

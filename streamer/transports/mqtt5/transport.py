@@ -28,7 +28,7 @@ logger = logging.getLogger("ustreamer.mqtt5")
 
 MIN_PING_ANSWER_S = 5.0
 _FAREWELL_S = 2.0
-_TICK_S = 1.0
+_TICK_S = 0.5
 _FAILURE = 0x80  # reason codes from here on are failures (MQTT 5, 2.4)
 
 
@@ -145,9 +145,9 @@ class Mqtt5Transport(ListeningTransport):
             ).write()
         )
         deadline_s = loop.time() + options.connect_timeout_s
-        tick_s = min(_TICK_S, options.keep_alive_s / 4, options.ack_timeout_s / 4, options.connect_timeout_s / 4)
+        tick_s = min(_TICK_S, options.ack_timeout_s / 4, options.connect_timeout_s / 4)
         while not connection.lost.done():
-            await asyncio.wait((connection.lost,), timeout=tick_s)
+            await asyncio.wait((connection.lost,), timeout=min(tick_s, self._keep_alive_s / 4 or tick_s))
             self._watch(connection, loop.time(), deadline_s)
         return connection.reason
 

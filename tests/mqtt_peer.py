@@ -1,0 +1,187 @@
+"""The other side of an MQTT connection under a test's control, and our side with everything it reports written down."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import mqtt5
+
+from streamer.transports.base import LinkState, Received, TransportContext, UListener
+from streamer.transports.errors import MalformedPacketError, SendError
+from streamer.transports.mqtt5.options import Mqtt5Options
+from streamer.transports.mqtt5.transport import Mqtt5Transport
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.uri import everything_at
+from tests.brokers import HOST
+
+DEADLINE_S = 15.0
+P = TypeVar("P")
+
+
+async def until(condition: Callable[[], object], what: str = "the condition", wait_s: float = DEADLINE_S) -> None:
+    """Wait for a condition. Raises AssertionError if it does not come true in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_s
+    while not condition():
+        assert loop.time() < deadline, f"{what} did not come true within {wait_s} s"
+        await asyncio.sleep(0.005)
+
+
+class Peer:
+    """A broker's side of one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._buffer = b""
+
+    async def next(self, kind: type[P]) -> P:
+        """The next packet, which has to be of that kind."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    packet, size = mqtt5.read(memoryview(self._buffer))
+                except IndexError:
+                    data = await self._reader.read(65_536)
+                    assert data, f"the connection was closed instead of a {kind.__name__}"
+                    self._buffer += data
+                    continue
+                self._buffer = self._buffer[size:]
+                assert isinstance(packet, kind), f"{packet} instead of a {kind.__name__}"
+                return packet
+
+    async def nothing_until_ping(self) -> None:
+        """Raise AssertionError if anything but a PINGREQ comes next."""
+        await self.next(mqtt5.PingReqPacket)
+        self.write(mqtt5.PingRespPacket())
+
+    async def closed(self) -> None:
+        """Wait until the other side has closed; what it still sent is thrown away."""
+        async with asyncio.timeout(DEADLINE_S):
+            while await self._reader.read(65_536):
+                pass
+
+    def write(self, *packets: Any) -> None:
+        """Send packets, or bytes as they are, as one piece."""
+        self._writer.write(b"".join(item if isinstance(item, bytes) else item.write() for item in packets))
+
+    async def accept(self, **connack: Any) -> mqtt5.ConnectPacket:
+        """Answer the CONNECT."""
+        connect = await self.next(mqtt5.ConnectPacket)
+        self.write(mqtt5.ConnAckPacket(**connack))
+        return connect
+
+    async def grant(self) -> list[str]:
+        """Answer a SUBSCRIBE; the filters in it."""
+        subscribe = await self.next(mqtt5.SubscribePacket)
+        granted = [mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE] * len(subscribe.topic_filters)
+        self.write(mqtt5.SubAckPacket(subscribe.packet_id, granted))
+        return [item.pattern for item in subscribe.topic_filters]
+
+    def drop(self) -> None:
+        """Cut the connection."""
+        self._writer.transport.abort()
+
+
+class FakeBroker:
+    """Listens on a port of its own and hands out what connects."""
+
+    def __init__(self) -> None:
+        self._peers: asyncio.Queue[Peer] = asyncio.Queue()
+        self._writers: list[asyncio.StreamWriter] = []
+        self.url = ""
+
+    async def peer(self) -> Peer:
+        """The next connection."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self._peers.get()
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        self._peers.put_nowait(Peer(reader, writer))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["FakeBroker"]:
+        server = await asyncio.start_server(self._connected, HOST, 0)
+        self.url = f"mqtt://{HOST}:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            server.close()
+            for writer in self._writers:
+                writer.transport.abort()
+            await server.wait_closed()
+
+
+@dataclass(eq=False)
+class Inbox(UListener):
+    """Keeps what arrives; ``release_at_once`` says whether it is acknowledged."""
+
+    release_at_once: bool = True
+    received: list[Received] = field(default_factory=list)
+
+    def on_receive_batch(self, batch: Sequence[Received]) -> None:
+        self.received += batch
+        if self.release_at_once:
+            for received in batch:
+                received.release()
+
+    @property
+    def payloads(self) -> list[bytes | None]:
+        return [received.message.payload for received in self.received]
+
+
+@dataclass
+class Letter:
+    message: UMessage
+
+
+class Endpoint:
+    """An `Mqtt5Transport` and all that it reported."""
+
+    def __init__(self, url: str, authority: str = "gateway", **options: Any) -> None:
+        self.states: list[LinkState] = []
+        self.malformed: list[MalformedPacketError] = []
+        self.reconnects = 0
+        self.told: list[tuple[list[bytes | None], SendError | None]] = []
+        quick = {"reconnect": {"initial_ms": 20, "max_ms": 100}, "topics": "in-vehicle"}
+        context = TransportContext(
+            authority, authority, self.states.append, self.malformed.append, self._reconnected, lambda: 0
+        )
+        self.transport = Mqtt5Transport(context, Mqtt5Options.model_validate({"broker": url, **quick, **options}))
+        self.authority = authority
+
+    def _reconnected(self) -> None:
+        self.reconnects += 1
+
+    def done(self, parcels: Sequence[Letter], error: SendError | None) -> None:
+        self.told.append(([parcel.message.payload for parcel in parcels], error))
+
+    def submit(self, messages: Sequence[UMessage]) -> None:
+        self.transport.submit([Letter(message) for message in messages], self.done)
+
+    @property
+    def confirmed(self) -> list[bytes | None]:
+        return [payload for payloads, error in self.told if error is None for payload in payloads]
+
+    @property
+    def refused(self) -> list[tuple[bytes | None, SendError]]:
+        return [(payload, error) for payloads, error in self.told if error is not None for payload in payloads]
+
+    @property
+    def is_up(self) -> bool:
+        return self.transport.state is LinkState.UP
+
+    async def up(self) -> None:
+        await until(lambda: self.is_up, "UP")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Endpoint"]:
+        await self.transport.authenticate(everything_at(self.authority))
+        await self.transport.start()
+        try:
+            yield self
+        finally:
+            await self.transport.stop()
