@@ -403,10 +403,17 @@ async def test_what_breaks_the_protocol_ends_the_connection_with_its_reason(
         await connected(fake, endpoint)
 
 
-async def test_more_than_the_receive_maximum_ends_the_connection(fake: FakeBroker) -> None:
-    endpoint, inbox = Endpoint(fake.url, receive_maximum=2), Inbox(release_at_once=False)
+async def test_broker_that_exceeds_our_receive_maximum_has_to_wait(fake: FakeBroker) -> None:
+    endpoint, inbox = Endpoint(fake.url, receive_maximum=2, keep_alive_s=1), Inbox(release_at_once=False)
     async with endpoint.running():
         peer = await subscribed(fake, endpoint, inbox)
-        peer.write(*(incoming("a", packet_id) for packet_id in (1, 2, 3)))
-        disconnect = await peer.next(mqtt5.DisconnectPacket)
-        assert disconnect.reason_code == mqtt5.DisconnectReasonCode.RECEIVE_MAX_EXCEEDED
+        peer.write(*(incoming(str(packet_id), packet_id) for packet_id in (1, 2, 3)))
+        await until(lambda: len(inbox.received) == 3)
+        peer.write(incoming("4", 4))
+        await peer.next(mqtt5.PingReqPacket)  # the answer is not read either, and not missed
+        await peer.next(mqtt5.PingReqPacket)
+        assert len(inbox.received) == 3
+        inbox.received[0].release()
+        assert (await peer.next(mqtt5.PubAckPacket)).packet_id == 1
+        await until(lambda: len(inbox.received) == 4)
+        assert endpoint.is_up

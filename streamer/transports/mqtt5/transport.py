@@ -170,7 +170,7 @@ class Mqtt5Transport(ListeningTransport):
 
     def _keep_alive(self, connection: Connection, now_s: float) -> None:
         if self._ping_sent_s is not None:
-            if connection.last_read_s >= self._ping_sent_s:
+            if connection.last_read_s >= self._ping_sent_s or not connection.is_reading:
                 self._ping_sent_s = None
             elif now_s - self._ping_sent_s > max(MIN_PING_ANSWER_S, self._keep_alive_s / 2):
                 connection.abort("no answer to PINGREQ")
@@ -235,10 +235,12 @@ class Mqtt5Transport(ListeningTransport):
         self._write_outgoing()
         if batch:
             self.registry.deliver(batch)
-        if error is None and len(session.receipts) > self.options.receive_maximum:
-            error = ProtocolError(DisconnectReasonCode.RECEIVE_MAX_EXCEEDED, "more messages than receive_maximum")
         if error is not None:
             connection.disconnect(error.reason, str(error))
+        elif len(session.receipts) > self.options.receive_maximum:
+            # Brokers do that: rumqttd knows no limit, mosquitto 2.0.11 forgets it after a burst of PUBACKs. To disconnect,
+            # as MQTT allows, would have them start over and over again; TCP makes them wait just as well.
+            connection.read_on(False)
 
     def _skip(self, frame: memoryview, error: MalformedPacketError) -> None:
         """No message, and no reason to give up the connection: counted, and acknowledged in its turn."""
@@ -258,6 +260,8 @@ class Mqtt5Transport(ListeningTransport):
             data = self._session.take_acknowledgements()
             if data:
                 self._connection.write(data)
+            if len(self._session.receipts) <= self.options.receive_maximum:
+                self._connection.read_on(True)
 
     def _on_control(self, connection: Connection, frame: memoryview) -> None:
         try:
