@@ -118,12 +118,14 @@ class UMessage(NamedTuple):
         return bool(ttl) and now_ms > created_ms(self.id) + ttl  # type: ignore[operator]  # bool(None) is False
 
     def check(self) -> "UMessage":
-        """Return self if id and attributes are valid, else raise `InvalidMessageError`."""
+        """Return self if it keeps every rule of its type, else raise `InvalidMessageError`."""
         problems = list(self.attributes.problems)
         try:
             check_id(self.id)
         except UuidError as exc:
             problems.insert(0, f"id {exc}")
+        if self.payload is None and self.attributes.payload_format:
+            problems.append("payload_format: expected only with a payload")
         if problems:
             raise InvalidMessageError(problems)
         return self
