@@ -1,0 +1,320 @@
+"""Messages: the attribute rules of each type, the builders, and the TTL (WIRE.md §1, attribute rules per type)."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.uprotocol.message import (
+    Attributes,
+    InvalidMessageError,
+    Options,
+    UMessage,
+    UMessageType,
+    UPayloadFormat,
+    UPriority,
+    authority_only,
+    notification,
+    publish,
+    request,
+    response,
+    without_sink,
+)
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri, everything_at
+from streamer.uprotocol.uuid import check_id, created_ms, new_id
+from tests.unit.uprotocol.strategies import START_MS, attributes, ids, messages, methods, topics, traceparents, uentities
+
+TOPIC = UUri("veh1", 0xA8000, 2, 0x8A50)
+APP = UUri("cloud", 0xC0, 1, 0)
+METHOD = UUri("veh1", 0xB, 1, 7)
+REQID = new_id(START_MS)
+
+PUBLISH = Attributes(UMessageType.PUBLISH, TOPIC)
+NOTIFICATION = Attributes(UMessageType.NOTIFICATION, TOPIC, APP)
+REQUEST = Attributes(UMessageType.REQUEST, APP, METHOD, priority=UPriority.CS4, ttl=1000)
+RESPONSE = Attributes(UMessageType.RESPONSE, METHOD, APP, priority=UPriority.CS4, ttl=1000, reqid=REQID)
+
+EVERY_TYPE = [PUBLISH, NOTIFICATION, REQUEST, RESPONSE]
+
+
+def at(uri: UUri, resource: int) -> UUri:
+    return uri._replace(resource=resource)
+
+
+@given(attributes)
+def test_everything_that_the_table_allows_is_valid(a: Attributes):
+    assert a.problems == ()
+
+
+LEGAL = {
+    "publish on the first topic": replace(PUBLISH, source=at(TOPIC, 0x8000)),
+    "publish on the last topic": replace(PUBLISH, source=at(TOPIC, 0xFFFE)),
+    "publish that a streamer addressed": replace(PUBLISH, sink=everything_at("cloud")),
+    "publish with ttl 0": replace(PUBLISH, ttl=0),
+    "publish with the largest ttl": replace(PUBLISH, ttl=0xFFFF_FFFF),
+    "publish with the largest permission level": replace(PUBLISH, permission_level=0xFFFF_FFFF),
+    "notification as Rust sends it": replace(NOTIFICATION, source=at(TOPIC, 1)),
+    "request to the first method": replace(REQUEST, sink=at(METHOD, 1)),
+    "request to the last method": replace(REQUEST, sink=at(METHOD, 0x7FFF)),
+    "request with ttl 1": replace(REQUEST, ttl=1),
+    "request with CS6": replace(REQUEST, priority=UPriority.CS6),
+    "response without ttl": replace(RESPONSE, ttl=None),
+    "response with commstatus": replace(RESPONSE, commstatus=UCode.UNAVAILABLE),
+}
+
+ILLEGAL = {
+    "no type": (replace(PUBLISH, type=UMessageType.UNSPECIFIED), "type"),
+    "publish on a method": (replace(PUBLISH, source=at(TOPIC, 0x7FFF)), "source"),
+    "publish on an entity": (replace(PUBLISH, source=at(TOPIC, 0)), "source"),
+    "publish on a pattern": (replace(PUBLISH, source=at(TOPIC, 0xFFFF)), "source"),
+    "publish to a uEntity": (replace(PUBLISH, sink=APP), "sink"),
+    "publish to a pattern that is more than an authority": (
+        replace(PUBLISH, sink=everything_at("cloud")._replace(version=1)),
+        "sink",
+    ),
+    "notification from an entity": (replace(NOTIFICATION, source=at(TOPIC, 0)), "source"),
+    "notification from a pattern": (replace(NOTIFICATION, source=at(TOPIC, 0xFFFF)), "source"),
+    "notification without sink": (replace(NOTIFICATION, sink=None), "sink"),
+    "notification to a method": (replace(NOTIFICATION, sink=at(APP, 1)), "sink"),
+    "notification to a topic": (replace(NOTIFICATION, sink=at(APP, 0x8000)), "sink"),
+    "notification to an authority": (replace(NOTIFICATION, sink=everything_at("cloud")), "sink"),
+    "request from a method": (replace(REQUEST, source=at(APP, 1)), "source"),
+    "request from a topic": (replace(REQUEST, source=at(APP, 0x8000)), "source"),
+    "request without sink": (replace(REQUEST, sink=None), "sink"),
+    "request to an entity": (replace(REQUEST, sink=at(METHOD, 0)), "sink"),
+    "request to a topic": (replace(REQUEST, sink=at(METHOD, 0x8000)), "sink"),
+    "request without ttl": (replace(REQUEST, ttl=None), "ttl"),
+    "request with ttl 0": (replace(REQUEST, ttl=0), "ttl"),
+    "request with CS3": (replace(REQUEST, priority=UPriority.CS3), "priority"),
+    "request without priority": (replace(REQUEST, priority=UPriority.UNSPECIFIED), "priority"),
+    "response from an entity": (replace(RESPONSE, source=at(METHOD, 0)), "source"),
+    "response from a topic": (replace(RESPONSE, source=at(METHOD, 0x8000)), "source"),
+    "response without sink": (replace(RESPONSE, sink=None), "sink"),
+    "response to a method": (replace(RESPONSE, sink=at(APP, 1)), "sink"),
+    "response without reqid": (replace(RESPONSE, reqid=None), "reqid"),
+    "response with CS3": (replace(RESPONSE, priority=UPriority.CS3), "priority"),
+    "reqid that is no UUIDv7": (replace(RESPONSE, reqid=bytes(16)), "reqid"),
+    "reqid that is too short": (replace(RESPONSE, reqid=REQID[:15]), "reqid"),
+    "ttl beyond 32 bits": (replace(PUBLISH, ttl=1 << 32), "ttl"),
+    "negative ttl": (replace(PUBLISH, ttl=-1), "ttl"),
+    "permission level beyond 32 bits": (replace(PUBLISH, permission_level=1 << 32), "permission_level"),
+    "negative permission level": (replace(PUBLISH, permission_level=-1), "permission_level"),
+}
+
+
+@pytest.mark.parametrize("a", LEGAL.values(), ids=LEGAL)
+def test_edge_of_what_is_legal_passes(a: Attributes):
+    assert a.problems == ()
+
+
+@pytest.mark.parametrize(("a", "field"), ILLEGAL.values(), ids=ILLEGAL)
+def test_broken_rule_is_named_by_its_field(a: Attributes, field: str):
+    assert a.problems
+    assert all(problem.startswith(field) for problem in a.problems)
+    with pytest.raises(InvalidMessageError) as caught:
+        UMessage(new_id(START_MS), a).check()
+    assert caught.value.problems == a.problems
+
+
+@pytest.mark.parametrize("a", EVERY_TYPE, ids=lambda a: a.type.name)
+@pytest.mark.parametrize("authority", ["", "*", "VEH1", "a/b", "x" * 129])
+def test_source_needs_an_authority_that_is_a_name(a: Attributes, authority: str):
+    problems = replace(a, source=a.source._replace(authority=authority)).problems
+    assert problems
+    assert all(problem.startswith("source") for problem in problems)
+
+
+@pytest.mark.parametrize("a", [NOTIFICATION, REQUEST, RESPONSE], ids=lambda a: a.type.name)
+@pytest.mark.parametrize("changed", [{"authority": "*"}, {"ue_id": 0xFFFF}, {"ue_id": 0xFFFF_0001}, {"version": 0xFF}])
+def test_neither_address_may_hold_a_wildcard(a: Attributes, changed: dict[str, object]):
+    assert [p[:6] for p in replace(a, sink=a.sink._replace(**changed)).problems] == ["sink: "]
+    assert [p[:6] for p in replace(a, source=a.source._replace(**changed)).problems] == ["source"]
+
+
+@pytest.mark.parametrize("a", EVERY_TYPE, ids=lambda a: a.type.name)
+@pytest.mark.parametrize("field", [{"ue_id": 1 << 32}, {"version": 256}, {"ue_id": -1}])
+def test_numbers_out_of_range_are_named(a: Attributes, field: dict[str, int]):
+    (problem,) = replace(a, source=a.source._replace(**field)).problems
+    assert problem.startswith("source: ")
+    assert "bits" in problem
+
+
+def test_all_broken_rules_are_listed_together():
+    broken = Attributes(UMessageType.REQUEST, at(APP, 1), at(METHOD, 0), traceparent="x")
+    with pytest.raises(InvalidMessageError) as caught:
+        UMessage(bytes(16), broken).check()
+    fields = [problem.split(":")[0].split(" ")[0] for problem in caught.value.problems]
+    assert fields == ["id", "source", "sink", "ttl", "priority", "traceparent"]
+    assert str(caught.value).count("; ") == 5
+
+
+@pytest.mark.parametrize("uuid", [b"", bytes(16), b"\xff" * 16, new_id(START_MS) + b"\x00"])
+def test_id_must_be_a_uuid_of_version_7(uuid: bytes):
+    with pytest.raises(InvalidMessageError, match="id "):
+        UMessage(uuid, PUBLISH).check()
+
+
+@given(traceparents)
+def test_w3c_traceparent_is_valid(text: str):
+    assert replace(PUBLISH, traceparent=text).problems == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "00",
+        f"00-{'0' * 32}-{'b' * 16}-01",
+        f"00-{'a' * 32}-{'0' * 16}-01",
+        f"ff-{'a' * 32}-{'b' * 16}-01",
+        f"00-{'A' * 32}-{'b' * 16}-01",
+        f"00-{'a' * 31}-{'b' * 16}-01",
+        f"00-{'a' * 32}-{'b' * 17}-01",
+        f"00-{'a' * 32}-{'b' * 16}-1",
+        f"00-{'a' * 32}-{'b' * 16}-01\n",
+        f"00-{'a' * 32}-{'b' * 16}",
+        f" 00-{'a' * 32}-{'b' * 16}-01",
+    ],
+)
+def test_malformed_traceparent_is_a_problem(text: str):
+    (problem,) = replace(PUBLISH, traceparent=text).problems
+    assert problem.startswith("traceparent")
+
+
+def test_payload_format_goes_only_with_a_payload():
+    with_format = replace(PUBLISH, payload_format=UPayloadFormat.JSON)
+    assert UMessage(new_id(START_MS), with_format, b"").check()
+    with pytest.raises(InvalidMessageError, match="payload_format"):
+        UMessage(new_id(START_MS), with_format, None).check()
+
+
+@given(topics, st.none() | st.binary(max_size=10), st.none() | st.integers(0, 0xFFFF_FFFF))
+def test_publish_is_built_valid(topic: UUri, payload: bytes | None, ttl: int | None):
+    made = publish(START_MS, topic, payload, Options(ttl=ttl, priority=UPriority.CS2, token="t", permission_level=9))
+    assert made.attributes == Attributes(
+        UMessageType.PUBLISH, topic, ttl=ttl, priority=UPriority.CS2, token="t", permission_level=9
+    )
+    assert made.payload is payload
+    assert created_ms(check_id(made.id)) == START_MS
+
+
+@given(topics, uentities)
+def test_notification_is_built_valid(source: UUri, sink: UUri):
+    made = notification(START_MS, source, sink, b"x", Options(payload_format=UPayloadFormat.TEXT))
+    assert made.attributes == Attributes(UMessageType.NOTIFICATION, source, sink, payload_format=UPayloadFormat.TEXT)
+
+
+@given(uentities, methods, st.integers(1, 0xFFFF_FFFF), st.sampled_from([UPriority.UNSPECIFIED, UPriority.CS5]))
+def test_request_is_built_with_cs4_unless_told_and_its_response_answers_it(
+    source: UUri, method: UUri, ttl: int, priority: UPriority
+):
+    asked = request(START_MS, source, method, ttl, b"?", Options(priority=priority))
+    assert (asked.attributes.priority, asked.attributes.ttl) == (priority or UPriority.CS4, ttl)
+    answer = response(START_MS + 5, asked, b"!", UCode.OK, UPayloadFormat.RAW)
+    assert answer.attributes == Attributes(
+        UMessageType.RESPONSE,
+        method,
+        source,
+        priority=priority or UPriority.CS4,
+        ttl=ttl,
+        commstatus=UCode.OK,
+        reqid=asked.id,
+        payload_format=UPayloadFormat.RAW,
+    )
+    assert created_ms(answer.id) == START_MS + 5
+    assert answer.id != asked.id
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: publish(START_MS, METHOD),
+        lambda: publish(START_MS, TOPIC, None, Options(ttl=-1)),
+        lambda: notification(START_MS, TOPIC, METHOD),
+        lambda: notification(START_MS, APP, APP),
+        lambda: request(START_MS, TOPIC, METHOD, 1),
+        lambda: request(START_MS, APP, TOPIC, 1),
+        lambda: request(START_MS, APP, METHOD, 0),
+        lambda: request(START_MS, APP, METHOD, 1, None, Options(priority=UPriority.CS3)),
+        lambda: response(START_MS, publish(START_MS, TOPIC)),
+        lambda: response(START_MS, notification(START_MS, TOPIC, APP)),
+    ],
+)
+def test_builders_refuse_what_breaks_a_rule(build):
+    with pytest.raises(InvalidMessageError):
+        build()
+
+
+def test_request_options_cannot_contradict_its_own_ttl():
+    assert request(START_MS, APP, METHOD, 7, None, Options(ttl=99)).attributes.ttl == 7
+
+
+@given(messages, st.integers(0, (1 << 48) + (1 << 33)))
+def test_message_expires_only_with_a_ttl_and_only_after_it(message: UMessage, now_ms: int):
+    ttl = message.attributes.ttl
+    expected = ttl is not None and ttl > 0 and now_ms > created_ms(message.id) + ttl
+    assert message.is_expired(now_ms) is expected
+
+
+@pytest.mark.parametrize(
+    ("ttl", "deadline"), [(None, None), (0, None), (1, START_MS + 1), (2**32 - 1, START_MS + 2**32 - 1)]
+)
+def test_deadline_is_creation_plus_ttl_and_that_moment_itself_is_in_time(ttl: int | None, deadline: int | None):
+    message = UMessage(new_id(START_MS), replace(PUBLISH, ttl=ttl))
+    assert message.deadline_ms == deadline
+    if deadline is None:
+        assert not message.is_expired(1 << 60)
+    else:
+        assert not message.is_expired(deadline)
+        assert message.is_expired(deadline + 1)
+
+
+@pytest.mark.parametrize(
+    ("priority", "level"), [(UPriority.UNSPECIFIED, 1), *((UPriority[f"CS{level}"], level) for level in range(7))]
+)
+def test_unspecified_priority_means_cs1(priority: UPriority, level: int):
+    assert replace(PUBLISH, priority=priority).priority_class == level
+
+
+@given(attributes)
+def test_equal_attributes_hash_equally(a: Attributes):
+    assert hash(a) == hash(replace(a))
+    assert {a: 1}[replace(a)] == 1
+
+
+def test_attributes_that_differ_in_any_field_are_not_equal():
+    changes = [
+        {"type": UMessageType.NOTIFICATION},
+        {"source": APP},
+        {"sink": None},
+        {"priority": UPriority.CS6},
+        {"ttl": None},
+        {"permission_level": 0},
+        {"commstatus": UCode.OK},
+        {"reqid": None},
+        {"token": ""},
+        {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"},
+        {"payload_format": UPayloadFormat.RAW},
+    ]
+    assert all(replace(RESPONSE, **change) != RESPONSE for change in changes)
+
+
+def test_token_is_never_printed():
+    message = publish(START_MS, TOPIC, b"", Options(token="hunter2"))
+    assert "hunter2" not in f"{message!r} {message.attributes} {message.attributes.problems}"
+
+
+@given(ids)
+def test_only_what_other_messages_may_carry_too_is_shared(uuid: bytes):
+    assert PUBLISH.is_shared
+    assert not replace(RESPONSE, reqid=uuid).is_shared
+    assert not replace(PUBLISH, traceparent=f"00-{'a' * 32}-{'b' * 16}-01").is_shared
+
+
+def test_sink_that_a_streamer_set_comes_off_again():
+    addressed = UMessage(new_id(START_MS), replace(PUBLISH, sink=everything_at("cloud")), b"x")
+    assert authority_only(everything_at("cloud"))
+    assert not authority_only(APP)
+    assert without_sink(addressed) == UMessage(addressed.id, PUBLISH, b"x")

@@ -1,0 +1,220 @@
+"""UUri: the text form, the ranges, and what a pattern matches (WIRE.md §1, UUri)."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from streamer.uprotocol.uri import UriError, UUri, everything_at, is_authority
+from tests.unit.uprotocol.strategies import anyone, authorities, named, patterns, uint16
+
+ANYTHING = UUri("*", 0xFFFF_FFFF, 0xFF, 0xFFFF)
+
+
+@pytest.mark.parametrize(
+    ("text", "uri"),
+    [
+        ("up://veh1/A8000/2/8A50", UUri("veh1", 0xA8000, 2, 0x8A50)),
+        ("//veh1/A8000/2/8A50", UUri("veh1", 0xA8000, 2, 0x8A50)),
+        ("//veh1/a8000/2/8a50", UUri("veh1", 0xA8000, 2, 0x8A50)),
+        ("/3BA/3/9876", UUri("", 0x3BA, 3, 0x9876)),
+        ("up:/3BA/3/9876", UUri("", 0x3BA, 3, 0x9876)),
+        ("//veh1/00A8/02/0000", UUri("veh1", 0xA8, 2, 0)),
+        ("//*/FFFFFFFF/FF/FFFF", ANYTHING),
+        ("//[2001:db8::1]/1/1/0", UUri("[2001:db8::1]", 1, 1, 0)),
+        ("//[v1.fe:a~b]/1/1/0", UUri("[v1.fe:a~b]", 1, 1, 0)),
+        ("//192.168.1.1/1/1/0", UUri("192.168.1.1", 1, 1, 0)),
+        ("//a-b._~9/FFFFFFFF/FF/FFFF", UUri("a-b._~9", 0xFFFF_FFFF, 0xFF, 0xFFFF)),
+        (f"//{'a' * 128}/0/0/0", UUri("a" * 128, 0, 0, 0)),
+    ],
+)
+def test_every_text_form_is_read(text: str, uri: UUri):
+    assert UUri.parse(text) == uri
+
+
+@pytest.mark.parametrize(
+    ("uri", "text"),
+    [
+        (UUri("veh1", 0x000A_8000, 2, 0x8A50), "//veh1/A8000/2/8A50"),
+        (UUri("", 0x3BA, 3, 0x9876), "/3BA/3/9876"),
+        (UUri("veh1", 0, 0, 0), "//veh1/0/0/0"),
+        (ANYTHING, "//*/FFFFFFFF/FF/FFFF"),
+    ],
+)
+def test_text_is_upper_case_hex_without_leading_zeros_and_without_scheme(uri: UUri, text: str):
+    assert str(uri) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "/",
+        "//",
+        "///",
+        "up:",
+        "up://",
+        "up:///1/1/1",
+        "///1/1/1",
+        "veh1/1/1/1",
+        "http://veh1/1/1/1",
+        "UP://veh1/1/1/1",
+        "//veh1",
+        "//veh1/1",
+        "//veh1/1/1",
+        "//veh1/1/1/1/",
+        "//veh1/1/1/1/1",
+        "//veh1//1/1",
+        "//veh1/1/1/",
+        "//veh1/1/1/1?query=1",
+        "//veh1/1/1/1#fragment",
+        "//user@veh1/1/1/1",
+        "//veh1:8080/1/1/1",
+        "//VEH1/1/1/1",
+        "//vehé/1/1/1",
+        "//veh 1/1/1/1",
+        "//veh1*/1/1/1",
+        "//**/1/1/1",
+        "//[]/1/1/1",
+        "//[2001:db8::1/1/1/1",
+        "//[2001:DB8::1]/1/1/1",
+        f"//{'a' * 129}/1/1/1",
+        "//veh1/100000000/1/1",
+        "//veh1/1/100/1",
+        "//veh1/1/1/10000",
+        "//veh1/-1/1/1",
+        "//veh1/+1/1/1",
+        "//veh1/0x1/1/1",
+        "//veh1/1_0/1/1",
+        "//veh1/G/1/1",
+        "//veh1/ 1/1/1",
+        "//veh1/1/1/1\n",
+        "//veh1/\u0661/1/1",
+        "//veh1/*/1/1",
+        f"//veh1/{'F' * 5000}/1/1",
+    ],
+)
+def test_malformed_text_is_a_uri_error_that_shows_it(text: str):
+    with pytest.raises(UriError, match="expected"):
+        UUri.parse(text)
+
+
+@given(st.text(st.sampled_from("up:/*.-~[]0123456789abcdefABCDEFG?#@ \n"), max_size=40) | st.text(max_size=40))
+def test_no_text_raises_anything_but_a_uri_error_and_what_is_read_is_valid(text: str):
+    try:
+        uri = UUri.parse(text)
+    except UriError:
+        return
+    assert uri.check() == uri
+    assert UUri.parse(str(uri)) == uri
+
+
+@given(patterns)
+def test_format_then_parse_is_the_identity(uri: UUri):
+    assert UUri.parse(str(uri)) == uri
+    assert UUri.parse(f"up:{uri}") == uri
+    assert UUri.parse(str(uri)[: len(uri.authority) + 2] + str(uri)[len(uri.authority) + 2 :].lower()) == uri
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        UUri("veh1", 1 << 32, 1, 1),
+        UUri("veh1", -1, 1, 1),
+        UUri("veh1", 1, 1 << 8, 1),
+        UUri("veh1", 1, -1, 1),
+        UUri("veh1", 1, 1, 1 << 16),
+        UUri("veh1", 1, 1, -1),
+        UUri("Veh1", 1, 1, 1),
+        UUri("a" * 129, 1, 1, 1),
+        UUri("a/b", 1, 1, 1),
+    ],
+)
+def test_field_out_of_range_is_a_uri_error(uri: UUri):
+    with pytest.raises(UriError, match="expected"):
+        uri.check()
+
+
+@pytest.mark.parametrize(
+    "uri", [UUri("veh1", 0xFFFF_FFFF, 0xFF, 0xFFFF), UUri("", 0, 0, 0), UUri("*", 1, 1, 1), UUri("a" * 128, 1, 1, 1)]
+)
+def test_largest_and_smallest_values_are_in_range(uri: UUri):
+    assert uri.check() is uri
+
+
+def test_instance_and_type_are_the_two_halves_of_the_entity():
+    uri = UUri("veh1", 0x0040_3BA1, 1, 0)
+    assert (uri.instance_id, uri.type_id) == (0x40, 0x3BA1)
+
+
+@given(patterns)
+def test_every_pattern_matches_itself(uri: UUri):
+    assert uri.matches(uri)
+
+
+@given(patterns)
+def test_pattern_of_wildcards_matches_everything_also_no_authority(uri: UUri):
+    assert ANYTHING.matches(uri)
+
+
+@given(named(uint16), named(uint16))
+def test_pattern_without_wildcards_matches_only_itself(uri: UUri, other: UUri):
+    assume(0xFFFF not in (uri.resource, other.resource))
+    assert uri.matches(other) == (uri == other)
+    for name in UUri._fields:
+        value = getattr(other, name)
+        if value != getattr(uri, name):
+            assert not uri.matches(uri._replace(**{name: value}))
+
+
+@given(named(st.integers(0, 0xFFFE)), anyone, st.integers(0, 0xFFFE), st.integers(0, 0xFFFE))
+def test_each_wildcard_frees_its_own_field_and_no_other(uri: UUri, authority: str, type_id: int, instance: int):
+    assume((authority, type_id, instance) != (uri.authority, uri.type_id, uri.instance_id))
+    moved = uri._replace(authority=authority)
+    assert uri._replace(authority="*").matches(moved)
+    assert uri._replace(resource=0xFFFF).matches(moved) == (uri.authority == authority)
+    any_type = uri._replace(ue_id=uri.instance_id << 16 | 0xFFFF)
+    any_instance = uri._replace(ue_id=0xFFFF << 16 | uri.type_id)
+    other = uri._replace(ue_id=instance << 16 | type_id)
+    assert any_type.matches(other) == (instance == uri.instance_id)
+    assert any_instance.matches(other) == (type_id == uri.type_id)
+    assert uri._replace(version=0xFF).matches(uri._replace(version=uri.version ^ 1))
+    assert not uri.matches(uri._replace(version=uri.version ^ 1))
+
+
+def test_ffff_alone_matches_any_type_of_the_default_instance_only():
+    pattern = UUri.parse("//veh1/FFFF/1/8000")
+    assert pattern.matches(UUri("veh1", 0x0000_0003, 1, 0x8000))
+    assert not pattern.matches(UUri("veh1", 0x0001_0003, 1, 0x8000))
+
+
+@pytest.mark.parametrize("text", ["//*/1/1/1", "//a/FFFF/1/1", "//a/FFFF0001/1/1", "//a/1/FF/1", "//a/1/1/FFFF"])
+def test_each_wildcard_makes_a_pattern(text: str):
+    assert UUri.parse(text).has_wildcard
+
+
+@given(named(st.integers(0, 0xFFFE)))
+def test_name_has_no_wildcard(uri: UUri):
+    assert not uri.has_wildcard
+
+
+@pytest.mark.parametrize(
+    ("resource", "kind"),
+    [(0, "entity"), (1, "method"), (0x7FFF, "method"), (0x8000, "topic"), (0xFFFE, "topic"), (0xFFFF, None)],
+)
+def test_resource_ranges(resource: int, kind: str | None):
+    uri = UUri("veh1", 1, 1, resource)
+    assert {"entity": uri.is_entity, "method": uri.is_method, "topic": uri.is_topic} == {
+        name: name == kind for name in ("entity", "method", "topic")
+    }
+
+
+@given(authorities)
+def test_legal_authority_is_recognised_and_everything_at_it_matches(authority: str):
+    assert is_authority(authority)
+    assert everything_at(authority).matches(UUri(authority, 7, 1, 0x8000))
+    assert not everything_at(authority).matches(UUri(authority + "x", 7, 1, 0x8000))
+
+
+@pytest.mark.parametrize("text", ["", "A", "a b", "a*", "a:1", "a@b", "a/b", "[::1", "a\n", "ä"])
+def test_illegal_authority_is_recognised(text: str):
+    assert not is_authority(text)

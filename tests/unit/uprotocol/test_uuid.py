@@ -1,0 +1,77 @@
+"""UUIDv7: built, read, written, refused (WIRE.md §1, UUID)."""
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.uprotocol.uuid import UuidError, check_id, created_ms, format_id, new_id, parse_id
+from tests.unit.uprotocol.strategies import START_MS, ids
+
+
+@given(st.integers(0, (1 << 48) - 1))
+def test_new_id_is_a_uuid_of_version_7_that_tells_when_it_was_made(now_ms: int):
+    made = new_id(now_ms)
+    assert check_id(made) == made
+    assert created_ms(made) == now_ms
+    independent = uuid.UUID(bytes=made)
+    assert (independent.version, independent.variant) == (7, uuid.RFC_4122)
+
+
+def test_ids_of_one_millisecond_differ():
+    assert len({new_id(START_MS) for _ in range(1000)}) == 1000
+
+
+@given(ids)
+def test_format_then_parse_is_the_identity(made: bytes):
+    assert format_id(made) == str(uuid.UUID(bytes=made))
+    assert parse_id(format_id(made)) == made
+    assert parse_id(format_id(made).upper()) == made
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_only_version_7_and_variant_10_pass(raw: bytes):
+    independent = uuid.UUID(bytes=raw)
+    if independent.version == 7 and independent.variant == uuid.RFC_4122:
+        assert check_id(raw) == raw
+    else:
+        with pytest.raises(UuidError, match="expected"):
+            check_id(raw)
+
+
+@given(st.binary(max_size=40).filter(lambda raw: len(raw) != 16))
+def test_other_lengths_are_refused(raw: bytes):
+    with pytest.raises(UuidError, match="expected 16"):
+        check_id(raw)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "018b",
+        "018bcfe5687f7000800000000000000",
+        "018bcfe5687f70008000000000000000",
+        "{018bcfe5-687f-7000-8000-000000000000}",
+        "urn:uuid:018bcfe5-687f-7000-8000-000000000000",
+        "018bcfe5-687f-7000-8000-000000000000\n",
+        "018bcfe5-687f-7000-8000-00000000000g",
+        "018bcfe5-687f-4000-8000-000000000000",
+        "018bcfe5-687f-7000-c000-000000000000",
+        "018bcfe5-687f-7000-0000-000000000000",
+        "\u0661" * 36,
+    ],
+)
+def test_malformed_text_is_refused(text: str):
+    with pytest.raises(UuidError, match="expected"):
+        parse_id(text)
+
+
+@given(st.text(max_size=50) | st.text("0123456789abcdef-", min_size=30, max_size=40))
+def test_no_text_raises_anything_but_a_uuid_error(text: str):
+    try:
+        read = parse_id(text)
+    except UuidError:
+        return
+    assert format_id(read) == text.lower()
