@@ -87,13 +87,11 @@ def _routes(routes: list[Any], authorities: Mapping[str, list[str]]) -> Iterator
             if twice := first != position:
                 yield Finding(
                     ("routes", position),
-                    f"route {first + 1} already leads from {start!r} to {end!r}; expected one route for each direction",
+                    f"routes[{first}] already leads from {start!r} to {end!r}; expected one route for each direction",
                 )
             name = name or f"{start}-{end}"
         if isinstance(name, str) and not twice and (first := names_seen.setdefault(name, position)) != position:
-            yield Finding(
-                ("routes", position, "name"), f"route {first + 1} is named {name!r} too; expected a name of its own"
-            )
+            yield Finding(("routes", position, "name"), f"routes[{first}] is named {name!r} too; expected a name of its own")
         yield from _patterns(position, route, start, authorities)
 
 
