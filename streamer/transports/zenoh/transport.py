@@ -236,9 +236,10 @@ class ZenohTransport(ListeningTransport):
         self._control.post(subscription.undeclare)
 
     def pause_receiving(self) -> None:
-        """Take nothing more from Zenoh: `receive_buffer` samples wait per subscription, then the sender is held back.
+        """Take nothing more from Zenoh: `receive_buffer` samples wait per subscription, then senders are held back.
 
-        Zenoh's senders are patient for 5 s by default (`wait_before_close`); then they close the link.
+        Only for moments. With Zenoh's defaults a sender that is held back for 5 s (`wait_before_close`), or that hears
+        nothing for 10 s (`lease`), closes the link, and what it has sent meanwhile is lost.
         """
         self._paused = True
         for subscription in (*self._subscriptions.values(), *self._closing):
