@@ -1,0 +1,43 @@
+"""Who plays: the authorities and uEntities of the demonstration, and the names of its flows."""
+
+from streamer.uprotocol.uri import UUri
+
+GATEWAY = "gateway.veh1"
+VEHICLE = "veh1"
+SLEEPER = "veh2"
+CLOUD = "cloud"
+
+SPEED = UUri.parse("//veh1/A8001/2/8001")
+DOOR = UUri.parse("//veh1/A8002/2/8002")
+CLIMATE = UUri.parse("//veh1/A8003/2/1")
+SILENT = UUri.parse("//veh1/A8004/2/1")
+DRIVER_APP = UUri.parse("//veh1/A8005/1/0")
+CLOUD_APP = UUri.parse("//cloud/B0001/1/0")
+SLEEPERS_CLIMATE = UUri.parse("//veh2/A8003/2/1")
+
+SPEED_FLOW = "speed"
+DOOR_FLOW = "doors"
+CLIMATE_FLOW = "climate: request"
+ANSWER_FLOW = "climate: response"
+SILENT_FLOW = "request to a silent service"
+LATE_FLOW = "request that comes too late"
+ASLEEP_FLOW = "request to a sleeping vehicle"
+FORBIDDEN_FLOW = "request where no route leads"
+
+FLOWS = {
+    SPEED_FLOW: f"{VEHICLE} → {CLOUD}",
+    DOOR_FLOW: f"{VEHICLE} → {CLOUD}",
+    CLIMATE_FLOW: f"{CLOUD} → {VEHICLE}",
+    ANSWER_FLOW: f"{VEHICLE} → {CLOUD}",
+    SILENT_FLOW: f"{CLOUD} → {VEHICLE}",
+    LATE_FLOW: f"{CLOUD} → {VEHICLE}",
+    ASLEEP_FLOW: f"{CLOUD} → {SLEEPER}",
+    FORBIDDEN_FLOW: f"{VEHICLE} → {SLEEPER}",
+}
+"""Every flow, and between whom."""
+
+ANSWERED_CALLS = (CLIMATE_FLOW, LATE_FLOW, ASLEEP_FLOW, FORBIDDEN_FLOW)
+"""Requests that must be answered: by the service, or by the streamer that could not deliver them."""
+
+SILENT_CALLS = (SILENT_FLOW,)
+"""Requests that arrive at a service which never answers."""

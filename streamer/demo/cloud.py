@@ -1,0 +1,160 @@
+"""The simulated cloud: aiomqtt, an MQTT client that is not ours, and the uProtocol mapping written out by hand."""
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from streamer.demo import cast
+from streamer.demo.ledger import NO_ANSWER, Ledger
+from streamer.demo.pace import beats, now_ms, now_s
+from streamer.demo.stage import HOST, START_S, DemoError
+from streamer.uprotocol.message import UMessage, request
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+from streamer.uprotocol.protobuf import id_from_proto
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+
+CLIMATE_S = 0.5
+SILENT_S = 2.9
+LATE_S = 2.3
+ASLEEP_S = 1.5
+
+PATIENCE_S = 6.0
+"""How much longer than the TTL a caller waits for an answer that is due."""
+SILENT_PATIENCE_S = 0.3
+"""The same for a service that is known never to answer."""
+
+_LETTERS = f"{cast.GATEWAY}/"
+
+
+class Cloud:
+    """Everything at authority ``cloud``. Enter it to connect and subscribe."""
+
+    def __init__(self, port: int, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._client = aiomqtt.Client(HOST, port, identifier="demo-cloud", protocol=aiomqtt.ProtocolVersion.V5)
+        self._port = port
+        self._greeted = asyncio.Event()
+
+    async def __aenter__(self) -> "Cloud":
+        try:
+            await self._client.__aenter__()
+            await self._client.subscribe(f"+/{cast.CLOUD}", qos=1)
+        except aiomqtt.MqttError as exc:
+            raise DemoError(f"the simulated cloud cannot connect to the broker at {HOST}:{self._port}: {exc}") from exc
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        try:
+            await self._client.__aexit__(None, None, None)
+        except aiomqtt.MqttError:
+            return  # gone already; nothing is left to end
+
+    async def listen(self) -> None:
+        """Take what arrives, for ever. Raises `DemoError` if the broker goes away."""
+        try:
+            async for message in self._client.messages:
+                self._take(message)
+        except aiomqtt.MqttError as exc:
+            raise DemoError(f"the simulated cloud lost the broker: {exc}") from exc
+
+    def _take(self, packet: aiomqtt.Message) -> None:
+        fields: dict[str, str] = dict(getattr(packet.properties, "UserProperty", ()))
+        payload = packet.payload if isinstance(packet.payload, bytes) else b""
+        try:
+            kind, source, ident = fields["2"], UUri.parse(fields["3"]), uuid.UUID(fields["1"]).bytes
+        except (KeyError, ValueError):
+            self._ledger.unknown += 1
+            return
+        if source.authority == cast.GATEWAY:
+            letter = pb.DeadLetter.FromString(payload)
+            reason = UCode(letter.status.code).name
+            self._ledger.report(id_from_proto(letter.message.attributes.id), reason, letter.status.message)
+            return
+        code = UCode(int(fields.get("8", "0")))
+        if kind == "up-res.v1":
+            asked = getattr(packet.properties, "CorrelationData", b"")
+            if asked in self._ledger.rehearsal:
+                self._greeted.set()
+            self._ledger.answer(asked, code.name)
+            if code is not UCode.OK:  # the streamer's own answer: nobody else sent it
+                return
+        self._ledger.arrive(ident, now_s())
+
+    async def rehearse(self) -> None:
+        """Ask until the vehicle answers: then the whole way stands, there and back. Raises `DemoError`."""
+        try:
+            async with asyncio.timeout(START_S):
+                while not self._greeted.is_set():
+                    message = request(now_ms(), cast.CLOUD_APP, cast.CLIMATE, ttl=1000)
+                    self._ledger.rehearsal.send(message.id, now_s())
+                    await self._publish(message)
+                    try:
+                        await asyncio.wait_for(self._greeted.wait(), 0.5)
+                    except TimeoutError:
+                        continue
+        except TimeoutError:
+            raise DemoError(f"no Request got from the cloud to the vehicle and back within {START_S:.0f} s") from None
+
+    async def play(self, stop: asyncio.Event) -> None:
+        """Call the vehicles' services, until ``stop``."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._climate(stop), name="cloud-climate")
+            tasks.create_task(self._silent(stop), name="cloud-silent")
+            tasks.create_task(self._late(stop), name="cloud-late")
+            tasks.create_task(self._asleep(stop), name="cloud-asleep")
+
+    async def _climate(self, stop: asyncio.Event) -> None:
+        async for number in beats(CLIMATE_S, 0.0, stop):
+            payload = json.dumps({"celsius": 18 + number % 6}).encode()
+            await self._call(cast.CLIMATE_FLOW, request(now_ms(), cast.CLOUD_APP, cast.CLIMATE, 2000, payload))
+
+    async def _silent(self, stop: asyncio.Event) -> None:
+        """The service hears it and says nothing: the caller's own time-out is all there is."""
+        async for _ in beats(SILENT_S, 0.5, stop):
+            message = request(now_ms(), cast.CLOUD_APP, cast.SILENT, ttl=1000)
+            await self._call(cast.SILENT_FLOW, message, SILENT_PATIENCE_S)
+
+    async def _late(self, stop: asyncio.Event) -> None:
+        """It was held up on its way, in a tunnel perhaps, and its TTL is over when the streamer gets it."""
+        async for _ in beats(LATE_S, 0.2, stop):
+            await self._call(cast.LATE_FLOW, request(now_ms() - 2000, cast.CLOUD_APP, cast.CLIMATE, ttl=1000))
+
+    async def _asleep(self, stop: asyncio.Event) -> None:
+        """The other vehicle is not connected: the Request waits for it until its TTL is over."""
+        async for _ in beats(ASLEEP_S, 0.4, stop):
+            await self._call(cast.ASLEEP_FLOW, request(now_ms(), cast.CLOUD_APP, cast.SLEEPERS_CLIMATE, ttl=800))
+
+    async def _call(self, flow: str, message: UMessage, patience_s: float = PATIENCE_S) -> None:
+        ledger = self._ledger
+        ledger.flows[flow].send(message.id, now_s())
+        ledger.calls[flow].ask(message.id)
+        wait_s = (message.attributes.ttl or 0) / 1000 + patience_s
+        asyncio.get_running_loop().call_later(wait_s, ledger.answer, message.id, NO_ANSWER)
+        await self._publish(message)
+
+    async def _publish(self, message: UMessage) -> None:
+        attributes = message.attributes
+        if attributes.sink is None or attributes.ttl is None:
+            raise AssertionError("the cloud sends nothing but Requests")
+        properties: Any = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # paho leaves it out
+        properties.UserProperty = [
+            ("uP", "1"),
+            ("1", str(uuid.UUID(bytes=message.id))),
+            ("2", "up-req.v1"),
+            ("3", str(attributes.source)),
+            ("4", str(attributes.sink)),
+            ("5", attributes.priority.name),
+            ("6", str(attributes.ttl)),
+        ]
+        properties.MessageExpiryInterval = -(-attributes.ttl // 1000)
+        topic = f"{attributes.source.authority}/{attributes.sink.authority}"
+        try:
+            await self._client.publish(topic, message.payload or b"", qos=1, properties=properties)
+        except aiomqtt.MqttError as exc:
+            raise DemoError(f"the simulated cloud cannot publish: {exc}") from exc

@@ -1,0 +1,96 @@
+"""Reads the daemon's `/metrics`: each route's books and each endpoint's state."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+_TIMEOUT = aiohttp.ClientTimeout(total=2)
+
+
+@dataclass(slots=True)
+class Books:
+    """What one route took in, and what became of it. Route `none` is what came onto no route."""
+
+    route: str
+    accepted: int = 0
+    queued: int = 0
+    oldest_s: float = 0.0
+    outcomes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def balance(self) -> bool:
+        """The accounting identity: in = sum of outcomes + queued."""
+        return self.accepted == sum(self.outcomes.values()) + self.queued
+
+
+@dataclass(slots=True)
+class Door:
+    """The state of one endpoint."""
+
+    name: str
+    transport: str
+    is_up: bool = False
+    received: int = 0
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at the daemon."""
+
+    books: tuple[Books, ...] = ()
+    doors: tuple[Door, ...] = ()
+
+    def is_up(self, endpoint: str) -> bool:
+        """Whether messages can be sent through an endpoint."""
+        return any(door.name == endpoint and door.is_up for door in self.doors)
+
+    @property
+    def queued(self) -> int:
+        """Messages without outcome, on all routes."""
+        return sum(books.queued for books in self.books)
+
+
+def read(text: str) -> Reading:
+    """What `/metrics` says."""
+    books: dict[tuple[str, str, str], Books] = {}
+    doors: dict[str, Door] = {}
+    outcomes: dict[tuple[str, str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels, value = sample.labels, sample.value
+            if {"route", "ingress", "egress"} <= labels.keys():
+                key = (labels["route"], labels["ingress"], labels["egress"])
+                name = f"none (from {key[1]})" if key[0] == "none" else key[0]
+                match sample.name:
+                    case "ustreamer_accepted_messages_total":
+                        books.setdefault(key, Books(name)).accepted = int(value)
+                    case "ustreamer_queue_messages":
+                        books.setdefault(key, Books(name)).queued = int(value)
+                    case "ustreamer_queue_oldest_age_seconds":
+                        books.setdefault(key, Books(name)).oldest_s = value
+                    case "ustreamer_outcomes_total":
+                        outcomes[key][labels["outcome"]] += int(value)
+            elif {"endpoint", "transport"} <= labels.keys():
+                door = doors.setdefault(labels["endpoint"], Door(labels["endpoint"], labels["transport"]))
+                match sample.name:
+                    case "ustreamer_endpoint_up":
+                        door.is_up = bool(value)
+                    case "ustreamer_received_messages_total":
+                        door.received = int(value)
+                    case "ustreamer_in_flight_messages":
+                        door.in_flight = int(value)
+    for key, counts in outcomes.items():
+        books.setdefault(key, Books(key[0])).outcomes = dict(counts)
+    return Reading(tuple(books.values()), tuple(doors.values()))
+
+
+async def look(session: aiohttp.ClientSession, url: str) -> Reading | None:
+    """Read the page at ``url``; None if nobody answers."""
+    try:
+        async with session.get(url, timeout=_TIMEOUT) as response:
+            return read(await response.text()) if response.status == 200 else None
+    except (TimeoutError, aiohttp.ClientError):
+        return None

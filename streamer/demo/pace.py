@@ -1,0 +1,31 @@
+"""The beat of the senders, and the clocks that everybody in the demonstration shares."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+
+def now_ms() -> int:
+    """Unix time, for ids and TTLs."""
+    return time.time_ns() // 1_000_000
+
+
+def now_s() -> float:
+    """A clock that never jumps, for latencies."""
+    return time.monotonic()
+
+
+async def beats(every_s: float, first_s: float, stop: asyncio.Event) -> AsyncIterator[int]:
+    """Count 0, 1, 2, … at a steady rate until ``stop``; a beat that comes late does not delay the others."""
+    start_s = now_s() + first_s
+    number = 0
+    while True:
+        wait_s = start_s + number * every_s - now_s()
+        if wait_s > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), wait_s)
+        if stop.is_set():
+            return
+        yield number
+        number += 1

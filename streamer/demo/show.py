@@ -1,0 +1,176 @@
+"""The demonstration from curtain up to curtain down: ``streamer demo``."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+
+from streamer.demo import board, cast
+from streamer.demo.cloud import Cloud
+from streamer.demo.gauges import Reading
+from streamer.demo.ledger import Ledger
+from streamer.demo.pace import now_s
+from streamer.demo.stage import START_S, DemoError, Stage, until
+from streamer.demo.vehicle import Vehicle
+
+SETTLE_S = 15.0
+_LOOK_S = 0.25
+_LINE_S = 1.0
+
+
+async def run(seconds: float | None, plain: bool) -> int:
+    """Play for ``seconds``, or until Ctrl-C. 0 if all that was sent has arrived or is accounted for, else 1."""
+    plain = plain or not sys.stdout.isatty()
+    console = Console(width=board.PLAIN_WIDTH if not sys.stdout.isatty() else None, highlight=False)
+    stage = Stage()
+    try:
+        async with stage:
+            show = Show(stage, console, plain)
+            try:
+                status = await show.play(seconds)
+            except BaseException:
+                _keep_log(stage)
+                raise
+            if status:
+                _keep_log(stage)
+            return status
+    except* DemoError as group:
+        for error in _flat(group):
+            print(f"streamer demo: {error}", file=sys.stderr)
+    return 1
+
+
+class Show:
+    """One performance on a running stage."""
+
+    def __init__(self, stage: Stage, console: Console, plain: bool) -> None:
+        self._stage = stage
+        self._console = console
+        self._plain = plain
+        self._ledger = Ledger(cast.FLOWS, answered=cast.ANSWERED_CALLS, silent=cast.SILENT_CALLS)
+        self._reading = Reading()
+        self._begun_s = now_s()
+        self._status = "starting"
+        self._stop = asyncio.Event()
+
+    async def play(self, seconds: float | None) -> int:
+        """The whole play; the exit status is returned."""
+        with self._signals():
+            async with (
+                Vehicle(self._stage.zenoh, self._ledger) as vehicle,
+                Cloud(self._stage.mqtt_port, self._ledger) as cloud,
+                asyncio.TaskGroup() as tasks,
+            ):
+                extras = [
+                    tasks.create_task(self._stage.watch(), name="daemon"),
+                    tasks.create_task(cloud.listen(), name="cloud-listen"),
+                    tasks.create_task(vehicle.answer(), name="vehicle-answer"),
+                    tasks.create_task(self._read(), name="metrics"),
+                    tasks.create_task(self._draw(), name="draw"),
+                ]
+                await self._until_connected(vehicle, cloud)
+                await self._perform(vehicle, cloud, seconds)
+                settled = await until(self._is_settled, SETTLE_S)
+                last = await self._stage.reading()
+                for task in extras:
+                    task.cancel()
+        return self._conclude(last, settled)
+
+    async def _until_connected(self, vehicle: Vehicle, cloud: Cloud) -> None:
+        self._status = "waiting until the daemon hears vehicle and cloud"
+
+        def connected() -> bool:
+            return self._reading.is_up("vehicle") and self._reading.is_up("cloud") and vehicle.is_heard
+
+        if not await until(connected, START_S):
+            doors = ", ".join(f"{d.name} {'up' if d.is_up else 'not up'}" for d in self._reading.doors) or "unknown"
+            heard = "hears" if vehicle.is_heard else "does not hear"
+            raise DemoError(f"not connected within {START_S:.0f} s: endpoints: {doors}; the daemon {heard} the vehicle")
+        await cloud.rehearse()
+
+    async def _perform(self, vehicle: Vehicle, cloud: Cloud, seconds: float | None) -> None:
+        """Vehicle and cloud send until the time is over or Ctrl-C comes."""
+        self._begun_s = now_s()
+        ending = "Ctrl-C ends it" if seconds is None else f"of {seconds:g} s, or Ctrl-C"
+        self._status = ending
+        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._stop.set)
+        try:
+            async with asyncio.TaskGroup() as senders:
+                senders.create_task(vehicle.play(self._stop), name="vehicle")
+                senders.create_task(cloud.play(self._stop), name="cloud")
+        finally:
+            if timer is not None:
+                timer.cancel()
+        self._status = "the senders have stopped; waiting until everything has settled"
+
+    def _is_settled(self) -> bool:
+        return self._ledger.open == 0 and self._reading.queued == 0
+
+    async def _read(self) -> None:
+        while True:
+            self._reading = await self._stage.reading() or self._reading
+            await asyncio.sleep(_LOOK_S)
+
+    async def _draw(self) -> None:
+        if self._plain:
+            while True:
+                status = "" if self._status.startswith(("of", "Ctrl")) else self._status
+                print(board.line(self._ledger, self._reading, now_s(), self._begun_s, status), flush=True)
+                await asyncio.sleep(_LINE_S)
+        with Live(console=self._console, screen=True, auto_refresh=False) as picture:
+            while True:
+                status = f"{now_s() - self._begun_s:.0f} s, {self._status}"
+                picture.update(board.live(self._ledger, self._reading, now_s(), status), refresh=True)
+                await asyncio.sleep(_LOOK_S)
+
+    def _conclude(self, last: Reading | None, settled: bool) -> int:
+        problems = self._ledger.problems()
+        if last is None:
+            problems.append("the daemon's metrics cannot be read at the end")
+        else:
+            problems += [f"the books of route {b.route} do not balance" for b in last.books if not b.balance]
+            if last.queued:
+                problems.append(f"{last.queued} messages are still queued in the daemon")
+        if not settled and not problems:
+            problems.append(f"it took more than {SETTLE_S:.0f} s to settle")
+        board.summary(self._console, self._ledger, last)
+        self._console.print(board.verdict(self._ledger, problems), style="bold red" if problems else "bold green")
+        return 1 if problems else 0
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """The first Ctrl-C stops the senders, a second one everything."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+
+        def interrupt() -> None:
+            if self._stop.is_set() or self._status == "starting":
+                task.cancel()
+            self._stop.set()
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for number in numbers:
+            loop.add_signal_handler(number, interrupt)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+
+def _keep_log(stage: Stage) -> None:
+    if (kept := stage.keep_log()) is not None:
+        print(f"streamer demo: the daemon's log lines are in {kept}", file=sys.stderr)
+
+
+def _flat(group: BaseExceptionGroup[DemoError]) -> Iterator[DemoError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _flat(error)
+        else:
+            yield error

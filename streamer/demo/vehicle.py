@@ -1,0 +1,173 @@
+"""The simulated vehicle: a Zenoh session of its own, without our transport. It drives, opens doors, and serves RPCs."""
+
+import asyncio
+import json
+import math
+from typing import Any
+
+import zenoh
+
+from streamer.demo import cast
+from streamer.demo.ledger import NO_ANSWER, Ledger
+from streamer.demo.pace import beats, now_ms, now_s
+from streamer.demo.stage import DemoError
+from streamer.transports.errors import MalformedPacketError
+from streamer.transports.zenoh.wire import PRIORITIES, decode, encode_attachment, key_filter, key_for
+from streamer.uprotocol.message import (
+    Attributes,
+    Options,
+    UMessage,
+    UMessageType,
+    UPayloadFormat,
+    UPriority,
+    notification,
+    publish,
+    request,
+    response,
+)
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import everything_at
+
+SPEED_S = 0.02
+DOOR_S = 0.7
+FORBIDDEN_S = 1.9
+PATIENCE_S = 5.0
+
+_JSON = UPayloadFormat.JSON
+
+
+class Vehicle:
+    """Everything at authority ``veh1``. Enter it to connect; messages arrive on threads of Zenoh."""
+
+    def __init__(self, endpoint: str, ledger: Ledger) -> None:
+        self._endpoint = endpoint
+        self._ledger = ledger
+        self._loop = asyncio.get_running_loop()
+        self._session: zenoh.Session
+        self._publishers: list[zenoh.Publisher] = []
+        self._puts: asyncio.Queue[UMessage] = asyncio.Queue(1000)
+        self._temperature_c = 21.0
+
+    async def __aenter__(self) -> "Vehicle":
+        try:
+            await asyncio.to_thread(self._open)
+        except zenoh.ZError as exc:
+            raise DemoError(f"the simulated vehicle cannot open Zenoh at {self._endpoint}: {exc}") from exc
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await asyncio.to_thread(self._session.close)
+
+    def _open(self) -> None:
+        config = zenoh.Config()
+        for key, value in (
+            ("mode", "peer"),
+            ("connect/endpoints", [self._endpoint]),
+            ("connect/retry", {"period_init_ms": 100, "period_max_ms": 500, "period_increase_factor": 2}),
+            ("listen/endpoints", []),
+            ("scouting/multicast/enabled", False),
+        ):
+            config.insert_json5(key, json.dumps(value))
+        self._session = zenoh.open(config)
+        everyone, us = everything_at("*"), everything_at(cast.VEHICLE)
+        self._session.declare_subscriber(key_filter(everyone, us, cast.VEHICLE), self._on_sample)
+        for source, sink in ((cast.SPEED, None), (cast.DOOR, cast.CLOUD_APP), (cast.DRIVER_APP, cast.SLEEPERS_CLIMATE)):
+            self._publishers.append(self._session.declare_publisher(key_filter(source, sink, cast.VEHICLE)))
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether somebody has subscribed to all that the vehicle has to say."""
+        statuses: list[Any] = [publisher.matching_status for publisher in self._publishers]  # the stubs say bool
+        return all(status.matching for status in statuses)
+
+    def _on_sample(self, sample: zenoh.Sample) -> None:
+        """On a thread of Zenoh: take the bytes along and return at once."""
+        attachment = None if sample.attachment is None else sample.attachment.to_bytes()
+        try:
+            self._loop.call_soon_threadsafe(self._take, sample.payload.to_bytes(), attachment)
+        except RuntimeError:  # the loop is closed: the play is over
+            return
+
+    def _take(self, payload: bytes, attachment: bytes | None) -> None:
+        try:
+            message = decode(payload, attachment)
+        except MalformedPacketError:
+            self._ledger.unknown += 1
+            return
+        attributes = message.attributes
+        if attributes.type is UMessageType.RESPONSE:
+            self._take_response(message)
+            return
+        rehearsal = message.id in self._ledger.rehearsal
+        is_news = not self._ledger.is_settled(message.id)
+        self._ledger.arrive(message.id, now_s())
+        if attributes.type is UMessageType.REQUEST and attributes.sink == cast.CLIMATE and is_news:
+            self._serve_climate(message, rehearsal)
+
+    def _take_response(self, message: UMessage) -> None:
+        attributes = message.attributes
+        if attributes.reqid is not None:
+            self._ledger.answer(attributes.reqid, UCode(attributes.commstatus or 0).name)
+
+    def _serve_climate(self, asked: UMessage, rehearsal: bool) -> None:
+        if asked.payload:
+            self._temperature_c = float(json.loads(asked.payload)["celsius"])
+        answer = response(now_ms(), asked, _json(celsius=self._temperature_c), payload_format=_JSON)
+        flow = self._ledger.rehearsal if rehearsal else self._ledger.flows[cast.ANSWER_FLOW]
+        flow.send(answer.id, now_s())
+        self._puts.put_nowait(answer)
+
+    async def play(self, stop: asyncio.Event) -> None:
+        """Send everything that the vehicle sends by itself, until ``stop``."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._drive(stop), name="vehicle-speed")
+            tasks.create_task(self._doors(stop), name="vehicle-doors")
+            tasks.create_task(self._call_neighbour(stop, tasks), name="vehicle-call")
+
+    async def answer(self) -> None:
+        """Send the answers of the services, for ever."""
+        while True:
+            await self._put(await self._puts.get())
+
+    async def _drive(self, stop: asyncio.Event) -> None:
+        options = Options(priority=UPriority.CS1, payload_format=_JSON)
+        async for number in beats(SPEED_S, 0.0, stop):
+            speed_kmh = round(60 + 40 * math.sin(number / 250), 1)
+            await self._send(cast.SPEED_FLOW, publish(now_ms(), cast.SPEED, _json(kmh=speed_kmh), options))
+
+    async def _doors(self, stop: asyncio.Event) -> None:
+        options = Options(priority=UPriority.CS3, payload_format=_JSON)
+        async for number in beats(DOOR_S, 0.1, stop):
+            event = _json(door="front left", open=number % 2 == 0)
+            await self._send(cast.DOOR_FLOW, notification(now_ms(), cast.DOOR, cast.CLOUD_APP, event, options))
+
+    async def _call_neighbour(self, stop: asyncio.Event, tasks: asyncio.TaskGroup) -> None:
+        """Car to car: the configuration has no route for it."""
+        async for _ in beats(FORBIDDEN_S, 0.3, stop):
+            message = request(now_ms(), cast.DRIVER_APP, cast.SLEEPERS_CLIMATE, ttl=2000)
+            self._ledger.calls[cast.FORBIDDEN_FLOW].ask(message.id)
+            self._loop.call_later(PATIENCE_S, self._ledger.answer, message.id, NO_ANSWER)
+            await self._send(cast.FORBIDDEN_FLOW, message)
+
+    async def _send(self, flow: str, message: UMessage) -> None:
+        self._ledger.flows[flow].send(message.id, now_s())
+        await self._put(message)
+
+    async def _put(self, message: UMessage) -> None:
+        """A put can block while the other side takes nothing, so not on the loop."""
+        await asyncio.to_thread(self._put_blocking, message)
+
+    def _put_blocking(self, message: UMessage) -> None:
+        attributes: Attributes = message.attributes
+        put: Any = self._session.put
+        put(
+            key_for(attributes, cast.VEHICLE),
+            message.payload or b"",
+            attachment=encode_attachment(message),
+            priority=getattr(zenoh.Priority, PRIORITIES[attributes.priority_class]),
+            congestion_control=zenoh.CongestionControl.BLOCK,
+        )
+
+
+def _json(**fields: object) -> bytes:
+    return json.dumps(fields).encode()
