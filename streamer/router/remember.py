@@ -28,7 +28,7 @@ class RememberedIds:
         """
         if len(self.young) >= self._half or now_s - self._turned_s >= self._half_s:
             on_their_way: dict[bytes, Received | None] = {
-                key: received for key, received in self.old.items() if received is not None
+                key: received for key, received in self.old.items() if received is not None and received.holders > 0
             }
             self.old, self.young = self.young, on_their_way
             self._turned_s = now_s

@@ -42,22 +42,27 @@ class Received:
     source hears of it when the last one did.
     """
 
-    __slots__ = ("_copies", "holders", "message", "redelivered")
+    __slots__ = ("_copies", "holders", "is_kept", "message", "redelivered")
 
     def __init__(self, message: UMessage, redelivered: bool = False) -> None:
         self.message = message
         self.redelivered = redelivered
         self.holders = 1
+        self.is_kept = False
         self._copies: list[Received] | None = None
 
     def attach(self, copy: "Received") -> None:
         """Let a second copy of the same message share the fate of this one: it is released with it.
 
-        Beyond a few, copies are released at once: whoever sends that many must not fill our memory.
+        Beyond a few, copies are released at once: whoever sends that many must not fill our memory. So is one that
+        comes when this one has been released.
         """
+        if self.holders <= 0:
+            copy.release()
+            return
         if self._copies is None:
             self._copies = []
-        if len(self._copies) >= _MAX_COPIES:
+        if self.is_kept or len(self._copies) >= _MAX_COPIES:
             copy.release()
         else:
             self._copies.append(copy)
@@ -65,12 +70,21 @@ class Received:
     def release(self) -> None:
         """One holder is done with the message: it is delivered, kept on disk, or accounted for otherwise."""
         self.holders -= 1
-        if self.holders == 0:
-            self.acknowledge()
-            if self._copies is not None:
-                for copy in self._copies:
-                    copy.release()
-                self._copies = None
+        if self.holders == 0 and not self.is_kept:
+            self._tell_source()
+
+    def keep(self) -> None:
+        """The message is in the streamer's own custody: the source need not wait for the last holder."""
+        if not self.is_kept and self.holders > 0:
+            self.is_kept = True
+            self._tell_source()
+
+    def _tell_source(self) -> None:
+        self.acknowledge()
+        if self._copies is not None:
+            for copy in self._copies:
+                copy.release()
+            self._copies = None
 
     def acknowledge(self) -> None:
         """Tell the source. Transports without acknowledgement leave this as it is."""
