@@ -1,0 +1,315 @@
+"""The registry of listeners and the pull buffer, without any wire."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.transports.base import ListenerOptions, Received, UListener
+from streamer.transports.listeners import ListenerRegistry, PullBuffer, describe, filter_matches
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, notification, publish, request, response
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import UUri, everything_at
+
+NOW_MS = 1_700_000_000_000
+TOPIC = UUri("veh1", 0xA, 1, 0x8000)
+OTHER_TOPIC = UUri("veh1", 0xA, 1, 0x8001)
+APP = UUri("cloud", 0xC, 1, 0)
+METHOD = UUri("veh1", 0xB, 1, 7)
+ANY_TOPIC = everything_at("veh1")
+ANYONE = everything_at("*")
+
+
+class Ear(UListener):
+    """Remembers what it heard, and releases it or not."""
+
+    def __init__(self, keeps: bool = False) -> None:
+        self.batches: list[list[Received]] = []
+        self.keeps = keeps
+
+    @property
+    def heard(self) -> list[UMessage]:
+        return [received.message for batch in self.batches for received in batch]
+
+    def on_receive_batch(self, batch: Sequence[Received]) -> None:
+        self.batches.append(list(batch))
+        if not self.keeps:
+            for received in batch:
+                received.release()
+
+
+class SlowEar(UListener):
+    """Takes messages singly."""
+
+    def __init__(self) -> None:
+        self.heard: list[UMessage] = []
+
+    def on_receive(self, received: Received) -> None:
+        self.heard.append(received.message)
+        received.release()
+
+
+def registry(**limits: int) -> ListenerRegistry:
+    return ListenerRegistry(ListenerOptions(**limits))
+
+
+def test_listener_with_overlapping_filters_hears_once():
+    ears, ear = registry(), Ear()
+    for source, sink in ((TOPIC, None), (ANY_TOPIC, None), (UUri("*", 0xA, 1, 0x8000), None)):
+        ears.add(source, sink, ear)
+    received = MemoryReceived(publish(NOW_MS, TOPIC))
+    ears.deliver([received])
+    assert ear.heard == [received.message]
+    assert received.acknowledged
+
+
+def test_several_listeners_share_the_acknowledgement():
+    ears, kept = registry(), [Ear(keeps=True) for _ in range(3)]
+    for ear in kept:
+        ears.add(TOPIC, None, ear)
+    received = MemoryReceived(publish(NOW_MS, TOPIC))
+    ears.deliver([received])
+    assert received.holders == 3
+    for ear in kept:
+        assert not received.acknowledged
+        ear.batches[0][0].release()
+    assert received.acknowledged
+
+
+def test_message_for_nobody_is_released_at_once():
+    ears, ear = registry(), Ear()
+    ears.add(TOPIC, None, ear)
+    received = MemoryReceived(publish(NOW_MS, OTHER_TOPIC))
+    ears.deliver([received])
+    assert received.acknowledged
+    assert ear.batches == []
+
+
+def test_batch_reaches_each_listener_in_one_piece_and_in_order():
+    ears, all_ear, some_ear = registry(), Ear(), Ear()
+    ears.add(ANY_TOPIC, None, all_ear)
+    ears.add(TOPIC, None, some_ear)
+    batch = [MemoryReceived(publish(NOW_MS, topic)) for topic in (TOPIC, OTHER_TOPIC, TOPIC, OTHER_TOPIC)]
+    ears.deliver(batch)
+    assert all_ear.batches == [batch]
+    assert some_ear.batches == [[batch[0], batch[2]]]
+    assert all(received.acknowledged for received in batch)
+
+
+def test_listener_that_takes_messages_singly_gets_them_in_order():
+    ears, ear = registry(), SlowEar()
+    ears.add(ANY_TOPIC, None, ear)
+    batch = [MemoryReceived(publish(NOW_MS, TOPIC)) for _ in range(5)]
+    ears.deliver(batch)
+    assert ear.heard == [received.message for received in batch]
+
+
+def test_registering_again_changes_nothing_and_one_removal_ends_it():
+    ears, ear = registry(), Ear()
+    assert ears.add(TOPIC, None, ear) is True
+    assert ears.add(TOPIC, None, ear) is False
+    assert ears.remove(TOPIC, None, ear) is True
+    ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC))])
+    assert ear.batches == []
+    assert ears.filters() == []
+
+
+def test_filter_is_new_with_its_first_listener_and_over_with_its_last():
+    ears, first, second = registry(), Ear(), Ear()
+    assert ears.add(TOPIC, None, first) is True
+    assert ears.add(TOPIC, None, second) is False
+    assert ears.add(TOPIC, APP, first) is True
+    assert ears.filters() == [(TOPIC, None), (TOPIC, APP)]
+    assert ears.remove(TOPIC, None, first) is False
+    assert ears.remove(TOPIC, None, second) is True
+    assert ears.filters() == [(TOPIC, APP)]
+
+
+def test_nothing_is_delivered_after_unregistering_one_of_two_filters():
+    ears, ear = registry(), Ear()
+    ears.add(TOPIC, None, ear)
+    ears.add(OTHER_TOPIC, None, ear)
+    kept = publish(NOW_MS, OTHER_TOPIC)
+    ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC)), MemoryReceived(kept)])
+    ears.remove(TOPIC, None, ear)
+    before = len(ear.heard)
+    ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC)), MemoryReceived(kept)])
+    assert ear.heard[before:] == [kept]
+
+
+def test_listener_that_came_later_hears_what_comes_later():
+    ears, early, late = registry(), Ear(), Ear()
+    ears.add(TOPIC, None, early)
+    ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC))])
+    ears.add(TOPIC, None, late)
+    second = publish(NOW_MS, TOPIC)
+    ears.deliver([MemoryReceived(second)])
+    assert late.heard == [second]
+    assert len(early.heard) == 2
+
+
+@pytest.mark.parametrize(("source", "sink"), [(TOPIC, None), (OTHER_TOPIC, None), (TOPIC, APP)])
+def test_unregistering_what_was_not_registered_is_not_found(source: UUri, sink: UUri | None):
+    ears = registry()
+    ears.add(TOPIC, None, Ear())
+    with pytest.raises(UStatusError) as caught:
+        ears.remove(source, sink, Ear())
+    assert caught.value.code is UCode.NOT_FOUND
+    assert ears.filters() == [(TOPIC, None)]
+
+
+def test_limit_per_filter_is_resource_exhausted_and_leaves_room_on_others():
+    ears, known = registry(max_listeners_per_filter=2), Ear()
+    ears.add(TOPIC, None, known)
+    ears.add(TOPIC, None, Ear())
+    with pytest.raises(UStatusError, match="limit per filter") as caught:
+        ears.add(TOPIC, None, Ear())
+    assert caught.value.code is UCode.RESOURCE_EXHAUSTED
+    assert ears.add(TOPIC, None, known) is False  # who is there already stays idempotent
+    ears.add(OTHER_TOPIC, None, Ear())
+    ears.remove(TOPIC, None, known)
+    ears.add(TOPIC, None, Ear())
+
+
+def test_overall_limit_is_resource_exhausted_and_frees_with_each_removal():
+    ears, first = registry(max_listeners=2), Ear()
+    ears.add(TOPIC, None, first)
+    ears.add(OTHER_TOPIC, None, first)
+    with pytest.raises(UStatusError, match="limit of this transport") as caught:
+        ears.add(ANY_TOPIC, None, first)
+    assert caught.value.code is UCode.RESOURCE_EXHAUSTED
+    ears.remove(TOPIC, None, first)
+    ears.add(ANY_TOPIC, None, first)
+
+
+def test_filter_outside_the_table_is_an_invalid_argument_and_is_not_kept():
+    ears = registry()
+    with pytest.raises(UStatusError) as caught:
+        ears.add(METHOD, None, Ear())
+    assert caught.value.code is UCode.INVALID_ARGUMENT
+    assert ears.filters() == []
+
+
+ASK = request(NOW_MS, APP, METHOD, 1000)
+SAMPLES = {
+    "publish": publish(NOW_MS, TOPIC),
+    "addressed": publish(NOW_MS, TOPIC)._replace(attributes=Attributes(UMessageType.PUBLISH, TOPIC, everything_at("cloud"))),
+    "notification": notification(NOW_MS, TOPIC, APP),
+    "request": ASK,
+    "response": response(NOW_MS, ASK),
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "heard"),
+    [
+        (TOPIC, None, {"publish", "addressed"}),
+        (ANY_TOPIC, None, {"publish", "addressed"}),
+        (TOPIC, APP, {"notification"}),
+        (UUri("*", 0xFFFF_FFFF, 0xFF, 0), METHOD, {"request"}),
+        (METHOD, APP, {"response"}),
+        (ANYONE, APP, {"notification", "response"}),
+        (ANYONE, everything_at("cloud"), {"addressed", "notification", "response"}),
+        (ANYONE, ANYONE, {"addressed", "notification", "request", "response"}),
+        (everything_at("elsewhere"), ANYONE, set()),
+    ],
+)
+def test_each_row_of_the_table_hears_what_it_is_for(source: UUri, sink: UUri | None, heard: set[str]):
+    assert {name for name, m in SAMPLES.items() if filter_matches(source, sink, m.attributes)} == heard
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["add", "remove", "deliver"]),
+            st.integers(0, 2),
+            st.sampled_from([(TOPIC, None), (OTHER_TOPIC, None), (ANY_TOPIC, None), (TOPIC, APP), (ANYONE, ANYONE)]),
+        ),
+        max_size=40,
+    )
+)
+def test_registry_agrees_with_a_plain_set_of_triples(steps):
+    """The model: a set of (listener, filter), limited to 2 per filter and 5 overall."""
+    ears = registry(max_listeners=5, max_listeners_per_filter=2)
+    listeners = [Ear(), Ear(), Ear()]
+    model: set[tuple[int, tuple[UUri, UUri | None]]] = set()
+    for step, who, pair in steps:
+        present = {other for other, where in model if where == pair}
+        if step == "add":
+            if who not in present and (len(present) >= 2 or len(model) >= 5):
+                with pytest.raises(UStatusError, match="RESOURCE_EXHAUSTED"):
+                    ears.add(*pair, listeners[who])
+            else:
+                assert ears.add(*pair, listeners[who]) is (not present)
+                model.add((who, pair))
+        elif step == "remove":
+            if who not in present:
+                with pytest.raises(UStatusError, match="NOT_FOUND"):
+                    ears.remove(*pair, listeners[who])
+            else:
+                assert ears.remove(*pair, listeners[who]) is (present == {who})
+                model.discard((who, pair))
+        else:
+            batch = [MemoryReceived(message) for message in SAMPLES.values()]
+            expected = [
+                [m for m in SAMPLES.values() if any(w == n and filter_matches(*f, m.attributes) for w, f in model)]
+                for n in range(3)
+            ]
+            before = [len(ear.heard) for ear in listeners]
+            ears.deliver(batch)
+            assert [ear.heard[n:] for ear, n in zip(listeners, before, strict=True)] == expected
+            assert all(received.acknowledged for received in batch)
+        assert set(ears.filters()) == {where for _, where in model}
+
+
+def test_what_is_remembered_per_attributes_is_bounded():
+    ears = registry()
+    ears.add(ANY_TOPIC, None, Ear())
+    shared = publish(NOW_MS, TOPIC).attributes
+    for n in range(20_000):
+        ears.matching(replace(shared, ttl=n))
+    assert len(ears._cache) <= 8192
+
+
+# pull
+
+
+def buffered(*messages: UMessage, size: int = 10, now_ms: int = NOW_MS) -> tuple[PullBuffer, list[MemoryReceived]]:
+    buffer = PullBuffer(lambda: now_ms, size)
+    batch = [MemoryReceived(message) for message in messages]
+    buffer.on_receive_batch(batch)
+    return buffer, batch
+
+
+def test_pull_hands_out_the_earliest_first_and_then_finds_nothing():
+    messages = [publish(NOW_MS, TOPIC, bytes([n])) for n in range(3)]
+    buffer, batch = buffered(*messages)
+    assert not any(received.acknowledged for received in batch)
+    assert [buffer.pull() for _ in messages] == messages
+    assert all(received.acknowledged for received in batch)
+    with pytest.raises(UStatusError) as caught:
+        buffer.pull()
+    assert caught.value.code is UCode.NOT_FOUND
+
+
+def test_pull_passes_over_what_has_expired():
+    late = [publish(NOW_MS - 1000, TOPIC, b"late", Options(ttl=999)) for _ in range(2)]
+    in_time = publish(NOW_MS - 1000, TOPIC, b"in time", Options(ttl=1000))
+    buffer, batch = buffered(*late, in_time)
+    assert buffer.pull() == in_time
+    assert all(received.acknowledged for received in batch)
+
+
+def test_full_buffer_lets_the_oldest_go():
+    messages = [publish(NOW_MS, TOPIC, bytes([n])) for n in range(5)]
+    buffer, batch = buffered(*messages, size=3)
+    assert [received.acknowledged for received in batch] == [True, True, False, False, False]
+    assert [buffer.pull() for _ in range(3)] == messages[2:]
+
+
+def test_filter_is_described_for_people():
+    assert describe(TOPIC, None) == "//veh1/A/1/8000"
+    assert describe(TOPIC, APP) == "//veh1/A/1/8000 → //cloud/C/1/0"

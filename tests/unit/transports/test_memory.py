@@ -1,0 +1,174 @@
+"""The memory transport: a network inside the process, and the levers that tests pull."""
+
+import itertools
+
+import pytest
+
+from streamer.transports.base import LinkState, ListenerOptions, Received, TransportContext, UListener
+from streamer.transports.errors import LinkLostError, RefusedError, SendError
+from streamer.transports.memory import MemoryOptions, MemoryTransport
+from streamer.uprotocol.message import Options, UMessage, notification, publish
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import UUri, everything_at
+
+NOW_MS = 1_700_000_000_000
+TOPIC = UUri("veh1", 0xA, 1, 0x8000)
+APP = UUri("cloud", 0xC, 1, 0)
+_buses = itertools.count()
+
+
+class Ear(UListener):
+    def __init__(self) -> None:
+        self.heard: list[UMessage] = []
+
+    def on_receive(self, received: Received) -> None:
+        self.heard.append(received.message)
+        received.release()
+
+
+class Parcel:
+    def __init__(self, message: UMessage) -> None:
+        self.message = message
+
+
+class Ledger:
+    """Writes down what the transport says about parcels."""
+
+    def __init__(self) -> None:
+        self.confirmed: list[Parcel] = []
+        self.failed: list[tuple[Parcel, SendError]] = []
+
+    def __call__(self, parcels: list[Parcel], error: SendError | None) -> None:
+        if error is None:
+            self.confirmed += parcels
+        else:
+            self.failed += [(parcel, error) for parcel in parcels]
+
+
+@pytest.fixture
+def bus() -> str:
+    return f"test-memory-{next(_buses)}"
+
+
+async def join(bus: str, authority: str = "gateway", now_ms: int = NOW_MS, **options: object) -> MemoryTransport:
+    transport = MemoryTransport(
+        TransportContext(authority, authority, now_ms=lambda: now_ms), MemoryOptions(bus=bus, **options)
+    )
+    await transport.authenticate(UUri(authority, 4, 1, 0))
+    await transport.start()
+    return transport
+
+
+async def test_what_one_sends_every_other_on_the_bus_receives(bus: str):
+    sender, near, far = await join(bus), await join(bus), await join(f"{bus}-other")
+    ears = []
+    for transport in (sender, near, far):
+        ears.append(Ear())
+        await transport.register_listener(TOPIC, None, ears[-1])
+    message = publish(NOW_MS, TOPIC, b"payload", Options(token="t", ttl=5, permission_level=1))
+    await sender.send(message)
+    assert [ear.heard for ear in ears] == [[], [message], []]
+
+
+async def test_nothing_is_delivered_after_unregistering(bus: str):
+    sender, receiver, ear = await join(bus), await join(bus), Ear()
+    await receiver.register_listener(TOPIC, None, ear)
+    await receiver.unregister_listener(TOPIC, None, ear)
+    await sender.send(publish(NOW_MS, TOPIC))
+    assert ear.heard == []
+    with pytest.raises(UStatusError, match="NOT_FOUND"):
+        await receiver.unregister_listener(TOPIC, None, ear)
+
+
+async def test_who_is_away_receives_nothing(bus: str):
+    sender, receiver, ear = await join(bus), await join(bus), Ear()
+    await receiver.register_listener(TOPIC, None, ear)
+    receiver.lose_link()
+    await sender.send(publish(NOW_MS, TOPIC, b"missed"))
+    receiver.restore_link()
+    await sender.send(publish(NOW_MS, TOPIC, b"heard"))
+    await receiver.stop()
+    await sender.send(publish(NOW_MS, TOPIC, b"too late"))
+    assert [message.payload for message in ear.heard] == [b"heard"]
+
+
+async def test_limits_come_from_the_options(bus: str):
+    transport = await join(bus, listeners=ListenerOptions(max_listeners=1))
+    await transport.register_listener(TOPIC, None, Ear())
+    with pytest.raises(UStatusError) as caught:
+        await transport.register_listener(everything_at("veh1"), None, Ear())
+    assert caught.value.code is UCode.RESOURCE_EXHAUSTED
+
+
+async def test_receive_opens_its_filter_with_the_first_call_and_pulls_in_order(bus: str):
+    sender, receiver = await join(bus), await join(bus)
+    await sender.send(publish(NOW_MS, TOPIC, b"before the filter was opened"))
+    with pytest.raises(UStatusError) as caught:
+        await receiver.receive(TOPIC)
+    assert caught.value.code is UCode.NOT_FOUND
+    sent = [publish(NOW_MS, TOPIC, bytes([n])) for n in range(3)]
+    expired = publish(NOW_MS - 10, TOPIC, b"late", Options(ttl=9))
+    for message in (expired, *sent):
+        await sender.send(message)
+    assert [await receiver.receive(TOPIC) for _ in sent] == sent
+    with pytest.raises(UStatusError, match="NOT_FOUND"):
+        await receiver.receive(TOPIC)
+
+
+async def test_receive_keeps_filters_apart(bus: str):
+    sender, receiver = await join(bus), await join(bus)
+    for pair in ((TOPIC, None), (TOPIC, APP)):
+        with pytest.raises(UStatusError, match="NOT_FOUND"):
+            await receiver.receive(*pair)
+    notice, news = notification(NOW_MS, TOPIC, APP), publish(NOW_MS, TOPIC)
+    await sender.send(notice)
+    await sender.send(news)
+    assert await receiver.receive(TOPIC) == news
+    assert await receiver.receive(TOPIC, APP) == notice
+
+
+async def test_receive_of_a_filter_outside_the_table_is_an_invalid_argument_every_time(bus: str):
+    receiver = await join(bus)
+    for _ in range(2):
+        with pytest.raises(UStatusError) as caught:
+            await receiver.receive(APP)
+        assert caught.value.code is UCode.INVALID_ARGUMENT
+
+
+async def test_what_the_link_loses_comes_back_in_order(bus: str):
+    transport, ledger = await join(bus), Ledger()
+    transport.hold = True
+    parcels = [Parcel(publish(NOW_MS, TOPIC)) for _ in range(5)]
+    transport.submit(parcels, ledger)
+    transport.release_held(2)
+    transport.lose_link()
+    assert ledger.confirmed == parcels[:2]
+    assert [parcel for parcel, _ in ledger.failed] == parcels[2:]
+    assert all(isinstance(error, LinkLostError) for _, error in ledger.failed)
+    assert transport.sent == [parcel.message for parcel in parcels[:2]]
+    transport.submit(parcels[4:], ledger)
+    assert len(ledger.failed) == 4
+
+
+async def test_refused_message_is_neither_sent_nor_heard(bus: str):
+    sender, receiver, ear, ledger = await join(bus), await join(bus), Ear(), Ledger()
+    await receiver.register_listener(TOPIC, None, ear)
+    refused, taken = Parcel(publish(NOW_MS, TOPIC, b"bad")), Parcel(publish(NOW_MS, TOPIC, b"good"))
+    error = RefusedError(UCode.RESOURCE_EXHAUSTED, "not now")
+    sender.refuse = lambda message: error if message.payload == b"bad" else None
+    sender.submit([refused, taken], ledger)
+    assert ledger.failed == [(refused, error)]
+    assert ledger.confirmed == [taken]
+    assert ear.heard == sender.sent == [taken.message]
+
+
+async def test_stop_is_idempotent_and_ends_with_the_link_down(bus: str):
+    transport = await join(bus)
+    await transport.stop()
+    await transport.stop()
+    assert transport.state is LinkState.DOWN
+
+
+async def test_options_say_window_and_sink_authority(bus: str):
+    transport = await join(bus, window=7, sink_authority=True)
+    assert (transport.capacity, transport.wants_sink_authority) == (7, True)
