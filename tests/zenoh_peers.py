@@ -1,12 +1,31 @@
-"""The other side in Zenoh tests: raw eclipse-zenoh sessions that find each other only where a test says so."""
+"""The stage for Zenoh tests: our transport, and raw sessions that find each other only where a test says so."""
 
+import asyncio
 import json
 import socket
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import zenoh
+
+from streamer.transports.base import LinkState, Received, TransportContext, UListener
+from streamer.transports.errors import MalformedPacketError, SendError
+from streamer.transports.zenoh.options import ZenohOptions
+from streamer.transports.zenoh.transport import ZenohTransport
+from streamer.transports.zenoh.wire import decode, encode_attachment, key_for
+from streamer.uprotocol.message import UMessage, publish
+from streamer.uprotocol.uri import UUri, everything_at
+
+OWN = "gateway"
+TOPIC = UUri.parse("//veh1/A8000/2/8A50")
+ENTITY = UUri.parse("//cloud/1/1/0")
+METHOD = UUri.parse("//veh1/A8000/2/7")
+ANYTHING = everything_at("*")
+
+LATE_S = 15.0
 
 
 def free_port() -> int:
@@ -49,3 +68,118 @@ def raw_peer(
         yield session
     finally:
         session.close()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def until(condition: Callable[[], Any], what: str, within_s: float = LATE_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
+        await asyncio.sleep(0.005)
+
+
+class Inbox(UListener):
+    """Keeps what arrives."""
+
+    def __init__(self) -> None:
+        self.messages: list[UMessage] = []
+
+    def on_receive_batch(self, batch: Sequence[Received]) -> None:
+        for received in batch:
+            self.messages.append(received.message)
+            received.release()
+
+
+@dataclass
+class Parcel:
+    message: UMessage
+
+
+class Outcomes:
+    """Counts what becomes of parcels."""
+
+    def __init__(self) -> None:
+        self.reported: list[tuple[Parcel, SendError | None]] = []
+
+    def done(self, parcels: Sequence[Parcel], error: SendError | None) -> None:
+        self.reported += [(parcel, error) for parcel in parcels]
+
+
+class Seen:
+    """What a transport told its surroundings."""
+
+    def __init__(self) -> None:
+        self.states: list[LinkState] = []
+        self.malformed: list[MalformedPacketError] = []
+        self.reconnects = 0
+
+    def reconnected(self) -> None:
+        self.reconnects += 1
+
+
+@asynccontextmanager
+async def running(seen: Seen | None = None, **options: Any) -> AsyncIterator[ZenohTransport]:
+    seen = seen or Seen()
+    context = TransportContext("vehicle", OWN, seen.states.append, seen.malformed.append, seen.reconnected, now_ms=now_ms)
+    transport = ZenohTransport(context, ZenohOptions.model_validate(options))
+    await transport.authenticate(UUri(OWN, 4, 1, 0))
+    await transport.start()
+    try:
+        yield transport
+    finally:
+        await transport.stop()
+
+
+async def until_up(transport: ZenohTransport) -> None:
+    await until(lambda: transport.state is LinkState.UP, "state UP")
+
+
+def put(peer: zenoh.Session, message: UMessage) -> None:
+    peer.put(
+        key_for(message.attributes, ""),
+        message.payload or b"",
+        attachment=encode_attachment(message),
+        congestion_control=zenoh.CongestionControl.BLOCK,
+    )
+
+
+class RawSubscriber:
+    """Hears everything below ``up/`` on a raw session."""
+
+    def __init__(self, peer: zenoh.Session, capacity: int = 50_000) -> None:
+        self._subscriber = peer.declare_subscriber("up/**", zenoh.handlers.FifoChannel(capacity))
+        self.samples: list[zenoh.Sample] = []
+
+    def poll(self) -> list[zenoh.Sample]:
+        while (sample := self._subscriber.handler.try_recv()) is not None:
+            self.samples.append(sample)
+        return self.samples
+
+    def messages(self) -> list[UMessage]:
+        return [decode(s.payload.to_bytes(), bytes(s.attachment or b"")) for s in self.poll()]
+
+
+async def until_matched(peer: zenoh.Session, key: str) -> None:
+    """Wait until ``peer`` knows of a subscriber for ``key``."""
+    publisher = peer.declare_publisher(key)
+    # The stubs say bool; it is a MatchingStatus.
+    await until(lambda: publisher.matching_status.matching, f"a subscriber for {key}")  # type: ignore[attr-defined]
+    publisher.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
+
+
+async def until_heard(transport: ZenohTransport, subscriber: RawSubscriber) -> None:
+    """Send until the first message gets through, then forget what came: the subscription has reached us."""
+
+    async def heard() -> None:
+        while not subscriber.poll():
+            await transport.send(publish(now_ms(), TOPIC))
+            await asyncio.sleep(0.02)
+
+    await asyncio.wait_for(heard(), LATE_S)
+    last = publish(now_ms(), TOPIC, b"last")
+    await transport.send(last)
+    await until(lambda: subscriber.messages()[-1] == last, "the last of the first messages")
+    subscriber.samples.clear()

@@ -1,0 +1,297 @@
+"""The Zenoh transport's link: how it comes and goes, its configuration, stop, and a receiver that takes nothing any more."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]  # no stubs are installed
+import pytest
+
+from streamer.transports.base import LinkState, TransportContext
+from streamer.transports.errors import ConfigurationError, LinkLostError, SendError
+from streamer.transports.zenoh.options import ZenohOptions
+from streamer.transports.zenoh.transport import ZenohTransport
+from streamer.transports.zenoh.wire import key_for
+from streamer.uprotocol.message import publish
+from tests.zenoh_peers import (
+    LATE_S,
+    OWN,
+    TOPIC,
+    Inbox,
+    Outcomes,
+    Parcel,
+    RawSubscriber,
+    Seen,
+    free_endpoint,
+    now_ms,
+    open_peer,
+    put,
+    raw_peer,
+    running,
+    until,
+    until_heard,
+    until_matched,
+    until_up,
+)
+
+# -- the link
+
+
+async def test_peer_is_alone_until_another_one_appears() -> None:
+    endpoint, seen = free_endpoint(), Seen()
+    async with running(seen, connect=[endpoint]) as transport:
+        await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
+        with pytest.raises(LinkLostError):
+            await transport.send(publish(now_ms(), TOPIC))
+        with raw_peer(listen=[endpoint]):
+            await until_up(transport)
+            assert seen.states == [LinkState.ALONE, LinkState.UP]
+            assert seen.reconnects == 0
+
+
+async def test_link_is_up_for_as_long_as_one_node_stays_and_comes_back_with_the_next() -> None:
+    endpoint, seen = free_endpoint(), Seen()
+    async with running(seen, listen=[endpoint]) as transport:
+        await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
+        one, two = open_peer(connect=[endpoint]), open_peer(connect=[endpoint])
+        with one, two:
+            await until(lambda: len(transport._nodes) == 2, "two nodes")
+        await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
+        assert seen.states == [LinkState.ALONE, LinkState.UP, LinkState.ALONE]
+        assert seen.reconnects == 0
+        with raw_peer(connect=[endpoint]):
+            await until_up(transport)
+            assert seen.reconnects == 1
+    assert seen.states[-2:] == [LinkState.UP, LinkState.DOWN]
+
+
+async def test_client_is_down_without_its_router_and_finds_it_again() -> None:
+    endpoint, seen = free_endpoint(), Seen()
+    async with running(seen, mode="client", connect=[endpoint]) as transport:
+        inbox = Inbox()
+        await transport.register_listener(TOPIC, None, inbox)
+        for round_ in range(2):
+            with raw_peer(mode="router", listen=[endpoint]) as router:
+                await until_up(transport)
+                message = publish(now_ms(), TOPIC, b"%d" % round_)
+                await until_matched(router, key_for(message.attributes, ""))
+                put(router, message)
+                await until(lambda: len(inbox.messages) > round_, "the message")  # noqa: B023  # called at once
+            await until(lambda: transport.state is LinkState.DOWN, "state DOWN")
+        assert seen.states == [LinkState.UP, LinkState.DOWN] * 2
+        assert seen.reconnects == 1
+
+
+async def test_router_mode_connects_two_clients() -> None:
+    endpoint = free_endpoint()
+    async with running(mode="router", listen=[endpoint]) as transport:
+        await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
+        with raw_peer(mode="client", connect=[endpoint]) as one, raw_peer(mode="client", connect=[endpoint]) as two:
+            await until_up(transport)
+            subscriber = RawSubscriber(one)
+            await until_matched(two, key_for(publish(now_ms(), TOPIC).attributes, ""))
+            message = publish(now_ms(), TOPIC, b"through us")
+            put(two, message)
+            await until(subscriber.poll, "the message")
+            assert subscriber.messages() == [message]
+
+
+async def test_nothing_is_listened_on_if_nothing_is_named() -> None:
+    before = {c.laddr for c in psutil.Process().net_connections("inet")}
+    async with running(connect=[free_endpoint()]) as transport:
+        await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
+        connections = [c for c in psutil.Process().net_connections("inet") if c.laddr not in before]
+        assert [c for c in connections if c.status == psutil.CONN_LISTEN or c.type.name == "SOCK_DGRAM"] == []
+
+
+async def test_refused_listen_endpoint_is_tried_again() -> None:
+    endpoint = free_endpoint()
+    with raw_peer(listen=[endpoint]):
+        transport_context = running(listen=[endpoint])
+        transport = await transport_context.__aenter__()
+        await asyncio.wait_for(transport._control.ask(lambda: None), LATE_S)  # type: ignore[union-attr]
+        assert transport.state is LinkState.DOWN
+    try:
+        await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
+    finally:
+        await transport_context.__aexit__(None, None, None)
+
+
+# -- configuration
+
+
+async def test_config_file_is_used_and_given_keys_override_it(tmp_path: Path) -> None:
+    in_file, given = free_endpoint(), free_endpoint()
+    file = tmp_path / "zenoh.json5"
+    file.write_text(
+        "{ mode: 'router', /* JSON5 */ scouting: {multicast: {enabled: false}}, "
+        f"listen: {{endpoints: [{json.dumps(in_file)}]}} }}"
+    )
+    async with running(config_file=file) as transport:
+        await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
+        with raw_peer(mode="client", connect=[in_file]) as peer:
+            await until_up(transport)
+            assert peer.info.routers_zid()
+    async with running(config_file=file, listen=[given], mode="peer") as transport:
+        with raw_peer(mode="peer", connect=[given]) as peer:
+            await until_up(transport)
+            await until(peer.info.peers_zid, "a peer")
+            assert peer.info.routers_zid() == []
+
+
+@pytest.mark.parametrize(
+    ("content", "key"), [(None, "config_file"), ("{mode: 'quux'}", "config_file"), ("{", "config_file")]
+)
+async def test_bad_config_file_is_a_configuration_error(tmp_path: Path, content: str | None, key: str) -> None:
+    file = tmp_path / "zenoh.json5"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigurationError, match=r"zenoh\.json5") as caught:
+        async with running(config_file=file):
+            pass
+    assert caught.value.key == key
+
+
+def test_client_needs_somebody_to_connect_to() -> None:
+    with pytest.raises(ValueError, match="expected connect, scouting or config_file"):
+        ZenohOptions(mode="client")
+    ZenohOptions(mode="client", scouting=True)
+    ZenohOptions(mode="client", connect=["tcp/127.0.0.1:7447"])
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:7447", "tcp", "tcp/", "tcp/ x"])
+def test_endpoints_need_a_protocol(endpoint: str) -> None:
+    with pytest.raises(ValueError, match="expected protocol/address"):
+        ZenohOptions(listen=[endpoint])
+
+
+async def test_stop_can_be_called_twice_and_before_start() -> None:
+    async with running(listen=[free_endpoint()]) as transport:
+        await transport.stop()
+        await transport.stop()
+        with pytest.raises(LinkLostError):
+            await transport.send(publish(now_ms(), TOPIC))
+    unstarted = ZenohTransport(TransportContext("vehicle", OWN), ZenohOptions())
+    await unstarted.stop()
+
+
+async def test_what_was_sent_before_stop_arrives() -> None:
+    endpoint = free_endpoint()
+    with raw_peer(listen=[endpoint]) as peer:
+        subscriber, outcomes = RawSubscriber(peer), Outcomes()
+        async with running(connect=[endpoint]) as transport:
+            await until_up(transport)
+            await until_heard(transport, subscriber)
+            parcels = [Parcel(publish(now_ms(), TOPIC, bytes(1000))) for _ in range(5000)]
+            for start in range(0, 5000, 100):
+                transport.submit(parcels[start : start + 100], outcomes.done)
+        confirmed = [parcel.message for parcel, error in outcomes.reported if error is None]
+        assert len(outcomes.reported) == 5000
+        await until(lambda: len(subscriber.poll()) >= len(confirmed), "everything confirmed")
+        assert subscriber.messages()[: len(confirmed)] == confirmed
+
+
+# -- a receiver that takes nothing any more
+
+_RECEIVER = """
+import sys, time
+from tests.zenoh_peers import open_peer
+session = open_peer(connect=[sys.argv[1]])
+subscriber = session.declare_subscriber("up/**", lambda sample: None)
+print("ready", flush=True)
+time.sleep(120)
+"""
+
+
+@asynccontextmanager
+async def receiver_process(endpoint: str) -> AsyncIterator["subprocess.Popen[str]"]:
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", _RECEIVER, endpoint],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert await asyncio.to_thread(process.stdout.readline) == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+async def stall(transport: ZenohTransport, outcomes: Outcomes) -> list[Parcel]:
+    """Send, one batch per turn of the loop, until nothing gets through any more; returns what was submitted."""
+    submitted: list[Parcel] = []
+
+    async def send() -> None:
+        while not transport.is_stalled or len(submitted) - len(outcomes.reported) < 500:
+            batch = [Parcel(publish(now_ms(), TOPIC, bytes(2000))) for _ in range(50)]
+            submitted.extend(batch)
+            transport.submit(batch, outcomes.done)
+            await asyncio.sleep(0.001)
+
+    await asyncio.wait_for(send(), LATE_S)
+    return submitted
+
+
+def order_of(reported: Iterable[tuple[Parcel, SendError | None]]) -> list[bytes]:
+    return [parcel.message.id for parcel, _ in reported]
+
+
+async def test_loop_keeps_turning_while_a_put_is_blocked() -> None:
+    endpoint, outcomes = free_endpoint(), Outcomes()
+    async with running(listen=[endpoint]) as transport, receiver_process(endpoint) as process:
+        await until_up(transport)
+        publisher_key = key_for(publish(now_ms(), TOPIC).attributes, "")
+        assert transport._session is not None
+        await until_matched(transport._session, publisher_key)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            submitted = await stall(transport, outcomes)
+            stuck_at = len(outcomes.reported)
+            ticks, largest_gap_s = 0, 0.0
+            last = started = time.monotonic()
+            while time.monotonic() - started < 1.5:
+                more = [Parcel(publish(now_ms(), TOPIC, bytes(2000)))]
+                submitted += more
+                transport.submit(more, outcomes.done)
+                await asyncio.sleep(0.005)
+                largest_gap_s = max(largest_gap_s, time.monotonic() - last)
+                last = time.monotonic()
+                ticks += 1
+            assert len(outcomes.reported) == stuck_at  # the put was blocked all the time
+            assert ticks > 50
+            assert largest_gap_s < 0.5
+        finally:
+            process.send_signal(signal.SIGCONT)
+        await until(lambda: len(outcomes.reported) == len(submitted), "every outcome")
+        assert order_of(outcomes.reported) == [parcel.message.id for parcel in submitted]
+        await until(lambda: not transport.is_stalled, "caught up")
+        again = Outcomes()
+        transport.submit([Parcel(publish(now_ms(), TOPIC)) for _ in range(100)], again.done)
+        assert len(again.reported) == 100  # told before submit returns, as before the stall
+
+
+async def test_stop_returns_while_a_put_is_blocked_and_reports_the_rest_as_lost() -> None:
+    endpoint, outcomes = free_endpoint(), Outcomes()
+    async with running(listen=[endpoint]) as transport, receiver_process(endpoint) as process:
+        await until_up(transport)
+        assert transport._session is not None
+        await until_matched(transport._session, key_for(publish(now_ms(), TOPIC).attributes, ""))
+        process.send_signal(signal.SIGSTOP)
+        submitted = await stall(transport, outcomes)
+        started = time.monotonic()
+        await transport.stop()
+        assert time.monotonic() - started < 5
+        assert order_of(outcomes.reported) == [parcel.message.id for parcel in submitted]
+        assert isinstance(outcomes.reported[-1][1], LinkLostError)
+        process.send_signal(signal.SIGCONT)
