@@ -113,7 +113,7 @@ class Daemon:
             logger.warning("journal_not_used reason=%s", "this version keeps queues in memory only")
         logger.warning(
             "memory_only consequence=%s",
-            "a source is acknowledged only after delivery; what came from Zenoh is lost if the process is killed",
+            "what waits to be delivered is acknowledged to its source and kept in memory: a kill of the process loses it",
         )
         if self.config.trace is not None:
             logger.warning("trace_not_written reason=%s", "this version writes no traces")

@@ -7,6 +7,7 @@ types, so that a mistake in our vocabulary cannot hide in the comparison.
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import struct
 import threading
@@ -21,6 +22,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
+
+# aiomqtt warns once for every publish that waits, which is what these tests do on purpose.
+_QUIET = logging.getLogger("tests.mqtt")
+_QUIET.setLevel(logging.CRITICAL)
 
 TYPES = {"up-pub.v1": 1, "up-req.v1": 2, "up-res.v1": 3, "up-not.v1": 4}
 TYPE_NAMES = {number: name for name, number in TYPES.items()}
@@ -171,6 +176,7 @@ class MqttSide:
             max_inflight_messages=1000,
             properties=connect,
             timeout=60,
+            logger=_QUIET,
         )
 
     async def __aenter__(self) -> "MqttSide":
@@ -184,8 +190,14 @@ class MqttSide:
     async def _read(self) -> None:
         with contextlib.suppress(aiomqtt.MqttError):  # the broker went away: that is what `is_lost` tells
             async for message in self.client.messages:
-                self.arrived.append(from_mqtt(bytes(message.payload), message.properties))
-                self.news.set()
+                self._take(message)
+        # aiomqtt acknowledges what it has queued, and gives it out no more once the connection has ended.
+        while not self.client._queue.empty():
+            self._take(self.client._queue.get_nowait())
+
+    def _take(self, message: aiomqtt.Message) -> None:
+        self.arrived.append(from_mqtt(bytes(message.payload), message.properties))
+        self.news.set()
 
     @property
     def is_lost(self) -> bool:

@@ -155,7 +155,7 @@ class Egress:
         """A lost link uses up no attempt: everything stands where it stood and waits."""
         for delivery in reversed(deliveries):
             lane = delivery.lane
-            lane.in_flight -= 1
+            lane.returned()
             lane.put_back(delivery)
             self.file(lane)
 

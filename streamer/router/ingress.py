@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from streamer.router.clock import Clock
+from streamer.router.custody import Custody
 from streamer.router.decide import Decision, decide
 from streamer.router.egress import Egress
 from streamer.router.lane import FlowKey, Lane
@@ -24,6 +25,8 @@ from streamer.uprotocol.uri import UUri
 _CACHE_SIZE = 8192
 # From so many held back on, the transport is asked to pause; one with a window of its own stops by itself.
 _PAUSE_AT = 1000
+# More are turned away: only messages that came without a window (MQTT QoS 0) ever get there.
+_HOLD_AT_MOST = 65_536
 
 _DUPLICATE = Failure(Outcome.DUPLICATE, UCode.OK, "its id was seen before")
 _EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
@@ -59,7 +62,15 @@ class _Resolved:
 class Ingress(UListener):
     """Takes what one endpoint's transport receives. ``unrouted`` accounts for what gets onto no route."""
 
-    def __init__(self, name: str, transport: UTransport, settler: Settler, remembered: RememberedIds, clock: Clock) -> None:
+    def __init__(
+        self,
+        name: str,
+        transport: UTransport,
+        settler: Settler,
+        remembered: RememberedIds,
+        clock: Clock,
+        custody: Custody,
+    ) -> None:
         self.name = name
         self.stats = EndpointStats()
         self.unrouted = RouteStats()
@@ -68,6 +79,7 @@ class Ingress(UListener):
         self._settler = settler
         self._remembered = remembered
         self._clock = clock
+        self._custody = custody
         self._paused = False
         self._table: RoutingTable
         self._queues: dict[str, tuple[RouteQueue, Egress]] = {}
@@ -162,6 +174,9 @@ class Ingress(UListener):
         return True
 
     def _hold_back(self, key: bytes, received: Received, queue: RouteQueue) -> None:
+        if len(self.waiting) >= _HOLD_AT_MOST:
+            self._settler.refuse(received, queue, _FULL)
+            return
         queue.blocked = True
         earlier = self.waiting.get(key)
         if earlier is not None:  # the source sent it again after a reconnect: the old receipt is worth nothing
@@ -188,6 +203,7 @@ class Ingress(UListener):
             queue.push(received, outgoing, lane, now_s, now_ms)
             if lane.filed < lane.top:
                 leg.egress.file(lane)
+        self._custody.watch(received)
 
     def _make_room(self, queue: RouteQueue, room: Room, size: int, message: UMessage) -> bool:
         if room is Room.NO:

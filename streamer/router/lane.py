@@ -6,7 +6,8 @@ The law of this file:
 - A lane is *ready* if it holds something, is not parked, and its own window is open. It is parked for as long as one
   of the reasons in `Park` holds: one mechanism, three uses.
 - The window opens by one with each confirmation and falls to one with each refusal: after a refusal the flow goes on
-  one message at a time, so that nothing overtakes a message that is refused again.
+  one message at a time, so that nothing overtakes a message that is refused again. What was sent before the refusal is
+  waited for, and its confirmations open nothing.
 - A delivery that was settled while it waited (expired, evicted) stays where it is as a husk, and is passed over.
 
 No event loop, no clock, no logger in here.
@@ -82,6 +83,7 @@ class Lane:
         "key",
         "live",
         "max_window",
+        "outdated",
         "park",
         "queue",
         "retired",
@@ -97,6 +99,7 @@ class Lane:
         self.in_flight = 0
         self.window = 1
         self.max_window = max_window
+        self.outdated = 0  # sent before the last refusal and still unanswered
         self.park = Park.NONE
         self.filed = -1
         self.retired = False
@@ -166,13 +169,27 @@ class Lane:
     def confirmed(self) -> None:
         """One delivery of this lane was confirmed."""
         self.in_flight -= 1
-        if self.window < self.max_window:
+        if self.outdated:
+            self.outdated -= 1
+        elif self.window < self.max_window:
             self.window += 1
 
     def refused(self) -> None:
         """One delivery of this lane was refused."""
         self.in_flight -= 1
+        self.outdated = self.in_flight
         self.window = 1
+
+    def returned(self) -> None:
+        """One delivery of this lane came back unheard, because the link was lost."""
+        self.in_flight -= 1
+        if self.outdated:
+            self.outdated -= 1
+
+    def limit(self, max_window: int) -> None:
+        """Let the window grow up to another bound from now on."""
+        self.max_window = max_window
+        self.window = min(self.window, max_window)
 
     def _count(self, delivery: Delivery) -> None:
         self.live += 1

@@ -55,7 +55,7 @@ class RouteQueue:
         self.dispatch = dispatch
         self._evictable = dispatch.queue.on_full == "evict"
         for lane in self.lanes.values():
-            lane.max_window = dispatch.flow_window
+            lane.limit(dispatch.flow_window)
 
     def lane(self, key: FlowKey) -> Lane:
         """The lane of a flow."""

@@ -5,7 +5,7 @@ Those queues have no source endpoint, so what fails in them is counted and never
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamer.config import Dispatch, Queue
 from streamer.router.clock import Clock
@@ -43,7 +43,7 @@ class ReportOptions:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The way out for reports at one endpoint. ``authorities`` live behind it, named ones only."""
+    """The way out for reports at one endpoint. ``authorities`` live behind it."""
 
     egress: Egress
     dead_letters: RouteQueue
@@ -66,15 +66,25 @@ class Reporter:
 
     def add_endpoint(self, name: str, egress: Egress, authorities: tuple[str, ...], addressed: bool) -> None:
         """Open the way out at one endpoint."""
-        bounds = self.options.queue.model_copy(update={"on_full": "evict"})
-        dispatch = self.options.dispatch.model_copy(update={"queue": bounds})
+        dispatch = self._dispatch()
         dead_letters = RouteQueue(f"dead-letter/{name}", "", name, dispatch, RouteStats())
         responses = RouteQueue(f"rpc-error/{name}", "", name, dispatch, RouteStats())
         egress.add_queue(dead_letters)
         egress.add_queue(responses)
-        self._exits[name] = Exit(
-            egress, dead_letters, responses, tuple(a for a in authorities if a != ANY_AUTHORITY), addressed
-        )
+        self._exits[name] = Exit(egress, dead_letters, responses, authorities, addressed)
+
+    def use(self, options: ReportOptions, authorities: dict[str, tuple[str, ...]]) -> None:
+        """Take other options, and other authorities behind the endpoints, from now on."""
+        self.options = options
+        for name, way in self._exits.items():
+            way.dead_letters.use(self._dispatch())
+            way.responses.use(self._dispatch())
+            self._exits[name] = replace(way, authorities=authorities[name])
+
+    def _dispatch(self) -> Dispatch:
+        """Reports never hold anything up: at the bound the oldest go."""
+        bounds = self.options.queue.model_copy(update={"on_full": "evict"})
+        return self.options.dispatch.model_copy(update={"queue": bounds})
 
     def queues(self) -> list[RouteQueue]:
         """All queues for reports."""
@@ -112,7 +122,8 @@ class Reporter:
         if is_origin:
             sender = story.message.attributes.source.authority
             return [everything_at(sender if sender and is_authority(sender) else ANY_AUTHORITY)]
-        return [everything_at(authority) for authority in way.authorities or (ANY_AUTHORITY,)]
+        named = [authority for authority in way.authorities if authority != ANY_AUTHORITY]
+        return [everything_at(authority) for authority in named or (ANY_AUTHORITY,)]
 
     def _send(self, way: Exit, queue: RouteQueue, message: UMessage) -> None:
         size = OVERHEAD_BYTES + len(message.payload or b"")

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from streamer.config import Config
 from streamer.router.clock import Clock
+from streamer.router.custody import Custody, Later
 from streamer.router.egress import Egress
 from streamer.router.ingress import Ingress
+from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
 from streamer.router.remember import RememberedIds
 from streamer.router.reporter import Reporter, ReportOptions
@@ -22,12 +24,17 @@ from streamer.router.stats import RouteStats
 from streamer.router.table import RoutingTable
 from streamer.transports.base import LinkState, UTransport
 from streamer.transports.listeners import Filter
+from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 
 logger = logging.getLogger("ustreamer.router")
 
 TICK_S = 0.05
 NO_ROUTE = "none"
+
+# After the drain, for the dead letters of what was given up.
+_LAST_WORDS_S = 1.0
+_STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was stopped before it could be delivered")
 
 USTREAMER = (4, 1, 0)  # ue_id, version and resource of //{authority}/4/1/0, the uEntity that we are
 
@@ -54,6 +61,7 @@ class Router:
         transports: dict[str, UTransport],
         clock: Clock,
         random: Callable[[], float] = _random.random,
+        later: Later | None = None,
     ) -> None:
         self._clock = clock
         self.transports = transports
@@ -63,8 +71,10 @@ class Router:
         self.reporter = Reporter(_report_options(config), self.settler, self.remembered, clock)
         self.settler.report = self.reporter.report
         self.reporter.on_queued = self._mark
+        self.custody = Custody(later or asyncio.get_running_loop().call_later)
         self.ingresses = {
-            name: Ingress(name, transport, self.settler, self.remembered, clock) for name, transport in transports.items()
+            name: Ingress(name, transport, self.settler, self.remembered, clock, self.custody)
+            for name, transport in transports.items()
         }
         self.egresses = {
             name: Egress(name, transport, self.settler, clock, random) for name, transport in transports.items()
@@ -125,7 +135,7 @@ class Router:
         Removed routes deliver what they hold and take nothing new. Endpoints must be the same ones as before.
         """
         self.table = self._table_of(config)
-        self.reporter.options = _report_options(config)
+        self.reporter.use(_report_options(config), self.table.authorities)
         self._use_table()
         await self._listen()
         for ingress in self.ingresses.values():
@@ -219,19 +229,39 @@ class Router:
 
     def unsettled(self) -> int:
         """How many deliveries have no outcome yet."""
-        return sum(egress.in_flight for egress in self.egresses.values()) + sum(
-            lane.live for egress in self.egresses.values() for queue in egress.queues for lane in queue.lanes.values()
-        )
+        return sum(queue.messages for egress in self.egresses.values() for queue in egress.queues)
 
     async def drain(self, within_s: float) -> int:
-        """Take nothing new, deliver what is held for at most ``within_s`` seconds; the number left over is returned."""
+        """Take nothing new and deliver what is held for at most ``within_s`` seconds.
+
+        What is left then is given up: in our custody it becomes a dead letter, else its source still has it. The number
+        of messages given up is returned.
+        """
+        self.custody.close()
         for ingress in self.ingresses.values():
             ingress.close()
-        until_s = self._clock.monotonic_s() + within_s
-        while self.unsettled() and self._clock.monotonic_s() < until_s:
-            self.tick()
-            await asyncio.sleep(TICK_S)
-        return self.unsettled()
+        await _until(lambda: not self.unsettled(), within_s)
+        left = self.unsettled()
+        if left:
+            for name, egress in self.egresses.items():
+                if egress.in_flight:
+                    await self.transports[name].stop()  # gives back what is unconfirmed
+            for queue in [queue for egress in self.egresses.values() for queue in egress.queues if queue.source]:
+                for delivery in list(queue.waiting()):
+                    if delivery.received.is_kept:
+                        delivery.lane.drop(delivery)
+                        self.settler.fail(delivery, _STOPPED)
+            self.pump()
+            await _until(lambda: not any(queue.messages for queue in self.reporter.queues()), _LAST_WORDS_S)
+        return left
+
+
+async def _until(condition: Callable[[], bool], within_s: float) -> None:
+    """Wait for a condition, for so long at most. Whoever ticks the router goes on doing so."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + within_s
+    while not condition() and loop.time() < until_s:
+        await asyncio.sleep(TICK_S)
 
 
 def _report_options(config: Config) -> ReportOptions:

@@ -70,7 +70,9 @@ class Stage:
             )
             for name in self.config.endpoints
         }
-        self.router = Router(self.config, dict(self.transports), self.clock, random=lambda: 0.5)
+        self.router = Router(
+            self.config, dict(self.transports), self.clock, random=lambda: 0.5, later=lambda after_s, call: None
+        )
 
     def _on_state(self, name: str) -> Callable[[LinkState], None]:
         return lambda state: self.router.link_changed(name, state)

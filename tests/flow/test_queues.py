@@ -226,7 +226,29 @@ async def test_window_bounds_what_is_unconfirmed():
         assert len(stage.sent("cloud")) == 20
 
 
-async def test_drain_reports_what_could_not_be_delivered_and_acknowledges_none_of_it():
+async def test_message_that_cannot_be_delivered_at_once_is_taken_into_custody():
+    async with Stage() as stage:
+        stage.transports["cloud"].refuse = refusing(10**6, stage.speed().attributes.source)
+        refused, fine = stage.arrive("vehicle", stage.speed(), stage.speed(source=DOOR))
+        assert not refused.acknowledged
+        assert fine.acknowledged
+        stage.router.custody.flush()
+        assert refused.acknowledged  # so that it does not hold up what came behind it
+        (again,) = stage.arrive("vehicle", refused.message)
+        assert again.acknowledged
+        assert stage.queued("vehicle-cloud") == 1
+
+
+async def test_message_that_is_held_back_is_not_taken_into_custody():
+    async with Stage(configuration(dispatch={"queue": {"messages": 1}})) as stage:
+        stage.transports["cloud"].hold = True
+        first, held_back = stage.arrive("vehicle", stage.speed(), stage.speed())
+        stage.router.custody.flush()
+        assert first.acknowledged
+        assert not held_back.acknowledged
+
+
+async def test_stop_leaves_to_its_source_what_was_not_acknowledged():
     async with Stage() as stage:
         stage.transports["cloud"].set_state(LinkState.DOWN)
         (received,) = stage.arrive("vehicle", stage.speed())
@@ -235,3 +257,17 @@ async def test_drain_reports_what_could_not_be_delivered_and_acknowledges_none_o
         (late,) = stage.arrive("vehicle", stage.speed())
         assert not late.acknowledged
         assert stage.queued("vehicle-cloud") == 1
+        assert stage.dead_letters("vehicle") == []
+
+
+async def test_stop_makes_dead_letters_of_what_was_in_custody():
+    async with Stage() as stage:
+        stage.transports["cloud"].hold = True
+        messages = [stage.speed(bytes([n])) for n in range(3)]
+        stage.arrive("vehicle", *messages)
+        stage.router.custody.flush()
+        assert await stage.router.drain(0) == 3
+        letters = stage.dead_letters("vehicle")
+        assert [letter.message.payload for letter in letters] == [message.payload for message in messages]
+        assert {letter.status.code for letter in letters} == {UCode.UNAVAILABLE}
+        stage.check_books()
