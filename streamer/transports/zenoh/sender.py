@@ -129,6 +129,7 @@ class Sender:
         self._seen = (0, 0)
         self._behind = False
         self._reporting = False
+        self._next_look: asyncio.Handle | None = None
         threading.Thread(target=self._run, name=f"{name}-send", daemon=True).start()
 
     @property
@@ -179,7 +180,8 @@ class Sender:
         self._report()
         if self._unreported:
             self._behind = True
-            self._loop.call_soon(self._look)
+            if self._next_look is None:
+                self._next_look = self._loop.call_soon(self._look)
 
     def _hand_over(self) -> None:
         fresh, self._fresh = self._fresh, []
@@ -217,8 +219,8 @@ class Sender:
 
     def _look(self) -> None:
         """While behind: lend the processor again if puts got through since the last look."""
+        self._next_look = None
         if not self._unreported:
-            self._behind = False
             return
         progress = (self._batches_out, self._unreported[0].through)
         moving = progress != self._seen
@@ -227,7 +229,7 @@ class Sender:
             self._lend()
         self._report()
         if self._unreported:
-            self._loop.call_later(_LEND_AGAIN_S if moving else _LOOK_AGAIN_S, self._look)
+            self._next_look = self._loop.call_later(_LEND_AGAIN_S if moving else _LOOK_AGAIN_S, self._look)
 
     # -- sender thread
 
