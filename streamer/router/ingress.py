@@ -3,6 +3,7 @@
 Per batch, not per message: clocks, pumping. Per flow, not per message: validation, the decision, the lane.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -75,6 +76,7 @@ class Ingress(UListener):
         self.stats = EndpointStats()
         self.unrouted = RouteStats()
         self.waiting: dict[bytes, Received] = {}
+        self._held: dict[RouteQueue, deque[bytes]] = {}  # the keys of `waiting`, by the queue that has no room
         self._transport = transport
         self._settler = settler
         self._remembered = remembered
@@ -117,10 +119,16 @@ class Ingress(UListener):
         """Room may have come: take what was held back, in order, as far as it goes."""
         if self.closed:
             return
-        waiting, self.waiting = self.waiting, {}
-        for queue, _ in self._queues.values():
+        for queue in list(self._held):
+            room = queue.dispatch.queue.messages - queue.messages
+            if room <= 0:
+                continue
+            keys = self._held.pop(queue)
             queue.blocked = False
-        self._take(waiting.values())
+            self._take([self.waiting.pop(keys.popleft()) for _ in range(min(room, len(keys)))])
+            if keys:  # behind what had to be held back again
+                self._held.setdefault(queue, deque()).extend(keys)
+                queue.blocked = True
         if self._paused and len(self.waiting) < _PAUSE_AT // 2:
             self._paused = False
             self._transport.resume_receiving()
@@ -137,7 +145,7 @@ class Ingress(UListener):
             if failure is not None and not failure.is_reported:
                 self._settler.turn_away(received, self.name, self.unrouted, failure)
                 continue
-            key = message.id if attributes.type is not UMessageType.PUBLISH else key_of(message)
+            key = message.id if attributes.sink is None else key_of(message)
             if key in remembered.young or key in remembered.old:
                 self._seen_before(key, received)
                 continue
@@ -179,11 +187,13 @@ class Ingress(UListener):
             return
         queue.blocked = True
         earlier = self.waiting.get(key)
-        if earlier is not None:  # the source sent it again after a reconnect: the old receipt is worth nothing
+        self.waiting[key] = received
+        if earlier is None:
+            self._held.setdefault(queue, deque()).append(key)
+        else:  # the source sent it again after a reconnect: it takes the place of the first copy, whose receipt is void
             self.unrouted.accepted += 1
             self.unrouted.count(Outcome.DUPLICATE)
             earlier.release()
-        self.waiting[key] = received
 
     def _enter(self, received: Received, resolved: _Resolved, now_s: float, now_ms: int) -> None:
         legs = resolved.legs
@@ -194,7 +204,8 @@ class Ingress(UListener):
             lane = leg.lane
             if lane.retired:
                 lane = leg.lane = queue.lane(leg.key)
-            outgoing = message if leg.attributes is message.attributes else message._replace(attributes=leg.attributes)
+            attributes = leg.attributes
+            outgoing = message if attributes is message.attributes else UMessage(message.id, attributes, message.payload)
             size = OVERHEAD_BYTES + len(message.payload or b"")
             room = queue.room_for(size)
             if room is not Room.YES and not self._make_room(queue, room, size, outgoing):

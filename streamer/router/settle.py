@@ -81,5 +81,6 @@ class Settler:
 
     def _release(self, received: Received) -> None:
         if received.holders == 1:
-            self._remembered.settled(key_of(received.message))
+            message = received.message
+            self._remembered.settled(message.id if message.attributes.sink is None else key_of(message))
         received.release()
