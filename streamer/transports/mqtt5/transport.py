@@ -59,7 +59,8 @@ class Mqtt5Transport(ListeningTransport):
 
     @property
     def capacity(self) -> int:
-        return self._session.limit
+        session = self._session
+        return session.limit if session.is_writable else session.unconfirmed
 
     @property
     def wants_sink_authority(self) -> bool:

@@ -256,14 +256,14 @@ def _number(values: dict[str, str], key: str, name: str) -> int | None:
 
 
 def topic_for(attributes: Attributes, structure: Structure, own_authority: str) -> str:
-    """The topic a message is published to. Raises ValueError if it cannot be addressed in this structure."""
+    """The topic a message is published to. Raises ValueError if it cannot be addressed in this structure.
+
+    What is for any authority goes to ``source-authority/*``, where ``*`` is an ordinary character to MQTT.
+    """
     sink = attributes.sink
     if structure == "off-vehicle":
-        if sink is None or sink.authority == ANY_AUTHORITY:
-            raise ValueError(
-                f"an off-vehicle topic names the sink's authority, and this {attributes.type.name} "
-                + ("has no sink" if sink is None else "is for any authority")
-            )
+        if sink is None:
+            raise ValueError(f"an off-vehicle topic names the sink's authority, and this {attributes.type.name} has no sink")
         return f"{attributes.source.authority or own_authority}/{sink.authority or own_authority}"
     if attributes.type is UMessageType.PUBLISH:
         return _name(attributes.source, own_authority)
