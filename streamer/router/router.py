@@ -153,16 +153,17 @@ class Router:
             self._listening[name] = wanted
 
     def _filters(self, endpoint: str) -> Iterable[Filter]:
-        """What has to be heard at an endpoint: what is meant for the far side of its routes, or for us."""
-        routes = self.table.routes_from(endpoint)
-        sinks = {authority for route in routes for authority in self.table.authorities[route.target]}
-        if routes:
-            sinks.add(self.table.authority)
+        """What has to be heard at an endpoint: what is meant for us or for anywhere else, and what routes publish.
+
+        Also what no route allows is heard, so that its sender is told.
+        """
+        elsewhere = (listed for name, listed in self.table.authorities.items() if name != endpoint)
+        sinks = {self.table.authority, *(authority for listed in elsewhere for authority in listed)}
         if ANY_AUTHORITY in sinks:
             sinks = {ANY_AUTHORITY}
         anyone = everything_at(ANY_AUTHORITY)
         yield from ((anyone, everything_at(authority)) for authority in sorted(sinks))
-        yield from ((pattern, None) for route in routes for pattern in route.publish)
+        yield from ((pattern, None) for route in self.table.routes_from(endpoint) for pattern in route.publish)
 
     def link_changed(self, endpoint: str, state: LinkState) -> None:
         """A transport's link went up or down."""

@@ -155,8 +155,8 @@ def main() -> None:
         runs: dict[str, list[Figures]] = {"raw": [], "streamer": []}
         slow: dict[str, list[Figures]] = {"raw": [], "streamer": []}
         for _ in range(arguments.rounds):
-            for subject in runs:
-                runs[subject].append(measure(subject, direction, arguments.count, 0, arguments.size))
+            for subject, results in runs.items():
+                results.append(measure(subject, direction, arguments.count, 0, arguments.size))
                 slow[subject].append(measure(subject, direction, int(arguments.rate * 5), arguments.rate, arguments.size))
         median = {
             subject: Figures(

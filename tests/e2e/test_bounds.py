@@ -43,8 +43,7 @@ def configuration(near: Mosquitto, far: Mosquitto, policy: str) -> dict[str, obj
 
 def load(port: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.load", "mqtt-send", "--port", str(port)]
-        + ["--count", str(COUNT), "--rate", str(RATE)],
+        f"{sys.executable} -m tests.bench.load mqtt-send --port {port} --count {COUNT} --rate {RATE}".split(),
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -17,7 +17,7 @@ def batch(here: str, there: str, seed: int) -> list[Plain]:
     chance = random.Random(seed)
     block = chance.randbytes(1 << 20)
     sizes = [0, 1, 64, 256]
-    large = {n: size for n, size in enumerate([4096, 65_535, 65_536, 300_000, 1 << 20] * 4, start=1)}
+    large = dict(enumerate([4096, 65_535, 65_536, 300_000, 1 << 20] * 4, start=1))
     messages = []
     for number in range(COUNT):
         size = large.get(number // (COUNT // 25), 0) if number % (COUNT // 25) == 0 else chance.choice(sizes)

@@ -48,7 +48,7 @@ class Network:
         if self.is_mqtt:
             self.broker = BROKERS[self.kind.partition("/")[0]](**self._broker_options)
             stack.enter_context(self.broker)
-            topics = [f"+/{self.authority}"] if self.is_addressed else [f"{self.far}/#", "gw/#"]
+            topics = [f"+/{self.authority}", "+/elsewhere"] if self.is_addressed else [f"{self.far}/#", "gw/#"]
             self.side = await stack.enter_async_context(MqttSide(self.broker.port, self.structure, topics))
         else:
             self.side = await stack.enter_async_context(ZenohSide(listen=[self.endpoint]))

@@ -3,7 +3,6 @@
 import pytest
 
 from streamer.transports.errors import PermanentError, RefusedError
-from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_from_proto
@@ -64,8 +63,9 @@ async def test_permission_denied_when_no_route_leads_there():
     config = configuration(routes=[{"from": "vehicle", "to": "cloud"}])
     async with Stage(config) as stage:
         request = stage.ask()
-        stage.router.ingresses["cloud"].on_receive(MemoryReceived(request))
+        (received,) = stage.arrive("cloud", request)
         assert_answered(stage, request, UCode.PERMISSION_DENIED)
+        assert received.acknowledged
 
 
 async def test_unauthenticated_when_the_source_lives_elsewhere():

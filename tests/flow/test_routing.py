@@ -176,6 +176,7 @@ async def test_routes_change_while_messages_wait():
         assert stage.sent("cloud") == [waiting, notice]
         stage.arrive("cloud", stage.ask(method=CLIMATE))
         assert stage.sent("vehicle") == []
+        assert stage.outcomes("none")["rejected"] == 1
         stage.pass_time(100)
         assert {account.name for account in stage.router.accounts()} >= {"up", "none"}
         assert "vehicle-cloud" not in {account.name for account in stage.router.accounts()}
