@@ -1,8 +1,8 @@
 """Draws: the live table, the line per second, the summary. Decides and counts nothing."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -14,23 +14,42 @@ from streamer.demo.ledger import Calls, Flow, Ledger
 
 PLAIN_WIDTH = 132
 
+# Lines of the parts of the live table: title, header and the blank line after it come with every table.
+_TITLE_LINES = 4
+_FRAME_LINES = 3
+_WIDE = 124
+_MIDDLE = 106
+_FLOW_WIDTH = 26
+
 _GOOD, _BAD, _QUIET = "green", "bold red", "dim"
 
 
-def live(ledger: Ledger, reading: Reading, now_s: float, status: str) -> RenderableType:
-    """Everything at one look."""
-    side = Table.grid(padding=(0, 3))
-    side.add_row(_calls(ledger.calls.values()), _endpoints(reading))
-    return Padding(
-        Group(
-            _title(reading, status),
-            _flows(ledger, now_s),
-            _routes(reading),
-            side,
-            _letters(ledger),
-        ),
-        (0, 1),
+def live(ledger: Ledger, reading: Reading, now_s: float, status: str, size: tuple[int, int]) -> RenderableType:
+    """Everything at one look, or as much as fits into ``size`` (columns, lines). The most important comes first."""
+    columns, lines = size
+    calls: RenderableType = _calls(ledger.calls.values())
+    if columns >= _WIDE:
+        side = Table.grid(padding=(0, 4))
+        side.add_row(calls, _endpoints(reading))
+        calls = side
+    wanted = (
+        (_title(reading, status), _TITLE_LINES),
+        (_flows(ledger, now_s, columns), _FRAME_LINES + len(ledger.flows)),
+        (calls, _FRAME_LINES + len(ledger.calls)),
+        (_letters(ledger), _FRAME_LINES + max(1, len(ledger.letters))),
+        (_routes(reading), _FRAME_LINES + sum(bool(books.accepted) for books in reading.books)),
     )
+    missing = sum(needed for _, needed in wanted) - lines
+    left = lines - 1 if missing > 0 else lines
+    shown: list[RenderableType] = []
+    for part, needed in wanted:
+        if needed > left:
+            break
+        shown.append(_spaced(part))
+        left -= needed
+    if missing > 0:
+        shown.append(Text(f" {missing} more lines would show the rest", _QUIET))
+    return Group(*shown)
 
 
 def line(ledger: Ledger, reading: Reading, now_s: float, since_s: float, status: str) -> str:
@@ -49,16 +68,16 @@ def line(ledger: Ledger, reading: Reading, now_s: float, since_s: float, status:
 def summary(console: Console, ledger: Ledger, reading: Reading | None) -> None:
     """What was sent against what arrived, then the daemon's own books."""
     table = _table("What was sent, and what became of it")
-    table.add_column("flow")
-    table.add_column("from → to", style=_QUIET)
-    for name in ("sent", "arrived", "twice", "disorder"):
-        table.add_column(name, justify="right")
-    table.add_column("dead-lettered")
-    table.add_column("unaccounted", justify="right")
+    _columns(table, "flow", min_width=_FLOW_WIDTH)
+    if console.width >= _MIDDLE:
+        _columns(table, "from → to", style=_QUIET)
+    _columns(table, "sent", "arrived", "twice", "disorder", right=True, min_width=5)
+    _columns(table, "dead-lettered")
+    _columns(table, "unaccounted", right=True)
     for flow in ledger.flows.values():
         table.add_row(
             flow.name,
-            flow.path,
+            *([flow.path] if console.width >= _MIDDLE else []),
             f"{flow.sent}",
             f"{flow.arrived}",
             _count(flow.duplicates),
@@ -66,12 +85,14 @@ def summary(console: Console, ledger: Ledger, reading: Reading | None) -> None:
             _dead(flow),
             Text(f"{flow.unaccounted}", _BAD if flow.unaccounted else _GOOD),
         )
-    console.print(table)
-    console.print(_calls(ledger.calls.values()))
-    if reading is not None:
-        console.print(_routes(reading))
-    if ledger.letters:
-        console.print(_letters(ledger))
+    for part in (
+        table,
+        _calls(ledger.calls.values()),
+        _letters(ledger),
+        None if reading is None else _routes(reading),
+    ):
+        if part is not None:
+            console.print(_spaced(part))
 
 
 def verdict(ledger: Ledger, problems: list[str]) -> str:
@@ -81,7 +102,7 @@ def verdict(ledger: Ledger, problems: list[str]) -> str:
     dead, twice = sum(f.dead.total() for f in flows), sum(f.duplicates for f in flows)
     disorder = sum(f.out_of_order for f in flows)
     if problems:
-        return f"Not good: {'; '.join(problems)}."
+        return f"Not all is accounted for: {'; '.join(problems)}."
     return (
         f"All {sent} messages are accounted for: {arrived} arrived, {dead} could not be delivered and came back as dead "
         f"letters that say why; {twice or 'none'} came twice, {disorder or 'none'} out of order, and every route's books "
@@ -89,14 +110,14 @@ def verdict(ledger: Ledger, problems: list[str]) -> str:
     )
 
 
-def _title(reading: Reading, status: str) -> RenderableType:
+def _title(reading: Reading, status: str) -> Text:
     def state(endpoint: str) -> str:
         return _GOOD if reading.is_up(endpoint) else "yellow"
 
-    text = Text.assemble(
-        ("uStreamer demo", "bold"),
-        f"  {status}\n\n",
-        (f"  {cast.VEHICLE}", "bold cyan"),
+    return Text.assemble(
+        (" uStreamer demo", "bold"),
+        f"  {status}",
+        (f"\n  {cast.VEHICLE}", "bold cyan"),
         (" ══ Zenoh ══ ", state("vehicle")),
         (f" {cast.GATEWAY} ", "bold reverse"),
         (" ══ MQTT 5 ══ ", state("cloud")),
@@ -104,42 +125,41 @@ def _title(reading: Reading, status: str) -> RenderableType:
         (" ══ MQTT 5 ══ ", state("cloud")),
         (cast.CLOUD, "bold cyan"),
         (f"\n  {cast.SLEEPER}", "cyan"),
-        (" ╌╌ Zenoh ╌╌╌╌╌┘", state("garage")),
+        (" ╌╌ Zenoh ╌╌╌╌╌╌┘", state("garage")),
         ("   sleeps" if not reading.is_up("garage") else "", _QUIET),
     )
-    return Padding(text, (0, 0, 1, 0))
 
 
-def _flows(ledger: Ledger, now_s: float) -> Table:
+def _flows(ledger: Ledger, now_s: float, columns: int) -> Table:
     table = _table("Flows, as the vehicle and the cloud see them")
-    table.add_column("flow", min_width=28)
-    table.add_column("from → to", style=_QUIET)
-    for name in ("sent", "arrived", "per second", "p50", "p99", "on its way"):
-        table.add_column(name, justify="right", min_width=7)
-    table.add_column("dead-lettered", min_width=20)
+    _columns(table, "flow", min_width=_FLOW_WIDTH)
+    if columns >= _MIDDLE:
+        _columns(table, "from → to", style=_QUIET)
+    _columns(table, "sent", "arrived", "per s", "p50", "p99", "open", right=True, min_width=6)
+    if columns >= _MIDDLE:
+        _columns(table, "dead-lettered", min_width=20)
     for flow in ledger.flows.values():
         table.add_row(
             flow.name,
-            flow.path,
+            *([flow.path] if columns >= _MIDDLE else []),
             f"{flow.sent}",
             f"{flow.arrived}",
             f"{flow.rate(now_s):.1f}" if flow.arrived else "–",
             _ms(flow, 0.5),
             _ms(flow, 0.99),
             _count(flow.unaccounted, "yellow"),
-            _dead(flow),
+            *([_dead(flow)] if columns >= _MIDDLE else []),
         )
     return table
 
 
 def _routes(reading: Reading) -> Table:
     table = _table("The daemon's books, from /metrics: in = sum of outcomes + queued")
-    table.add_column("route", min_width=22)
-    table.add_column("in", justify="right", min_width=6)
+    _columns(table, "route")
+    _columns(table, "in", right=True, min_width=4)
     outcomes = sorted({outcome for books in reading.books for outcome in books.outcomes})
-    for name in (*(outcome.replace("_", " ") for outcome in outcomes), "queued", "oldest"):
-        table.add_column(name, justify="right", min_width=8)
-    table.add_column("balance")
+    _columns(table, *(outcome.replace("_", " ") for outcome in outcomes), "queued", right=True)
+    _columns(table, "balance")
     for books in reading.books:
         if not books.accepted:
             continue
@@ -147,8 +167,7 @@ def _routes(reading: Reading) -> Table:
             books.route,
             f"{books.accepted}",
             *(_count(books.outcomes.get(outcome, 0)) for outcome in outcomes),
-            _count(books.queued, "yellow"),
-            f"{books.oldest_s:.1f} s" if books.queued else Text("–", _QUIET),
+            Text(f"{books.queued} ({books.oldest_s:.1f} s)", "yellow") if books.queued else _count(0),
             Text("yes", _GOOD) if books.balance else Text("NO", _BAD),
         )
     return table
@@ -156,10 +175,8 @@ def _routes(reading: Reading) -> Table:
 
 def _endpoints(reading: Reading) -> Table:
     table = _table("Endpoints")
-    for name in ("endpoint", "transport", "state"):
-        table.add_column(name)
-    for name in ("received", "in flight"):
-        table.add_column(name, justify="right")
+    _columns(table, "endpoint", "transport", "state")
+    _columns(table, "received", "in flight", right=True)
     for door in reading.doors:
         state = Text("up", _GOOD) if door.is_up else Text("nobody there", "yellow")
         table.add_row(door.name, door.transport, state, f"{door.received}", _count(door.in_flight, "yellow"))
@@ -168,10 +185,9 @@ def _endpoints(reading: Reading) -> Table:
 
 def _calls(calls: Iterable[Calls]) -> Table:
     table = _table("RPC, as the callers see it")
-    table.add_column("Request", min_width=28)
-    table.add_column("asked", justify="right")
-    table.add_column("waiting", justify="right")
-    table.add_column("answers", min_width=24)
+    _columns(table, "call", min_width=_FLOW_WIDTH)
+    _columns(table, "asked", "waiting", right=True)
+    _columns(table, "answers", min_width=24)
     for each in calls:
         results = Text(", ").join(
             Text(f"{count} {result}", _GOOD if result == "OK" else "yellow") for result, count in each.results.most_common()
@@ -182,12 +198,12 @@ def _calls(calls: Iterable[Calls]) -> Table:
 
 def _letters(ledger: Ledger) -> Table:
     table = _table("Dead letters")
-    table.add_column("reason", style="yellow", min_width=18)
-    table.add_column("count", justify="right")
-    table.add_column("flow", min_width=28)
-    table.add_column("the streamer says", style=_QUIET)
-    for (reason, flow), (count, text) in sorted(ledger.letters.items()):
-        table.add_row(reason, f"{count}", flow, text)
+    _columns(table, "flow", min_width=_FLOW_WIDTH)
+    _columns(table, "count", right=True)
+    _columns(table, "reason", style="yellow", min_width=17)
+    _columns(table, "the streamer says", style=_QUIET)
+    for (reason, flow), (count, text) in ledger.letters.items():
+        table.add_row(flow, f"{count}", reason, text)
     return table
 
 
@@ -196,11 +212,22 @@ def _table(title: str) -> Table:
         title=title,
         title_justify="left",
         title_style="bold",
-        box=box.SIMPLE_HEAD,
-        header_style="bold blue",
+        box=None,
+        header_style="blue",
         padding=(0, 1),
-        pad_edge=False,
     )
+
+
+def _columns(table: Table, *names: str, right: bool = False, **options: Any) -> None:
+    """Columns that never wrap: a live table that changes its height is hard to read."""
+    options.setdefault("min_width", 0)
+    for name in names:
+        width = max(options["min_width"], len(name)) if right else options["min_width"]  # numbers are never cut
+        table.add_column(name, justify="right" if right else "left", no_wrap=True, **options | {"min_width": width})
+
+
+def _spaced(part: RenderableType) -> Padding:
+    return Padding(part, (0, 0, 1, 0))
 
 
 def _count(number: int, style: str = "") -> Text:

@@ -17,12 +17,12 @@ SLEEPERS_CLIMATE = UUri.parse("//veh2/A8003/2/1")
 
 SPEED_FLOW = "speed"
 DOOR_FLOW = "doors"
-CLIMATE_FLOW = "climate: request"
-ANSWER_FLOW = "climate: response"
-SILENT_FLOW = "request to a silent service"
-LATE_FLOW = "request that comes too late"
-ASLEEP_FLOW = "request to a sleeping vehicle"
-FORBIDDEN_FLOW = "request where no route leads"
+CLIMATE_FLOW = "request, climate"
+ANSWER_FLOW = "response, climate"
+SILENT_FLOW = "request, service is silent"
+LATE_FLOW = "request, comes too late"
+ASLEEP_FLOW = "request, vehicle is asleep"
+FORBIDDEN_FLOW = "request, no route leads"
 
 FLOWS = {
     SPEED_FLOW: f"{VEHICLE} → {CLOUD}",

@@ -24,24 +24,28 @@ _LINE_S = 1.0
 
 async def run(seconds: float | None, plain: bool) -> int:
     """Play for ``seconds``, or until Ctrl-C. 0 if all that was sent has arrived or is accounted for, else 1."""
-    plain = plain or not sys.stdout.isatty()
-    console = Console(width=board.PLAIN_WIDTH if not sys.stdout.isatty() else None, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else board.PLAIN_WIDTH, highlight=False)
     stage = Stage()
+    show = Show(stage, console, plain or not sys.stdout.isatty())
+    status = 1
     try:
-        async with stage:
-            show = Show(stage, console, plain)
-            try:
-                status = await show.play(seconds)
-            except BaseException:
-                _keep_log(stage)
+        with show.signals():
+            async with stage:
+                try:
+                    status = await show.play(seconds)
+                finally:
+                    if status and not show.is_aborted and (kept := stage.keep_log()) is not None:
+                        print(f"streamer demo: the daemon's log lines are in {kept}", file=sys.stderr)
+    except asyncio.CancelledError:
+        if not show.is_aborted:
+            raise
+        print("streamer demo: ended before everything had settled", file=sys.stderr)
+    except (DemoError, BaseExceptionGroup) as error:
+        for each in _flat(error):
+            if not isinstance(each, DemoError):
                 raise
-            if status:
-                _keep_log(stage)
-            return status
-    except* DemoError as group:
-        for error in _flat(group):
-            print(f"streamer demo: {error}", file=sys.stderr)
-    return 1
+            print(f"streamer demo: {each}", file=sys.stderr)
+    return status
 
 
 class Show:
@@ -56,29 +60,29 @@ class Show:
         self._begun_s = now_s()
         self._status = "starting"
         self._stop = asyncio.Event()
+        self._is_playing = False
+        self.is_aborted = False
 
     async def play(self, seconds: float | None) -> int:
         """The whole play; the exit status is returned."""
-        with self._signals():
-            async with (
-                Vehicle(self._stage.zenoh, self._ledger) as vehicle,
-                Cloud(self._stage.mqtt_port, self._ledger) as cloud,
-                asyncio.TaskGroup() as tasks,
-            ):
-                extras = [
-                    tasks.create_task(self._stage.watch(), name="daemon"),
-                    tasks.create_task(cloud.listen(), name="cloud-listen"),
-                    tasks.create_task(vehicle.answer(), name="vehicle-answer"),
-                    tasks.create_task(self._read(), name="metrics"),
-                    tasks.create_task(self._draw(), name="draw"),
-                ]
-                await self._until_connected(vehicle, cloud)
-                await self._perform(vehicle, cloud, seconds)
-                settled = await until(self._is_settled, SETTLE_S)
-                last = await self._stage.reading()
-                for task in extras:
-                    task.cancel()
-        return self._conclude(last, settled)
+        async with (
+            Vehicle(self._stage.zenoh, self._ledger) as vehicle,
+            Cloud(self._stage.mqtt_port, self._ledger) as cloud,
+            asyncio.TaskGroup() as tasks,
+        ):
+            extras = [
+                tasks.create_task(self._stage.watch(), name="daemon"),
+                tasks.create_task(cloud.listen(), name="cloud-listen"),
+                tasks.create_task(vehicle.answer(), name="vehicle-answer"),
+                tasks.create_task(self._read(), name="metrics"),
+                tasks.create_task(self._draw(), name="draw"),
+            ]
+            await self._until_connected(vehicle, cloud)
+            await self._perform(vehicle, cloud, seconds)
+            last = await self._settle()
+            for task in extras:
+                task.cancel()
+        return self._conclude(last)
 
     async def _until_connected(self, vehicle: Vehicle, cloud: Cloud) -> None:
         self._status = "waiting until the daemon hears vehicle and cloud"
@@ -95,7 +99,8 @@ class Show:
     async def _perform(self, vehicle: Vehicle, cloud: Cloud, seconds: float | None) -> None:
         """Vehicle and cloud send until the time is over or Ctrl-C comes."""
         self._begun_s = now_s()
-        ending = "Ctrl-C ends it" if seconds is None else f"of {seconds:g} s, or Ctrl-C"
+        self._is_playing = True
+        ending = "(Ctrl-C ends it)" if seconds is None else f"of {seconds:g} s (Ctrl-C ends it)"
         self._status = ending
         timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._stop.set)
         try:
@@ -107,8 +112,15 @@ class Show:
                 timer.cancel()
         self._status = "the senders have stopped; waiting until everything has settled"
 
-    def _is_settled(self) -> bool:
-        return self._ledger.open == 0 and self._reading.queued == 0
+    async def _settle(self) -> Reading | None:
+        """Wait until all is accounted for and the daemon holds nothing, or time is over; the last reading is returned."""
+        deadline_s = now_s() + SETTLE_S
+        while True:
+            all_came = await until(lambda: not self._ledger.open, deadline_s - now_s())
+            last = await self._stage.reading()
+            if (all_came and last is not None and not last.queued) or now_s() > deadline_s:
+                return last
+            await asyncio.sleep(_LOOK_S)
 
     async def _read(self) -> None:
         while True:
@@ -118,38 +130,38 @@ class Show:
     async def _draw(self) -> None:
         if self._plain:
             while True:
-                status = "" if self._status.startswith(("of", "Ctrl")) else self._status
+                status = "" if self._status.endswith("(Ctrl-C ends it)") else self._status
                 print(board.line(self._ledger, self._reading, now_s(), self._begun_s, status), flush=True)
                 await asyncio.sleep(_LINE_S)
         with Live(console=self._console, screen=True, auto_refresh=False) as picture:
             while True:
-                status = f"{now_s() - self._begun_s:.0f} s, {self._status}"
-                picture.update(board.live(self._ledger, self._reading, now_s(), status), refresh=True)
+                status = f"{now_s() - self._begun_s:.0f} s {self._status}"
+                size = (self._console.width, self._console.height)
+                picture.update(board.live(self._ledger, self._reading, now_s(), status, size), refresh=True)
                 await asyncio.sleep(_LOOK_S)
 
-    def _conclude(self, last: Reading | None, settled: bool) -> int:
+    def _conclude(self, last: Reading | None) -> int:
         problems = self._ledger.problems()
         if last is None:
             problems.append("the daemon's metrics cannot be read at the end")
         else:
             problems += [f"the books of route {b.route} do not balance" for b in last.books if not b.balance]
             if last.queued:
-                problems.append(f"{last.queued} messages are still queued in the daemon")
-        if not settled and not problems:
-            problems.append(f"it took more than {SETTLE_S:.0f} s to settle")
+                problems.append(f"{last.queued} still queued in the daemon after {SETTLE_S:.0f} s")
         board.summary(self._console, self._ledger, last)
         self._console.print(board.verdict(self._ledger, problems), style="bold red" if problems else "bold green")
         return 1 if problems else 0
 
     @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """The first Ctrl-C stops the senders, a second one everything."""
+    def signals(self) -> Iterator[None]:
+        """While it plays, the first Ctrl-C stops the senders. Before that, and the second time, it ends everything."""
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
 
         def interrupt() -> None:
-            if self._stop.is_set() or self._status == "starting":
+            if not self._is_playing or self._stop.is_set():
+                self.is_aborted = True
                 task.cancel()
             self._stop.set()
 
@@ -163,14 +175,9 @@ class Show:
                 loop.remove_signal_handler(number)
 
 
-def _keep_log(stage: Stage) -> None:
-    if (kept := stage.keep_log()) is not None:
-        print(f"streamer demo: the daemon's log lines are in {kept}", file=sys.stderr)
-
-
-def _flat(group: BaseExceptionGroup[DemoError]) -> Iterator[DemoError]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _flat(error)
-        else:
-            yield error
+def _flat(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _flat(each)
+    else:
+        yield error

@@ -108,7 +108,7 @@ class Stage:
         """Never return. Raises `DemoError` when the daemon ends, which nobody asked it to."""
         assert self._daemon is not None
         status = await self._daemon.wait()
-        raise DemoError(f"the daemon ended by itself with status {status}:\n{self._log_tail()}")
+        raise DemoError(f"the daemon ended by itself (exit status {status}):\n{self._log_tail()}")
 
     def _start_broker(self) -> None:
         """On a thread of its own. Ctrl-C reaches every process of a terminal; the broker has to outlive it."""

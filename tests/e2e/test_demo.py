@@ -1,0 +1,155 @@
+"""The demonstration as a user runs it: it ends by itself, its books close, and nothing of it is left."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+LIMIT_S = 90
+
+
+class Demo:
+    """``streamer demo --plain`` in a temporary directory of its own, in which everything that it leaves is found."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.directory = directory
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "streamer", "demo", "--plain", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env=os.environ | {"TMPDIR": str(directory), "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"},
+        )
+        self.children: list[psutil.Process] = []
+
+    def read_until(self, text: str) -> None:
+        """Read standard output up to a line with ``text``."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if text in line:
+                return
+        raise AssertionError(f"the demo ended before it said {text!r}: {self._process.communicate()}")
+
+    def note_children(self) -> None:
+        self.children = psutil.Process(self._process.pid).children(recursive=True)
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for its end: exit status, standard output (what is not read yet), standard error."""
+        out, err = self._process.communicate(timeout=LIMIT_S)
+        return self._process.returncode, out, err
+
+    def close(self) -> None:
+        """End what still runs, if a test failed."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.communicate(timeout=LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.communicate()
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="demo-test-") as name:
+        yield Path(name)
+
+
+def rows(out: str, title: str) -> dict[str, list[str]]:
+    """The cells of one table of the summary, by the first cell."""
+    found: dict[str, list[str]] = {}
+    for line in out.partition(title)[2].splitlines()[2:]:  # after the rest of the title, and the head
+        if not line.strip():
+            break
+        name, *cells = re.split(r"\s{2,}", line.strip())
+        found[name] = cells
+    return found
+
+
+def wait_for_end(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run after a while."""
+    deadline_s = time.monotonic() + 10
+    while (alive := [each for each in processes if each.is_running()]) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    return alive
+
+
+def test_the_demo_accounts_for_every_message_and_leaves_nothing_behind(directory: Path) -> None:
+    demo = Demo(directory, "--seconds", "4")
+    try:
+        demo.read_until("request, climate")
+        demo.note_children()
+        status, out, err = demo.end()
+    finally:
+        demo.close()
+    assert (status, err) == (0, "")
+    assert "All " in out
+    assert "messages are accounted for" in out
+
+    # name: from → to, sent, arrived, twice, disorder, dead-lettered, unaccounted
+    flows = rows(out, "What was sent, and what became of it")
+    assert len(flows) == 8
+    for name, (_, sent, arrived, _, disorder, dead, unaccounted) in flows.items():
+        letters = sum(int(number) for number in re.findall(r"(\d+) [A-Z_]+", dead))
+        assert int(sent) > 0, name
+        assert int(sent) == int(arrived) + letters, name
+        assert (disorder, unaccounted) == ("–", "0"), name
+    assert int(flows["speed"][1]) >= 100
+    assert "DEADLINE_EXCEEDED" in flows["request, comes too late"][5]
+    assert "UNAVAILABLE" in flows["request, vehicle is asleep"][5]
+    assert "PERMISSION_DENIED" in flows["request, no route leads"][5]
+
+    reasons = {cells[1] for cells in rows(out, "Dead letters").values()}
+    assert reasons == {"DEADLINE_EXCEEDED", "UNAVAILABLE", "PERMISSION_DENIED"}
+    books = rows(out, "The daemon's books")
+    assert {"vehicle-cloud", "cloud-vehicle", "cloud-garage"} <= books.keys()
+    assert {cells[-1] for cells in books.values()} == {"yes"}
+
+    assert len(demo.children) == 2, "the broker and the daemon"
+    assert wait_for_end(demo.children) == []
+    assert list(directory.iterdir()) == []
+
+
+def test_ctrl_c_ends_it_with_a_summary(directory: Path) -> None:
+    demo = Demo(directory)
+    try:
+        demo.read_until("speed 5")
+        demo.note_children()
+        demo.interrupt()
+        status, out, err = demo.end()
+    finally:
+        demo.close()
+    assert (status, err) == (0, "")
+    assert "messages are accounted for" in out
+    assert wait_for_end(demo.children) == []
+    assert list(directory.iterdir()) == []
+
+
+def test_a_daemon_that_dies_is_reported_with_its_log(directory: Path) -> None:
+    demo = Demo(directory)
+    try:
+        demo.read_until("request, climate")
+        demo.note_children()
+        (daemon,) = (child for child in demo.children if "streamer" in child.cmdline())
+        daemon.kill()
+        status, _, err = demo.end()
+    finally:
+        demo.close()
+    assert status == 1
+    assert "the daemon ended by itself (exit status -9)" in err
+    (log,) = directory.iterdir()
+    assert f"the daemon's log lines are in {log}" in err
+    assert "starting" in log.read_text()
+    assert wait_for_end(demo.children) == []
