@@ -1,0 +1,90 @@
+"""A broker that refuses one flow: the other flows do not notice, and the refused one keeps its order."""
+
+import asyncio
+from pathlib import Path
+
+import mqtt5
+import pytest
+
+from tests.brokers import Rumqttd
+from tests.independent import MqttSide, Plain, until
+from tests.mqtt_peer import FakeBroker, Peer
+from tests.process import StreamerProcess
+
+OTHERS = 3000  # more than the receive maximum: what is refused must not use it up
+REFUSED = ("alpha", 0xBAD, 1, 0x8001)
+QUOTA_EXCEEDED = mqtt5.PubAckReasonCode.QUOTA_EXCEEDED
+
+
+class RefusingBroker:
+    """Answers everything, and refuses PUBLISHes of one source until told otherwise. ``taken`` are the others, in order."""
+
+    def __init__(self) -> None:
+        self.refusing = True
+        self.refusals = 0
+        self.taken: list[bytes] = []
+
+    async def serve(self, peer: Peer) -> None:
+        await peer.accept(receive_max=1000)
+        await peer.grant()
+        while True:
+            packet = await peer.next(object)
+            if isinstance(packet, mqtt5.PingReqPacket):
+                peer.write(mqtt5.PingRespPacket())
+            elif isinstance(packet, mqtt5.PublishPacket):
+                peer.write(self.answer(packet))
+
+    def answer(self, packet: mqtt5.PublishPacket) -> mqtt5.PubAckPacket:
+        if self.refusing and ("3", "//alpha/BAD/1/8001") in packet.user_properties:
+            self.refusals += 1
+            return mqtt5.PubAckPacket(packet.packet_id, reason_code=QUOTA_EXCEEDED)
+        self.taken.append(packet.payload)
+        return mqtt5.PubAckPacket(packet.packet_id)
+
+
+@pytest.fixture
+def messages() -> tuple[list[Plain], list[Plain]]:
+    refused = [Plain(4, REFUSED, ("beta", 1, 1, 0), payload=b"refused %d" % n) for n in range(20)]
+    others = [Plain(4, ("alpha", n % 5, 1, 0x8001), ("beta", 1, 1, 0), payload=b"other %d" % n) for n in range(OTHERS)]
+    return refused, others
+
+
+async def test_refused_flow_delays_nobody_and_arrives_in_order(
+    tmp_path: Path, messages: tuple[list[Plain], list[Plain]]
+) -> None:
+    refused, others = messages
+    far = RefusingBroker()
+    fake = FakeBroker()
+    with Rumqttd() as near:
+        async with fake.running():
+            config = {
+                "authority": "gw",
+                "endpoints": {
+                    name: {
+                        "transport": "mqtt5",
+                        "authorities": [authority],
+                        "options": {"broker": url, "topics": "off-vehicle"},
+                    }
+                    for name, authority, url in (("near", "alpha", near.url), ("far", "beta", fake.url))
+                },
+                "routes": [{"from": "near", "to": "far"}],
+                "dispatch": {"retry": {"initial_ms": 200, "max_ms": 400, "attempts": 1000}},
+            }
+            daemon = StreamerProcess(tmp_path, config)
+            daemon.start()
+            serving = asyncio.create_task(far.serve(await fake.peer()))
+            try:
+                await daemon.until_up()
+                async with MqttSide(near.port, "off-vehicle", []) as sender:
+                    await sender.send([*refused, *others])
+                await until(lambda: len(far.taken) == OTHERS, what="arrival of every message that is not refused")
+                assert sorted(far.taken) == sorted(m.payload for m in others)
+                await until(lambda: far.refusals > 1, what="a second attempt")
+                far.refusing = False
+                await until(lambda: len(far.taken) == OTHERS + len(refused), what="arrival of the refused flow")
+                assert far.taken[OTHERS:] == [m.payload for m in refused]
+                daemon.check_books()
+            finally:
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+                await daemon.__aexit__()
