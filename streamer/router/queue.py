@@ -46,6 +46,7 @@ class RouteQueue:
         self.lanes: dict[FlowKey, Lane] = {}
         self._seq = 0
         self._evictable = dispatch.queue.on_full == "evict"
+        self._retire_at = _MAX_LANES
         self._by_age: list[deque[Delivery]] = [deque() for _ in range(CLASSES)]
         self._fresh: list[Delivery] = []
         self._deadlines: list[tuple[int, int, Delivery]] = []
@@ -53,7 +54,12 @@ class RouteQueue:
     def use(self, dispatch: Dispatch) -> None:
         """Take other bounds from now on; what is held already stays."""
         self.dispatch = dispatch
-        self._evictable = dispatch.queue.on_full == "evict"
+        if self._evictable != (dispatch.queue.on_full == "evict"):
+            self._evictable = not self._evictable
+            self._by_age = [deque() for _ in range(CLASSES)]
+            if self._evictable:
+                for delivery in sorted(self.waiting(), key=lambda waiting: waiting.seq):
+                    self._by_age[delivery.message.attributes.priority_class].append(delivery)
         for lane in self.lanes.values():
             lane.limit(dispatch.flow_window)
 
@@ -61,8 +67,9 @@ class RouteQueue:
         """The lane of a flow."""
         lane = self.lanes.get(key)
         if lane is None:
-            if len(self.lanes) >= _MAX_LANES:
+            if len(self.lanes) >= self._retire_at:
                 self._retire_idle_lanes()
+                self._retire_at = max(_MAX_LANES, 2 * len(self.lanes))
             lane = self.lanes[key] = Lane(key, self, self.dispatch.flow_window)
         return lane
 
