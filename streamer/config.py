@@ -49,6 +49,11 @@ def _expected(what: str) -> PydanticCustomError:
     return PydanticCustomError("expected", "expected {what}", {"what": what})
 
 
+def _too_small(key: str, value: int, other: str, bound: int) -> PydanticCustomError:
+    """Two keys that do not fit, of which one may be a default."""
+    return PydanticCustomError("check", "{text}", {"text": f"expected at least {other}: {key} is {value}, {other} {bound}"})
+
+
 def _size(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
@@ -96,6 +101,12 @@ def _name(text: str) -> str:
     return text
 
 
+def _topic_resource(value: int) -> int:
+    if not FIRST_TOPIC <= value <= LAST_TOPIC:
+        raise _expected(f"the resource of a topic, {FIRST_TOPIC:#X} to {LAST_TOPIC:#X}".replace("0X", "0x"))
+    return value
+
+
 Size = Annotated[
     int,
     BeforeValidator(_size),
@@ -108,6 +119,9 @@ Pattern = Annotated[
 ]
 Name = Annotated[str, AfterValidator(_name)]
 FilePath = Annotated[Path, Field(strict=False)]
+TopicResource = Annotated[
+    int, AfterValidator(_topic_resource), WithJsonSchema({"type": "integer", "minimum": FIRST_TOPIC, "maximum": LAST_TOPIC})
+]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -135,10 +149,12 @@ class Queue(Section):
 
 
 class DeadLetterQueue(Queue):
-    """The same for dead letters, with smaller bounds."""
+    """The same for dead letters, with smaller bounds; at these the oldest goes."""
 
     messages: Count = 1000
     bytes: Size = 16 * MIB
+    on_full: Literal["evict"] = "evict"
+    """A dead letter holds up no source, and the latest ones tell most."""
 
 
 class Retry(Section):
@@ -146,7 +162,7 @@ class Retry(Section):
 
     initial_ms: Count = 500
     factor: Annotated[float, Field(ge=1)] = 2.0
-    max_ms: Count = 10_000
+    max_ms: Annotated[Count, Field(validate_default=True)] = 10_000
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Random part of each wait: 0.2 means from 20 % less to 20 % more."""
     attempts: Count = 10
@@ -156,7 +172,7 @@ class Retry(Section):
     def _not_below_initial(cls, value: int, info: ValidationInfo) -> int:
         initial_ms = info.data.get("initial_ms", 0)
         if value < initial_ms:
-            raise _expected(f"at least initial_ms, which is {initial_ms}")
+            raise _too_small("max_ms", value, "initial_ms", initial_ms)
         return value
 
 
@@ -249,7 +265,7 @@ class Journal(Section):
 class DeadLetterConfig(Section):
     """Where messages go that could not be delivered."""
 
-    resource: Annotated[int, Field(ge=FIRST_TOPIC, le=LAST_TOPIC)] = 0x8001
+    resource: TopicResource = 0x8001
     endpoints: list[str] = [ORIGIN]
     queue: DeadLetterQueue = DeadLetterQueue()
 
@@ -284,14 +300,14 @@ class Trace(Section):
     path: FilePath
     rotate_s: Annotated[float, Field(gt=0)] = 300
     rotate_bytes: Size = 64 * MIB
-    max_bytes: Size = 4 * GIB
+    max_bytes: Annotated[Size, Field(validate_default=True)] = 4 * GIB
 
     @field_validator("max_bytes")
     @classmethod
     def _room_for_one_file(cls, value: int, info: ValidationInfo) -> int:
         rotate_bytes = info.data.get("rotate_bytes", 0)
         if value < rotate_bytes:
-            raise _expected(f"at least rotate_bytes, which is {rotate_bytes}")
+            raise _too_small("max_bytes", value, "rotate_bytes", rotate_bytes)
         return value
 
 

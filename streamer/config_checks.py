@@ -25,7 +25,9 @@ class Finding(NamedTuple):
 
 def nearest(text: object, valid: Iterable[str]) -> str:
     """The question that suggests the nearest valid name, with a leading semicolon; empty if none is near."""
-    close = get_close_matches(str(text), sorted(valid), n=1, cutoff=0.6)
+    names = sorted(valid)
+    close = get_close_matches(str(text), names, n=1, cutoff=0.5)
+    close = close or [name for name in names if text and name.startswith(str(text))]
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
@@ -56,7 +58,7 @@ def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -
                 continue
             if text in seen:
                 yield Finding(location, f"{text!r} is listed twice; expected each authority once")
-            elif text == own:
+            elif text == own != ANY_AUTHORITY:
                 yield Finding(location, f"{text!r} is the streamer's own authority; expected those reached through here")
             seen.add(text)
 

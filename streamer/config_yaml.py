@@ -91,12 +91,14 @@ def _too_deep() -> str:
 
 
 def _syntax(text: str, exc: yaml.MarkedYAMLError) -> Mistake:
-    mark = exc.problem_mark or exc.context_mark
+    problem = exc.problem or "it cannot be read"
+    at_end = "end of stream" in problem  # of a quoted text that does not end: its beginning says more
+    mark = (exc.context_mark if at_end else None) or exc.problem_mark or exc.context_mark
     if mark is None:
         return Mistake(Position(1, 1), (), "no valid YAML")
-    line = (text.splitlines() or [""])[min(mark.line, text.count("\n"))] if text else ""
+    lines = text.split("\n")
+    line = lines[min(mark.line, len(lines) - 1)]
     here = text[mark.index : mark.index + 1]
-    problem = exc.problem or "it cannot be read"
     if here == "\t":
         message = "a tab; expected spaces for indentation"
     elif exc.context == "while scanning an alias":
