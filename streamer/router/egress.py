@@ -43,6 +43,7 @@ class Egress:
         self._parked_seq = 0
         self._opening: set[Lane] = set()
         self._pumping = False
+        self._distrusted = False  # the transport has failed in the middle of a batch
 
     def add_queue(self, queue: RouteQueue) -> None:
         """Serve the lanes of one more route."""
@@ -60,9 +61,15 @@ class Egress:
 
     def file(self, lane: Lane) -> None:
         """List a lane as ready under its highest waiting class, if it is ready and not listed so already."""
-        if lane.top > lane.filed and lane.is_ready:
-            lane.filed = lane.top
-            self._ready[lane.top].append(lane)
+        top = lane.top
+        if lane.is_ready:
+            if top > lane.filed:
+                lane.filed = top
+                if not lane.listed >> top & 1:
+                    lane.listed |= 1 << top
+                    self._ready[top].append(lane)
+        elif lane.is_opening:
+            self._opening.add(lane)
 
     def park(self, lane: Lane, why: Park) -> None:
         """Stop a lane for a reason."""
@@ -90,10 +97,7 @@ class Egress:
         expired: list[Delivery] = []
         while room > 0 and (lane := self._next_ready()) is not None:
             room -= lane.take(min(room, _QUANTUM, lane.window - lane.in_flight), now_ms, out, expired)
-            if lane.is_ready:
-                self.file(lane)
-            elif lane.is_opening:
-                self._opening.add(lane)
+            self.file(lane)
         self.in_flight += len(out)
         for delivery in expired:
             self._settler.expire(delivery, self)
@@ -113,6 +117,7 @@ class Egress:
             lanes = self._ready[level]
             while lanes:
                 lane = lanes.popleft()
+                lane.listed &= ~(1 << level)
                 if lane.filed != level:  # it has moved to a higher class since
                     continue
                 lane.filed = -1
@@ -131,11 +136,14 @@ class Egress:
             self.transport.submit(out, self.on_done)
         except Exception as exc:  # a plugin's fault must cost its messages an attempt, not the daemon its life
             logger.exception("submit_failed endpoint=%s messages=%d", self.name, len(out))
+            self._distrusted = True
             error = RefusedError(UCode.UNKNOWN, f"transport failed: {type(exc).__name__}")
-            self.on_done([delivery for delivery in out if delivery.state is State.IN_FLIGHT], error)
+            self.on_done(out, error)
 
     def on_done(self, deliveries: Sequence[Delivery], error: SendError | None) -> None:
         """The transport's word on submitted deliveries. Those of one call share their fate."""
+        if self._distrusted:  # it may speak twice of what it had taken before it failed
+            deliveries = [delivery for delivery in deliveries if delivery.state is State.IN_FLIGHT]
         self.in_flight -= len(deliveries)
         if error is None:
             for delivery in deliveries:

@@ -73,7 +73,11 @@ class Delivery:
 
 
 class Lane:
-    """The FIFO of one flow. ``filed`` is the priority class under which the egress lists it as ready, or -1."""
+    """The FIFO of one flow.
+
+    ``filed`` is the priority class under which the egress lists it as ready, or -1; ``listed`` has a bit for each class
+    in whose list it stands, also where it waits to be passed over.
+    """
 
     __slots__ = (
         "by_class",
@@ -81,6 +85,7 @@ class Lane:
         "in_flight",
         "items",
         "key",
+        "listed",
         "live",
         "max_window",
         "outdated",
@@ -102,6 +107,7 @@ class Lane:
         self.outdated = 0  # sent before the last refusal and still unanswered
         self.park = Park.NONE
         self.filed = -1
+        self.listed = 0
         self.retired = False
         self.by_class = [0] * CLASSES
         self.top = -1
