@@ -95,9 +95,12 @@ class Egress:
         room = min(self.window, self.transport.capacity) - self.in_flight
         out: list[Delivery] = []
         expired: list[Delivery] = []
-        while room > 0 and (lane := self._next_ready()) is not None:
+        floor = self._floor()
+        while room > 0 and (lane := self._next_ready(floor)) is not None:
             room -= lane.take(min(room, _QUANTUM, lane.window - lane.in_flight), now_ms, out, expired)
             self.file(lane)
+            if lane.top > floor and lane.is_opening:
+                floor = lane.top
         self.in_flight += len(out)
         for delivery in expired:
             self._settler.expire(delivery, self)
@@ -109,11 +112,13 @@ class Egress:
         A lane whose window is still opening holds the lower classes back until its next confirmation. Else they would
         fill the endpoint's window while a higher class waits.
         """
+        if not self._opening:
+            return 0
         self._opening = {lane for lane in self._opening if lane.is_opening}
         return max((lane.top for lane in self._opening), default=0)
 
-    def _next_ready(self) -> Lane | None:
-        for level in range(CLASSES - 1, (self._floor() if self._opening else 0) - 1, -1):
+    def _next_ready(self, floor: int) -> Lane | None:
+        for level in range(CLASSES - 1, floor - 1, -1):
             lanes = self._ready[level]
             while lanes:
                 lane = lanes.popleft()
@@ -126,7 +131,7 @@ class Egress:
                 if lane.top != level:  # its high-class messages have gone or come since it was listed
                     self.file(lane)
                     if lane.top > level:
-                        return self._next_ready()
+                        return self._next_ready(floor)
                     continue
                 return lane
         return None
