@@ -8,6 +8,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,12 +39,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         status: int = arguments.command(arguments)
+        sys.stdout.flush()
     except ConfigError as exc:
         for problem in exc.problems:
             print(problem, file=sys.stderr)
         count = len(exc.problems)
         print(f"{arguments.config}: {count} {'problem' if count == 1 else 'problems'}", file=sys.stderr)
         return EX_CONFIG
+    except BrokenPipeError:  # whoever read our output has seen enough; what is still buffered must not be written either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return status
 
 
