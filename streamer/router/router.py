@@ -96,19 +96,21 @@ class Router:
         return RoutingTable.from_config(config, addressed)
 
     def _use_table(self) -> None:
-        """Give every route of the table a queue (its old one if it had one), and every ingress the table."""
+        """Give every route of the table a queue, and every ingress the table.
+
+        A route that had a queue keeps it, also if it was gone meanwhile: what it holds goes before what comes.
+        """
+        before = {(queue.name, queue.source, queue.target): queue for queue in (*self._retired, *self._queues.values())}
         kept: dict[str, RouteQueue] = {}
         for route in self.table.routes:
-            queue = self._queues.pop(route.name, None)
-            if queue is not None and (queue.source, queue.target) == (route.source, route.target):
+            queue = before.pop((route.name, route.source, route.target), None)
+            if queue is not None:
                 queue.use(route.dispatch)
             else:
-                if queue is not None:
-                    self._retired.append(queue)
                 queue = RouteQueue(route.name, route.source, route.target, route.dispatch, RouteStats())
                 self.egresses[route.target].add_queue(queue)
             kept[route.name] = queue
-        self._retired += self._queues.values()
+        self._retired = list(before.values())
         self._queues = kept
         for egress in self.egresses.values():
             egress.refit()
