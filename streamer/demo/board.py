@@ -18,7 +18,7 @@ PLAIN_WIDTH = 132
 _TITLE_LINES = 4
 _FRAME_LINES = 3
 _WIDE = 124
-_MIDDLE = 106
+_MIDDLE = 112
 _FLOW_WIDTH = 26
 
 _GOOD, _BAD, _QUIET = "green", "bold red", "dim"
@@ -135,9 +135,11 @@ def _flows(ledger: Ledger, now_s: float, columns: int) -> Table:
     _columns(table, "flow", min_width=_FLOW_WIDTH)
     if columns >= _MIDDLE:
         _columns(table, "from → to", style=_QUIET)
-    _columns(table, "sent", "arrived", "per s", "p50", "p99", "open", right=True, min_width=6)
+    _columns(table, "sent", "arrived", "per s", right=True, min_width=6)
+    _columns(table, "p50", "p99", right=True, min_width=7)
+    _columns(table, "open", right=True)
     if columns >= _MIDDLE:
-        _columns(table, "dead-lettered", min_width=20)
+        _columns(table, "dead-lettered")
     for flow in ledger.flows.values():
         table.add_row(
             flow.name,

@@ -61,6 +61,7 @@ class Show:
         self._status = "starting"
         self._stop = asyncio.Event()
         self._is_playing = False
+        self._is_over = False
         self.is_aborted = False
 
     async def play(self, seconds: float | None) -> int:
@@ -110,7 +111,7 @@ class Show:
         finally:
             if timer is not None:
                 timer.cancel()
-        self._status = "the senders have stopped; waiting until everything has settled"
+        self._status = "the senders have stopped, the rest is settling"
 
     async def _settle(self) -> Reading | None:
         """Wait until all is accounted for and the daemon holds nothing, or time is over; the last reading is returned."""
@@ -141,6 +142,7 @@ class Show:
                 await asyncio.sleep(_LOOK_S)
 
     def _conclude(self, last: Reading | None) -> int:
+        self._is_over = True
         problems = self._ledger.problems()
         if last is None:
             problems.append("the daemon's metrics cannot be read at the end")
@@ -154,20 +156,22 @@ class Show:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """While it plays, the first Ctrl-C stops the senders. Before that, and the second time, it ends everything."""
+        """While it plays, the first Ctrl-C stops the senders. Before, and the second time, it ends everything."""
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
 
-        def interrupt() -> None:
-            if not self._is_playing or self._stop.is_set():
+        def interrupt(number: signal.Signals) -> None:
+            if self._is_over or self.is_aborted:  # what ends the processes is not to be interrupted
+                return
+            if not self._is_playing or self._stop.is_set() or number is signal.SIGHUP:  # no terminal: no audience
                 self.is_aborted = True
                 task.cancel()
             self._stop.set()
 
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         for number in numbers:
-            loop.add_signal_handler(number, interrupt)
+            loop.add_signal_handler(number, interrupt, number)
         try:
             yield
         finally:

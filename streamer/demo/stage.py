@@ -10,6 +10,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +26,7 @@ START_S = 20.0
 STOP_S = 15.0
 _POLL_S = 0.02
 _LOG_TAIL = 2000
+_FROM_TERMINAL = {signal.SIGINT, signal.SIGHUP}
 
 
 class DemoError(Exception):
@@ -80,14 +82,13 @@ class Stage:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if self._http is not None:
-                await self._http.close()
-            await self._stop_daemon()
-        finally:
+        async with AsyncExitStack() as endings:  # in reverse order, each one even if an earlier one fails
+            endings.callback(shutil.rmtree, self._directory, ignore_errors=True)
             if self._broker is not None:
-                await asyncio.to_thread(self._broker.stop)
-            shutil.rmtree(self._directory, ignore_errors=True)
+                endings.push_async_callback(asyncio.to_thread, self._broker.stop)
+            endings.push_async_callback(self._stop_daemon)
+            if self._http is not None:
+                endings.push_async_callback(self._http.close)
 
     def keep_log(self) -> Path | None:
         """Copy the daemon's log to where it survives the end, and say where; None if there is no log."""
@@ -111,17 +112,17 @@ class Stage:
         raise DemoError(f"the daemon ended by itself (exit status {status}):\n{self._log_tail()}")
 
     def _start_broker(self) -> None:
-        """On a thread of its own. Ctrl-C reaches every process of a terminal; the broker has to outlive it."""
+        """On a thread of its own. A terminal's signals reach all of its processes; the broker has to outlive them."""
         config = self._directory / "broker.toml"
         config.write_text(_BROKER.format(host=HOST, port=self.mqtt_port))
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the child inherits it
+        signal.pthread_sigmask(signal.SIG_BLOCK, _FROM_TERMINAL)  # the child inherits it
         try:
             self._broker = Broker(config_path=str(config))
             self._broker.start()
         except (OSError, RuntimeError, ValueError) as exc:
             raise DemoError(f"the embedded MQTT broker (iotcore) does not start on {HOST}:{self.mqtt_port}: {exc}") from exc
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _FROM_TERMINAL)
 
     async def _start_daemon(self) -> None:
         path = self._directory / "streamer.yaml"

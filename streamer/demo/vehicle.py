@@ -49,10 +49,16 @@ class Vehicle:
         self._temperature_c = 21.0
 
     async def __aenter__(self) -> "Vehicle":
+        opening = asyncio.create_task(asyncio.to_thread(self._open), name="vehicle-open")
         try:
-            await asyncio.to_thread(self._open)
+            await asyncio.shield(opening)
         except zenoh.ZError as exc:
             raise DemoError(f"the simulated vehicle cannot open Zenoh at {self._endpoint}: {exc}") from exc
+        except asyncio.CancelledError:  # a session that nobody closes keeps the process from ending
+            await asyncio.wait([opening])
+            if opening.exception() is None:
+                await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
