@@ -5,6 +5,7 @@ starting, stopping and changing listeners wait for anything.
 """
 
 import asyncio
+import contextlib
 import logging
 import random as _random
 from collections.abc import Callable, Iterable
@@ -83,6 +84,7 @@ class Router:
         self._retired: list[RouteQueue] = []
         self._to_pump: dict[Egress, None] = {}
         self._settling = False
+        self._settled = asyncio.Event()  # set whenever something may have been settled
         for name, transport in transports.items():
             authorities = tuple(config.endpoints[name].authorities)
             self.reporter.add_endpoint(name, self.egresses[name], authorities, transport.wants_sink_authority)
@@ -194,6 +196,7 @@ class Router:
     def _after_settling(self, egress: Egress) -> None:
         """Room came, and perhaps reports: let in what was held back, and send. Sending may settle more: go on."""
         self._to_pump[egress] = None
+        self._settled.set()
         if self._settling:
             return
         self._settling = True
@@ -243,7 +246,7 @@ class Router:
         self.custody.close()
         for ingress in self.ingresses.values():
             ingress.close()
-        await _until(lambda: not self.unsettled(), within_s)
+        await self._until(lambda: not self.unsettled(), within_s)
         left = self.unsettled()
         if left:
             for name, egress in self.egresses.items():
@@ -255,16 +258,16 @@ class Router:
                         delivery.lane.drop(delivery)
                         self.settler.fail(delivery, _STOPPED)
             self.pump()
-            await _until(lambda: not any(queue.messages for queue in self.reporter.queues()), _LAST_WORDS_S)
+            await self._until(lambda: not any(queue.messages for queue in self.reporter.queues()), _LAST_WORDS_S)
         return left
 
-
-async def _until(condition: Callable[[], bool], within_s: float) -> None:
-    """Wait for a condition, for so long at most. Whoever ticks the router goes on doing so."""
-    loop = asyncio.get_running_loop()
-    until_s = loop.time() + within_s
-    while not condition() and loop.time() < until_s:
-        await asyncio.sleep(TICK_S)
+    async def _until(self, condition: Callable[[], bool], within_s: float) -> None:
+        """Wait for a condition, for so long at most. Whoever ticks the router goes on doing so."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not condition():
+                    self._settled.clear()
+                    await self._settled.wait()
 
 
 def _report_options(config: Config) -> ReportOptions:

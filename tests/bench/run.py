@@ -147,9 +147,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2000, help="messages/s of the latency run")
     parser.add_argument("--size", type=int, default=256, help="payload bytes")
     arguments = parser.parse_args()
-    print(
-        f"{arguments.rounds} rounds of {arguments.count} messages of {arguments.size} bytes; latency at {arguments.rate:.0f}/s"
-    )
+    a = arguments
+    print(f"{a.rounds} rounds of {a.count} messages of {a.size} bytes; latency at {a.rate:.0f} messages/s")
     print(f"{'direction':<15}{'subject':<10}{'messages/s':>12}{'CPU µs/msg':>12}{'p50 ms':>9}{'p99 ms':>9}")
     for direction, name in (("down", "MQTT → Zenoh"), ("up", "Zenoh → MQTT")):
         runs: dict[str, list[Figures]] = {"raw": [], "streamer": []}
