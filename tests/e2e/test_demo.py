@@ -137,6 +137,23 @@ def test_ctrl_c_ends_it_with_a_summary(directory: Path) -> None:
     assert list(directory.iterdir()) == []
 
 
+def test_more_ctrl_c_ends_it_at_once_and_completely(directory: Path) -> None:
+    demo = Demo(directory)
+    try:
+        demo.read_until("speed 5")
+        demo.note_children()
+        for _ in range(4):
+            demo.interrupt()
+            time.sleep(0.02)  # signals that come together count as one
+        status, out, err = demo.end()
+    finally:
+        demo.close()
+    assert (status, err) == (1, "streamer demo: ended before everything had settled\n")
+    assert "accounted for" not in out
+    assert wait_for_end(demo.children) == []
+    assert list(directory.iterdir()) == []
+
+
 def test_a_daemon_that_dies_is_reported_with_its_log(directory: Path) -> None:
     demo = Demo(directory)
     try:
