@@ -86,12 +86,23 @@ class Egress:
             return
         self._pumping = True
         try:
-            while out := self._collect(now_ms):
-                self._submit(out)
+            while self._send_some(now_ms):
+                pass
         finally:
             self._pumping = False
 
-    def _collect(self, now_ms: int) -> list[Delivery]:
+    def _send_some(self, now_ms: int) -> bool:
+        """Send as much as the windows allow; whether it was worth asking."""
+        out, expired = self._collect(now_ms)
+        if expired:
+            for delivery in expired:
+                self._settler.expire(delivery, self)
+            self._settler.after_settling(self)
+        if out:
+            self._submit(out)
+        return bool(out or expired)
+
+    def _collect(self, now_ms: int) -> tuple[list[Delivery], list[Delivery]]:
         room = min(self.window, self.transport.capacity) - self.in_flight
         out: list[Delivery] = []
         expired: list[Delivery] = []
@@ -102,9 +113,7 @@ class Egress:
             if lane.top > floor and lane.is_opening:
                 floor = lane.top
         self.in_flight += len(out)
-        for delivery in expired:
-            self._settler.expire(delivery, self)
-        return out
+        return out, expired
 
     def _floor(self) -> int:
         """The class below which nothing is sent now.
