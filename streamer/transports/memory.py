@@ -85,7 +85,7 @@ class MemoryTransport(ListeningTransport):
         for parcel in parcels:
             if self.state is not LinkState.UP:
                 done((parcel,), LinkLostError())
-            elif self.hold:
+            elif self.hold or self._unconfirmed:  # nothing overtakes what is being let go just now
                 self._unconfirmed.append((parcel, done))
             else:
                 self._deliver(parcel, done)
@@ -118,5 +118,8 @@ class MemoryTransport(ListeningTransport):
         """Confirm what was held back, all of it or the first ``count``; holding ends if all."""
         if count is None:
             self.hold = False
-        for _ in range(len(self._unconfirmed) if count is None else count):
-            self._deliver(*self._unconfirmed.popleft())
+            while self._unconfirmed:
+                self._deliver(*self._unconfirmed.popleft())
+        else:
+            for _ in range(count):
+                self._deliver(*self._unconfirmed.popleft())
