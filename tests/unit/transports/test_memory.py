@@ -172,3 +172,21 @@ async def test_stop_is_idempotent_and_ends_with_the_link_down(bus: str):
 async def test_options_say_window_and_sink_authority(bus: str):
     transport = await join(bus, window=7, sink_authority=True)
     assert (transport.capacity, transport.wants_sink_authority) == (7, True)
+
+
+async def test_what_is_sent_while_held_messages_are_let_go_does_not_overtake_them(bus: str):
+    transport = await join(bus)
+    transport.hold = True
+    held = [Parcel(publish(NOW_MS, TOPIC, bytes([n]))) for n in range(3)]
+    late = Parcel(publish(NOW_MS, TOPIC, b"late"))
+    transport.submit(held, lambda parcels, error: None if late in sent else transport.submit(sent_once(), ignore))
+    sent: list[Parcel] = []
+
+    def ignore(parcels: list[Parcel], error: SendError | None) -> None: ...
+
+    def sent_once() -> list[Parcel]:
+        sent.append(late)
+        return [late]
+
+    transport.release_held()
+    assert transport.sent == [parcel.message for parcel in (*held, late)]
