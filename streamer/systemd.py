@@ -21,6 +21,6 @@ def notify(*assignments: str) -> None:
 def watchdog_interval_s() -> float | None:
     """How often systemd wants to hear ``WATCHDOG=1``: half of its limit; None if it does not watch us."""
     limit_us = os.environ.get("WATCHDOG_USEC", "")
-    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()) or not limit_us.isdigit():
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()) or not limit_us.isdecimal():
         return None
-    return int(limit_us) / 2_000_000
+    return int(limit_us) / 2_000_000 or None

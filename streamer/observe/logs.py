@@ -30,7 +30,7 @@ class RepeatFilter(logging.Filter):
         if record.levelno >= logging.CRITICAL or not self._repeat_s:
             return True
         args = record.args if isinstance(record.args, tuple) else ()
-        kind = (record.name, (record.msg, args[0] if args else None))
+        kind = (record.name, (record.msg, repr(args[0]) if args else None))  # some cannot be hashed
         now_s = self._now_s()
         last_s, left_out = self._seen.get(kind, (-self._repeat_s, 0))
         if now_s - last_s < self._repeat_s:
