@@ -1,0 +1,73 @@
+"""sd_notify, with a socket as systemd would open it."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamer.systemd import notify, watchdog_interval_s
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """systemd's end."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        sock.settimeout(5)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield sock
+
+
+def test_assignments_arrive_as_lines_of_one_datagram(systemd: socket.socket):
+    notify("READY=1", "STATUS=all endpoints connected")
+    notify("WATCHDOG=1")
+    assert systemd.recv(1000) == b"READY=1\nSTATUS=all endpoints connected"
+    assert systemd.recv(1000) == b"WATCHDOG=1"
+
+
+def test_abstract_socket_is_reached_too(monkeypatch: pytest.MonkeyPatch):
+    name = f"ustreamer-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(f"\0{name}")
+        sock.settimeout(5)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
+        notify("READY=1")
+        assert sock.recv(1000) == b"READY=1"
+
+
+def test_without_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    notify("READY=1")
+
+
+@pytest.mark.parametrize("address", ["/nonexistent/notify", "@nobody-listens-here", "/tmp", "x" * 200])
+def test_socket_that_cannot_be_reached_is_no_reason_to_stop(address: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    notify("READY=1")
+
+
+@pytest.mark.parametrize(
+    ("limit_us", "pid", "interval_s"),
+    [
+        ("10000000", None, 5.0),
+        ("10000000", "own", 5.0),
+        ("10000000", "1", None),  # meant for another process
+        (None, None, None),
+        ("", None, None),
+        ("0", None, None),
+        ("-5", None, None),
+        ("soon", None, None),
+        ("²", None, None),
+    ],
+)
+def test_watchdog_is_told_at_half_of_its_limit(
+    limit_us: str | None, pid: str | None, interval_s: float | None, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in (("WATCHDOG_USEC", limit_us), ("WATCHDOG_PID", str(os.getpid()) if pid == "own" else pid)):
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    assert watchdog_interval_s() == interval_s
