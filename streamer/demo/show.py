@@ -156,7 +156,10 @@ class Show:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """While it plays, the first Ctrl-C stops the senders. Before, and the second time, it ends everything."""
+        """While it plays, the first Ctrl-C stops the senders. Before, and the second time, it ends everything.
+
+        Afterwards signals are ignored: the process is about to end, with the exit status that it has by then.
+        """
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
@@ -175,8 +178,11 @@ class Show:
         try:
             yield
         finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
             for number in numbers:
                 loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
 def _flat(error: BaseException) -> Iterator[BaseException]:

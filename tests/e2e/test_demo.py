@@ -148,8 +148,10 @@ def test_more_ctrl_c_ends_it_at_once_and_completely(directory: Path) -> None:
         status, out, err = demo.end()
     finally:
         demo.close()
-    assert (status, err) == (1, "streamer demo: ended before everything had settled\n")
-    assert "accounted for" not in out
+    if "accounted for" in out:  # all had settled before the second signal came
+        assert (status, err) == (0, "")
+    else:
+        assert (status, err) == (1, "streamer demo: ended before everything had settled\n")
     assert wait_for_end(demo.children) == []
     assert list(directory.iterdir()) == []
 
