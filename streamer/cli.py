@@ -20,12 +20,16 @@ from streamer.config import Config
 from streamer.config_file import ConfigError, json_schema, load, warnings
 from streamer.daemon import Daemon
 from streamer.observe import logs
+from streamer.router.clock import SystemClock
 from streamer.router.decide import Decision, decide
+from streamer.router.outcome import Failure, Outcome
 from streamer.router.table import RoutingTable
 from streamer.transports.base import TransportContext, load_transport
 from streamer.transports.errors import ConfigurationError
-from streamer.uprotocol.message import UMessageType
+from streamer.uprotocol.message import Attributes, UMessageType, UPriority
+from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
+from streamer.uprotocol.uuid import new_id
 
 EX_CONFIG = 78
 
@@ -141,11 +145,34 @@ def _explain(arguments: argparse.Namespace) -> int:
         print(f"no endpoint {arguments.ingress!r}; there are {', '.join(table.authorities)}", file=sys.stderr)
         return 2
     ingress = arguments.ingress or (homes[0] if homes else next(iter(table.authorities)))
-    decision = decide(kind, arguments.source, arguments.sink, ingress, table)
+    attributes = _attributes(kind, arguments.source, arguments.sink)
+    if attributes.problems:
+        decision = _rejected(attributes.problems)
+    else:
+        decision = decide(kind, arguments.source, arguments.sink, ingress, table)
     sink = "" if arguments.sink is None else f" → {arguments.sink}"
     print(f"{arguments.type} {arguments.source}{sink} from {ingress}")
     _print_decision(decision)
     return 0 if decision.hops else 1
+
+
+def _attributes(kind: UMessageType, source: UUri, sink: UUri | None) -> Attributes:
+    """A message of that type with these addresses. What else its type needs is there: only the addresses can be wrong."""
+    is_call = kind in (UMessageType.REQUEST, UMessageType.RESPONSE)
+    return Attributes(
+        kind,
+        source,
+        sink,
+        priority=UPriority.CS4 if is_call else UPriority.UNSPECIFIED,
+        ttl=1000 if kind is UMessageType.REQUEST else None,
+        reqid=new_id(SystemClock().wall_ms()) if kind is UMessageType.RESPONSE else None,
+    )
+
+
+def _rejected(problems: Sequence[str]) -> Decision:
+    """What an ingress makes of a message that breaks the rules of its type, before it looks for a way."""
+    text = "invalid attributes: " + "; ".join(problems)
+    return Decision(failure=Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text), why=tuple(problems))
 
 
 def _print_decision(decision: Decision) -> None:

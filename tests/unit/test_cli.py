@@ -146,6 +146,60 @@ def test_way_of_a_message_is_explained_and_why_not_the_others(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "problems"),
+    [
+        (
+            ["--source", "//veh1/A8000/2/1", "--type", "publish"],
+            ["source: expected a topic (resource 8000 to FFFE), found 1"],
+        ),
+        (
+            ["--source", SPEED, "--sink", "//phone1/1/1/0", "--type", "publish"],
+            ["sink: a Publish has none, or one that names only an authority"],
+        ),
+        (
+            ["--source", SPEED, "--sink", "//phone1/1/1/7", "--type", "notification"],
+            ["sink: expected a uEntity (resource 0)"],
+        ),
+        (["--source", "//veh1/FFFF8000/2/8A50", "--type", "publish"], ["source: //veh1/FFFF8000/2/8A50 has a wildcard"]),
+        (["--source", "//*/A8000/2/8A50", "--type", "publish"], ["source: //*/A8000/2/8A50 has a wildcard"]),
+        (["--source", "/A8000/2/8A50", "--type", "publish"], ["source: expected an authority"]),
+        (
+            ["--source", SPEED, "--sink", "//phone1/1/1/0", "--type", "request"],
+            ["source: expected a uEntity (resource 0)", "sink: expected a method (resource 1 to 7FFF)"],
+        ),
+        (
+            ["--source", "//veh1/A/1/0", "--sink", "//phone1/1/1/0", "--type", "response"],
+            ["source: expected a method (resource 1 to 7FFF)"],
+        ),
+    ],
+)
+def test_message_that_breaks_the_rules_of_its_type_goes_nowhere(
+    good: str, arguments: list[str], problems: list[str], capsys: pytest.CaptureFixture[str]
+):
+    assert main(["explain", "--config", good, "--from", "vehicle", *arguments]) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        *(f"  {problem}" for problem in problems),
+        f"goes nowhere: rejected (INVALID_ARGUMENT), invalid attributes: {'; '.join(problems)}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "sink"),
+    [
+        ("publish", SPEED, "//phone1/FFFFFFFF/FF/FFFF"),
+        ("notification", SPEED, "//phone1/1/1/0"),
+        ("request", "//veh1/A/1/0", "//phone1/1/1/7"),
+        ("response", "//veh1/A/1/7", "//phone1/1/1/0"),
+    ],
+)
+def test_addresses_that_fit_the_type_are_all_that_a_message_needs(
+    good: str, kind: str, source: str, sink: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["explain", "--config", good, "--type", kind, "--source", source, "--sink", sink]) == 0
+    assert "goes over route handy to endpoint phone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["--source", SPEED, "--type", "notification"], "a notification needs --sink"),
