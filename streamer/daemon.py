@@ -14,7 +14,8 @@ from streamer.observe.metrics import Exposition
 from streamer.router.clock import Clock, SystemClock
 from streamer.router.router import TICK_S, Router
 from streamer.transports.base import LinkState, TransportContext, UTransport, load_transport
-from streamer.transports.errors import MalformedPacketError
+from streamer.transports.errors import ConfigurationError, MalformedPacketError
+from streamer.uprotocol.status import UStatusError
 
 logger = logging.getLogger("ustreamer.daemon")
 
@@ -89,7 +90,7 @@ class Daemon:
         try:
             if self._admin is not None:
                 await self._admin.start()
-            await self.router.start()
+            await self._start_router()
             systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
             async with asyncio.TaskGroup() as tasks:
                 ticking = tasks.create_task(self._tick(), name="tick")
@@ -107,6 +108,12 @@ class Daemon:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
             logger.info("stopped authority=%s", self.config.authority)
+
+    async def _start_router(self) -> None:
+        try:
+            await self.router.start()
+        except UStatusError as exc:  # the transports allow fewer listeners than the routes need
+            raise ConfigurationError("listeners", str(exc)) from exc
 
     def _say_what_is_given_up(self) -> None:
         if self.config.journal is not None:
@@ -150,17 +157,24 @@ class Daemon:
         except ConfigError as exc:
             problems = [str(problem) for problem in exc.problems]
         if problems:
-            self._exposition.collector.reloads["refused"] += 1
-            for problem in problems:
-                logger.error("reload_refused problem=%s", problem)
-            return False
+            return self._refuse(problems)
         systemd.notify("RELOADING=1")
-        await self.router.reload(config)
+        try:
+            await self.router.reload(config)
+        except UStatusError as exc:  # the router has gone back to what it had
+            systemd.notify("READY=1")
+            return self._refuse([f"listeners: {exc}"])
         self.config = config
         self._exposition.collector.reloads["ok"] += 1
         systemd.notify("READY=1")
         logger.info("reloaded file=%s routes=%d", self._path, len(config.routes))
         return True
+
+    def _refuse(self, problems: list[str]) -> bool:
+        self._exposition.collector.reloads["refused"] += 1
+        for problem in problems:
+            logger.error("reload_refused problem=%s", problem)
+        return False
 
     async def _drain(self) -> int:
         systemd.notify("STOPPING=1")

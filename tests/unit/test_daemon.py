@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -112,15 +113,28 @@ class Process:
         return {route for _, _, route in self.samples("ustreamer_accepted_messages_total")} - {"none"}
 
 
+@asynccontextmanager
+async def running(process: Process) -> AsyncIterator[Process]:
+    await process.start()
+    try:
+        yield process
+    finally:
+        if process.process.returncode is None:
+            process.process.kill()
+            await process.end()
+        process.systemd.close()
+
+
 @pytest.fixture
 async def daemon(tmp_path: Path) -> AsyncIterator[Process]:
-    process = Process(tmp_path)
-    await process.start()
-    yield process
-    if process.process.returncode is None:
-        process.process.kill()
-        await process.end()
-    process.systemd.close()
+    async with running(Process(tmp_path)) as process:
+        yield process
+
+
+def limit_listeners(process: Process, bus: str, most: int) -> None:
+    """The vehicle's endpoint needs one listener, the cloud's two, and each pattern one more."""
+    text = process.file.read_text()
+    process.file.write_text(text.replace(f"bus: {bus}", f"bus: {bus}, listeners: {{max_listeners: {most}}}"))
 
 
 REPORTS = {"dead-letter/vehicle", "dead-letter/cloud", "rpc-error/vehicle", "rpc-error/cloud"}
@@ -186,6 +200,7 @@ async def test_hangup_with_a_good_file_takes_the_new_route(daemon: Process):
         ("authority: gateway.veh1", "authority: gateway.veh2", "restart to use it"),
         ("bus: cloud", "bus: other", "restart to use them"),
         ("drain_s: 5", "drain_s: {", "streamer.yaml:"),
+        ("metrics: {", "metrics: null\n# {", "metrics: changed; restart to use it"),
     ],
 )
 async def test_hangup_with_a_bad_file_keeps_the_old_one_and_says_why(daemon: Process, old: str, new: str, told: str):
@@ -209,6 +224,28 @@ async def test_hangup_after_a_bad_file_takes_the_repaired_one(daemon: Process):
     daemon.file.write_text(good.replace("routes:\n", SECOND_ROUTE))
     daemon.signal(signal.SIGHUP)
     await daemon.until(lambda: "down" in daemon.routes())
+
+
+async def test_hangup_with_more_patterns_than_listeners_are_allowed_keeps_the_old_file(tmp_path: Path):
+    process = Process(tmp_path)
+    limit_listeners(process, "vehicle", 1)
+    good = process.file.read_text()
+    more = good.replace("to: cloud}", 'to: cloud, publish: ["//veh1/A8000/2/FFFF"]}').replace("repeat_s: 0", "format: human")
+    async with running(process):
+        await process.ready()
+        process.file.write_text(more.replace("routes:\n", SECOND_ROUTE))
+        process.signal(signal.SIGHUP)
+        await process.until(lambda: process.samples("ustreamer_reloads_total") == {("ok",): 0, ("refused",): 1})
+        assert await asyncio.to_thread(process.routes) == {"vehicle-cloud"} | REPORTS
+        (refused,) = process.events("reload_refused")  # still JSON: nothing of that file is used
+        assert refused["problem"] == "listeners: RESOURCE_EXHAUSTED: 1 listeners: the limit of this transport"
+        await process.until(lambda: process.told("READY=1") == 2)  # systemd waits for it after RELOADING=1
+        process.file.write_text(good.replace("routes:\n", SECOND_ROUTE))
+        process.signal(signal.SIGHUP)
+        await process.until(lambda: process.samples("ustreamer_reloads_total") == {("ok",): 1, ("refused",): 1})
+        assert await asyncio.to_thread(process.routes) == {"vehicle-cloud", "down"} | REPORTS
+        process.signal(signal.SIGTERM)
+        assert await process.end() == 0
 
 
 async def test_admin_port_that_is_taken_is_a_clear_error(tmp_path: Path):
@@ -235,3 +272,15 @@ async def test_bad_file_at_the_start_is_78_before_anything_is_opened(tmp_path: P
     assert process.log.read_text().startswith(f"{process.file}:")
     assert process.told("READY=1") == 0
     process.systemd.close()
+
+
+async def test_fewer_listeners_than_the_routes_need_is_78_and_a_clear_error(tmp_path: Path):
+    process = Process(tmp_path)
+    limit_listeners(process, "cloud", 1)
+    async with running(process):
+        assert await process.end() == 78
+        assert process.told("READY=1") == 0
+    last = process.log.read_text().splitlines()[-1]
+    limit = "RESOURCE_EXHAUSTED: 1 listeners: the limit of this transport"
+    assert last == f"{process.file}: options.listeners: {limit}"
+    assert "Traceback" not in process.log.read_text()
