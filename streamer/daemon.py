@@ -9,6 +9,7 @@ from pathlib import Path
 from streamer import __version__, systemd
 from streamer.config import Config
 from streamer.config_file import ConfigError, load
+from streamer.observe import logs
 from streamer.observe.admin import AdminServer, unready
 from streamer.observe.metrics import Exposition
 from streamer.router.clock import Clock, SystemClock
@@ -164,6 +165,8 @@ class Daemon:
         except UStatusError as exc:  # the router has gone back to what it had
             systemd.notify("READY=1")
             return self._refuse([f"listeners: {exc}"])
+        if config.log != self.config.log:
+            logs.set_up(config.log)
         self.config = config
         self._exposition.collector.reloads["ok"] += 1
         systemd.notify("READY=1")
@@ -197,6 +200,7 @@ def _beyond_reload(old: Config, new: Config) -> list[str]:
             found.append(f"endpoints.{name}: {'removed' if after is None else 'added'}; restart to use it")
         elif (before.transport, before.options) != (after.transport, after.options):
             found.append(f"endpoints.{name}: transport or options changed; restart to use them")
-    if old.metrics != new.metrics:
-        found.append("metrics: changed; restart to use it")
+    for key in ("journal", "metrics", "remember", "trace"):
+        if getattr(old, key) != getattr(new, key):
+            found.append(f"{key}: changed; restart to use it")
     return found

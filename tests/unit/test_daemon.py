@@ -201,6 +201,9 @@ async def test_hangup_with_a_good_file_takes_the_new_route(daemon: Process):
         ("bus: cloud", "bus: other", "restart to use them"),
         ("drain_s: 5", "drain_s: {", "streamer.yaml:"),
         ("metrics: {", "metrics: null\n# {", "metrics: changed; restart to use it"),
+        ("shutdown:", "remember: {ids: 5}\nshutdown:", "remember: changed; restart to use it"),
+        ("shutdown:", "journal: {path: journal}\nshutdown:", "journal: changed; restart to use it"),
+        ("shutdown:", "trace: {path: trace}\nshutdown:", "trace: changed; restart to use it"),
     ],
 )
 async def test_hangup_with_a_bad_file_keeps_the_old_one_and_says_why(daemon: Process, old: str, new: str, told: str):
@@ -246,6 +249,26 @@ async def test_hangup_with_more_patterns_than_listeners_are_allowed_keeps_the_ol
         assert await asyncio.to_thread(process.routes) == {"vehicle-cloud", "down"} | REPORTS
         process.signal(signal.SIGTERM)
         assert await process.end() == 0
+
+
+async def test_hangup_changes_the_format_of_the_log_at_once(daemon: Process):
+    await daemon.ready()
+    daemon.file.write_text(daemon.file.read_text().replace("repeat_s: 0", "format: human"))
+    daemon.signal(signal.SIGHUP)
+    await daemon.until(lambda: " INFO    daemon reloaded file=" in daemon.log.read_text())
+
+
+async def test_hangup_changes_the_level_of_the_log_at_once_and_back(daemon: Process):
+    await daemon.ready()
+    loud = daemon.file.read_text()
+    daemon.file.write_text(loud.replace("repeat_s: 0", "repeat_s: 0, level: error"))
+    daemon.signal(signal.SIGHUP)
+    await daemon.until(lambda: daemon.samples("ustreamer_reloads_total")[("ok",)] == 1)
+    daemon.file.write_text(loud)
+    daemon.signal(signal.SIGHUP)
+    await daemon.until(lambda: daemon.samples("ustreamer_reloads_total")[("ok",)] == 2)
+    await daemon.until(lambda: bool(daemon.events("reloaded")))
+    assert len(daemon.events("reloaded")) == 1
 
 
 async def test_admin_port_that_is_taken_is_a_clear_error(tmp_path: Path):
