@@ -30,7 +30,6 @@ class Connection(asyncio.Protocol):
         self.lost: asyncio.Future[None] = loop.create_future()
         self.reason = "closed by the broker"
         self.is_open = False
-        self.is_reading = True
         self.last_read_s = self.last_write_s = self.now_s()
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(max_packet_bytes)
@@ -69,16 +68,6 @@ class Connection(asyncio.Protocol):
         if self.is_open:
             self._on_writable(True)
 
-    def read_on(self, is_reading: bool) -> None:
-        """Stop or go on reading: what the other side sends meanwhile stays with it (TCP)."""
-        if self.is_open and self._transport is not None and is_reading is not self.is_reading:
-            self.is_reading = is_reading
-            self.last_read_s = self.now_s()
-            if is_reading:
-                self._transport.resume_reading()
-            else:
-                self._transport.pause_reading()
-
     def write(self, data: bytes) -> None:
         """Write, unless the connection is closing."""
         if self.is_open and self._transport is not None:
@@ -87,9 +76,20 @@ class Connection(asyncio.Protocol):
 
     def disconnect(self, code: mqtt5.DisconnectReasonCode, reason: str) -> None:
         """Say goodbye with a reason, and close once that is written."""
+        self.write(mqtt5.DisconnectPacket(reason_code=code).write())
+        self.close(reason)
+
+    def take_leave(self, code: mqtt5.DisconnectReasonCode, reason: str) -> None:
+        """Say goodbye with a reason, and let the other side close; what it still sends is thrown away.
+
+        To close with unread bytes resets a TCP connection, and the acknowledgements before the goodbye can be lost.
+        """
         if self.is_open and self._transport is not None:
-            self._transport.write(mqtt5.DisconnectPacket(reason_code=code).write())
-            self.close(reason)
+            self.write(mqtt5.DisconnectPacket(reason_code=code).write())
+            if self._transport.can_write_eof():  # not with TLS; rumqttd closes after this only
+                self._transport.write_eof()
+            self.is_open = False
+            self.reason = reason
 
     def close(self, reason: str) -> None:
         """Close once everything is written. Nothing more is read."""

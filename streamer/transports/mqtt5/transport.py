@@ -29,6 +29,7 @@ logger = logging.getLogger("ustreamer.mqtt5")
 MIN_PING_ANSWER_S = 5.0
 _FAREWELL_S = 2.0
 _TICK_S = 0.5
+_TOLERANCE = 2  # so many times our receive maximum is taken from a broker that exceeds it
 _FAILURE = 0x80  # reason codes from here on are failures (MQTT 5, 2.4)
 
 
@@ -56,6 +57,8 @@ class Mqtt5Transport(ListeningTransport):
         self._head: object = None
         self._head_since_s = 0.0
         self._flush_is_due = False
+        self._overflows = False  # the broker exceeds our receive maximum: what it sends now is left out
+        self._is_relieved = False  # we ended the connection to be sent again what was left out
 
     @property
     def capacity(self) -> int:
@@ -98,9 +101,11 @@ class Mqtt5Transport(ListeningTransport):
         loop = asyncio.get_running_loop()
         while True:
             self._up_since_s = None
+            self._overflows = self._is_relieved = False
             reason = await self._connect_once()
             # A link that was up for a while starts the ladder anew; one that is taken away at once climbs it.
-            if self._up_since_s is not None and loop.time() - self._up_since_s > self.options.reconnect.max_ms / 1000:
+            up_s = 0.0 if self._up_since_s is None else loop.time() - self._up_since_s
+            if self._is_relieved or up_s > self.options.reconnect.max_ms / 1000:
                 attempt = 0
             wait_s = self.options.reconnect.wait_s(attempt, random.random())
             logger.warning("link_down endpoint=%s reason=%r retry_in_s=%.2f", self.context.name, reason, wait_s)
@@ -171,7 +176,7 @@ class Mqtt5Transport(ListeningTransport):
 
     def _keep_alive(self, connection: Connection, now_s: float) -> None:
         if self._ping_sent_s is not None:
-            if connection.last_read_s >= self._ping_sent_s or not connection.is_reading:
+            if connection.last_read_s >= self._ping_sent_s:
                 self._ping_sent_s = None
             elif now_s - self._ping_sent_s > max(MIN_PING_ANSWER_S, self._keep_alive_s / 2):
                 connection.abort("no answer to PINGREQ")
@@ -204,6 +209,7 @@ class Mqtt5Transport(ListeningTransport):
 
     def _on_frames(self, connection: Connection, read: list[memoryview]) -> None:
         session = self._session
+        most = _TOLERANCE * self.options.receive_maximum
         batch: list[Received] = []
         error: ProtocolError | None = None
         try:
@@ -218,6 +224,9 @@ class Mqtt5Transport(ListeningTransport):
                     continue
                 if first & QOS_ABOVE_1 or not session.is_connected:
                     raise ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, "a PUBLISH that was not asked for")
+                if first & QOS and (self._overflows or len(session.receipts) >= most):
+                    self._overflow()
+                    continue
                 try:
                     packet = frames.read(frame)
                     message = decode(packet)
@@ -238,10 +247,31 @@ class Mqtt5Transport(ListeningTransport):
             self.registry.deliver(batch)
         if error is not None:
             connection.disconnect(error.reason, str(error))
-        elif len(session.receipts) > self.options.receive_maximum:
-            # Brokers do that: rumqttd knows no limit, mosquitto 2.0.11 forgets it after a burst of PUBACKs. To disconnect,
-            # as MQTT allows, would have them start over and over again; TCP makes them wait just as well.
-            connection.read_on(False)
+
+    def _overflow(self) -> None:
+        """Leave a PUBLISH out, and with it everything behind it on this connection, so that order is kept.
+
+        Brokers exceed our receive maximum: rumqttd knows no limit, mosquitto 2.0.11 forgets it after a burst of PUBACKs.
+        To stop reading would also keep the PUBACKs for what we send, and to disconnect while nothing can be acknowledged
+        would have the broker start over and over again. So we go on reading, and disconnect when there is room.
+        """
+        if not self._overflows:
+            self._overflows = True
+            logger.warning(
+                "receive_maximum_exceeded endpoint=%s receive_maximum=%d unacknowledged=%d",
+                self.context.name,
+                self.options.receive_maximum,
+                len(self._session.receipts),
+            )
+
+    def _relieve(self, connection: Connection) -> None:
+        """There is room again: have the broker deliver what was left out, by a new connection."""
+        if self._overflows and connection.is_open and len(self._session.receipts) <= self.options.receive_maximum // 2:
+            self._is_relieved = True
+            connection.take_leave(
+                DisconnectReasonCode.RECEIVE_MAX_EXCEEDED,
+                f"the broker exceeded receive_maximum {self.options.receive_maximum}: it is to send again what was left out",
+            )
 
     def _skip(self, frame: memoryview, error: MalformedPacketError) -> None:
         """No message, and no reason to give up the connection: counted, and acknowledged in its turn."""
@@ -261,8 +291,7 @@ class Mqtt5Transport(ListeningTransport):
             data = self._session.take_acknowledgements()
             if data:
                 self._connection.write(data)
-            if len(self._session.receipts) <= self.options.receive_maximum:
-                self._connection.read_on(True)
+            self._relieve(self._connection)
 
     def _on_control(self, connection: Connection, frame: memoryview) -> None:
         try:
