@@ -16,6 +16,7 @@ from streamer.transports.mqtt5.wire import Structure
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
 _STEPS = 4
 _UINT32_MAX = 0xFFFF_FFFF
+_CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
 
 
 class _Model(BaseModel):
@@ -126,6 +127,10 @@ class Mqtt5Options(_Model):
             except UnicodeDecodeError:
                 raise ConfigurationError("username_file", f"{self.username_file}: expected UTF-8") from None
         password = None if self.password_file is None else _read("password_file", self.password_file)
+        if username is not None:
+            _check_length("username" if self.username_file is None else "username_file", username.encode())
+        if password is not None:
+            _check_length("password_file", password)
         return username, password
 
     def tls_context(self) -> ssl.SSLContext | None:
@@ -156,6 +161,11 @@ def _read(option: str, path: Path) -> bytes:
         return path.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
     except OSError as exc:
         raise ConfigurationError(option, f"{path}: {_reason(exc)}") from None
+
+
+def _check_length(option: str, content: bytes) -> None:
+    if len(content) > _CREDENTIAL_BYTES:
+        raise ConfigurationError(option, f"{len(content)} bytes; MQTT takes at most {_CREDENTIAL_BYTES}")
 
 
 def _reason(exc: OSError) -> str:

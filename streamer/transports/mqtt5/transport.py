@@ -102,7 +102,14 @@ class Mqtt5Transport(ListeningTransport):
         while True:
             self._up_since_s = None
             self._overflows = self._is_relieved = False
-            reason = await self._connect_once()
+            try:
+                reason = await self._connect_once()
+            except Exception as exc:  # nobody awaits this task: without this the endpoint would stay away in silence
+                reason = type(exc).__name__
+                logger.exception("connect_failed endpoint=%s reason=%s", self.context.name, reason)
+                if self._connection is not None:
+                    self._connection.abort(reason)
+                    await self._connection.wait_lost(_FAREWELL_S)
             # A link that was up for a while starts the ladder anew; one that is taken away at once climbs it.
             up_s = 0.0 if self._up_since_s is None else loop.time() - self._up_since_s
             if self._is_relieved or up_s > self.options.reconnect.max_ms / 1000:

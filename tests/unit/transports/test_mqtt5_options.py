@@ -84,6 +84,20 @@ def test_missing_file_names_its_option(tmp_path: Path) -> None:
     assert caught.value.key == "tls.ca_file"
 
 
+@pytest.mark.parametrize("key", ["username", "username_file", "password_file"])
+def test_credential_that_mqtt_cannot_carry_names_its_option_and_not_its_content(tmp_path: Path, key: str) -> None:
+    def credentials(text: str) -> tuple[str | None, bytes | None]:
+        (tmp_path / "file").write_text(text)
+        return options(**{key: text if key == "username" else tmp_path / "file"}).credentials()
+
+    longest = "é" * 32_767 + "h"
+    assert credentials(longest) == ((None, longest.encode()) if key == "password_file" else (longest, None))
+    with pytest.raises(ConfigurationError, match="65536 bytes") as caught:
+        credentials(longest + "h")
+    assert caught.value.key == key
+    assert "é" not in str(caught.value)
+
+
 def test_broken_certificate_names_its_option_and_not_its_content(tmp_path: Path) -> None:
     broken = tmp_path / "broken.pem"
     broken.write_text("hush")
