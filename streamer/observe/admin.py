@@ -1,4 +1,4 @@
-"""The HTTP port: `/metrics`, `/healthz` (the loop turns), `/readyz` (every endpoint is connected)."""
+"""The HTTP port: `/metrics`, `/healthz` (the loop turns), `/readyz` (every endpoint works)."""
 
 from aiohttp import web
 
@@ -50,8 +50,10 @@ class AdminServer:
 
 def unready(router: Router) -> list[str]:
     """Why the streamer is not ready; empty if it is. A Zenoh peer without any other peer yet is ready."""
-    return [
-        f"endpoint {name} ({transport.kind}) is not connected"
-        for name, transport in router.transports.items()
-        if transport.state is LinkState.DOWN
-    ]
+    reasons = []
+    for name, transport in router.transports.items():
+        endpoint = f"endpoint {name} ({transport.kind})"
+        if transport.state is LinkState.DOWN:
+            reasons.append(f"{endpoint} is not connected")
+        reasons += [f"{endpoint}: {problem}" for problem in transport.problems()]
+    return reasons

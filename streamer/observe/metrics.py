@@ -100,6 +100,11 @@ class RouterCollector(Collector):
         )
         in_flight = GaugeMetricFamily("ustreamer_in_flight_messages", "Sent and not confirmed.", labels=labels)
         up = GaugeMetricFamily("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)
+        problems = GaugeMetricFamily(
+            "ustreamer_endpoint_problems",
+            "What keeps the endpoint from working although its link is up, such as refused subscriptions.",
+            labels=labels,
+        )
         reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)
         for name, ingress in self._router.ingresses.items():
             transport = self._router.transports[name]
@@ -110,8 +115,9 @@ class RouterCollector(Collector):
             held.add_metric(values, len(ingress.waiting))
             in_flight.add_metric(values, self._router.egresses[name].in_flight)
             up.add_metric(values, int(transport.state is LinkState.UP))
+            problems.add_metric(values, len(transport.problems()))
             reconnects.add_metric(values, ingress.stats.reconnects)
-        yield from (received, malformed, held, in_flight, up, reconnects)
+        yield from (received, malformed, held, in_flight, up, problems, reconnects)
 
 
 def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram) -> None:

@@ -168,6 +168,10 @@ class UTransport(ABC):
         """Whether a Publish needs a sink authority to be addressed here (an off-vehicle MQTT broker)."""
         return False
 
+    def problems(self) -> list[str]:
+        """What keeps the endpoint from working although its link is up, a sentence each."""
+        return []
+
     @abstractmethod
     async def start(self) -> None:
         """Begin to connect and return. Connecting goes on in the background for as long as it takes."""

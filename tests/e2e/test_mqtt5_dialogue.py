@@ -86,6 +86,69 @@ async def test_refused_subscription_is_counted_and_does_not_keep_the_link_down(f
         peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.NOT_AUTHORIZED]))
         await endpoint.up()
         assert endpoint.transport.refused_subscriptions == 1
+        (problem,) = endpoint.transport.problems()
+        assert "'veh1/8000/A/2/8A50'" in problem
+        assert "NOT_AUTHORIZED (0x87)" in problem
+
+
+async def refused(fake: FakeBroker, endpoint: Endpoint, inbox: Inbox, count: int = 1) -> Peer:
+    """A connection on which the broker refused that many filters."""
+    for number in range(count):
+        await endpoint.transport.register_listener(TOPIC._replace(resource=0x8000 + number), None, inbox)
+    peer = await fake.peer()
+    await peer.accept()
+    subscribe = await peer.next(mqtt5.SubscribePacket)
+    peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.NOT_AUTHORIZED] * count))
+    await endpoint.up()
+    return peer
+
+
+async def test_refused_filter_is_a_problem_until_it_is_granted(fake: FakeBroker) -> None:
+    endpoint = Endpoint(fake.url)
+    async with endpoint.running():
+        peer = await refused(fake, endpoint, Inbox())
+        assert len(endpoint.transport.problems()) == 1
+        peer.drop()
+        await until(lambda: not endpoint.is_up)
+        peer = await fake.peer()
+        await peer.accept()
+        await peer.grant()
+        await endpoint.up()
+        assert endpoint.transport.problems() == []
+
+
+async def test_refused_filter_is_no_problem_once_nobody_wants_it(fake: FakeBroker) -> None:
+    endpoint, inbox = Endpoint(fake.url), Inbox()
+    async with endpoint.running():
+        peer = await refused(fake, endpoint, inbox, count=12)
+        assert len(endpoint.transport.problems()) == 10
+        for number in range(12):
+            await endpoint.transport.unregister_listener(TOPIC._replace(resource=0x8000 + number), None, inbox)
+            await peer.next(mqtt5.UnsubscribePacket)
+        assert endpoint.transport.problems() == []
+        await endpoint.transport.register_listener(TOPIC, None, inbox)
+        await endpoint.transport.unregister_listener(TOPIC, None, inbox)
+        subscribe = await peer.next(mqtt5.SubscribePacket)
+        peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.NOT_AUTHORIZED]))
+        await until(lambda: endpoint.transport.refused_subscriptions == 13)
+        assert endpoint.transport.problems() == []
+
+
+async def test_error_that_nobody_thought_of_is_logged_and_tried_again(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*args: object, **named: object) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(mqtt5, "ConnectPacket", broken)
+    endpoint = Endpoint(fake.url)
+    async with endpoint.running():
+        await (await fake.peer()).closed()
+        await connected(fake, endpoint)
+    record = next(record for record in caplog.records if "connect_failed" in record.message)
+    assert record.exc_info is not None
+    assert "reason=ZeroDivisionError" in record.message
 
 
 async def test_filters_with_one_topic_are_subscribed_once(fake: FakeBroker) -> None:

@@ -31,6 +31,10 @@ class Subscriptions:
         self._unwanted[pattern] = None
         return True
 
+    def is_wanted(self, pattern: str) -> bool:
+        """Whether somebody wants it."""
+        return pattern in self._wanted
+
     def wanted(self) -> list[str]:
         """Every topic filter that somebody wants."""
         return list(self._wanted)

@@ -8,6 +8,7 @@ import logging
 import random
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
@@ -28,6 +29,7 @@ logger = logging.getLogger("ustreamer.mqtt5")
 
 MIN_PING_ANSWER_S = 5.0
 _FAREWELL_S = 2.0
+_PROBLEMS_AT_MOST = 10
 _TICK_S = 0.5
 _TOLERANCE = 2  # so many times our receive maximum is taken from a broker that exceeds it
 _FAILURE = 0x80  # reason codes from here on are failures (MQTT 5, 2.4)
@@ -43,6 +45,7 @@ class Mqtt5Transport(ListeningTransport):
         super().__init__(context, options)
         self.options: Mqtt5Options = options
         self.refused_subscriptions = 0
+        self._refused: dict[str, str] = {}  # wanted topic filters that the broker refused, and its reason
         encoder = Encoder(options.topics, context.authority)
         self._session = Session(options.window, encoder.encode)
         self._session.on_acknowledgeable = self._acknowledge_soon
@@ -64,6 +67,12 @@ class Mqtt5Transport(ListeningTransport):
     def capacity(self) -> int:
         session = self._session
         return session.limit if session.is_writable else session.unconfirmed
+
+    def problems(self) -> list[str]:
+        return [
+            f"the broker refused the subscription {pattern!r}: {reason}"
+            for pattern, reason in islice(self._refused.items(), _PROBLEMS_AT_MOST)
+        ]
 
     @property
     def wants_sink_authority(self) -> bool:
@@ -384,8 +393,10 @@ class Mqtt5Transport(ListeningTransport):
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
         pattern = topic_filter(source, sink, self.options.topics, self.context.authority)
-        if self._subscriptions.close(pattern) and self._session.is_connected:
-            self._unsubscribe([pattern])
+        if self._subscriptions.close(pattern):
+            self._refused.pop(pattern, None)
+            if self._session.is_connected:
+                self._unsubscribe([pattern])
 
     def _subscribe(self, patterns: Sequence[str]) -> set[int]:
         packet_ids = set()
@@ -408,9 +419,13 @@ class Mqtt5Transport(ListeningTransport):
         for pattern, reason in zip(patterns, packet.reason_codes, strict=False):
             if int(reason) >= _FAILURE:
                 self.refused_subscriptions += 1
+                if self._subscriptions.is_wanted(pattern):  # not closed meanwhile
+                    self._refused[pattern] = named(reason)
                 logger.warning(
                     "subscription_refused endpoint=%s filter=%r reason=%s", self.context.name, pattern, named(reason)
                 )
+            else:
+                self._refused.pop(pattern, None)
         if packet.packet_id in self._awaited:
             self._awaited.discard(packet.packet_id)
             if not self._awaited:

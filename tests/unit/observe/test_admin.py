@@ -80,6 +80,12 @@ async def test_peer_without_another_peer_yet_is_ready(stage: Stage):
     assert unready(stage.router) == []
 
 
+async def test_endpoint_that_is_connected_and_has_a_problem_is_not_ready(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    await stage.router.start()
+    monkeypatch.setattr(stage.transports["cloud"], "problems", lambda: ["the broker refused 'a/b'"])
+    assert unready(stage.router) == ["endpoint cloud (memory): the broker refused 'a/b'"]
+
+
 @pytest.mark.parametrize("path", ["/", "/metrics/x", "/../etc/passwd"])
 async def test_other_pages_do_not_exist(path: str, http: aiohttp.ClientSession):
     async with http.get(path) as answer:

@@ -30,6 +30,7 @@ NAMES = {
     "ustreamer_held_back_messages": ("gauge", {"endpoint", "transport"}),
     "ustreamer_in_flight_messages": ("gauge", {"endpoint", "transport"}),
     "ustreamer_endpoint_up": ("gauge", {"endpoint", "transport"}),
+    "ustreamer_endpoint_problems": ("gauge", {"endpoint", "transport"}),
     "ustreamer_reconnects_total": ("counter", {"endpoint", "transport"}),
     "ustreamer_build_info": ("gauge", {"version"}),
     "ustreamer_remembered_ids": ("gauge", set()),
@@ -97,7 +98,7 @@ async def test_every_family_has_its_name_type_help_and_labels():
 
 
 async def test_names_carry_our_prefix_and_their_unit():
-    units = ("_messages", "_bytes", "_seconds", "_info", "_ids", "_up", "_total")
+    units = ("_messages", "_bytes", "_seconds", "_info", "_ids", "_up", "_problems", "_total")
     for family in Scrape(await played()).families:
         if family.name.startswith(("process_", "python_")):
             continue
@@ -150,6 +151,13 @@ async def test_age_of_the_oldest_waiting_message_grows_and_goes():
         assert Scrape(stage).sum("ustreamer_endpoint_up", endpoint="vehicle") == 1
         stage.transports["cloud"].restore_link()
         assert Scrape(stage).sum("ustreamer_queue_oldest_age_seconds", route="vehicle-cloud") == 0
+
+
+async def test_problems_of_an_endpoint_are_counted(monkeypatch: pytest.MonkeyPatch):
+    async with Stage() as stage:
+        monkeypatch.setattr(stage.transports["cloud"], "problems", lambda: ["one", "two"])
+        assert Scrape(stage).sum("ustreamer_endpoint_problems", endpoint="cloud", transport="memory") == 2
+        assert Scrape(stage).sum("ustreamer_endpoint_problems", endpoint="vehicle") == 0
 
 
 async def test_nobody_on_the_other_side_is_not_up():
