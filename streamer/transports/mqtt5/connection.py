@@ -1,7 +1,9 @@
 """One TCP or TLS connection to a broker: bytes in, whole packets out, and why it ended. It knows no session."""
 
 import asyncio
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 import mqtt5
@@ -9,6 +11,7 @@ import mqtt5
 from streamer.transports.mqtt5.frames import FrameReader
 
 _HIGH_WATER_BYTES = 1024 * 1024
+_QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux has it
 
 
 class Connection(asyncio.Protocol):
@@ -32,6 +35,7 @@ class Connection(asyncio.Protocol):
         self.is_open = False
         self.last_read_s = self.last_write_s = self.now_s()
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
         self._reader = FrameReader(max_packet_bytes)
         self._on_frames = on_frames
         self._on_writable = on_writable
@@ -40,11 +44,14 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are of a class of their own
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        if _QUICKACK is not None:
+            self._socket = self._transport.get_extra_info("socket")
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
         if not self.is_open:  # we said goodbye already
             return
+        self._acknowledge_tcp()
         self.last_read_s = self.now_s()
         frames, error = self._reader.feed(data)
         if frames:
@@ -52,11 +59,20 @@ class Connection(asyncio.Protocol):
         if error is not None:
             self.disconnect(error.reason, str(error))
 
+    def _acknowledge_tcp(self) -> None:
+        """Have the kernel not delay its TCP acknowledgement: rumqttd, with Nagle, sends the next packet only after it.
+
+        The kernel falls back to delaying by itself, so it has to be told after each read.
+        """
+        if self._socket is not None and _QUICKACK is not None:
+            with suppress(OSError):
+                self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+
     def connection_lost(self, exc: Exception | None) -> None:
         if self.is_open and exc is not None:
             self.reason = f"{type(exc).__name__}: {exc}"
         self.is_open = False
-        self._transport = None
+        self._transport = self._socket = None
         if not self.lost.done():
             self.lost.set_result(None)
         self._on_lost(self)
