@@ -188,12 +188,13 @@ class MqttSide:
         return self
 
     async def _read(self) -> None:
-        with contextlib.suppress(aiomqtt.MqttError):  # the broker went away: that is what `is_lost` tells
-            async for message in self.client.messages:
-                self._take(message)
-        # aiomqtt acknowledges what it has queued, and gives it out no more once the connection has ended.
-        while not self.client._queue.empty():
-            self._take(self.client._queue.get_nowait())
+        try:
+            with contextlib.suppress(aiomqtt.MqttError):  # the broker went away: that is what `is_lost` tells
+                async for message in self.client.messages:
+                    self._take(message)
+        finally:  # aiomqtt has acknowledged what it has queued, and gives it out no more
+            while not self.client._queue.empty():
+                self._take(self.client._queue.get_nowait())
 
     def _take(self, message: aiomqtt.Message) -> None:
         self.arrived.append(from_mqtt(bytes(message.payload), message.properties))
@@ -212,7 +213,9 @@ class MqttSide:
             await self.client.__aexit__(None, None, None)
 
     async def reconnect(self) -> None:
-        """Come back as the same client, with what the broker has kept for it."""
+        """Come back as the same client, with what the broker has kept for it. The old connection must have ended."""
+        if self._task is not None:
+            await asyncio.wait_for(self._task, 30)  # it takes what had arrived; cancelling it would lose a message
         await self.__aexit__()
         await self.__aenter__()
 

@@ -23,7 +23,6 @@ class Custody:
     def __init__(self, later: Later) -> None:
         self._later = later
         self._recent: list[Received] = []
-        self.closed = False
 
     def watch(self, received: Received) -> None:
         """A message has entered its lanes."""
@@ -35,10 +34,5 @@ class Custody:
     def flush(self) -> None:
         """Take what is still on its way."""
         recent, self._recent = self._recent, []
-        if not self.closed:
-            for received in recent:
-                received.keep()
-
-    def close(self) -> None:
-        """Take nothing more: what arrived last stays with its source unless it is delivered."""
-        self.closed = True
+        for received in recent:
+            received.keep()

@@ -179,6 +179,7 @@ class Egress:
             lane = delivery.lane
             lane.returned()
             lane.put_back(delivery)
+            lane.queue.came_back(delivery)  # type: ignore[attr-defined]  # lanes do not know the type of what owns them
             self.file(lane)
 
     def _refused(self, delivery: Delivery, error: SendError) -> None:
@@ -193,6 +194,7 @@ class Egress:
             return
         queue.stats.retries += 1
         lane.put_back(delivery)
+        queue.came_back(delivery)
         if not lane.park & Park.BACKOFF:
             self.park(lane, Park.BACKOFF)
             self._parked_seq += 1

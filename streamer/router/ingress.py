@@ -26,6 +26,7 @@ from streamer.uprotocol.uri import UUri
 _CACHE_SIZE = 8192
 # From so many held back on, the transport is asked to pause; one with a window of its own stops by itself.
 _PAUSE_AT = 1000
+_PAUSE_AT_BYTES = 16 * 1024 * 1024
 # More are turned away: only messages that came without a window (MQTT QoS 0) ever get there.
 _HOLD_AT_MOST = 65_536
 
@@ -53,11 +54,14 @@ class _Leg:
 class _Resolved:
     """What was decided for messages with the same attributes."""
 
-    __slots__ = ("failure", "legs")
+    __slots__ = ("copies", "failure", "legs")
 
     def __init__(self, legs: tuple[_Leg, ...], failure: Failure | None) -> None:
         self.legs = legs
         self.failure = failure
+        self.copies: dict[RouteQueue, int] = {}  # how many legs lead into a queue
+        for leg in legs:
+            self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
 
 
 class Ingress(UListener):
@@ -76,7 +80,10 @@ class Ingress(UListener):
         self.stats = EndpointStats()
         self.unrouted = RouteStats()
         self.waiting: dict[bytes, Received] = {}
+        self.held_bytes = 0
         self._held: dict[RouteQueue, deque[bytes]] = {}  # the keys of `waiting`, by the queue that has no room
+        self._turn: dict[bytes, int] = {}  # the order in which they came, whichever queue they wait for
+        self._turns = 0
         self._transport = transport
         self._settler = settler
         self._remembered = remembered
@@ -101,37 +108,69 @@ class Ingress(UListener):
         self.on_receive_batch((received,))
 
     def close(self) -> None:
-        """Accept nothing more. What still arrives is not acknowledged, so the source keeps it."""
+        """Accept nothing that arrives from now on, and acknowledge none of it. What is held back may still enter."""
         self.closed = True
         self._transport.pause_receiving()
+
+    def give_up(self, failure: Failure) -> int:
+        """Settle what is held back and lost without us; their number is returned. The rest stays with its source."""
+        lost = 0
+        for queue, keys in self._held.items():
+            for key in keys:
+                received = self.waiting[key]
+                if not received.source_keeps:
+                    del self.waiting[key], self._turn[key]
+                    self.held_bytes -= _size_of(received.message)
+                    self._settler.refuse(received, queue, failure)
+                    lost += 1
+        self._held.clear()
+        return lost
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
         if self.closed:
             return
         self.stats.received += len(batch)
         self._take(batch)
-        if len(self.waiting) >= _PAUSE_AT and not self._paused:
+        if not self._paused and (len(self.waiting) >= _PAUSE_AT or self.held_bytes >= _PAUSE_AT_BYTES):
             self._paused = True
             self._transport.pause_receiving()
         self.pump()
 
     def admit_waiting(self) -> None:
         """Room may have come: take what was held back, in order, as far as it goes."""
-        if self.closed:
-            return
         for queue in list(self._held):
-            room = queue.dispatch.queue.messages - queue.messages
-            if room <= 0:
+            keys = self._held[queue]
+            batch = self._next_held(queue, keys)
+            if not batch:
                 continue
-            keys = self._held.pop(queue)
+            del self._held[queue]
             queue.blocked = False
-            self._take([self.waiting.pop(keys.popleft()) for _ in range(min(room, len(keys)))])
+            self._take(batch)
+            for received in batch:
+                if (key := key_of(received.message)) not in self.waiting:
+                    del self._turn[key]
             if keys:  # behind what had to be held back again
                 self._held.setdefault(queue, deque()).extend(keys)
                 queue.blocked = True
-        if self._paused and len(self.waiting) < _PAUSE_AT // 2:
+        if self._paused and len(self.waiting) < _PAUSE_AT // 2 and self.held_bytes < _PAUSE_AT_BYTES // 2:
             self._paused = False
-            self._transport.resume_receiving()
+            if not self.closed:
+                self._transport.resume_receiving()
+
+    def _next_held(self, queue: RouteQueue, keys: deque[bytes]) -> list[Received]:
+        """Take from what is held back for a queue as much as it has room for, in order."""
+        batch: list[Received] = []
+        total = 0
+        while keys:
+            received = self.waiting[keys[0]]
+            total += _size_of(received.message)
+            alone = not batch and not queue.messages
+            if queue.is_patient and not alone and not queue.fits(total, len(batch) + 1):
+                break
+            del self.waiting[keys.popleft()]
+            self.held_bytes -= _size_of(received.message)
+            batch.append(received)
+        return batch
 
     def _take(self, batch: Iterable[Received]) -> None:
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
@@ -170,13 +209,9 @@ class Ingress(UListener):
 
     def _has_room(self, received: Received, resolved: _Resolved, key: bytes) -> bool:
         """Whether every leg can take the message; if not it is turned away or held back, and that is seen to here."""
-        size = OVERHEAD_BYTES + len(received.message.payload or b"")
-        for leg in resolved.legs:
-            queue = leg.queue
-            if queue.blocked:
-                self._hold_back(key, received, queue)
-                return False
-            if queue.room_for(size) is Room.NO and queue.dispatch.queue.on_full == "backpressure":
+        size = _size_of(received.message)
+        for queue, copies in resolved.copies.items():
+            if queue.blocked or (queue.is_patient and queue.room_for(size * copies, copies) is Room.NO):
                 self._hold_back(key, received, queue)
                 return False
         return True
@@ -189,11 +224,22 @@ class Ingress(UListener):
         earlier = self.waiting.get(key)
         self.waiting[key] = received
         if earlier is None:
-            self._held.setdefault(queue, deque()).append(key)
+            self._wait_for(queue, key)
+            self.held_bytes += _size_of(received.message)
         else:  # the source sent it again after a reconnect: it takes the place of the first copy, whose receipt is void
             self.unrouted.accepted += 1
             self.unrouted.count(Outcome.DUPLICATE)
             earlier.release()
+
+    def _wait_for(self, queue: RouteQueue, key: bytes) -> None:
+        """List a message behind all older ones: one that had waited for another queue before stands before younger ones."""
+        self._turns += 1
+        turn = self._turn.setdefault(key, self._turns)
+        keys = self._held.setdefault(queue, deque())
+        at = len(keys)
+        while at and self._turn[keys[at - 1]] > turn:
+            at -= 1
+        keys.insert(at, key)
 
     def _enter(self, received: Received, resolved: _Resolved, now_s: float, now_ms: int) -> None:
         legs = resolved.legs
@@ -206,11 +252,14 @@ class Ingress(UListener):
                 lane = leg.lane = queue.lane(leg.key)
             attributes = leg.attributes
             outgoing = message if attributes is message.attributes else UMessage(message.id, attributes, message.payload)
-            size = OVERHEAD_BYTES + len(message.payload or b"")
-            room = queue.room_for(size)
-            if room is not Room.YES and not self._make_room(queue, room, size, outgoing):
-                self._settler.refuse(received, queue, _FULL)
-                continue
+            if not queue.is_patient:
+                size = _size_of(message)
+                room = queue.room_for(size)
+                if room is not Room.YES and not self._make_room(queue, room, size, outgoing):
+                    self._settler.refuse(received, queue, _FULL)
+                    continue
+            if attributes.sink is not message.attributes.sink:  # if the network echoes it, it is no news
+                self._remembered.young.setdefault(key_of(outgoing), None)
             queue.push(received, outgoing, lane, now_s, now_ms)
             if lane.filed < lane.top:
                 leg.egress.file(lane)
@@ -254,3 +303,7 @@ class Ingress(UListener):
             outgoing = attributes if hop.sink == attributes.sink else replace(attributes, sink=hop.sink)
             legs.append(_Leg(queue, egress, outgoing))
         return _Resolved(tuple(legs), None)
+
+
+def _size_of(message: UMessage) -> int:
+    return OVERHEAD_BYTES + len(message.payload or b"")

@@ -71,6 +71,10 @@ class Delivery:
         self.attempts = 0
         self.state = State.QUEUED
 
+    def forget(self) -> None:
+        """Let go of the message: a settled delivery may be listed for a while yet, and must not hold its payload."""
+        del self.message, self.received
+
 
 class Lane:
     """The FIFO of one flow.

@@ -73,12 +73,21 @@ class RouteQueue:
             lane = self.lanes[key] = Lane(key, self, self.dispatch.flow_window)
         return lane
 
-    def room_for(self, size: int) -> Room:
-        """Whether a message of ``size`` bytes fits. An empty queue takes any message, else it would never pass."""
+    def fits(self, size: int, copies: int = 1) -> bool:
+        """Whether so many copies, ``size`` bytes in all, stay within the bounds."""
         bounds = self.dispatch.queue
-        if self.messages < bounds.messages and (self.bytes + size <= bounds.bytes or not self.messages):
+        return self.messages + copies <= bounds.messages and self.bytes + size <= bounds.bytes
+
+    def room_for(self, size: int, copies: int = 1) -> Room:
+        """Whether a message fits, in so many copies. An empty queue takes any message, else it would never pass."""
+        if self.fits(size, copies) or not self.messages:
             return Room.YES
         return Room.AFTER_EVICTION if self._evictable else Room.NO
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether a message that does not fit is held back, not turned away."""
+        return self.dispatch.queue.on_full == "backpressure"
 
     def push(self, received: Received, message: UMessage, lane: Lane, entered_s: float, entered_ms: int) -> Delivery:
         """Accept a message, whatever the bounds say: ask `room_for` first."""
@@ -107,6 +116,8 @@ class RouteQueue:
         for delivery in self._waiting_up_to(priority_class):
             if messages < bounds.messages and size_left + size <= bounds.bytes:
                 break
+            if delivery in chosen:  # listed twice: it was in flight and came back
+                continue
             chosen.append(delivery)
             messages -= 1
             size_left -= delivery.size
@@ -116,9 +127,14 @@ class RouteQueue:
     def _waiting_up_to(self, priority_class: int) -> Iterator[Delivery]:
         for level in range(priority_class + 1):
             by_age = self._by_age[level]
-            while by_age and by_age[0].state is State.SETTLED:
-                by_age.popleft()
+            while by_age and by_age[0].state is not State.QUEUED:
+                by_age.popleft()  # what is in flight is listed again if it comes back
             yield from (delivery for delivery in by_age if delivery.state is State.QUEUED)
+
+    def came_back(self, delivery: Delivery) -> None:
+        """A delivery waits again after it was in flight."""
+        if self._evictable:
+            self._by_age[delivery.message.attributes.priority_class].appendleft(delivery)
 
     def leave(self, delivery: Delivery) -> None:
         """A delivery is settled: it counts no more."""

@@ -12,7 +12,7 @@ class RememberedIds:
     """Ids of messages, and for those still on their way the `Received` whose fate a second copy shares."""
 
     def __init__(self, max_ids: int, max_seconds: float, now_s: float) -> None:
-        self._half = max(1, max_ids // 2)
+        self._half = self._limit = max(1, max_ids // 2)
         self._half_s = max_seconds / 2
         self._turned_s = now_s
         self.young: dict[bytes, Received | None] = {}
@@ -26,12 +26,13 @@ class RememberedIds:
 
         Messages that are still on their way are never forgotten; the queues bound how many those are.
         """
-        if len(self.young) >= self._half or now_s - self._turned_s >= self._half_s:
+        if len(self.young) >= self._limit or now_s - self._turned_s >= self._half_s:
             on_their_way: dict[bytes, Received | None] = {
                 key: received for key, received in self.old.items() if received is not None and received.holders > 0
             }
             self.old, self.young = self.young, on_their_way
             self._turned_s = now_s
+            self._limit = len(self.young) + self._half  # else many on their way would have it turn at every call
 
     def settled(self, key: bytes) -> None:
         """The message has reached its outcome; only its id is worth keeping."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from streamer.config import Dispatch, Queue
 from streamer.router.clock import Clock
-from streamer.router.dead_letter import Story, dead_letter, error_response
+from streamer.router.dead_letter import USTREAMER_UE_ID, USTREAMER_VERSION, Story, dead_letter, error_response
 from streamer.router.egress import Egress
 from streamer.router.lane import Delivery
 from streamer.router.outcome import Failure, Outcome
@@ -18,7 +18,7 @@ from streamer.router.remember import RememberedIds
 from streamer.router.settle import Settler
 from streamer.router.stats import RouteStats
 from streamer.transports.base import Received
-from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at, is_authority
 
@@ -93,7 +93,13 @@ class Reporter:
     def report(
         self, received: Received, ingress: str, failure: Failure, queue: RouteQueue | None, delivery: Delivery | None
     ) -> None:
-        """Publish the dead letter of a message that came in through ``ingress``, and answer it if it was a Request."""
+        """Publish the dead letter of a message that came in through ``ingress``, and answer it if it was a Request.
+
+        The dead letter of another streamer that we cannot deliver is counted and no more: two streamers that reported
+        each other's reports would never end.
+        """
+        if self._is_dead_letter(received.message):
+            return
         now_ms = self._clock.wall_ms()
         story = Story(
             received.message,
@@ -114,6 +120,11 @@ class Reporter:
             for sink in self._sinks(way, story, is_origin=name == ingress):
                 letter = dead_letter(story, self.options.authority, self.options.resource, sink, keep_token=name == ingress)
                 self._send(way, way.dead_letters, letter)
+
+    def _is_dead_letter(self, message: UMessage) -> bool:
+        source = message.attributes.source
+        ours = (USTREAMER_UE_ID, USTREAMER_VERSION, self.options.resource)
+        return message.attributes.type is UMessageType.PUBLISH and source[1:] == ours
 
     def _sinks(self, way: Exit, story: Story, is_origin: bool) -> list[UUri | None]:
         """Whom a dead letter is addressed to: on a network that wants an authority, whoever sent the message."""

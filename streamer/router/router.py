@@ -25,7 +25,7 @@ from streamer.router.stats import RouteStats
 from streamer.router.table import RoutingTable
 from streamer.transports.base import LinkState, UTransport
 from streamer.transports.listeners import Filter
-from streamer.uprotocol.status import UCode
+from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 
 logger = logging.getLogger("ustreamer.router")
@@ -33,6 +33,8 @@ logger = logging.getLogger("ustreamer.router")
 TICK_S = 0.05
 NO_ROUTE = "none"
 
+# At a stop, for what is on its way to us from a network that keeps nothing.
+_LISTEN_ON_S = 2.0
 # After the drain, for the dead letters of what was given up.
 _LAST_WORDS_S = 1.0
 _STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was stopped before it could be delivered")
@@ -129,45 +131,60 @@ class Router:
         """Authenticate with the transports, register the listeners, connect."""
         for transport in self.transports.values():
             await transport.authenticate(UUri(self.table.authority, *USTREAMER))
-        await self._listen()
+        await self._listen(self.table)
         for transport in self.transports.values():
             await transport.start()
 
     async def reload(self, config: Config) -> None:
         """Use the routes, authorities and bounds of ``config`` from now on. What is queued stays queued.
 
-        Removed routes deliver what they hold and take nothing new. Endpoints must be the same ones as before.
+        Removed routes deliver what they hold and take nothing new. Endpoints must be the same ones as before. Raises
+        `UStatusError` if a transport cannot listen to what the routes need; then nothing has changed.
         """
-        self.table = self._table_of(config)
-        self.reporter.use(_report_options(config), self.table.authorities)
+        table = self._table_of(config)
+        await self._listen(table)
+        self.table = table
+        self.reporter.use(_report_options(config), table.authorities)
         self._use_table()
-        await self._listen()
+        await self._listen_no_more(table)
         for ingress in self.ingresses.values():
             ingress.admit_waiting()
         self.pump()
 
-    async def _listen(self) -> None:
-        for name, ingress in self.ingresses.items():
-            wanted = set(self._filters(name))
-            transport = self.transports[name]
-            for source, sink in wanted - self._listening[name]:
-                await transport.register_listener(source, sink, ingress)
-            for source, sink in self._listening[name] - wanted:
-                await transport.unregister_listener(source, sink, ingress)
-            self._listening[name] = wanted
+    async def _listen(self, table: RoutingTable) -> None:
+        """Register what a table needs beyond what is registered. If that fails, all of it is taken back."""
+        added: list[tuple[str, Filter]] = []
+        try:
+            for name, ingress in self.ingresses.items():
+                for wanted in set(self._filters(name, table)) - self._listening[name]:
+                    await self.transports[name].register_listener(*wanted, ingress)
+                    added.append((name, wanted))
+        except UStatusError:
+            for name, registered in added:
+                await self.transports[name].unregister_listener(*registered, self.ingresses[name])
+            raise
+        for name, registered in added:
+            self._listening[name].add(registered)
 
-    def _filters(self, endpoint: str) -> Iterable[Filter]:
+    async def _listen_no_more(self, table: RoutingTable) -> None:
+        """Unregister what a table does not need."""
+        for name, ingress in self.ingresses.items():
+            for unwanted in self._listening[name] - set(self._filters(name, table)):
+                await self.transports[name].unregister_listener(*unwanted, ingress)
+                self._listening[name].discard(unwanted)
+
+    def _filters(self, endpoint: str, table: RoutingTable) -> Iterable[Filter]:
         """What has to be heard at an endpoint: what is meant for us or for anywhere else, and what routes publish.
 
         Also what no route allows is heard, so that its sender is told.
         """
-        elsewhere = (listed for name, listed in self.table.authorities.items() if name != endpoint)
-        sinks = {self.table.authority, *(authority for listed in elsewhere for authority in listed)}
+        elsewhere = (listed for name, listed in table.authorities.items() if name != endpoint)
+        sinks = {table.authority, *(authority for listed in elsewhere for authority in listed)}
         if ANY_AUTHORITY in sinks:
             sinks = {ANY_AUTHORITY}
         anyone = everything_at(ANY_AUTHORITY)
         yield from ((anyone, everything_at(authority)) for authority in sorted(sinks))
-        yield from ((pattern, None) for route in self.table.routes_from(endpoint) for pattern in route.publish)
+        yield from ((pattern, None) for route in table.routes_from(endpoint) for pattern in route.publish)
 
     def link_changed(self, endpoint: str, state: LinkState) -> None:
         """A transport's link went up or down."""
@@ -243,23 +260,32 @@ class Router:
         What is left then is given up: in our custody it becomes a dead letter, else its source still has it. The number
         of messages given up is returned.
         """
-        self.custody.close()
+        for name, ingress in self.ingresses.items():
+            if self.transports[name].keeps_unacknowledged:
+                ingress.close()
+        # Others lose what we do not take: they are heard until nothing is left, for a moment at most under load.
+        await self._until(lambda: not self._unfinished(), min(within_s, _LISTEN_ON_S))
         for ingress in self.ingresses.values():
             ingress.close()
-        await self._until(lambda: not self.unsettled(), within_s)
-        left = self.unsettled()
+        await self._until(lambda: not self._unfinished(), max(0.0, within_s - _LISTEN_ON_S))
+        left = self._unfinished()
         if left:
             for name, egress in self.egresses.items():
                 if egress.in_flight:
                     await self.transports[name].stop()  # gives back what is unconfirmed
             for queue in [queue for egress in self.egresses.values() for queue in egress.queues if queue.source]:
                 for delivery in list(queue.waiting()):
-                    if delivery.received.is_kept:
+                    if delivery.received.is_kept or not delivery.received.source_keeps:
                         delivery.lane.drop(delivery)
                         self.settler.fail(delivery, _STOPPED)
+            for ingress in self.ingresses.values():
+                ingress.give_up(_STOPPED)
             self.pump()
             await self._until(lambda: not any(queue.messages for queue in self.reporter.queues()), _LAST_WORDS_S)
         return left
+
+    def _unfinished(self) -> int:
+        return self.unsettled() + sum(len(ingress.waiting) for ingress in self.ingresses.values())
 
     async def _until(self, condition: Callable[[], bool], within_s: float) -> None:
         """Wait for a condition, for so long at most. Whoever ticks the router goes on doing so."""

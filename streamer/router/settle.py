@@ -43,6 +43,7 @@ class Settler:
             stats.in_daemon.observe(now_s - delivery.entered_s)
             stats.end_to_end.observe(max(0.0, (now_ms - created_ms(delivery.message.id)) / 1000))
             self._release(delivery.received)
+            delivery.forget()
 
     def expire(self, delivery: Delivery, egress: "Egress") -> None:
         """The TTL passed while the message waited.
@@ -63,6 +64,7 @@ class Settler:
         if queue.source and failure.is_reported:
             self.report(delivery.received, queue.source, failure, queue, delivery)
         self._release(delivery.received)
+        delivery.forget()
 
     def turn_away(self, received: Received, ingress: str, stats: RouteStats, failure: Failure) -> None:
         """A message that came in through ``ingress`` is not accepted on the account ``stats``."""

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol
 
@@ -41,6 +42,9 @@ class Received:
     ``redelivered`` is the transport's own mark (MQTT: DUP). ``holders`` counts who still has to `release` it; the
     source hears of it when the last one did.
     """
+
+    source_keeps: ClassVar[bool] = False
+    """Whether the source keeps the message, and delivers it again, until it is acknowledged."""
 
     __slots__ = ("_copies", "holders", "is_kept", "message", "redelivered")
 
@@ -148,6 +152,9 @@ class UTransport(ABC):
 
     kind: ClassVar[str]
     """Name of the transport, as in the entry point."""
+
+    keeps_unacknowledged: ClassVar[bool] = False
+    """Whether what is not acknowledged is delivered again when we come back."""
 
     Options: ClassVar[type[BaseModel]]
     """Model of the endpoint's ``options`` in the configuration file."""
@@ -303,6 +310,7 @@ def available_transports() -> list[str]:
     return sorted(entry.name for entry in entry_points(group=ENTRY_POINTS))
 
 
+@cache
 def load_transport(kind: str) -> type[UTransport]:
     """The transport class of that name. Raises LookupError if none is installed."""
     for entry in entry_points(group=ENTRY_POINTS, name=kind):

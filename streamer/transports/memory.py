@@ -33,6 +33,8 @@ class MemoryOptions(BaseModel):
 class MemoryReceived(Received):
     """Remembers its acknowledgement, for tests that ask."""
 
+    source_keeps = True
+
     __slots__ = ("acknowledged",)
 
     def __init__(self, message: UMessage, redelivered: bool = False) -> None:
@@ -47,6 +49,7 @@ class MemoryTransport(ListeningTransport):
     """A network inside this process. ``refuse`` decides per message whether it is taken; ``held`` keeps confirmations."""
 
     kind = "memory"
+    keeps_unacknowledged = True
     Options = MemoryOptions
 
     def __init__(self, context: TransportContext, options: MemoryOptions) -> None:

@@ -35,12 +35,13 @@ class Port:
         self.queue = route_queue(**keys)
         self.egress.add_queue(self.queue)
 
-    def load(self, *messages: UMessage, queue: RouteQueue | None = None) -> list[Delivery]:
+    def load(self, *messages: UMessage, queue: RouteQueue | None = None) -> list["Loaded"]:
         """Accept messages without sending yet."""
         held = []
         for sent in messages:
-            held.append(push(queue or self.queue, sent))
-            self.egress.file(held[-1].lane)
+            delivery = push(queue or self.queue, sent)
+            held.append(Loaded(delivery))
+            self.egress.file(delivery.lane)
         return held
 
     def pump(self) -> None:
@@ -61,6 +62,18 @@ class Port:
         lanes = self.queue.lanes.values()
         assert self.egress.in_flight == sum(lane.in_flight for lane in lanes)
         assert self.queue.messages == self.egress.in_flight + sum(lane.live for lane in lanes)
+
+
+class Loaded:
+    """A delivery, with the message and receipt that it lets go of when it is settled."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self.message = delivery.message
+        self.received = delivery.received
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.delivery, name)
 
 
 def flows(messages: list[UMessage]) -> list[int]:

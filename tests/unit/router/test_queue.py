@@ -95,6 +95,7 @@ def test_what_is_in_flight_is_never_a_victim():
     assert payloads(queue.victims(OVERHEAD_BYTES, 6)) == [b"\x01"]
     first.lane.returned()
     first.lane.put_back(first)
+    queue.came_back(first)
     assert payloads(queue.victims(OVERHEAD_BYTES, 6)) == [b"\x00"]
 
 
