@@ -1,8 +1,11 @@
 """Messages that cannot be delivered: which code, which dead letter, which answer. A dialogue on memory transports."""
 
+from dataclasses import replace
+
 import pytest
 
 from streamer.transports.errors import PermanentError, RefusedError
+from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_from_proto
@@ -196,3 +199,22 @@ async def test_failed_response_is_a_dead_letter_but_gets_no_answer():
         before = len(stage.sent("cloud"))
         assert before == 1
         assert [m.attributes.sink for m in stage.sent("cloud")] == [CLOUD_APP]
+
+
+async def test_dead_letter_of_another_streamer_is_counted_and_not_reported():
+    async with Stage() as stage:
+        foreign = stage.speed(b"a letter", source=UUri("gateway.veh2", 4, 1, 0x8001))
+        stage.router.ingresses["vehicle"].on_receive(MemoryReceived(foreign))
+        assert stage.outcomes("none") == {"rejected": 1}  # nobody of that authority lives behind this endpoint
+        assert stage.dead_letters("vehicle") == []
+
+
+async def test_echo_of_a_publish_that_lost_its_sink_on_the_way_is_a_duplicate():
+    async with Stage() as stage:
+        order = stage.speed(source=UUri("cloud", 0xC0, 1, 0x9000))
+        attributes = replace(order.attributes, sink=everything_at("veh1"))
+        stage.arrive("cloud", order._replace(attributes=attributes))
+        (sent,) = stage.sent("vehicle")
+        stage.router.ingresses["vehicle"].on_receive(MemoryReceived(sent))
+        assert stage.outcomes("none") == {"duplicate": 1}
+        assert stage.dead_letters("vehicle") == []

@@ -1,9 +1,15 @@
 """Queues, lanes, bounds, retry, priority and time: a dialogue on memory transports."""
 
-from streamer.transports.base import LinkState
+import asyncio
+import gc
+
+import pytest
+
+from streamer.transports.base import LinkState, ListenerOptions
 from streamer.transports.errors import RefusedError
-from streamer.uprotocol.message import UPriority
-from streamer.uprotocol.status import UCode
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import UMessage, UPriority
+from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from tests.flow.stage import Stage, configuration
 
@@ -271,3 +277,80 @@ async def test_stop_makes_dead_letters_of_what_was_in_custody():
         assert [letter.message.payload for letter in letters] == [message.payload for message in messages]
         assert {letter.status.code for letter in letters} == {UCode.UNAVAILABLE}
         stage.check_books()
+
+
+async def test_stop_delivers_what_was_held_back():
+    async with Stage(configuration(dispatch={"queue": {"messages": 2}})) as stage:
+        cloud = stage.transports["cloud"]
+        cloud.hold = True
+        messages = [stage.speed(bytes([n])) for n in range(10)]
+        stage.arrive("vehicle", *messages)
+        draining = asyncio.create_task(stage.router.drain(10))
+        await asyncio.sleep(0)
+        cloud.release_held()
+        assert await draining == 0
+        assert stage.sent("cloud") == messages
+
+
+async def test_stop_makes_dead_letters_of_what_no_source_keeps(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(MemoryReceived, "source_keeps", False)
+    async with Stage(configuration(dispatch={"queue": {"messages": 2}})) as stage:
+        stage.transports["cloud"].hold = True
+        messages = [stage.speed(bytes([n])) for n in range(5)]
+        stage.arrive("vehicle", *messages)
+        assert await stage.router.drain(0) == 5
+        assert sorted(letter.message.payload for letter in stage.dead_letters("vehicle")) == [m.payload for m in messages]
+        stage.check_books()
+
+
+async def test_backpressure_waits_until_every_copy_of_a_publish_has_room():
+    route = {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"], "publish_to": ["a", "b"]}
+    config = configuration(routes=[route], dispatch={"queue": {"messages": 5}})
+    async with Stage(config, addressed=("cloud",)) as stage:
+        stage.transports["cloud"].hold = True
+        messages = [stage.speed(bytes([n])) for n in range(20)]
+        stage.arrive("vehicle", *messages)
+        assert stage.queued("vehicle-cloud") == 4
+        stage.transports["cloud"].release_held()
+        for authority in ("a", "b"):
+            sent = [m.id for m in stage.sent("cloud") if m.attributes.sink.authority == authority]
+            assert sent == [m.id for m in messages]
+        assert stage.dead_letters("vehicle") == []
+
+
+async def test_delivered_messages_with_a_long_ttl_are_not_kept_in_memory():
+    async with Stage() as stage:
+        for _ in range(50):
+            stage.transports["cloud"].hold = True
+            message = stage.speed(bytes(100_000), ttl=3_600_000)
+            stage.arrive("vehicle", message)
+            stage.router.custody.flush()
+            stage.pass_time(50)  # it is listed with its deadline
+            stage.transports["cloud"].release_held()
+            stage.transports["cloud"].sent.clear()
+        stage.pass_time(50)
+        payloads = [o for o in gc.get_objects() if isinstance(o, UMessage) and len(o.payload or b"") == 100_000]
+        assert len(payloads) <= 1  # the loop's own last one
+
+
+async def test_reload_that_a_transport_cannot_follow_changes_nothing(monkeypatch: pytest.MonkeyPatch):
+    async with Stage() as stage:
+        vehicle = stage.transports["vehicle"]
+        before = set(vehicle.registry.filters())
+        monkeypatch.setattr(vehicle.registry, "_limits", ListenerOptions(max_listeners=len(before) + 1))
+        patterns = [f"//veh1/{n:X}/1/FFFF" for n in range(1, 5)]
+        with pytest.raises(UStatusError):
+            await stage.router.reload(configuration(routes=[{"from": "vehicle", "to": "cloud", "publish": patterns}]))
+        assert set(vehicle.registry.filters()) == before
+        message = stage.speed()
+        stage.arrive("vehicle", message)
+        assert stage.sent("cloud") == [message]
+
+
+async def test_policy_that_changes_while_messages_are_held_back_is_applied_to_them():
+    async with Stage(configuration(dispatch={"queue": {"messages": 2}})) as stage:
+        stage.transports["cloud"].hold = True
+        received = stage.arrive("vehicle", *(stage.speed(bytes([n])) for n in range(5)))
+        await stage.router.reload(configuration(dispatch={"queue": {"messages": 2, "on_full": "reject"}}))
+        assert [r.acknowledged for r in received] == [False] * 2 + [True] * 3
+        assert stage.outcomes("vehicle-cloud") == {"rejected": 3}
