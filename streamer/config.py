@@ -149,10 +149,8 @@ class Queue(Section):
 
 
 class DeadLetterQueue(Queue):
-    """The same for dead letters, with smaller bounds; at these the oldest goes."""
+    """The same for dead letters; at the bound the oldest goes."""
 
-    messages: Count = 1000
-    bytes: Size = 16 * MIB
     on_full: Literal["evict"] = "evict"
     """A dead letter holds up no source, and the latest ones tell most."""
 

@@ -41,7 +41,7 @@ def test_everything_but_authority_endpoints_and_routes_has_its_documented_defaul
     assert config.journal is None
     assert config.trace is None
     assert (config.dead_letter.resource, config.dead_letter.endpoints) == (0x8001, ["origin"])
-    assert config.dead_letter.queue.model_dump() == {"messages": 1000, "bytes": 16 * MIB, "on_full": "evict"}
+    assert config.dead_letter.queue.model_dump() == {"messages": 10000, "bytes": 64 * MIB, "on_full": "evict"}
     assert config.metrics == Metrics(listen="127.0.0.1:9464")
     assert config.log.model_dump() == {"level": "info", "format": "auto", "repeat_s": 10}
     assert config.shutdown.drain_s == 20

@@ -49,6 +49,8 @@ class Skipped:
 class MqttReceived(Received):
     """A message that came with QoS 1; `acknowledge` leads to its PUBACK, if the connection is still the same."""
 
+    source_keeps = True
+
     __slots__ = ("_epoch", "_session", "packet_id", "settled")
 
     def __init__(self, message: UMessage, redelivered: bool, packet_id: int, session: "Session") -> None:

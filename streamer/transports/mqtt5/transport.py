@@ -39,6 +39,7 @@ class Mqtt5Transport(ListeningTransport):
     """uTransport over an MQTT 5 broker. UP once the broker has confirmed every subscription."""
 
     kind = "mqtt5"
+    keeps_unacknowledged = True
     Options = Mqtt5Options
 
     def __init__(self, context: TransportContext, options: Mqtt5Options) -> None:

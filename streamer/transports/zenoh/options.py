@@ -33,7 +33,7 @@ class ZenohOptions(BaseModel):
     connect: list[str] = []
     scouting: bool = False
     config_file: Path | None = None
-    receive_buffer: int = Field(default=10_000, ge=1)
+    receive_buffer: int = Field(default=1000, ge=1)
     window: int = Field(default=1000, ge=1)
     listeners: ListenerOptions = ListenerOptions()
 
