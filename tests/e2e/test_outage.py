@@ -82,3 +82,22 @@ async def test_near_broker_restarts_and_nothing_is_missing() -> None:
         assert inversions(far.side.arrived, messages) == 0
         assert topology.daemon.total("ustreamer_dead_letters_total") == 0
         topology.daemon.check_books()
+
+
+async def test_urgent_messages_overtake_a_full_queue() -> None:
+    """Zenoh → MQTT. What piled up while the broker was away leaves by priority class, order inside a flow kept."""
+    async with Topology("zenoh", SECOND, broker={"persistence": True}, dispatch={"queue": {"messages": 5000}}) as topology:
+        near, far = topology.networks
+        assert far.broker is not None
+        await asyncio.to_thread(far.broker.stop)
+        await topology.daemon.until_down("second")
+        low = [Plain(1, ("alpha", 0x100 + n % 10, 1, 0x8001), payload=b"low", priority=1) for n in range(4000)]
+        urgent = [Plain(1, ("alpha", 0x200, 1, 0x8001), payload=bytes([n]), priority=7) for n in range(50)]
+        await near.side.send([*low, *urgent])
+        await topology.daemon.until_total(4050, "ustreamer_queue_messages", route="first-second")
+        await asyncio.to_thread(far.broker.start)
+        receiver = mqtt_side(far)
+        await receiver.reconnect()
+        await until(lambda: len(receiver.arrived) == 4050, 60, "arrival of everything")
+        assert receiver.arrived[:50] == urgent
+        assert inversions(receiver.arrived, low) == 0
