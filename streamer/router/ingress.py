@@ -211,10 +211,22 @@ class Ingress(UListener):
         """Whether every leg can take the message; if not it is turned away or held back, and that is seen to here."""
         size = _size_of(received.message)
         for queue, copies in resolved.copies.items():
-            if queue.blocked or (queue.is_patient and queue.room_for(size * copies, copies) is Room.NO):
+            blocked = queue.blocked and self._is_behind(key, queue)
+            if blocked or (queue.is_patient and queue.room_for(size * copies, copies) is Room.NO):
                 self._hold_back(key, received, queue)
                 return False
         return True
+
+    def _is_behind(self, key: bytes, queue: RouteQueue) -> bool:
+        """Whether something older waits for a queue. It does, unless this has waited itself and its turn has come.
+
+        Else two queues that both have a backlog would hand a message to and fro.
+        """
+        turn = self._turn.get(key)
+        if turn is None or key in self.waiting:
+            return True
+        keys = self._held.get(queue)
+        return keys is not None and self._turn[keys[0]] < turn
 
     def _hold_back(self, key: bytes, received: Received, queue: RouteQueue) -> None:
         if len(self.waiting) >= _HOLD_AT_MOST:
