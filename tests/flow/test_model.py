@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -283,6 +283,7 @@ def test_nothing_is_lost_and_nothing_invented_whatever_happens(on_full: str, flo
 
 
 @given(st.lists(st.sampled_from(["cloud", "phone", "arrive", "tick"]), max_size=60))
+@example(["cloud", "cloud", *["arrive"] * 5, "tick"])  # two backlogs that handed a message to and fro
 @settings(max_examples=100)
 def test_messages_held_back_for_two_routes_keep_their_order_on_both(steps: list[str]):
     config = configuration(

@@ -283,7 +283,9 @@ def pigeons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
+    load_transport.cache_clear()
     yield
+    load_transport.cache_clear()
     sys.modules.pop("pigeon_carrier", None)
 
 
