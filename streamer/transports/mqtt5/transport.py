@@ -60,6 +60,7 @@ class Mqtt5Transport(ListeningTransport):
         self._up_since_s: float | None = None
         self._head: object = None
         self._head_since_s = 0.0
+        self._owed: object = None  # the oldest acknowledgement that we owed at the last tick
         self._flush_is_due = False
         self._overflows = False  # the broker exceeds our receive maximum: what it sends now is left out
         self._is_relieved = False  # we ended the connection to be sent again what was left out
@@ -183,12 +184,16 @@ class Mqtt5Transport(ListeningTransport):
         if self._up_since_s is None and now_s > deadline_s:
             connection.abort(f"no CONNACK or SUBACK within {self.options.connect_timeout_s:g} s")
             return
-        head = self._session.head
-        if head is not self._head:
+        head, receipts = self._session.head, self._session.receipts
+        owed = receipts[0] if receipts else None
+        if head is not self._head or (owed is not None and owed is self._owed):
+            # While we owe acknowledgements for longer than a tick, a broker may confirm nothing (rumqttd, from 100 on):
+            # that is our delay, not a dead link. A dead one fails the keep alive.
             self._head, self._head_since_s = head, now_s
         elif head is not None and now_s - self._head_since_s > self.options.ack_timeout_s:
             connection.abort(f"no PUBACK within {self.options.ack_timeout_s:g} s")
             return
+        self._owed = owed
         self._keep_alive(connection, now_s)
 
     def _keep_alive(self, connection: Connection, now_s: float) -> None:
