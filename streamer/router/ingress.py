@@ -32,6 +32,7 @@ _HOLD_AT_MOST = 65_536
 
 _DUPLICATE = Failure(Outcome.DUPLICATE, UCode.OK, "its id was seen before")
 _EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
+_EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
 _FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
 _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
 
@@ -117,8 +118,8 @@ class Ingress(UListener):
         lost = 0
         for queue, keys in self._held.items():
             for key in keys:
-                received = self.waiting[key]
-                if not received.source_keeps:
+                received = self.waiting.get(key)
+                if received is not None and not received.source_keeps:
                     del self.waiting[key], self._turn[key]
                     self.held_bytes -= _size_of(received.message)
                     self._settler.refuse(received, queue, failure)
@@ -141,7 +142,7 @@ class Ingress(UListener):
         for queue in list(self._held):
             keys = self._held[queue]
             batch = self._next_held(queue, keys)
-            if not batch:
+            if not batch and keys:
                 continue
             del self._held[queue]
             queue.blocked = False
@@ -157,11 +158,24 @@ class Ingress(UListener):
             if not self.closed:
                 self._transport.resume_receiving()
 
+    def expire_waiting(self) -> None:
+        """Settle what expired while it was held back, so that whoever asked is told in time. Called by the clock's tick."""
+        now_ms = self._clock.wall_ms()
+        for key in [key for key, received in self.waiting.items() if received.message.is_expired(now_ms)]:
+            received = self.waiting.pop(key)
+            del self._turn[key]
+            self.held_bytes -= _size_of(received.message)
+            self._remembered.young[key] = None
+            self._settler.turn_away(received, self.name, self.unrouted, _EXPIRED_OUTSIDE)
+
     def _next_held(self, queue: RouteQueue, keys: deque[bytes]) -> list[Received]:
         """Take from what is held back for a queue as much as it has room for, in order."""
         batch: list[Received] = []
         total = 0
         while keys:
+            if keys[0] not in self.waiting:  # it has expired
+                keys.popleft()
+                continue
             received = self.waiting[keys[0]]
             total += _size_of(received.message)
             alone = not batch and not queue.messages
@@ -249,7 +263,7 @@ class Ingress(UListener):
         turn = self._turn.setdefault(key, self._turns)
         keys = self._held.setdefault(queue, deque())
         at = len(keys)
-        while at and self._turn[keys[at - 1]] > turn:
+        while at and self._turn.get(keys[at - 1], 0) > turn:
             at -= 1
         keys.insert(at, key)
 

@@ -201,6 +201,9 @@ class Router:
     def tick(self) -> None:
         """The clock's work, every `TICK_S`: back-offs that end, TTLs that pass, room that came."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        for ingress in self.ingresses.values():
+            if ingress.waiting:
+                ingress.expire_waiting()
         for egress in self.egresses.values():
             egress.tick(now_s, now_ms)
         for queue in [queue for queue in self._retired if not queue.messages]:

@@ -354,3 +354,16 @@ async def test_policy_that_changes_while_messages_are_held_back_is_applied_to_th
         await stage.router.reload(configuration(dispatch={"queue": {"messages": 2, "on_full": "reject"}}))
         assert [r.acknowledged for r in received] == [False] * 2 + [True] * 3
         assert stage.outcomes("vehicle-cloud") == {"rejected": 3}
+
+
+async def test_message_that_is_held_back_expires_in_time():
+    async with Stage(configuration(dispatch={"queue": {"messages": 1}})) as stage:
+        stage.transports["cloud"].set_state(LinkState.DOWN)
+        first, dying, living = stage.arrive("vehicle", stage.speed(), stage.speed(ttl=100), stage.speed())
+        stage.pass_time(101)
+        assert dying.acknowledged
+        assert stage.outcomes("none") == {"expired": 1}
+        assert len(stage.dead_letters("vehicle")) == 1
+        stage.transports["cloud"].restore_link()
+        assert stage.sent("cloud") == [first.message, living.message]
+        assert stage.router.ingresses["vehicle"].held_bytes == 0
