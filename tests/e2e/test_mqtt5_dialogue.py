@@ -9,8 +9,7 @@ import pytest
 
 from streamer.transports.base import LinkState, Received
 from streamer.transports.errors import LinkLostError, Malformed, PermanentError, RefusedError
-from streamer.transports.mqtt5 import transport as transport_module
-from streamer.transports.mqtt5 import wire
+from streamer.transports.mqtt5 import watch, wire
 from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
@@ -367,7 +366,7 @@ async def test_missing_puback_leads_to_a_reconnect(fake: FakeBroker) -> None:
 
 
 async def test_missing_ping_answer_leads_to_a_reconnect(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport_module, "MIN_PING_ANSWER_S", 0.1)
+    monkeypatch.setattr(watch, "MIN_PING_ANSWER_S", 0.1)
     endpoint = Endpoint(fake.url)
     async with endpoint.running():
         peer = await connected(fake, endpoint, server_keep_alive=1)

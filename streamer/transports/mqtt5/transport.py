@@ -22,15 +22,13 @@ from streamer.transports.mqtt5.frames import KIND, PUBACK, PUBLISH, QOS, QOS_ABO
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscriptions import Subscriptions, batches, subscribe_to
+from streamer.transports.mqtt5.watch import FAREWELL_S, Watch
 from streamer.transports.mqtt5.wire import Encoder, connack_code, decode, topic_filter
 from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.mqtt5")
 
-MIN_PING_ANSWER_S = 5.0
-_FAREWELL_S = 2.0
 _PROBLEMS_AT_MOST = 10
-_TICK_S = 0.5
 _TOLERANCE = 2  # so many times our receive maximum is taken from a broker that exceeds it
 _FAILURE = 0x80  # reason codes from here on are failures (MQTT 5, 2.4)
 
@@ -55,12 +53,8 @@ class Mqtt5Transport(ListeningTransport):
         self._connection: Connection | None = None
         self._connections = 0
         self._awaited: set[int] = set()  # packet ids of the SUBSCRIBEs that have to be confirmed before we are UP
-        self._keep_alive_s = options.keep_alive_s
-        self._ping_sent_s: float | None = None
+        self._watch: Watch | None = None
         self._up_since_s: float | None = None
-        self._head: object = None
-        self._head_since_s = 0.0
-        self._owed: object = None  # the oldest acknowledgement that we owed at the last tick
         self._flush_is_due = False
         self._overflows = False  # the broker exceeds our receive maximum: what it sends now is left out
         self._is_relieved = False  # we ended the connection to be sent again what was left out
@@ -103,7 +97,7 @@ class Mqtt5Transport(ListeningTransport):
         if connection is not None:
             self._flush_acknowledgements()
             connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "stopped")
-            await connection.wait_lost(_FAREWELL_S)
+            await connection.wait_lost(FAREWELL_S)
         self._session.lose_all()
         self.set_state(LinkState.DOWN)
 
@@ -120,7 +114,7 @@ class Mqtt5Transport(ListeningTransport):
                 logger.exception("connect_failed endpoint=%s reason=%s", self.context.name, reason)
                 if self._connection is not None:
                     self._connection.abort(reason)
-                    await self._connection.wait_lost(_FAREWELL_S)
+                    await self._connection.wait_lost(FAREWELL_S)
             # A link that was up for a while starts the ladder anew; one that is taken away at once climbs it.
             up_s = 0.0 if self._up_since_s is None else loop.time() - self._up_since_s
             if self._is_relieved or up_s > self.options.reconnect.max_ms / 1000:
@@ -153,9 +147,7 @@ class Mqtt5Transport(ListeningTransport):
         except (OSError, UnicodeError) as exc:
             return f"{type(exc).__name__}: {exc}"
         self._connection = connection
-        self._keep_alive_s = options.keep_alive_s
-        self._ping_sent_s = None
-        self._head = None
+        self._watch = watch = Watch(connection, self._session, options, loop.time())
         connection.write(
             mqtt5.ConnectPacket(
                 self.client_id,
@@ -168,45 +160,10 @@ class Mqtt5Transport(ListeningTransport):
                 max_packet_size=options.max_packet_bytes,
             ).write()
         )
-        deadline_s = loop.time() + options.connect_timeout_s
-        tick_s = min(_TICK_S, options.ack_timeout_s / 4, options.connect_timeout_s / 4)
         while not connection.lost.done():
-            await asyncio.wait((connection.lost,), timeout=min(tick_s, self._keep_alive_s / 4 or tick_s))
-            self._watch(connection, loop.time(), deadline_s)
+            await asyncio.wait((connection.lost,), timeout=watch.tick_s)
+            watch.look(loop.time())
         return connection.reason
-
-    def _watch(self, connection: Connection, now_s: float, deadline_s: float) -> None:
-        """The one timer: end a connection on which nothing moves, and keep an idle one alive."""
-        if not connection.is_open:
-            if now_s - connection.last_write_s > _FAREWELL_S:
-                connection.abort("the farewell was not read")
-            return
-        if self._up_since_s is None and now_s > deadline_s:
-            connection.abort(f"no CONNACK or SUBACK within {self.options.connect_timeout_s:g} s")
-            return
-        head, receipts = self._session.head, self._session.receipts
-        owed = receipts[0] if receipts else None
-        if head is not self._head or (owed is not None and owed is self._owed):
-            # While we owe acknowledgements for longer than a tick, a broker may confirm nothing (rumqttd, from 100 on):
-            # that is our delay, not a dead link. A dead one fails the keep alive.
-            self._head, self._head_since_s = head, now_s
-        elif head is not None and now_s - self._head_since_s > self.options.ack_timeout_s:
-            connection.abort(f"no PUBACK within {self.options.ack_timeout_s:g} s")
-            return
-        self._owed = owed
-        self._keep_alive(connection, now_s)
-
-    def _keep_alive(self, connection: Connection, now_s: float) -> None:
-        if self._ping_sent_s is not None:
-            if connection.last_read_s >= self._ping_sent_s:
-                self._ping_sent_s = None
-            elif now_s - self._ping_sent_s > max(MIN_PING_ANSWER_S, self._keep_alive_s / 2):
-                connection.abort("no answer to PINGREQ")
-            return
-        idle_s = now_s - min(connection.last_read_s, connection.last_write_s)
-        if self._keep_alive_s and self._session.is_connected and idle_s >= self._keep_alive_s / 2:
-            self._ping_sent_s = now_s
-            connection.write(mqtt5.PingReqPacket().write())
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
@@ -343,8 +300,8 @@ class Mqtt5Transport(ListeningTransport):
             return
         if packet.max_qos == QoS.AT_MOST_ONCE:
             raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker takes no messages with QoS 1")
-        if packet.server_keep_alive is not None:
-            self._keep_alive_s = packet.server_keep_alive
+        if packet.server_keep_alive is not None and self._watch is not None:
+            self._watch.keep_alive_s = packet.server_keep_alive
         if self._connections:
             self.context.on_reconnect()
         self._connections += 1
@@ -370,6 +327,8 @@ class Mqtt5Transport(ListeningTransport):
             self._become_up()
 
     def _become_up(self) -> None:
+        if self._watch is not None:
+            self._watch.is_up = True
         self._up_since_s = asyncio.get_running_loop().time()
         self.set_state(LinkState.UP)
 

@@ -1,0 +1,73 @@
+"""The one timer of a connection: ends it when nothing moves, and keeps it alive when there is nothing to say."""
+
+import mqtt5
+
+from streamer.transports.mqtt5.connection import Connection
+from streamer.transports.mqtt5.options import Mqtt5Options
+from streamer.transports.mqtt5.session import Session
+
+MIN_PING_ANSWER_S = 5.0
+FAREWELL_S = 2.0
+_TICK_S = 0.5
+
+
+class Watch:
+    """Watches one connection from its CONNECT on. ``keep_alive_s`` is what the broker has the last word on; 0 is never."""
+
+    def __init__(self, connection: Connection, session: Session, options: Mqtt5Options, now_s: float) -> None:
+        self.keep_alive_s = options.keep_alive_s
+        self.is_up = False
+        self._connection = connection
+        self._session = session
+        self._options = options
+        self._deadline_s = now_s + options.connect_timeout_s
+        self._ping_sent_s: float | None = None
+        self._head: object = None
+        self._head_since_s = now_s
+        self._owed: object = None  # the oldest acknowledgement that we owed at the last look
+
+    @property
+    def tick_s(self) -> float:
+        """How often to look."""
+        options = self._options
+        tick_s = min(_TICK_S, options.ack_timeout_s / 4, options.connect_timeout_s / 4)
+        return min(tick_s, self.keep_alive_s / 4 or tick_s)
+
+    def look(self, now_s: float) -> None:
+        """End the connection if it has to be ended; send a PINGREQ if it is time."""
+        connection, options = self._connection, self._options
+        if not connection.is_open:
+            if now_s - connection.last_write_s > FAREWELL_S:
+                connection.abort("the farewell was not read")
+        elif not self.is_up and now_s > self._deadline_s:
+            connection.abort(f"no CONNACK or SUBACK within {options.connect_timeout_s:g} s")
+        elif self._is_stuck(now_s):
+            connection.abort(f"no PUBACK within {options.ack_timeout_s:g} s")
+        else:
+            self._keep_alive(now_s)
+
+    def _is_stuck(self, now_s: float) -> bool:
+        """Whether the oldest unconfirmed message has been the same for too long.
+
+        Not while we owe an acknowledgement for longer than a tick: then a broker may confirm nothing (rumqttd, from 100
+        on). That is our delay, not a dead link; a dead one fails the keep alive.
+        """
+        head, receipts = self._session.head, self._session.receipts
+        owed = receipts[0] if receipts else None
+        if head is not self._head or (owed is not None and owed is self._owed):
+            self._head, self._head_since_s = head, now_s
+        self._owed = owed
+        return head is not None and now_s - self._head_since_s > self._options.ack_timeout_s
+
+    def _keep_alive(self, now_s: float) -> None:
+        connection = self._connection
+        if self._ping_sent_s is not None:
+            if connection.last_read_s >= self._ping_sent_s:
+                self._ping_sent_s = None
+            elif now_s - self._ping_sent_s > max(MIN_PING_ANSWER_S, self.keep_alive_s / 2):
+                connection.abort("no answer to PINGREQ")
+            return
+        idle_s = now_s - min(connection.last_read_s, connection.last_write_s)
+        if self.keep_alive_s and self._session.is_connected and idle_s >= self.keep_alive_s / 2:
+            self._ping_sent_s = now_s
+            connection.write(mqtt5.PingReqPacket().write())
