@@ -165,6 +165,9 @@ class Ingress(UListener):
             received = self.waiting.pop(key)
             del self._turn[key]
             self.held_bytes -= _size_of(received.message)
+            if key in self._remembered.young or key in self._remembered.old:  # another copy has come in since
+                self._seen_before(key, received)
+                continue
             self._remembered.young[key] = None
             self._settler.turn_away(received, self.name, self.unrouted, _EXPIRED_OUTSIDE)
 

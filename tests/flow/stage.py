@@ -56,6 +56,18 @@ def configuration(**changes: object) -> Config:
     return Config.model_validate(raw | changes)
 
 
+def three_networks(**changes: object) -> Config:
+    """As `configuration`, and `phone` (phone1), which only a route of ``changes`` leads to."""
+    return configuration(
+        endpoints={
+            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
+            "cloud": {"transport": "memory", "authorities": ["*"]},
+            "phone": {"transport": "memory", "authorities": ["phone1"]},
+        },
+        **changes,
+    )
+
+
 class Stage:
     """The router with its two (or more) networks. ``sent(name)`` is what has left through an endpoint."""
 

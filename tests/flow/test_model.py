@@ -21,7 +21,7 @@ from streamer.uprotocol.protobuf import id_from_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import created_ms
-from tests.flow.stage import CLOUD_APP, Stage, configuration
+from tests.flow.stage import CLOUD_APP, Stage, configuration, three_networks
 
 FLOWS = [UUri("veh1", 0xA, 1, 0x8000 + n) for n in range(4)]
 EVERY_TOPIC = "//veh1/FFFFFFFF/FF/FFFF"
@@ -286,12 +286,7 @@ def test_nothing_is_lost_and_nothing_invented_whatever_happens(on_full: str, flo
 @example(["cloud", "cloud", *["arrive"] * 5, "tick"])  # two backlogs that handed a message to and fro
 @settings(max_examples=100)
 def test_messages_held_back_for_two_routes_keep_their_order_on_both(steps: list[str]):
-    config = configuration(
-        endpoints={
-            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
-            "cloud": {"transport": "memory", "authorities": ["*"]},
-            "phone": {"transport": "memory", "authorities": ["phone1"]},
-        },
+    config = three_networks(
         routes=[
             {"from": "vehicle", "to": "cloud", "publish": [EVERY_TOPIC], "queue": {"messages": 2}},
             {"from": "vehicle", "to": "phone", "publish": [EVERY_TOPIC], "queue": {"messages": 3}},

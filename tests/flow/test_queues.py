@@ -11,7 +11,7 @@ from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage, UPriority
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
-from tests.flow.stage import Stage, configuration
+from tests.flow.stage import Stage, configuration, three_networks
 
 DOOR = UUri("veh1", 0xD, 1, 0x8000)
 
@@ -142,12 +142,7 @@ async def test_backpressure_loses_nothing_and_keeps_the_bound():
 
 
 async def test_backpressure_on_one_route_does_not_hold_up_another():
-    config = configuration(
-        endpoints={
-            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
-            "cloud": {"transport": "memory", "authorities": ["*"]},
-            "phone": {"transport": "memory", "authorities": ["phone1"]},
-        },
+    config = three_networks(
         routes=[
             {"from": "vehicle", "to": "cloud", "queue": {"messages": 1}},
             {"from": "vehicle", "to": "phone"},

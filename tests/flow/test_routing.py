@@ -4,7 +4,17 @@ from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessageType, response, without_sink
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.flow.stage import CLIMATE, CLOUD_APP, CLOUD_METHOD, ORDERS, SPEED, VEHICLE_APP, Stage, configuration
+from tests.flow.stage import (
+    CLIMATE,
+    CLOUD_APP,
+    CLOUD_METHOD,
+    ORDERS,
+    SPEED,
+    VEHICLE_APP,
+    Stage,
+    configuration,
+    three_networks,
+)
 
 
 async def test_publish_crosses_where_a_pattern_matches():
@@ -42,12 +52,7 @@ async def test_notification_request_and_response_cross_both_ways():
 
 
 async def test_exact_authority_wins_over_wildcard():
-    config = configuration(
-        endpoints={
-            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
-            "cloud": {"transport": "memory", "authorities": ["*"]},
-            "phone": {"transport": "memory", "authorities": ["phone1"]},
-        },
+    config = three_networks(
         routes=[{"from": "vehicle", "to": "cloud"}, {"from": "vehicle", "to": "phone"}],
     )
     async with Stage(config) as stage:
@@ -58,12 +63,7 @@ async def test_exact_authority_wins_over_wildcard():
 
 
 async def test_publish_goes_over_every_route_that_wants_it():
-    config = configuration(
-        endpoints={
-            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
-            "cloud": {"transport": "memory", "authorities": ["*"]},
-            "phone": {"transport": "memory", "authorities": ["phone1"]},
-        },
+    config = three_networks(
         routes=[
             {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
             {"from": "vehicle", "to": "phone", "publish": [str(SPEED)]},
@@ -77,12 +77,7 @@ async def test_publish_goes_over_every_route_that_wants_it():
 
 
 async def test_source_is_acknowledged_only_after_every_destination_confirmed():
-    config = configuration(
-        endpoints={
-            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
-            "cloud": {"transport": "memory", "authorities": ["*"]},
-            "phone": {"transport": "memory", "authorities": ["phone1"]},
-        },
+    config = three_networks(
         routes=[
             {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
             {"from": "vehicle", "to": "phone", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
