@@ -33,6 +33,7 @@ logger = logging.getLogger("ustreamer.router")
 TICK_S = 0.05
 NO_ROUTE = "none"
 
+_FEW = 2000
 # At a stop, for what is on its way to us from a network that keeps nothing.
 _LISTEN_ON_S = 2.0
 # After the drain, for the dead letters of what was given up.
@@ -86,6 +87,7 @@ class Router:
         self._retired: list[RouteQueue] = []
         self._to_pump: dict[Egress, None] = {}
         self._settling = False
+        self._ticks = 0
         self._settled = asyncio.Event()  # set whenever something may have been settled
         for name, transport in transports.items():
             authorities = tuple(config.endpoints[name].authorities)
@@ -201,8 +203,10 @@ class Router:
     def tick(self) -> None:
         """The clock's work, every `TICK_S`: back-offs that end, TTLs that pass, room that came."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        self._ticks += 1
         for ingress in self.ingresses.values():
-            if ingress.waiting:
+            # With much held back, a look at all of it at every tick would cost too much.
+            if ingress.waiting and (len(ingress.waiting) <= _FEW or self._ticks % 20 == 0):
                 ingress.expire_waiting()
         for egress in self.egresses.values():
             egress.tick(now_s, now_ms)

@@ -476,7 +476,10 @@ async def overflowing(fake: FakeBroker, endpoint: Endpoint, inbox: Inbox) -> Pee
 async def test_what_exceeds_twice_our_receive_maximum_is_left_out_and_said_once(
     fake: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    endpoint, inbox = Endpoint(fake.url, receive_maximum=2, keep_alive_s=1), Inbox(release_at_once=False)
+    endpoint, inbox = (
+        Endpoint(fake.url, receive_maximum=2, receive_excess_bytes=0, keep_alive_s=1),
+        Inbox(release_at_once=False),
+    )
     broken = b"\x32\x08\x00\x02\xff\xfe\x00\x1f\x00a"
     async with endpoint.running():
         peer = await overflowing(fake, endpoint, inbox)
@@ -493,7 +496,7 @@ async def test_what_exceeds_twice_our_receive_maximum_is_left_out_and_said_once(
 
 
 async def test_exceeded_receive_maximum_does_not_stop_what_we_send(fake: FakeBroker) -> None:
-    endpoint = Endpoint(fake.url, receive_maximum=2, window=2, ack_timeout_s=0.3)
+    endpoint = Endpoint(fake.url, receive_maximum=2, receive_excess_bytes=0, window=2, ack_timeout_s=0.3)
     inbox = Inbox(release_at_once=False)
     async with endpoint.running():
         peer = await overflowing(fake, endpoint, inbox)
@@ -510,7 +513,7 @@ async def test_what_was_left_out_is_had_again_over_a_new_connection_once_there_i
     fake: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     ladder = {"initial_ms": 10, "factor": 1000, "max_ms": 10_000}
-    endpoint, inbox = Endpoint(fake.url, receive_maximum=2, reconnect=ladder), Remembering()
+    endpoint, inbox = Endpoint(fake.url, receive_maximum=2, receive_excess_bytes=0, reconnect=ladder), Remembering()
     async with endpoint.running(), asyncio.timeout(5):  # a second step of the ladder would take longer
         first = 1
         for _ in range(3):

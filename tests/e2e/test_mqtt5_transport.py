@@ -200,7 +200,7 @@ async def test_broker_stops_at_our_receive_maximum_while_acknowledgements_are_he
     inbox = Remembering()
     with Mosquitto() as server:
         async with (
-            Endpoint(server.url, "cloud", receive_maximum=10, keep_alive_s=2).running() as cloud,
+            Endpoint(server.url, "cloud", receive_maximum=10, receive_excess_bytes=0, keep_alive_s=2).running() as cloud,
             Endpoint(server.url, "veh1").running() as car,
         ):
             await cloud.transport.register_listener(TOPIC, None, inbox)
@@ -228,7 +228,7 @@ async def test_broker_that_exceeds_our_receive_maximum_holds_up_nothing_and_lose
     inbox, back = Remembering(), Inbox()
     with broker(kind) as server:
         async with (
-            Endpoint(server.url, "cloud", receive_maximum=10, ack_timeout_s=1).running() as cloud,
+            Endpoint(server.url, "cloud", receive_maximum=10, receive_excess_bytes=0, ack_timeout_s=1).running() as cloud,
             Endpoint(server.url, "veh1").running() as car,
         ):
             await cloud.transport.register_listener(TOPIC, None, inbox)

@@ -63,6 +63,7 @@ class Mqtt5Options(_Model):
     clean_start: bool = False
     session_expiry_s: int = Field(default=86_400, ge=0, le=_UINT32_MAX)
     receive_maximum: int = Field(default=1000, ge=1, le=65_535)
+    receive_excess_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     window: int = Field(default=1000, ge=1, le=65_535)
     keep_alive_s: int = Field(default=30, ge=1, le=65_535)
     ack_timeout_s: float = Field(default=20, gt=0)

@@ -34,15 +34,17 @@ Run = tuple[list[Any], Done, SendError | None]
 MAX_PACKET_ID = 65_535
 MAX_UNCONFIRMED = 50_000  # leaves packet ids for subscriptions
 _PUBACK = b"\x40\x02"
+_OVERHEAD_BYTES = 600  # what a message costs beside its payload
 
 
 class Skipped:
     """A PUBLISH that nobody gets, to be acknowledged in its turn."""
 
-    __slots__ = ("packet_id", "settled")
+    __slots__ = ("packet_id", "settled", "size")
 
     def __init__(self, packet_id: int) -> None:
         self.packet_id = packet_id
+        self.size = 0
         self.settled = True
 
 
@@ -51,11 +53,12 @@ class MqttReceived(Received):
 
     source_keeps = True
 
-    __slots__ = ("_epoch", "_session", "packet_id", "settled")
+    __slots__ = ("_epoch", "_session", "packet_id", "settled", "size")
 
     def __init__(self, message: UMessage, redelivered: bool, packet_id: int, session: "Session") -> None:
         super().__init__(message, redelivered)
         self.packet_id = packet_id
+        self.size = _OVERHEAD_BYTES + len(message.payload or b"")
         self.settled = False
         self._session = session
         self._epoch = session.epoch
@@ -81,6 +84,7 @@ class Session:
         )  # the send quota: the smaller one of our window and the broker's receive maximum
         self.max_packet_bytes: int | None = None
         self.receipts: deque[MqttReceived | Skipped] = deque()
+        self.owed_bytes = 0  # what the messages of `receipts` take
         self.on_acknowledgeable: Callable[[], None] = lambda: None
         self._encode = encode
         self._unconfirmed: dict[int, Sent] = {}  # in the order of sending
@@ -111,6 +115,7 @@ class Session:
         self.is_writable = True
         self.epoch += 1
         self.receipts.clear()
+        self.owed_bytes = 0
         self._in_use.difference_update(self._requests)
         self._requests.clear()
         self._outgoing.clear()
@@ -252,6 +257,7 @@ class Session:
         """A message came with QoS 1."""
         received = MqttReceived(message, redelivered, packet_id, self)
         self.receipts.append(received)
+        self.owed_bytes += received.size
         return received
 
     def skip(self, packet_id: int) -> None:
@@ -265,8 +271,10 @@ class Session:
         receipts = self.receipts
         out = bytearray()
         while receipts and receipts[0].settled:
+            receipt = receipts.popleft()
+            self.owed_bytes -= receipt.size
             out += _PUBACK
-            out += receipts.popleft().packet_id.to_bytes(2, "big")
+            out += receipt.packet_id.to_bytes(2, "big")
         return bytes(out)
 
 

@@ -29,7 +29,7 @@ from streamer.uprotocol.uri import UUri
 logger = logging.getLogger("ustreamer.mqtt5")
 
 _PROBLEMS_AT_MOST = 10
-_TOLERANCE = 2  # so many times our receive maximum is taken from a broker that exceeds it
+_TOLERANCE = 2  # so many times our receive maximum is taken from a broker that exceeds it, however large the messages
 _FAILURE = 0x80  # reason codes from here on are failures (MQTT 5, 2.4)
 
 
@@ -188,7 +188,7 @@ class Mqtt5Transport(ListeningTransport):
 
     def _on_frames(self, connection: Connection, read: list[memoryview]) -> None:
         session = self._session
-        most = _TOLERANCE * self.options.receive_maximum
+        most, excess = _TOLERANCE * self.options.receive_maximum, self.options.receive_excess_bytes
         batch: list[Received] = []
         error: ProtocolError | None = None
         try:
@@ -203,7 +203,7 @@ class Mqtt5Transport(ListeningTransport):
                     continue
                 if first & QOS_ABOVE_1 or not session.is_connected:
                     raise ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, "a PUBLISH that was not asked for")
-                if first & QOS and (self._overflows or len(session.receipts) >= most):
+                if first & QOS and (self._overflows or (len(session.receipts) >= most and session.owed_bytes >= excess)):
                     self._overflow()
                     continue
                 try:
@@ -230,9 +230,10 @@ class Mqtt5Transport(ListeningTransport):
     def _overflow(self) -> None:
         """Leave a PUBLISH out, and with it everything behind it on this connection, so that order is kept.
 
-        Brokers exceed our receive maximum: rumqttd knows no limit, mosquitto 2.0.11 forgets it after a burst of PUBACKs.
-        To stop reading would also keep the PUBACKs for what we send, and to disconnect while nothing can be acknowledged
-        would have the broker start over and over again. So we go on reading, and disconnect when there is room.
+        Brokers exceed our receive maximum: rumqttd knows no limit, mosquitto 2.0.11 forgets it after a burst of
+        PUBACKs. That is borne for as long as `receive_excess_bytes` allow. To stop reading would also keep the
+        PUBACKs for what we send, and to disconnect while nothing can be acknowledged would have the broker start
+        over and over again. So we go on reading, and disconnect when there is room.
         """
         if not self._overflows:
             self._overflows = True
