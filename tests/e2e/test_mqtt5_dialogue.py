@@ -473,16 +473,32 @@ async def overflowing(fake: FakeBroker, endpoint: Endpoint, inbox: Inbox) -> Pee
     return peer
 
 
+async def test_excess_is_not_read_while_we_wait_for_nothing(fake: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    endpoint, inbox = Endpoint(fake.url, receive_maximum=2), Inbox(release_at_once=False)
+    async with endpoint.running():
+        peer = await subscribed(fake, endpoint, inbox)
+        peer.write(*(incoming(str(packet_id), packet_id) for packet_id in range(1, 5)))
+        await until(lambda: len(inbox.received) == 4)
+        peer.write(*(incoming(str(packet_id), packet_id) for packet_id in range(5, 8)))
+        for number in range(7):
+            await until(lambda number=number: len(inbox.received) > number)
+            inbox.received[number].release()
+            assert (await peer.next(mqtt5.PubAckPacket)).packet_id == number + 1
+        assert inbox.payloads == [b"%d" % number for number in range(1, 8)]
+        assert endpoint.is_up
+    assert "receive_maximum_exceeded" not in caplog.text
+
+
 async def test_what_exceeds_twice_our_receive_maximum_is_left_out_and_said_once(
     fake: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    endpoint, inbox = (
-        Endpoint(fake.url, receive_maximum=2, receive_excess_bytes=0, keep_alive_s=1),
-        Inbox(release_at_once=False),
-    )
+    endpoint = Endpoint(fake.url, receive_maximum=2, receive_excess_bytes=0, keep_alive_s=1)
+    inbox = Inbox(release_at_once=False)
     broken = b"\x32\x08\x00\x02\xff\xfe\x00\x1f\x00a"
     async with endpoint.running():
         peer = await overflowing(fake, endpoint, inbox)
+        endpoint.submit([message("ours")])
+        await peer.next(mqtt5.PublishPacket)  # it stays unconfirmed, so reading goes on
         peer.write(incoming("7", 7), broken)
         inbox.received[0].release()
         assert (await peer.next(mqtt5.PubAckPacket)).packet_id == 1

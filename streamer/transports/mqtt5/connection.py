@@ -33,6 +33,7 @@ class Connection(asyncio.Protocol):
         self.lost: asyncio.Future[None] = loop.create_future()
         self.reason = "closed by the broker"
         self.is_open = False
+        self.is_reading = True
         self.last_read_s = self.last_write_s = self.now_s()
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
@@ -83,6 +84,16 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self.is_open:
             self._on_writable(True)
+
+    def read_on(self, is_reading: bool) -> None:
+        """Stop or go on reading: what the other side sends meanwhile stays with it (TCP)."""
+        if self.is_open and self._transport is not None and is_reading is not self.is_reading:
+            self.is_reading = is_reading
+            self.last_read_s = self.now_s()
+            if is_reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
 
     def write(self, data: bytes) -> None:
         """Write, unless the connection is closing."""

@@ -29,6 +29,7 @@ from streamer.uprotocol.uri import UUri
 logger = logging.getLogger("ustreamer.mqtt5")
 
 _PROBLEMS_AT_MOST = 10
+_EXCESS = 20_000  # unacknowledged messages, far below the 65 535 packet ids that there are
 _TOLERANCE = 2  # so many times our receive maximum is taken from a broker that exceeds it, however large the messages
 _FAILURE = 0x80  # reason codes from here on are failures (MQTT 5, 2.4)
 
@@ -173,6 +174,8 @@ class Mqtt5Transport(ListeningTransport):
             return
         self._session.submit(parcels, done)
         self._write_outgoing()
+        if self._connection is not None and self._session.unconfirmed:
+            self._connection.read_on(True)  # the confirmations come behind whatever waits to be read
 
     def _write_outgoing(self) -> None:
         packets = self._session.take_outgoing()
@@ -188,7 +191,7 @@ class Mqtt5Transport(ListeningTransport):
 
     def _on_frames(self, connection: Connection, read: list[memoryview]) -> None:
         session = self._session
-        most, excess = _TOLERANCE * self.options.receive_maximum, self.options.receive_excess_bytes
+        most = _TOLERANCE * self.options.receive_maximum
         batch: list[Received] = []
         error: ProtocolError | None = None
         try:
@@ -203,7 +206,7 @@ class Mqtt5Transport(ListeningTransport):
                     continue
                 if first & QOS_ABOVE_1 or not session.is_connected:
                     raise ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, "a PUBLISH that was not asked for")
-                if first & QOS and (self._overflows or (len(session.receipts) >= most and session.owed_bytes >= excess)):
+                if first & QOS and (self._overflows or (len(session.receipts) >= most and self._is_too_much())):
                     self._overflow()
                     continue
                 try:
@@ -224,16 +227,23 @@ class Mqtt5Transport(ListeningTransport):
         self._write_outgoing()
         if batch:
             self.registry.deliver(batch)
+        if len(session.receipts) >= most and not session.unconfirmed:
+            connection.read_on(False)
         if error is not None:
             connection.disconnect(error.reason, str(error))
+
+    def _is_too_much(self) -> bool:
+        """Whether what the broker sent beyond our receive maximum is more than we bear."""
+        session = self._session
+        return len(session.receipts) >= _EXCESS or session.owed_bytes >= self.options.receive_excess_bytes
 
     def _overflow(self) -> None:
         """Leave a PUBLISH out, and with it everything behind it on this connection, so that order is kept.
 
-        Brokers exceed our receive maximum: rumqttd knows no limit, mosquitto 2.0.11 forgets it after a burst of
-        PUBACKs. That is borne for as long as `receive_excess_bytes` allow. To stop reading would also keep the
-        PUBACKs for what we send, and to disconnect while nothing can be acknowledged would have the broker start
-        over and over again. So we go on reading, and disconnect when there is room.
+        Brokers exceed our receive maximum: rumqttd knows no limit, mosquitto 2.0.11 forgets it after a burst of PUBACKs and
+        goes on until it uses packet ids twice, which loses messages. While nothing of ours is unconfirmed we stop reading,
+        and TCP holds the broker back. Else that would keep the PUBACKs for what we send: then we read on, bear the excess up
+        to a bound, leave out what is beyond it, and disconnect once there is room, to be sent it again.
         """
         if not self._overflows:
             self._overflows = True
@@ -271,6 +281,8 @@ class Mqtt5Transport(ListeningTransport):
             data = self._session.take_acknowledgements()
             if data:
                 self._connection.write(data)
+            if len(self._session.receipts) <= self.options.receive_maximum:
+                self._connection.read_on(True)
             self._relieve(self._connection)
 
     def _on_control(self, connection: Connection, frame: memoryview) -> None:

@@ -61,6 +61,9 @@ class Watch:
 
     def _keep_alive(self, now_s: float) -> None:
         connection = self._connection
+        if not connection.is_reading:  # its answers wait behind what we do not read
+            self._ping_sent_s = None
+            return
         if self._ping_sent_s is not None:
             if connection.last_read_s >= self._ping_sent_s:
                 self._ping_sent_s = None
