@@ -1,6 +1,7 @@
 """The MQTT 5 transport: keeps one session with a broker alive and joins wire mapping, session state and listeners.
 
-Nothing here is done per message but decoding and encoding: one write per batch, one delivery per read, one timer.
+Nothing here is done per message but decoding and encoding: one write per batch, one delivery per read, one timer. It is
+longer than most files here, because what a broker may send at any moment is decided in one place.
 """
 
 import asyncio
