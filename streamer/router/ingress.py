@@ -13,7 +13,7 @@ from streamer.router.decide import Decision, decide
 from streamer.router.egress import Egress
 from streamer.router.lane import FlowKey, Lane
 from streamer.router.outcome import Failure, Outcome
-from streamer.router.queue import OVERHEAD_BYTES, Room, RouteQueue
+from streamer.router.queue import Room, RouteQueue, size_of
 from streamer.router.remember import RememberedIds, key_of
 from streamer.router.settle import Settler
 from streamer.router.stats import EndpointStats, RouteStats
@@ -30,7 +30,6 @@ _PAUSE_AT_BYTES = 16 * 1024 * 1024
 # More are turned away: only messages that came without a window (MQTT QoS 0) ever get there.
 _HOLD_AT_MOST = 65_536
 
-_DUPLICATE = Failure(Outcome.DUPLICATE, UCode.OK, "its id was seen before")
 _EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
 _EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
 _FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
@@ -121,7 +120,7 @@ class Ingress(UListener):
                 received = self.waiting.get(key)
                 if received is not None and not received.source_keeps:
                     del self.waiting[key], self._turn[key]
-                    self.held_bytes -= _size_of(received.message)
+                    self.held_bytes -= size_of(received.message)
                     self._settler.refuse(received, queue, failure)
                     lost += 1
         self._held.clear()
@@ -164,7 +163,7 @@ class Ingress(UListener):
         for key in [key for key, received in self.waiting.items() if received.message.is_expired(now_ms)]:
             received = self.waiting.pop(key)
             del self._turn[key]
-            self.held_bytes -= _size_of(received.message)
+            self.held_bytes -= size_of(received.message)
             if key in self._remembered.young or key in self._remembered.old:  # another copy has come in since
                 self._seen_before(key, received)
                 continue
@@ -180,12 +179,12 @@ class Ingress(UListener):
                 keys.popleft()
                 continue
             received = self.waiting[keys[0]]
-            total += _size_of(received.message)
+            total += size_of(received.message)
             alone = not batch and not queue.messages
             if queue.is_patient and not alone and not queue.fits(total, len(batch) + 1):
                 break
             del self.waiting[keys.popleft()]
-            self.held_bytes -= _size_of(received.message)
+            self.held_bytes -= size_of(received.message)
             batch.append(received)
         return batch
 
@@ -226,7 +225,7 @@ class Ingress(UListener):
 
     def _has_room(self, received: Received, resolved: _Resolved, key: bytes) -> bool:
         """Whether every leg can take the message; if not it is turned away or held back, and that is seen to here."""
-        size = _size_of(received.message)
+        size = size_of(received.message)
         for queue, copies in resolved.copies.items():
             blocked = queue.blocked and self._is_behind(key, queue)
             if blocked or (queue.is_patient and queue.room_for(size * copies, copies) is Room.NO):
@@ -254,7 +253,7 @@ class Ingress(UListener):
         self.waiting[key] = received
         if earlier is None:
             self._wait_for(queue, key)
-            self.held_bytes += _size_of(received.message)
+            self.held_bytes += size_of(received.message)
         else:  # the source sent it again after a reconnect: it takes the place of the first copy, whose receipt is void
             self.unrouted.accepted += 1
             self.unrouted.count(Outcome.DUPLICATE)
@@ -282,9 +281,12 @@ class Ingress(UListener):
             attributes = leg.attributes
             outgoing = message if attributes is message.attributes else UMessage(message.id, attributes, message.payload)
             if not queue.is_patient:
-                size = _size_of(message)
+                size = size_of(message)
                 room = queue.room_for(size)
-                if room is not Room.YES and not self._make_room(queue, room, size, outgoing):
+                level = attributes.priority_class
+                if room is Room.NO or (
+                    room is Room.AFTER_EVICTION and not self._settler.evict_for(queue, size, level, _EVICTED)
+                ):
                     self._settler.refuse(received, queue, _FULL)
                     continue
             if attributes.sink is not message.attributes.sink:  # if the network echoes it, it is no news
@@ -293,17 +295,6 @@ class Ingress(UListener):
             if lane.filed < lane.top:
                 leg.egress.file(lane)
         self._custody.watch(received)
-
-    def _make_room(self, queue: RouteQueue, room: Room, size: int, message: UMessage) -> bool:
-        if room is Room.NO:
-            return False
-        victims = queue.victims(size, message.attributes.priority_class)
-        if victims is None:
-            return False
-        for victim in victims:
-            victim.lane.drop(victim)
-            self._settler.fail(victim, _EVICTED)
-        return True
 
     def _resolve(self, attributes: Attributes) -> _Resolved:
         resolved = self._decide(attributes)
@@ -332,7 +323,3 @@ class Ingress(UListener):
             outgoing = attributes if hop.sink == attributes.sink else replace(attributes, sink=hop.sink)
             legs.append(_Leg(queue, egress, outgoing))
         return _Resolved(tuple(legs), None)
-
-
-def _size_of(message: UMessage) -> int:
-    return OVERHEAD_BYTES + len(message.payload or b"")

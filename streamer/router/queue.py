@@ -20,6 +20,11 @@ _MAX_LANES = 4096
 OVERHEAD_BYTES = 600
 
 
+def size_of(message: UMessage) -> int:
+    """What a message counts in a queue, in bytes."""
+    return OVERHEAD_BYTES + len(message.payload or b"")
+
+
 class Room(Enum):
     """Whether a queue takes another message."""
 
@@ -91,7 +96,7 @@ class RouteQueue:
 
     def push(self, received: Received, message: UMessage, lane: Lane, entered_s: float, entered_ms: int) -> Delivery:
         """Accept a message, whatever the bounds say: ask `room_for` first."""
-        size = OVERHEAD_BYTES + len(message.payload or b"")
+        size = size_of(message)
         self._seq += 1
         delivery = Delivery(received, message, lane, self._seq, size, entered_s, entered_ms)
         self.messages += 1

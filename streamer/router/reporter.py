@@ -13,7 +13,7 @@ from streamer.router.dead_letter import USTREAMER_UE_ID, USTREAMER_VERSION, Stor
 from streamer.router.egress import Egress
 from streamer.router.lane import Delivery
 from streamer.router.outcome import Failure, Outcome
-from streamer.router.queue import OVERHEAD_BYTES, Room, RouteQueue
+from streamer.router.queue import Room, RouteQueue, size_of
 from streamer.router.remember import RememberedIds
 from streamer.router.settle import Settler
 from streamer.router.stats import RouteStats
@@ -137,17 +137,13 @@ class Reporter:
         return [everything_at(authority) for authority in named or (ANY_AUTHORITY,)]
 
     def _send(self, way: Exit, queue: RouteQueue, message: UMessage) -> None:
-        size = OVERHEAD_BYTES + len(message.payload or b"")
+        size = size_of(message)
         received = Received(message)
         self._remembered.young[message.id] = None  # if the network echoes it, it is no news
-        if queue.room_for(size) is not Room.YES:
-            victims = queue.victims(size, message.attributes.priority_class)
-            if victims is None:
-                self._settler.refuse(received, queue, _FULL)
-                return
-            for victim in victims:
-                victim.lane.drop(victim)
-                self._settler.fail(victim, _EVICTED)
+        level = message.attributes.priority_class
+        if queue.room_for(size) is not Room.YES and not self._settler.evict_for(queue, size, level, _EVICTED):
+            self._settler.refuse(received, queue, _FULL)
+            return
         lane = queue.lane((message.attributes.source, message.attributes.sink))
         queue.push(received, message, lane, self._clock.monotonic_s(), self._clock.wall_ms())
         way.egress.file(lane)

@@ -81,6 +81,14 @@ class Settler:
         self.report(received, queue.source, failure, queue, None)
         self._release(received)
 
+    def evict_for(self, queue: RouteQueue, size: int, priority_class: int, failure: Failure) -> bool:
+        """Make room for a newcomer by giving up what is less important; False if the newcomer itself has to go."""
+        victims = queue.victims(size, priority_class)
+        for victim in victims or ():
+            victim.lane.drop(victim)
+            self.fail(victim, failure)
+        return victims is not None
+
     def _release(self, received: Received) -> None:
         if received.holders == 1:
             message = received.message
