@@ -34,7 +34,7 @@ from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, FIRST_TOPIC, LAS
 ORIGIN = "origin"
 """In ``dead_letter.endpoints``: the endpoint that the message came from."""
 
-DISPATCH_KEYS = ("queue", "window", "flow_window", "retry")
+DISPATCH_KEYS = ("queue", "window", "flow_window", "absent_s", "retry")
 """The keys of `Dispatch`, which a route may set too."""
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -182,6 +182,8 @@ class Dispatch(Section):
     """Unconfirmed sends per endpoint."""
     flow_window: Count = 1000
     """Unconfirmed sends per flow; 1 keeps the order even if the destination refuses a message in the middle."""
+    absent_s: Annotated[float, Field(gt=0)] = 60
+    """How long a message waits for somebody to listen, where the network can tell that nobody does; its TTL permitting."""
     retry: Retry = Retry()
 
 
@@ -258,6 +260,16 @@ class Journal(Section):
 
     path: FilePath
     max_bytes: Size = GIB
+    """Messages and dead letters together; the file itself and its write-ahead log may be somewhat larger."""
+    memory: Size = 64 * MIB
+    """Payloads of waiting messages that are held in memory as well; beyond that they are only in the journal."""
+
+
+class DeadLetterStore(Section):
+    """How many dead letters the journal keeps for ``streamer dead-letters``; the oldest go first."""
+
+    messages: Count = 10_000
+    bytes: Size = 64 * MIB
 
 
 class DeadLetterConfig(Section):
@@ -266,6 +278,7 @@ class DeadLetterConfig(Section):
     resource: TopicResource = 0x8001
     endpoints: list[str] = [ORIGIN]
     queue: DeadLetterQueue = DeadLetterQueue()
+    store: DeadLetterStore = DeadLetterStore()
 
 
 class Metrics(Section):

@@ -14,7 +14,7 @@ from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
 from streamer.router.retry import is_exhausted, wait_s
 from streamer.router.settle import Settler
-from streamer.transports.base import LinkState, UTransport
+from streamer.transports.base import UNSURE, LinkState, Unsure, UTransport
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
 from streamer.uprotocol.status import UCode
 
@@ -154,12 +154,12 @@ class Egress:
             error = RefusedError(UCode.UNKNOWN, f"transport failed: {type(exc).__name__}")
             self.on_done(out, error)
 
-    def on_done(self, deliveries: Sequence[Delivery], error: SendError | None) -> None:
+    def on_done(self, deliveries: Sequence[Delivery], error: SendError | Unsure | None) -> None:
         """The transport's word on submitted deliveries. Those of one call share their fate."""
         if self._distrusted:  # it may speak twice of what it had taken before it failed
             deliveries = [delivery for delivery in deliveries if delivery.state is State.IN_FLIGHT]
         self.in_flight -= len(deliveries)
-        if error is None:
+        if error is None or error is UNSURE:
             for delivery in deliveries:
                 lane = delivery.lane
                 lane.confirmed()

@@ -16,6 +16,7 @@ class Outcome(StrEnum):
     DUPLICATE = "duplicate"  # its id was seen before
     LOCAL = "local"  # its sink lives where it came from: it has arrived already
     UNWANTED = "unwanted"  # a Publish that no route forwards
+    UNHEARD = "unheard"  # a Publish that a route forwards and nobody on the far network listens to
 
 
 class Failure(NamedTuple):
@@ -31,4 +32,4 @@ class Failure(NamedTuple):
         return self.outcome not in _SILENT
 
 
-_SILENT = frozenset((Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.LOCAL, Outcome.UNWANTED))
+_SILENT = frozenset((Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.LOCAL, Outcome.UNWANTED, Outcome.UNHEARD))

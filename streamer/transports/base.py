@@ -36,6 +36,23 @@ class LinkState(Enum):
     UP = "up"  # messages flow
 
 
+class Reach(Enum):
+    """Whether anybody would hear what is sent on a flow now."""
+
+    UNKNOWN = "unknown"  # the transport is about to find out
+    NOBODY = "nobody"
+    SOMEBODY = "somebody"
+
+
+class Unsure(Enum):
+    """What `Done` says of messages that have left, and may be lost nevertheless."""
+
+    UNSURE = "unsure"
+
+
+UNSURE = Unsure.UNSURE
+
+
 class Received:
     """A message from the wire, to be acknowledged by every listener that got it.
 
@@ -114,8 +131,12 @@ class Parcel(Protocol):
     def message(self) -> UMessage: ...
 
 
-Done = Callable[[Sequence[Any], SendError | None], None]
-"""Tells the outcome of submitted parcels, in the order in which they were confirmed: None, or why not."""
+Done = Callable[[Sequence[Any], SendError | Unsure | None], None]
+"""Tells the outcome of submitted parcels, in the order in which they were confirmed: None, or why not.
+
+`UNSURE`: they are with the network, which does not confirm. They count as delivered `UTransport.unsure_s` later, unless
+by then the flow's `Reach` has become `NOBODY` or a node was lost (`TransportContext.on_node`).
+"""
 
 
 @dataclass
@@ -123,7 +144,9 @@ class TransportContext:
     """What a transport is told about its surroundings.
 
     ``authority`` is our own. ``on_state`` hears of every change of the link's state; ``on_malformed`` of every packet
-    that was no uProtocol message; ``on_reconnect`` of every new connection after the first.
+    that was no uProtocol message; ``on_reconnect`` of every new connection after the first; ``on_node`` of every node of
+    the network that went away without a farewell (False) or came and is known with all that it listens to (True).
+    ``serves`` are the authorities, without wildcard, that are reached through us from this endpoint.
     """
 
     name: str
@@ -131,6 +154,8 @@ class TransportContext:
     on_state: Callable[[LinkState], None] = lambda state: None
     on_malformed: Callable[[MalformedPacketError], None] = lambda error: None
     on_reconnect: Callable[[], None] = lambda: None
+    on_node: Callable[[bool], None] = lambda is_there: None
+    serves: tuple[str, ...] = ()
     now_ms: Callable[[], int] = field(default=lambda: 0)
 
 
@@ -174,6 +199,21 @@ class UTransport(ABC):
     def wants_sink_authority(self) -> bool:
         """Whether a Publish needs a sink authority to be addressed here (an off-vehicle MQTT broker)."""
         return False
+
+    @property
+    def unsure_s(self) -> float:
+        """For how many seconds a message of which `Done` said `UNSURE` may still turn out to be lost."""
+        return 0.0
+
+    def watch_flow(self, source: UUri, sink: UUri | None, on_reach: Callable[[Reach], None]) -> Reach:
+        """Whether anybody listens to messages from ``source`` to ``sink``; ``on_reach`` is called with every change.
+
+        A transport that cannot know says `SOMEBODY`.
+        """
+        return Reach.SOMEBODY
+
+    def forget_flow(self, source: UUri, sink: UUri | None, on_reach: Callable[[Reach], None]) -> None:
+        """The opposite of `watch_flow`. Unknown ones are ignored."""
 
     def problems(self) -> list[str]:
         """What keeps the endpoint from working although its link is up, a sentence each."""
@@ -269,11 +309,11 @@ class _Single:
         self.future = future
 
 
-def _complete(parcels: Sequence[_Single], error: SendError | None) -> None:
+def _complete(parcels: Sequence[_Single], error: SendError | Unsure | None) -> None:
     for parcel in parcels:
         if parcel.future.done():  # the caller gave up waiting
             continue
-        if error is None:
+        if error is None or error is UNSURE:
             parcel.future.set_result(None)
         else:
             parcel.future.set_exception(error)

@@ -1,0 +1,1 @@
+"""What survives the process: unsettled messages and dead letters, in one SQLite file."""
