@@ -1,0 +1,205 @@
+"""A TCP proxy of our own, to do to a link what networks do: stall, cut, reset, slow down, fragment, refuse.
+
+It runs on the loop that starts it. ``FORWARD`` is the way from who connected to who was connected to, ``BACK`` the other
+way. A `Tap` sees every byte that is handed on, at the moment when it is, and nothing that is thrown away.
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Iterable
+from enum import Enum
+from typing import Protocol
+
+from tests.brokers import HOST, free_port
+
+CHUNK_BYTES = 65_536
+CUT_WAIT_S = 2.0
+
+
+class Direction(Enum):
+    FORWARD = "forward"
+    BACK = "back"
+
+
+FORWARD, BACK = Direction.FORWARD, Direction.BACK
+BOTH = (FORWARD, BACK)
+
+
+class Tap(Protocol):
+    """Listens in."""
+
+    def opened(self, link: int) -> None: ...
+
+    def passed(self, link: int, direction: Direction, data: bytes) -> None: ...
+
+
+class _Link:
+    """One connection through the proxy."""
+
+    def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
+        self.writers = (near, far)
+        self.throws_away = False
+
+    def reset(self) -> None:
+        for writer in self.writers:
+            _reset(writer)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """RST to the other side: SO_LINGER 0 makes the kernel forget what it has not sent."""
+    if (raw := writer.get_extra_info("socket")) is not None and raw.fileno() >= 0:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+class Proxy:
+    """Listens on ``port``, connects to ``target``, changes nothing until told to. An asynchronous context manager."""
+
+    def __init__(self, target: int, tap: Tap | None = None) -> None:
+        self.port = free_port()
+        self.target = target
+        self.links = 0
+        """Connections so far."""
+        self._tap = tap
+        self._open: set[_Link] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._flowing = {direction: asyncio.Event() for direction in BOTH}
+        self._bytes_per_s: float | None = None
+        self._fragments = False
+        self.heal_flow()
+
+    async def __aenter__(self) -> "Proxy":
+        await self.heal()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.refuse()
+        self.reset()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+
+    def stall(self, directions: Iterable[Direction] = BOTH) -> None:
+        """Hand nothing on and read nothing any more; nobody is told. Connections are still accepted."""
+        for direction in directions:
+            self._flowing[direction].clear()
+
+    async def cut(self) -> None:
+        """End every connection in an orderly way (FIN); what the sides still send is thrown away."""
+        links = list(self._open)
+        for link in links:
+            link.throws_away = True
+            for writer in link.writers:
+                with contextlib.suppress(OSError, RuntimeError):
+                    writer.write_eof()
+        for event in self._flowing.values():  # a stalled pump has to run on to throw away
+            event.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CUT_WAIT_S):
+                while self._open.intersection(links):
+                    await asyncio.sleep(0.01)
+        for link in links:
+            for writer in link.writers:
+                writer.transport.abort()
+
+    def reset(self) -> None:
+        """End every connection with RST; what is on its way is lost."""
+        for link in list(self._open):
+            link.reset()
+
+    def slow(self, bytes_per_s: float) -> None:
+        """Hand on no more than so much, in each direction of each connection."""
+        self._bytes_per_s = bytes_per_s
+
+    def fragment(self) -> None:
+        """Hand on every byte in a write of its own, and have the kernel send it at once."""
+        self._fragments = True
+
+    async def refuse(self) -> None:
+        """Refuse new connections; those that are open stay."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    def heal_flow(self) -> None:
+        """Hand on everything again, at full speed; what was held up goes first."""
+        self._bytes_per_s = None
+        self._fragments = False
+        for event in self._flowing.values():
+            event.set()
+
+    async def heal(self) -> None:
+        """End every fault."""
+        self.heal_flow()
+        if self._server is None:
+            self._server = await asyncio.start_server(self._connected, HOST, self.port, reuse_address=True)
+
+    # -- the way of the bytes -----------------------------------------------------------------------------------------
+
+    async def _connected(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            far_reader, far = await asyncio.open_connection(HOST, self.target)
+        except OSError:
+            _reset(near)  # the nearest to a refusal that is left
+            return
+        link = _Link(near, far)
+        self._open.add(link)
+        self.links += 1
+        number = self.links
+        if self._tap is not None:
+            self._tap.opened(number)
+        try:
+            for writer in link.writers:
+                writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.gather(
+                self._pump(number, link, reader, far, FORWARD), self._pump(number, link, far_reader, near, BACK)
+            )
+        finally:
+            self._open.discard(link)
+            for writer in link.writers:
+                writer.close()
+
+    async def _pump(
+        self, number: int, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction
+    ) -> None:
+        flowing = self._flowing[direction]
+        try:
+            while True:
+                await flowing.wait()
+                rate = self._bytes_per_s
+                data = await reader.read(CHUNK_BYTES if rate is None else max(1, int(rate / 20)))
+                await flowing.wait()
+                if link.throws_away:
+                    if not data:
+                        return
+                    continue
+                if not data:
+                    writer.write_eof()
+                    return
+                if self._tap is not None:
+                    self._tap.passed(number, direction, data)
+                if self._fragments:
+                    await self._crumble(writer, data)
+                else:
+                    writer.write(data)
+                    await writer.drain()
+                if rate is not None:
+                    await asyncio.sleep(len(data) / rate)
+        except OSError:
+            link.reset()  # one side is gone without a FIN: so is the other
+
+    @staticmethod
+    async def _crumble(writer: asyncio.StreamWriter, data: bytes) -> None:
+        for position in range(len(data)):
+            writer.write(data[position : position + 1])
+            await asyncio.sleep(0)
+            await writer.drain()
