@@ -42,6 +42,7 @@ class Sent:
 
     id: bytes
     flow: str
+    """Begins with the side that it comes from, and an arrow."""
     number: int
     to: str
     """The side that it is meant for."""
@@ -50,6 +51,10 @@ class Sent:
     """Since the start of the load."""
     is_request: bool = False
     acknowledged: bool = False
+
+    @property
+    def origin(self) -> str:
+        return self.flow.partition("→")[0]
 
     def __str__(self) -> str:
         return f"{self.flow} number {self.number} (id {self.id.hex()}, sent at {self.sent_s:.3f} s)"
@@ -176,6 +181,11 @@ class Ledger:
                 and message_id not in self._dead
                 and message_id not in self._excused
             ]
+
+    def confirmed_ids(self, side: str) -> set[bytes]:
+        """Acknowledged messages from a side."""
+        with self._lock:
+            return {entry.id for entry in self._sent.values() if entry.acknowledged and entry.origin == side}
 
     def arrivals(self, flow: str | None = None) -> int:
         """Messages (of a flow) that have arrived, each counted once."""

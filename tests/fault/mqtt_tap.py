@@ -38,6 +38,11 @@ class MqttTap:
         self._to_broker: dict[int, bytes] = {}
         self._to_daemon: dict[int, bytes] = {}
 
+    @property
+    def copies(self) -> int:
+        """How many of its messages the daemon sent more than once, each time counted."""
+        return len(self.sent) - len(set(self.sent))
+
     def opened(self, link: int) -> None:
         self._link = link
         self._buffers = dict.fromkeys(Direction, b"")

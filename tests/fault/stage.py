@@ -1,0 +1,328 @@
+"""The ground on which faults happen: three networks, the daemon between them, a proxy on every link.
+
+``cloud`` lives on a broker with off-vehicle topics, ``plant`` on a broker with in-vehicle topics, ``veh`` on Zenoh: a source
+in this process and a receiver in a process of its own, both reached through proxies. Load runs cloud→veh, veh→cloud,
+cloud→plant and plant→cloud, as far as the networks are there.
+"""
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.brokers import BrokerProcess, Mosquitto, free_port
+from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
+from tests.fault.load import GATEWAY, NOTIFICATION, TOPIC_SIDES, Book, Flow, flows
+from tests.fault.mqtt_node import MqttNode
+from tests.fault.mqtt_tap import MqttTap
+from tests.fault.proxy import Proxy
+from tests.fault.zenoh_load import ZenohNode, ZenohSource
+from tests.independent import until
+from tests.process import StreamerProcess
+
+ALIVE_S = 5.0
+SETTLE_S = 60.0
+QUIET_S = 3.0
+JOURNALED_S = 0.25
+"""After this long, what the daemon has counted as received is in its journal: many times its flush interval."""
+UNORDERED = 64
+"""So many of the last Zenoh messages before a kill need not have been the last: priorities overtake each other."""
+RECEIVE_MAXIMUM = WINDOW = 1000
+TOPICS = {side: topic for topic, side in TOPIC_SIDES.items()}
+NOTHING = Allowance()
+WAYS = (("cloud", "veh"), ("veh", "cloud"), ("cloud", "plant"), ("plant", "cloud"))
+
+
+@dataclass
+class Setting:
+    """What a fault wants of its stage. ``changes`` replace top-level keys of the daemon's configuration."""
+
+    sides: Iterable[str] = ("cloud", "veh", "plant")
+    changes: dict[str, Any] = field(default_factory=dict)
+    cloud_broker: dict[str, Any] = field(default_factory=dict)
+    plant_broker: dict[str, Any] = field(default_factory=dict)
+    cloud_options: dict[str, Any] = field(default_factory=dict)
+    plant_options: dict[str, Any] = field(default_factory=dict)
+    veh_options: dict[str, Any] = field(default_factory=dict)
+    lease_ms: int | None = 2000
+    has_receiver: bool = True
+    through_router: bool = False
+    ttl_ms: int = 600_000
+    ways: tuple[tuple[str, str], ...] = WAYS
+
+
+class Stage:
+    """An asynchronous context manager; the daemon runs when it is entered, unless ``starts_daemon`` is False."""
+
+    def __init__(self, directory: Path, seed: int, setting: Setting, starts_daemon: bool = True) -> None:
+        self.directory = directory
+        self.setting = setting
+        self.ledger = Ledger()
+        self.book = Book(self.ledger, seed)
+        self.brokers: dict[str, BrokerProcess] = {}
+        self.proxies: dict[str, Proxy] = {}
+        self.taps = {"cloud": MqttTap(), "plant": MqttTap()}
+        self.nodes: dict[str, MqttNode] = {}
+        self.source: ZenohSource | None = None
+        self.receiver: ZenohNode | None = None
+        self.router: ZenohNode | None = None
+        self.daemon: StreamerProcess
+        self.source_link_is_whole = True
+        self._starts_daemon = starts_daemon
+        self._probes = 0
+        self._stack = AsyncExitStack()
+
+    # -- building and tearing down ------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> "Stage":
+        async with AsyncExitStack() as stack:
+            endpoints: dict[str, Any] = {}
+            for side in self.setting.sides:
+                opened = await (self._open_zenoh(stack) if side == "veh" else self._open_broker(stack, side))
+                endpoints[side] = opened
+            self.daemon = StreamerProcess(self.directory, self._configuration(endpoints))
+            stack.push_async_callback(self.daemon.__aexit__)
+            if self._starts_daemon:
+                self.daemon.start()
+                await self.until_ready()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.dump()
+        await self._stack.aclose()
+
+    async def _open_broker(self, stack: AsyncExitStack, side: str) -> dict[str, Any]:
+        setting = self.setting
+        is_cloud = side == "cloud"
+        broker = Mosquitto(**(setting.cloud_broker if is_cloud else setting.plant_broker))
+        self.brokers[side] = stack.enter_context(broker)
+        self.proxies[side] = await stack.enter_async_context(Proxy(broker.port, self.taps[side]))
+        structure = "off-vehicle" if is_cloud else "in-vehicle"
+        topics = [f"+/{side}"] if is_cloud else ["cloud/#", f"{GATEWAY}/#"]
+        node = self.nodes[side] = MqttNode(side, broker.port, structure, topics, self.book)
+        node.start()
+        stack.callback(node.close)
+        options = {
+            "broker": f"mqtt://127.0.0.1:{self.proxies[side].port}",
+            "topics": structure,
+            "keep_alive_s": 2,
+            "ack_timeout_s": 4,
+            "connect_timeout_s": 4,
+            "receive_maximum": RECEIVE_MAXIMUM,
+            "reconnect": {"initial_ms": 100, "max_ms": 500},
+        } | (setting.cloud_options if is_cloud else setting.plant_options)
+        return {"transport": "mqtt5", "authorities": [side], "options": options}
+
+    async def _open_zenoh(self, stack: AsyncExitStack) -> dict[str, Any]:
+        ports = {name: free_port() for name in ("source", "receiver", "router")}
+        for name in ("source", "router" if self.setting.through_router else "receiver"):
+            self.proxies[name] = await stack.enter_async_context(Proxy(ports[name]))
+        self.source = ZenohSource("veh", f"tcp/127.0.0.1:{ports['source']}", self.book)
+        await asyncio.to_thread(self.source.start)
+        stack.callback(self.source.close)
+        lease = [] if self.setting.lease_ms is None else ["--lease-ms", str(self.setting.lease_ms)]
+        keys = ["--key", "up/cloud/**", "--key", "up/plant/**", "--key", f"up/{GATEWAY}/**"]
+        if self.setting.through_router:
+            at = f"tcp/127.0.0.1:{ports['router']}"
+            self.router = ZenohNode(self.directory, "--mode", "router", "--listen", at, *lease)
+            stack.callback(self.router.kill)
+            await asyncio.to_thread(self.router.start)
+            where = ["--connect", at]
+        else:
+            where = ["--listen", f"tcp/127.0.0.1:{ports['receiver']}"]
+        self.receiver = ZenohNode(self.directory, *where, *keys, *lease)
+        stack.callback(self.receiver.kill)
+        if self.setting.has_receiver:
+            await asyncio.to_thread(self.receiver.start)
+        connect = [f"tcp/127.0.0.1:{proxy.port}" for name, proxy in self.proxies.items() if name not in self.brokers]
+        return {
+            "transport": "zenoh",
+            "authorities": ["veh"],
+            "options": {"mode": "peer", "connect": connect} | self.setting.veh_options,
+        }
+
+    def _configuration(self, endpoints: dict[str, Any]) -> dict[str, Any]:
+        routes = [
+            {
+                "from": here,
+                "to": there,
+                "publish": [f"//{here}/FFFFFFFF/FF/{TOPICS[there]:X}"],
+                "publish_to": [there],
+            }
+            for here, there in self.setting.ways
+            if here in endpoints and there in endpoints
+        ]
+        config = {
+            "authority": GATEWAY,
+            "endpoints": endpoints,
+            "routes": routes,
+            "shutdown": {"drain_s": 3},
+        }
+        return config | self.setting.changes
+
+    @property
+    def ways(self) -> list[tuple[str, str]]:
+        return [way for way in self.setting.ways if set(way) <= set(self.setting.sides)]
+
+    # -- load ---------------------------------------------------------------------------------------------------------
+
+    def pump(self, side: str) -> Any:
+        if side == "veh":
+            assert self.source is not None
+            return self.source.pump
+        return self.nodes[side].pump
+
+    def load(self, rate: float, *ways: tuple[str, str], most_bytes: int = 4096) -> None:
+        """Start sending so many messages a second from every side (or on these ways only)."""
+        chosen = ways or tuple(self.ways)
+        for origin in dict.fromkeys(here for here, _ in chosen):
+            kinds = [f for here, there in chosen if here == origin for f in self.flows(here, there)]
+            self.pump(origin).start(self.book.generator(kinds, most_bytes), rate)
+
+    def flows(self, here: str, there: str) -> list[Flow]:
+        return flows(here, there, TOPICS[there], self.setting.ttl_ms)
+
+    def stop_load(self) -> None:
+        for side in self.setting.sides:
+            self.pump(side).stop()
+
+    async def until_ready(self, within_s: float = 30) -> None:
+        """The daemon and the uEntities have found each other."""
+        await self.daemon.until_up(within_s)
+        await until(lambda: all(node.is_ready for node in self.nodes.values()), within_s, "the MQTT clients")
+        if self.source is not None:
+            source = self.source
+            await until(lambda: source.is_matched, within_s, "the Zenoh source to see the daemon's subscription")
+
+    # -- the daemon ---------------------------------------------------------------------------------------------------
+
+    async def hand_over(self, unordered: int = 0) -> None:
+        """What the daemon has received over Zenoh so far has to arrive from now on."""
+        if self.source is not None:
+            await asyncio.to_thread(self._hand_over, unordered)
+
+    def _hand_over(self, unordered: int) -> None:
+        assert self.source is not None
+        status, _ = self.daemon.get("/healthz")
+        if status == 200:
+            held = self.daemon.total("ustreamer_held_back_messages", endpoint="veh")
+            received = self.daemon.total("ustreamer_received_messages_total", endpoint="veh")
+            self.source.hand_over(int(received - held), unordered)
+
+    async def kill_daemon(self) -> None:
+        """SIGKILL, at once. What came in over Zenoh in the last moments had not been handed over."""
+        await self.hand_over(UNORDERED)
+        await asyncio.sleep(JOURNALED_S)
+        process = self.daemon.process
+        assert process is not None
+        process.kill()
+        await asyncio.to_thread(process.wait)
+
+    async def restart_daemon(self) -> None:
+        """Start the daemon again, after it has ended."""
+        if self.source is not None:
+            source = self.source
+            await until(lambda: not source.is_matched, 10, "the Zenoh source to see that the daemon is gone")
+            source.new_daemon()
+        self.daemon.start()
+        await self.until_ready()
+
+    async def stop_receiver(self, seconds: float) -> None:
+        """SIGSTOP for the Zenoh receiver, then SIGCONT."""
+        assert self.receiver is not None
+        self.receiver.signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self.receiver.signal(signal.SIGCONT)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Take what the Zenoh receiver has written."""
+        if self.receiver is not None:
+            self.receiver.poll(lambda message: self.book.take("veh", message))
+
+    def queued(self) -> int:
+        """Messages that the daemon says it holds."""
+        return int(self.daemon.total("ustreamer_queue_messages") + self.daemon.total("ustreamer_held_back_messages"))
+
+    async def settle(self, within_s: float = SETTLE_S) -> None:
+        """Wait until everything has arrived; or until the daemon holds nothing any more; or for ``within_s``."""
+        deadline_s = time.monotonic() + within_s
+        quiet_since_s = time.monotonic()
+        progress: tuple[int, int] | None = None
+        while time.monotonic() < deadline_s:
+            self.read()
+            await self.hand_over()
+            missing = len(self.ledger.missing())
+            unconfirmed = sum(len(node.unconfirmed) for node in self.nodes.values())
+            if not missing and not unconfirmed:
+                return
+            now = missing, unconfirmed
+            if now != progress or await asyncio.to_thread(self.queued):
+                progress, quiet_since_s = now, time.monotonic()
+            if time.monotonic() - quiet_since_s > QUIET_S:
+                return
+            await asyncio.sleep(0.05)
+
+    async def settle_sends(self, within_s: float = 20) -> None:
+        """Wait until the brokers have confirmed what was sent."""
+        await until(lambda: not any(node.unconfirmed for node in self.nodes.values()), within_s, "the brokers' PUBACKs")
+
+    async def finish(self, allowance: Allowance = NOTHING, within_s: float = SETTLE_S) -> Verdict:
+        """Stop the load, wait for the rest, see that new messages cross, and compare."""
+        self.stop_load()
+        await self.settle(within_s)
+        dead = await self._probe_all()
+        await self._until_all_received()
+        self.read()
+        queued = await asyncio.to_thread(self.queued)
+        verdict = self.ledger.verdict(allowance, queued)
+        verdict.add(Breach.DEAD, dead)
+        try:
+            await asyncio.to_thread(self.daemon.check_books)
+        except AssertionError as exc:
+            verdict.add(Breach.BOOKS, [str(exc)])
+        errors = [f"{node.side}: {node.error!r}" for node in self.nodes.values() if node.error is not None]
+        if self.source is not None and self.source.error is not None:
+            errors.append(f"veh: {self.source.error!r}")
+        assert not errors, errors
+        return verdict
+
+    async def _until_all_received(self) -> None:
+        """Where nothing happened to the source's link, everything that this daemon's subscription matched has to arrive."""
+        if self.source is None or not self.source_link_is_whole:
+            return
+        self.source.hand_over(self.source.since_start())
+        deadline_s = time.monotonic() + ALIVE_S
+        while self.ledger.missing() and time.monotonic() < deadline_s:
+            self.read()
+            await asyncio.sleep(0.05)
+
+    async def _probe_all(self) -> list[str]:
+        """Ways on which a new message does not cross in time."""
+        before = {way: self._probe(*way) for way in self.ways}
+        deadline_s = time.monotonic() + ALIVE_S
+        while time.monotonic() < deadline_s:
+            self.read()
+            if all(self.ledger.arrivals(name) for name in before.values()):
+                return []
+            await asyncio.sleep(0.02)
+        return [name for name in before.values() if not self.ledger.arrivals(name)]
+
+    def _probe(self, here: str, there: str) -> str:
+        self._probes += 1
+        flow = Flow(NOTIFICATION, (here, 0x400 + self._probes, 1, 0x8100), (there, 0x7F, 1, 0), there, 2)
+        self.pump(here).probe(self.book.message(flow, 0, b"probe"))
+        return flow.name
+
+    def dump(self) -> None:
+        """Leave the ledger beside log and configuration, for who wants to know what happened."""
+        (self.directory / "ledger.json").write_text(json.dumps(self.ledger.dump(), indent=1))
