@@ -9,19 +9,20 @@ from dataclasses import replace
 
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody
+from streamer.router.dead_letter import USTREAMER_UE_ID, USTREAMER_VERSION
 from streamer.router.decide import Decision, decide
 from streamer.router.egress import Egress
 from streamer.router.lane import FlowKey, Lane
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import Room, RouteQueue, size_of
-from streamer.router.remember import RememberedIds, key_of
+from streamer.router.remember import RememberedIds, Strays, key_of, mark
 from streamer.router.settle import Settler
 from streamer.router.stats import EndpointStats, RouteStats
 from streamer.router.table import RoutingTable
 from streamer.transports.base import Received, UListener, UTransport
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
 _CACHE_SIZE = 8192
 # From so many held back on, the transport is asked to pause; one with a window of its own stops by itself.
@@ -32,6 +33,7 @@ _HOLD_AT_MOST = 65_536
 
 _EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
 _EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
+_ARRIVED = Failure(Outcome.LOCAL, UCode.OK, "somebody has carried it to where its sink lives")
 _FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
 _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
 
@@ -39,26 +41,32 @@ _Flow = tuple[UMessageType, UUri, UUri | None]
 
 
 class _Leg:
-    """One resolved way on for messages with the same attributes."""
+    """One resolved way on for messages with the same attributes; ``attributes`` are those that they leave with.
 
-    __slots__ = ("attributes", "egress", "key", "lane", "queue")
+    ``once`` marks what has gone this way if the leg takes off what tells the copies of a Publish apart.
+    """
 
-    def __init__(self, queue: RouteQueue, egress: Egress, attributes: Attributes) -> None:
+    __slots__ = ("attributes", "changes_sink", "egress", "key", "lane", "once", "queue")
+
+    def __init__(self, queue: RouteQueue, egress: Egress, attributes: Attributes, before: Attributes) -> None:
         self.queue = queue
         self.egress = egress
         self.attributes = attributes
+        self.changes_sink = attributes is not before
+        self.once = mark("route", queue.name) if self.changes_sink and before.sink is not None else None
         self.key: FlowKey = (attributes.source, attributes.sink)
         self.lane: Lane = queue.lane(self.key)
 
 
 class _Resolved:
-    """What was decided for messages with the same attributes."""
+    """What was decided for messages with the same attributes. ``astray``: they may be copies, see `Strays`."""
 
-    __slots__ = ("copies", "failure", "legs")
+    __slots__ = ("astray", "copies", "failure", "legs")
 
-    def __init__(self, legs: tuple[_Leg, ...], failure: Failure | None) -> None:
+    def __init__(self, legs: tuple[_Leg, ...], failure: Failure | None, astray: bool = False) -> None:
         self.legs = legs
         self.failure = failure
+        self.astray = astray
         self.copies: dict[RouteQueue, int] = {}  # how many legs lead into a queue
         for leg in legs:
             self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
@@ -87,6 +95,8 @@ class Ingress(UListener):
         self._transport = transport
         self._settler = settler
         self._remembered = remembered
+        self._mark = mark("endpoint", name)
+        self.strays = Strays(remembered, self._count_duplicate, self._turn_away)
         self._clock = clock
         self._custody = custody
         self._paused = False
@@ -111,6 +121,7 @@ class Ingress(UListener):
         """Accept nothing that arrives from now on, and acknowledge none of it. What is held back may still enter."""
         self.closed = True
         self._transport.pause_receiving()
+        self.strays.give_up()
 
     def give_up(self, failure: Failure) -> int:
         """Settle what is held back and lost without us; their number is returned. The rest stays with its source."""
@@ -164,11 +175,12 @@ class Ingress(UListener):
             received = self.waiting.pop(key)
             del self._turn[key]
             self.held_bytes -= size_of(received.message)
-            if key in self._remembered.young or key in self._remembered.old:  # another copy has come in since
-                self._seen_before(key, received)
-                continue
-            self._remembered.young[key] = None
-            self._settler.turn_away(received, self.name, self.unrouted, _EXPIRED_OUTSIDE)
+            self._turn_away(received, _EXPIRED_OUTSIDE)
+
+    def tick(self, now_s: float) -> None:
+        """The clock's work on what has been heard: strays whose grace is over, ids that are old enough to be forgotten."""
+        self._remembered.turn(now_s)
+        self.strays.expire(now_s)
 
     def _next_held(self, queue: RouteQueue, keys: deque[bytes]) -> list[Received]:
         """Take from what is held back for a queue as much as it has room for, in order."""
@@ -196,22 +208,45 @@ class Ingress(UListener):
             message = received.message
             attributes = message.attributes
             resolved = self._resolved.get(attributes) or self._resolve(attributes)
-            failure = resolved.failure
-            if failure is not None and not failure.is_reported:
-                self._settler.turn_away(received, self.name, self.unrouted, failure)
+            if resolved.failure is not None:
+                if resolved.astray:
+                    self.strays.take(received, resolved.failure, now_s)
+                else:
+                    self._turn_away(received, resolved.failure)
                 continue
             key = message.id if attributes.sink is None else key_of(message)
             if key in remembered.young or key in remembered.old:
                 self._seen_before(key, received)
-                continue
-            if failure is None and attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
-                failure = _EXPIRED
-            if failure is not None:
-                remembered.young[key] = None
-                self._settler.turn_away(received, self.name, self.unrouted, failure)
+            elif attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
+                self._turn_away(received, _EXPIRED)
             elif self._has_room(received, resolved, key):
                 remembered.young[key] = received
                 self._enter(received, resolved, now_s, now_ms)
+
+    def _turn_away(self, received: Received, failure: Failure) -> None:
+        """Settle what gets onto no route. It is reported once per endpoint, and its id stays free for a better copy."""
+        remembered = self._remembered
+        message = received.message
+        key = key_of(message)
+        if failure.is_reported:
+            if key in remembered:
+                self._seen_before(key, received)
+                return
+            if key + self._mark in remembered:
+                self._count_duplicate(received)
+                return
+            remembered.young[key + self._mark] = None
+            if failure.code is not UCode.UNAUTHENTICATED:
+                remembered.note(message)
+        elif remembered.young.get(key) or remembered.old.get(key):  # a copy of it is on its way; that one is not settled
+            self._seen_before(key, received)
+            return
+        self._settler.turn_away(received, self.name, self.unrouted, failure)
+
+    def _count_duplicate(self, received: Received) -> None:
+        self.unrouted.accepted += 1
+        self.unrouted.count(Outcome.DUPLICATE)
+        received.release()
 
     def _seen_before(self, key: bytes, received: Received) -> None:
         """A second copy. While the first is on its way the two share their fate: neither source hears before it."""
@@ -254,10 +289,9 @@ class Ingress(UListener):
         if earlier is None:
             self._wait_for(queue, key)
             self.held_bytes += size_of(received.message)
+            self._remembered.note(received.message)
         else:  # the source sent it again after a reconnect: it takes the place of the first copy, whose receipt is void
-            self.unrouted.accepted += 1
-            self.unrouted.count(Outcome.DUPLICATE)
-            earlier.release()
+            self._count_duplicate(earlier)
 
     def _wait_for(self, queue: RouteQueue, key: bytes) -> None:
         """List a message behind all older ones: one that had waited for another queue before stands before younger ones."""
@@ -269,17 +303,20 @@ class Ingress(UListener):
             at -= 1
         keys.insert(at, key)
 
-    def _enter(self, received: Received, resolved: _Resolved, now_s: float, now_ms: int) -> None:
+    def _enter(self, received: Received, resolved: _Resolved, now_s: float, now_ms: int, is_again: bool = False) -> None:
+        """Put a message into its lanes. ``is_again``: also where it has gone before."""
         legs = resolved.legs
         received.holders += len(legs) - 1
         message = received.message
         for leg in legs:
             queue = leg.queue
+            if leg.once is not None and not is_again and self._has_gone(received, leg):
+                continue
             lane = leg.lane
             if lane.retired:
                 lane = leg.lane = queue.lane(leg.key)
             attributes = leg.attributes
-            outgoing = message if attributes is message.attributes else UMessage(message.id, attributes, message.payload)
+            outgoing = UMessage(message.id, attributes, message.payload) if leg.changes_sink else message
             if not queue.is_patient:
                 size = size_of(message)
                 room = queue.room_for(size)
@@ -289,12 +326,29 @@ class Ingress(UListener):
                 ):
                     self._settler.refuse(received, queue, _FULL)
                     continue
-            if attributes.sink is not message.attributes.sink:  # if the network echoes it, it is no news
+            if leg.changes_sink:  # if the network echoes it, it is no news
                 self._remembered.young.setdefault(key_of(outgoing), None)
+                if leg.once is not None:
+                    self._remembered.young[key_of(outgoing) + leg.once] = None
             queue.push(received, outgoing, lane, now_s, now_ms)
             if lane.filed < lane.top:
                 leg.egress.file(lane)
         self._custody.watch(received)
+
+    def _has_gone(self, received: Received, leg: _Leg) -> bool:
+        """Whether a copy of this Publish for another authority has gone the same way; if so this one is counted there.
+
+        It is acknowledged at once: the first copy has a receipt of its own.
+        """
+        message = received.message
+        if key_of(UMessage(message.id, leg.attributes, None)) + (leg.once or b"") not in self._remembered:
+            return False
+        leg.queue.stats.accepted += 1
+        leg.queue.stats.count(Outcome.DUPLICATE)
+        if received.holders == 1:
+            self._remembered.settled(key_of(message))
+        received.release()
+        return True
 
     def _resolve(self, attributes: Attributes) -> _Resolved:
         resolved = self._decide(attributes)
@@ -316,10 +370,29 @@ class Ingress(UListener):
                 self._decisions.clear()
             self._decisions[flow] = decision
         if decision.failure is not None:
-            return _Resolved((), decision.failure)
+            return self._decline(attributes, decision.failure)
         legs = []
         for hop in decision.hops:
             queue, egress = self._queues[hop.route.name]
             outgoing = attributes if hop.sink == attributes.sink else replace(attributes, sink=hop.sink)
-            legs.append(_Leg(queue, egress, outgoing))
+            legs.append(_Leg(queue, egress, outgoing, attributes))
         return _Resolved(tuple(legs), None)
+
+    def _decline(self, attributes: Attributes, failure: Failure) -> _Resolved:
+        """What to do with messages that go nowhere: those that came the wrong way may be copies.
+
+        Not if their source lives behind no endpoint of ours, or beside their sink: where that is, nobody carries them on,
+        and we would never hear the original. Nor are the reports of another streamer worth the wait: nobody is told of
+        them anyway. A copy that has reached the network of its sink asks nothing of us.
+        """
+        homes = self._table.homes(attributes.source.authority)
+        source, sink = attributes.source, attributes.sink
+        is_report = source[1:3] == (USTREAMER_UE_ID, USTREAMER_VERSION) and attributes.type is UMessageType.PUBLISH
+        if failure.code is not UCode.UNAUTHENTICATED or is_report or not homes:
+            return _Resolved((), failure)
+        if sink is None or sink.authority in (ANY_AUTHORITY, self._table.authority):
+            return _Resolved((), failure, astray=True)
+        sink_homes = self._table.homes(sink.authority)
+        if self.name in sink_homes:
+            return _Resolved((), _ARRIVED, astray=True)
+        return _Resolved((), failure, astray=not set(homes) <= set(sink_homes))

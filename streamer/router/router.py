@@ -208,6 +208,7 @@ class Router:
             # With much held back, a look at all of it at every tick would cost too much.
             if ingress.waiting and (len(ingress.waiting) <= _FEW or self._ticks % 20 == 0):
                 ingress.expire_waiting()
+            ingress.tick(now_s)
         for egress in self.egresses.values():
             egress.tick(now_s, now_ms)
         for queue in [queue for queue in self._retired if not queue.messages]:
