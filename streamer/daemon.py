@@ -1,6 +1,7 @@
 """The daemon: builds transports and router from a configuration, ticks, reloads, drains and stops."""
 
 import asyncio
+import contextlib
 import logging
 import signal
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 from streamer import __version__, systemd
 from streamer.config import Config
 from streamer.config_file import ConfigError, load
+from streamer.journal.journal import Journal, JournalState
 from streamer.observe import logs
 from streamer.observe.admin import AdminServer, unready
 from streamer.observe.metrics import Exposition
@@ -17,8 +19,12 @@ from streamer.router.router import TICK_S, Router
 from streamer.transports.base import LinkState, TransportContext, UTransport, load_transport
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.uprotocol.status import UStatusError
+from streamer.uprotocol.uri import ANY_AUTHORITY
 
 logger = logging.getLogger("ustreamer.daemon")
+
+_OPEN_JOURNAL_S = 30.0
+_CLOSE_JOURNAL_S = 5.0
 
 
 class Daemon:
@@ -33,7 +39,8 @@ class Daemon:
             name: load_transport(endpoint.transport)(self._context(name), endpoint.options)
             for name, endpoint in config.endpoints.items()
         }
-        self.router = Router(config, self.transports, self._clock)
+        self.journal = _journal(config)
+        self.router = Router(config, self.transports, self._clock, journal=self.journal)
         self._exposition = Exposition(self.router)
         self._admin: AdminServer | None = None
         if config.metrics is not None:
@@ -47,6 +54,8 @@ class Daemon:
             on_state=self._on_state(name),
             on_malformed=self._on_malformed(name),
             on_reconnect=self._on_reconnect(name),
+            on_node=lambda is_there: self.router.node_changed(name, is_there),
+            serves=_served(self.config, name),
             now_ms=self._clock.wall_ms,
         )
 
@@ -91,6 +100,8 @@ class Daemon:
         try:
             if self._admin is not None:
                 await self._admin.start()
+            if self.journal is not None:
+                await self._open_journal(self.journal)
             await self._start_router()
             systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
             async with asyncio.TaskGroup() as tasks:
@@ -104,6 +115,8 @@ class Daemon:
         finally:
             for transport in self.transports.values():
                 await transport.stop()
+            if self.journal is not None:
+                await self._close_journal(self.journal)
             if self._admin is not None:
                 await self._admin.stop()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -116,13 +129,44 @@ class Daemon:
         except UStatusError as exc:  # the transports allow fewer listeners than the routes need
             raise ConfigurationError("listeners", str(exc)) from exc
 
+    async def _open_journal(self, journal: Journal) -> None:
+        """Deliver first what an earlier process has left. A file that cannot be used now is waited for in the background."""
+        journal.on_redrive = self.router.redrive
+        opened = asyncio.Event()
+
+        def on_opened() -> None:
+            opened.set()
+            self.router.recover()
+            logger.info("journal_open file=%s bytes=%d", journal.path, journal.bytes)
+
+        tried = journal.start(on_opened)
+        await asyncio.to_thread(tried.wait, _OPEN_JOURNAL_S)
+        if journal.state is JournalState.OK:
+            await opened.wait()
+        else:
+            logger.error(
+                "journal_unavailable file=%s reason=%s consequence=%s",
+                journal.path,
+                journal.problem or "it takes long to open",
+                "sources are acknowledged only when the destination has confirmed, until it can be used",
+            )
+
+    async def _close_journal(self, journal: Journal) -> None:
+        """Write what has no outcome; at the end there is nobody to hurry for."""
+        if journal.state is not JournalState.OPENING:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_JOURNAL_S):
+                    await self.router.custody.until_written()
+        if not await asyncio.to_thread(journal.stop, _CLOSE_JOURNAL_S):
+            logger.error("journal_not_closed file=%s reason=%s", journal.path, journal.problem or "the disk is slow")
+
     def _say_what_is_given_up(self) -> None:
-        if self.config.journal is not None:
-            logger.warning("journal_not_used reason=%s", "this version keeps queues in memory only")
-        logger.warning(
-            "memory_only consequence=%s",
-            "what waits to be delivered is acknowledged to its source and kept in memory: a kill of the process loses it",
-        )
+        if self.config.journal is None:
+            logger.warning(
+                "memory_only consequence=%s",
+                "what waits to be delivered is acknowledged to its source and kept in memory: a kill of the process loses it"
+                ", and dead letters cannot be listed or redriven",
+            )
         if self.config.trace is not None:
             logger.warning("trace_not_written reason=%s", "this version writes no traces")
 
@@ -182,11 +226,28 @@ class Daemon:
     async def _drain(self) -> int:
         systemd.notify("STOPPING=1")
         left = await self.router.drain(self.config.shutdown.drain_s)
-        if left:
+        if left and self.journal is not None:
+            logger.warning("left_in_journal messages=%d drain_s=%s", left, self.config.shutdown.drain_s)
+        elif left:
             logger.error("undelivered messages=%d drain_s=%s", left, self.config.shutdown.drain_s)
         else:
             logger.info("drained messages_left=%d", left)
         return left
+
+
+def _journal(config: Config) -> Journal | None:
+    if config.journal is None:
+        return None
+    store = config.dead_letter.store
+    post = asyncio.get_running_loop().call_soon_threadsafe
+    return Journal(config.journal.path, config.journal.max_bytes, store.messages, store.bytes, post)
+
+
+def _served(config: Config, endpoint: str) -> tuple[str, ...]:
+    """Who is reached through us from an endpoint."""
+    targets = dict.fromkeys(route.to for route in config.routes if route.from_ == endpoint)
+    found = (authority for target in targets for authority in config.endpoints[target].authorities)
+    return tuple(dict.fromkeys(authority for authority in found if authority != ANY_AUTHORITY))
 
 
 def _beyond_reload(old: Config, new: Config) -> list[str]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from streamer.journal.entries import Letter
+from streamer.router import packing
 from streamer.router.outcome import Failure
 from streamer.uprotocol.message import (
     Attributes,
@@ -21,10 +23,12 @@ from streamer.uprotocol.message import (
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_to_proto, status_to_proto
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.uuid import new_id
+from streamer.uprotocol.uuid import created_ms, new_id
 
 USTREAMER_UE_ID = 4
 USTREAMER_VERSION = 1
+
+_LONGEST_TTL_MS = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,38 @@ def dead_letter(story: Story, authority: str, resource: int, sink: UUri | None, 
         payload_format=UPayloadFormat.PROTOBUF,
     )
     return UMessage(new_id(story.last_ms), attributes, payload)
+
+
+def letter_of(story: Story, ingress: str, number: int) -> Letter:
+    """What the journal keeps of a dead letter, for whoever looks and for a redrive: the whole message, token included."""
+    attributes = story.message.attributes
+    return Letter(
+        number,
+        story.message.id,
+        story.route,
+        ingress,
+        story.endpoint,
+        story.failure.outcome.value,
+        int(story.failure.code),
+        story.failure.text,
+        story.attempts,
+        story.first_ms,
+        story.last_ms,
+        int(attributes.type),
+        str(attributes.source),
+        "" if attributes.sink is None else str(attributes.sink),
+        packing.pack(story.message),
+    )
+
+
+def live_on(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
+    """The same message with ``ttl_ms`` to live from now on; 0: for ever, or as long as a Request can."""
+    attributes = message.attributes
+    if ttl_ms:
+        ttl = min(max(1, now_ms - created_ms(message.id) + ttl_ms), _LONGEST_TTL_MS)
+    else:
+        ttl = _LONGEST_TTL_MS if attributes.type is UMessageType.REQUEST else 0
+    return message._replace(attributes=replace(attributes, ttl=ttl))
 
 
 def error_response(story: Story) -> UMessage | None:

@@ -7,14 +7,17 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from streamer.router.assurance import Assurance
 from streamer.router.clock import Clock
+from streamer.router.custody import Custody
 from streamer.router.lane import CLASSES, Delivery, Lane, Park, State
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
 from streamer.router.retry import is_exhausted, wait_s
 from streamer.router.settle import Settler
-from streamer.transports.base import UNSURE, LinkState, Unsure, UTransport
+from streamer.transports.base import UNSURE, LinkState, Reach, Unsure, UTransport
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
 from streamer.uprotocol.status import UCode
 
@@ -22,13 +25,24 @@ logger = logging.getLogger("ustreamer.egress")
 
 # A lane's turn: long enough to make batches, short enough that many flows share a window.
 _QUANTUM = 64
+# Lanes that are refilled from what is packed away per tick, beside those that ask for it by sending.
+_REFILLS = 64
+
+_NOBODY = "nobody listened for {:g} s"
 
 
 class Egress:
     """All lanes that lead to one endpoint, and the window of unconfirmed sends."""
 
     def __init__(
-        self, name: str, transport: UTransport, settler: Settler, clock: Clock, random: Callable[[], float]
+        self,
+        name: str,
+        transport: UTransport,
+        settler: Settler,
+        custody: Custody,
+        clock: Clock,
+        random: Callable[[], float],
+        assurance: Assurance | None = None,
     ) -> None:
         self.name = name
         self._clock = clock
@@ -36,18 +50,24 @@ class Egress:
         self.window = 0
         self.in_flight = 0
         self.queues: list[RouteQueue] = []
+        self.assurance = assurance
         self._settler = settler
+        self._custody = custody
         self._random = random
         self._ready: list[deque[Lane]] = [deque() for _ in range(CLASSES)]
         self._parked: list[tuple[float, int, Lane]] = []
         self._parked_seq = 0
         self._opening: set[Lane] = set()
+        self._absent: dict[Lane, None] = {}  # nobody listens to these
+        self._unheard: dict[Lane, None] = {}  # of these, those whose messages are for nobody
         self._pumping = False
         self._distrusted = False  # the transport has failed in the middle of a batch
 
     def add_queue(self, queue: RouteQueue) -> None:
         """Serve the lanes of one more route."""
         self.queues.append(queue)
+        queue.on_lane = self._watch
+        queue.on_lane_retired = self._forget
         self.refit()
 
     def remove_queue(self, queue: RouteQueue) -> None:
@@ -70,6 +90,8 @@ class Egress:
                     self._ready[top].append(lane)
         elif lane.is_opening:
             self._opening.add(lane)
+        elif lane.is_for_nobody:
+            self._unheard[lane] = None
 
     def park(self, lane: Lane, why: Park) -> None:
         """Stop a lane for a reason."""
@@ -80,12 +102,111 @@ class Egress:
         lane.park &= ~why
         self.file(lane)
 
+    # -- who listens
+
+    def _watch(self, lane: Lane) -> None:
+        """A lane has come: find out whether anybody listens to its flow."""
+        lane.on_reach = partial(self._reach_changed, lane)
+        reach = self.transport.watch_flow(*lane.key, lane.on_reach)
+        if reach is not Reach.SOMEBODY:
+            self._reach_changed(lane, reach)
+
+    def _forget(self, lane: Lane) -> None:
+        if lane.on_reach is not None:
+            self.transport.forget_flow(*lane.key, lane.on_reach)
+        self._absent.pop(lane, None)
+        self._unheard.pop(lane, None)
+
+    def _reach_changed(self, lane: Lane, reach: Reach) -> None:
+        lane.reach = reach
+        if reach is Reach.SOMEBODY:
+            lane.absent_since_s = None
+            lane.is_suspect = False
+            self._absent.pop(lane, None)
+            self._unheard.pop(lane, None)
+            self._refill(lane)
+            self.unpark(lane, Park.ABSENT)
+            self.pump(self._clock.wall_ms())
+            return
+        self.park(lane, Park.ABSENT)
+        if reach is Reach.NOBODY:
+            now_s = self._clock.monotonic_s()
+            if lane.absent_since_s is None:
+                lane.absent_since_s = now_s
+            self._absent[lane] = None
+            if lane.unsure or lane.in_flight:
+                lane.is_suspect = True
+                lane.doubtful = lane.in_flight
+                if self.assurance is not None and lane.unsure:
+                    self.assurance.doubt(lane, now_s)
+            self.file(lane)
+
+    def node_changed(self, is_there: bool) -> None:
+        """A node of the far network was lost, or has come."""
+        if self.assurance is None:
+            return
+        if is_there:
+            self.assurance.node_came()
+            self._refill_some(self._clock.wall_ms())
+            self.pump(self._clock.wall_ms())
+        else:
+            self.assurance.node_lost(self._clock.monotonic_s())
+
+    def _refill(self, lane: Lane) -> None:
+        """Have a lane's next messages at hand, if they are packed away."""
+        if lane.redo and self.assurance is not None:
+            self.assurance.refill(lane)
+
+    def _refill_some(self, now_ms: int) -> None:
+        if self.assurance is not None:
+            for lane in self.assurance.lanes_in_need(now_ms)[:_REFILLS]:
+                self._refill(lane)
+                self.file(lane)
+
+    def _give_up_absent(self, now_s: float) -> None:
+        """Settle what has waited too long for somebody to listen."""
+        if self.transport.state is LinkState.DOWN:  # a lost link is waited for
+            return
+        for lane in list(self._absent):
+            queue: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
+            absent_s = queue.dispatch.absent_s
+            since_s = lane.absent_since_s
+            if since_s is None or now_s - since_s <= absent_s:
+                continue
+            if lane.wants_redo:
+                self._refill(lane)
+            for delivery in lane.waiting():
+                if now_s - delivery.entered_s <= absent_s:
+                    break
+                lane.drop(delivery)
+                if lane.is_publish:
+                    self._settler.unheard(delivery)
+                else:
+                    reason = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, _NOBODY.format(absent_s))
+                    self._settler.fail(delivery, reason)
+            if not (lane.live or lane.redo or lane.in_flight):
+                lane.is_suspect = False
+
+    def _settle_unheard(self) -> None:
+        """A Publish that nobody listens to is for nobody."""
+        lanes, self._unheard = self._unheard, {}
+        for lane in lanes:
+            if lane.is_for_nobody:
+                for delivery in lane.waiting():
+                    lane.drop(delivery)
+                    self._settler.unheard(delivery)
+        self._settler.after_settling(self)
+
+    # -- sending
+
     def pump(self, now_ms: int) -> None:
         """Send what may be sent now."""
         if self._pumping or self.transport.state is not LinkState.UP:
             return
         self._pumping = True
         try:
+            if self._unheard:
+                self._settle_unheard()
             while self._send_some(now_ms):
                 pass
         finally:
@@ -104,16 +225,34 @@ class Egress:
 
     def _collect(self, now_ms: int) -> tuple[list[Delivery], list[Delivery]]:
         room = min(self.window, self.transport.capacity) - self.in_flight
+        if self.assurance is not None and self.assurance.is_full:
+            room = 0
         out: list[Delivery] = []
         expired: list[Delivery] = []
         floor = self._floor()
         while room > 0 and (lane := self._next_ready(floor)) is not None:
             room -= lane.take(min(room, _QUANTUM, lane.window - lane.in_flight), now_ms, out, expired)
+            if lane.redo:
+                self._refill(lane)
             self.file(lane)
             if lane.top > floor and lane.is_opening:
                 floor = lane.top
         self.in_flight += len(out)
+        if self._custody.spilled:
+            out = self._loaded(out)
         return out, expired
+
+    def _loaded(self, out: list[Delivery]) -> list[Delivery]:
+        """Fetch payloads that are only in the journal. What cannot be read any more is lost, and said so."""
+        loaded = []
+        for delivery in out:
+            if not delivery.spilled or self._custody.load(delivery):
+                loaded.append(delivery)
+            else:
+                self.in_flight -= 1
+                delivery.lane.returned()
+                self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "payload lost"))
+        return loaded
 
     def _floor(self) -> int:
         """The class below which nothing is sent now.
@@ -159,7 +298,9 @@ class Egress:
         if self._distrusted:  # it may speak twice of what it had taken before it failed
             deliveries = [delivery for delivery in deliveries if delivery.state is State.IN_FLIGHT]
         self.in_flight -= len(deliveries)
-        if error is None or error is UNSURE:
+        if error is UNSURE and self.assurance is not None:
+            self._unsure(deliveries, self.assurance)
+        elif error is None or error is UNSURE:
             for delivery in deliveries:
                 lane = delivery.lane
                 lane.confirmed()
@@ -172,6 +313,22 @@ class Egress:
             for delivery in deliveries:
                 self._refused(delivery, error)
         self._settler.after_settling(self)
+
+    def _unsure(self, deliveries: Sequence[Delivery], assurance: Assurance) -> None:
+        """These have left, and nobody will confirm them. What left before the last doubt has to leave again."""
+        left: list[Delivery] = []
+        for delivery in deliveries:
+            lane = delivery.lane
+            is_doubtful = lane.doubtful > 0
+            lane.confirmed()
+            if is_doubtful:
+                lane.put_back(delivery)
+                lane.queue.came_back(delivery)  # type: ignore[attr-defined]  # lanes do not know the type of what owns them
+            else:
+                left.append(delivery)
+            if lane.filed < 0:
+                self.file(lane)
+        self._settler.unsure(left, assurance)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
         """A lost link uses up no attempt: everything stands where it stood and waits."""
@@ -208,5 +365,12 @@ class Egress:
         for queue in self.queues:
             for delivery in queue.take_expired(now_ms):
                 self._settler.expire(delivery, self)
+        if self._absent:
+            self._give_up_absent(now_s)
+        if self.assurance is not None:
+            absent_s = max((queue.dispatch.absent_s for queue in self.queues), default=0.0)
+            for lane, count in self.assurance.certain(now_s, absent_s).items():
+                self._settler.certain(lane, count)
+            self._refill_some(now_ms)
         self._settler.after_settling(self)
         self.pump(now_ms)

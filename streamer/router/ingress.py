@@ -137,6 +137,38 @@ class Ingress(UListener):
         self._held.clear()
         return lost
 
+    def admit_all(self) -> None:
+        """At the end, with a journal: what is held back and would be lost without us enters, whatever the bounds say."""
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        for key in sorted(self.waiting, key=lambda each: self._turn[each]):
+            received = self.waiting[key]
+            if not received.source_keeps:
+                del self.waiting[key], self._turn[key]
+                self.held_bytes -= size_of(received.message)
+                self._remembered.young[key] = received
+                attributes = received.message.attributes
+                self._enter(received, self._resolved.get(attributes) or self._resolve(attributes), now_s, now_ms)
+
+    def redrive(self, message: UMessage) -> bool:
+        """Take a message that had become a dead letter as if it came now, seen before or not; False if there is no room."""
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        resolved = self._resolve(message.attributes)
+        failure = resolved.failure
+        if failure is None and message.is_expired(now_ms):
+            failure = _EXPIRED
+        size = size_of(message)
+        if failure is None and any(
+            queue.room_for(size * copies, copies) is Room.NO for queue, copies in resolved.copies.items()
+        ):
+            return False
+        received = Received(message)
+        if failure is not None:
+            self._settler.turn_away(received, self.name, self.unrouted, failure)
+        else:
+            self._remembered.young[key_of(message)] = received
+            self._enter(received, resolved, now_s, now_ms)
+        return True
+
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
         if self.closed:
             return
@@ -330,10 +362,9 @@ class Ingress(UListener):
                 self._remembered.young.setdefault(key_of(outgoing), None)
                 if leg.once is not None:
                     self._remembered.young[key_of(outgoing) + leg.once] = None
-            queue.push(received, outgoing, lane, now_s, now_ms)
+            self._custody.watch(queue.push(received, outgoing, lane, now_s, now_ms))
             if lane.filed < lane.top:
                 leg.egress.file(lane)
-        self._custody.watch(received)
 
     def _has_gone(self, received: Received, leg: _Leg) -> bool:
         """Whether a copy of this Publish for another authority has gone the same way; if so this one is counted there.

@@ -9,16 +9,20 @@ The law of this file:
   one message at a time, so that nothing overtakes a message that is refused again. What was sent before the refusal is
   waited for, and its confirmations open nothing.
 - A delivery that was settled while it waited (expired, evicted) stays where it is as a husk, and is passed over.
+- What was sent without confirmation and is to be sent again may still be packed away (`redo`). Nothing that is younger
+  leaves before it.
 
 No event loop, no clock, no logger in here.
 """
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from enum import IntEnum, IntFlag
+from typing import Any
 
-from streamer.transports.base import Received
+from streamer.transports.base import Reach, Received
 from streamer.uprotocol.message import UMessage
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uri import ANY_RESOURCE, UUri
 
 CLASSES = 7
 
@@ -30,7 +34,7 @@ class State(IntEnum):
 
     QUEUED = 0
     IN_FLIGHT = 1
-    SETTLED = 2
+    SETTLED = 2  # or packed away, unsure
 
 
 class Park(IntFlag):
@@ -38,7 +42,7 @@ class Park(IntFlag):
 
     NONE = 0
     BACKOFF = 1  # the destination refused its head: wait
-    ABSENT = 2  # the receiver is not there
+    ABSENT = 2  # nobody listens, or it is not known yet whether anybody does
     STOPPED = 4  # dispatch was stopped through the API
 
 
@@ -46,10 +50,23 @@ class Delivery:
     """One message on its way over one route.
 
     ``received`` is what came in (and is released when this delivery is settled), ``message`` what goes out.
-    ``entered_s`` is on the monotonic clock, ``entered_ms`` on the wall clock. ``seq`` orders the lane.
+    ``entered_s`` is on the monotonic clock, ``entered_ms`` on the wall clock. ``seq`` orders the lane and is its number in
+    the journal, if it is ``journaled``. ``spilled``: its payload is only there.
     """
 
-    __slots__ = ("attempts", "entered_ms", "entered_s", "lane", "message", "received", "seq", "size", "state")
+    __slots__ = (
+        "attempts",
+        "entered_ms",
+        "entered_s",
+        "journaled",
+        "lane",
+        "message",
+        "received",
+        "seq",
+        "size",
+        "spilled",
+        "state",
+    )
 
     def __init__(
         self,
@@ -70,6 +87,8 @@ class Delivery:
         self.entered_ms = entered_ms
         self.attempts = 0
         self.state = State.QUEUED
+        self.journaled = False
+        self.spilled = False
 
     def forget(self) -> None:
         """Let go of the message: a settled delivery may be listed for a while yet, and must not hold its payload."""
@@ -80,23 +99,33 @@ class Lane:
     """The FIFO of one flow.
 
     ``filed`` is the priority class under which the egress lists it as ready, or -1; ``listed`` has a bit for each class
-    in whose list it stands, also where it waits to be passed over.
+    in whose list it stands, also where it waits to be passed over. ``unsure`` counts what is packed away: sent, and not
+    known to have arrived; ``redo`` are the packs that are to be sent again, each with its lowest ``seq``. ``doubtful``
+    counts what was in flight when the last doubt came. ``is_suspect``: nobody listens any more to what had a listener, so
+    that something may wait here for it.
     """
 
     __slots__ = (
+        "absent_since_s",
         "by_class",
+        "doubtful",
         "filed",
         "in_flight",
+        "is_suspect",
         "items",
         "key",
         "listed",
         "live",
         "max_window",
+        "on_reach",
         "outdated",
         "park",
         "queue",
+        "reach",
+        "redo",
         "retired",
         "top",
+        "unsure",
         "window",
     )
 
@@ -115,6 +144,13 @@ class Lane:
         self.retired = False
         self.by_class = [0] * CLASSES
         self.top = -1
+        self.reach = Reach.SOMEBODY
+        self.on_reach: Callable[[Reach], None] | None = None
+        self.absent_since_s: float | None = None
+        self.unsure = 0
+        self.doubtful = 0
+        self.is_suspect = False
+        self.redo: deque[tuple[int, Any]] = deque()
 
     @property
     def is_ready(self) -> bool:
@@ -129,7 +165,17 @@ class Lane:
     @property
     def is_idle(self) -> bool:
         """Whether the lane could be thrown away without anyone noticing."""
-        return self.live == 0 and self.in_flight == 0 and not self.park
+        return self.live == 0 and self.in_flight == 0 and self.unsure == 0 and not self.park & ~Park.ABSENT
+
+    @property
+    def wants_redo(self) -> bool:
+        """Whether the next to go is packed away."""
+        if not self.redo:
+            return False
+        items = self.items
+        while items and items[0].state is not State.QUEUED:
+            items.popleft()
+        return not items or items[0].seq > self.redo[0][0]
 
     def push(self, delivery: Delivery) -> None:
         """Append the newest delivery."""
@@ -146,6 +192,18 @@ class Lane:
         items.insert(at, delivery)
         self._count(delivery)
 
+    def put_back_all(self, deliveries: Sequence[Delivery]) -> None:
+        """Return deliveries, in order, to where they stood."""
+        items = self.items
+        if not items or items[0].seq > deliveries[-1].seq:
+            items.extendleft(reversed(deliveries))
+            for delivery in deliveries:
+                delivery.state = State.QUEUED
+                self._count(delivery)
+        else:
+            for delivery in reversed(deliveries):
+                self.put_back(delivery)
+
     def take(self, count: int, now_ms: int, out: list[Delivery], expired: list[Delivery]) -> int:
         """Move up to ``count`` deliveries, oldest first, to ``out``; the number moved is returned.
 
@@ -153,10 +211,14 @@ class Lane:
         """
         items = self.items
         moved = 0
+        redo_seq = self.redo[0][0] if self.redo else None
         while moved < count and items:
             delivery = items.popleft()
             if delivery.state is not State.QUEUED:
                 continue
+            if redo_seq is not None and delivery.seq > redo_seq:
+                items.appendleft(delivery)
+                break
             self._discount(delivery)
             message = delivery.message
             ttl = message.attributes.ttl
@@ -179,6 +241,8 @@ class Lane:
     def confirmed(self) -> None:
         """One delivery of this lane was confirmed."""
         self.in_flight -= 1
+        if self.doubtful:
+            self.doubtful -= 1
         if self.outdated:
             self.outdated -= 1
         elif self.window < self.max_window:
@@ -187,14 +251,33 @@ class Lane:
     def refused(self) -> None:
         """One delivery of this lane was refused."""
         self.in_flight -= 1
+        if self.doubtful:
+            self.doubtful -= 1
         self.outdated = self.in_flight
         self.window = 1
 
     def returned(self) -> None:
         """One delivery of this lane came back unheard, because the link was lost."""
         self.in_flight -= 1
+        if self.doubtful:
+            self.doubtful -= 1
         if self.outdated:
             self.outdated -= 1
+
+    def waiting(self) -> list[Delivery]:
+        """What waits here and is not packed away, in order."""
+        return [delivery for delivery in self.items if delivery.state is State.QUEUED]
+
+    @property
+    def is_publish(self) -> bool:
+        """Whether this is a flow of Publishes, which may have any number of receivers, or none."""
+        sink = self.key[1]
+        return sink is None or sink.resource == ANY_RESOURCE
+
+    @property
+    def is_for_nobody(self) -> bool:
+        """Whether what waits here is wanted by nobody: Publishes without a listener, none of which ever had one."""
+        return self.reach is Reach.NOBODY and self.live > 0 and self.is_publish and not self.is_suspect
 
     def limit(self, max_window: int) -> None:
         """Let the window grow up to another bound from now on."""

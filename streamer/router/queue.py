@@ -5,8 +5,9 @@ no clock, no logger in here.
 """
 
 import heapq
+import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 
 from streamer.config import Dispatch
@@ -36,10 +37,20 @@ class Room(Enum):
 class RouteQueue:
     """The lanes of one route, from endpoint ``source`` to endpoint ``target``.
 
-    ``source`` is empty for messages that the streamer makes itself.
+    ``source`` is empty for messages that the streamer makes itself. ``number`` gives each delivery its ``seq``;
+    ``on_lane`` and ``on_lane_retired`` hear of lanes that come and go. ``unsure`` counts what was sent and is not known to
+    have arrived: it has no outcome yet, and is beyond the bounds.
     """
 
-    def __init__(self, name: str, source: str, target: str, dispatch: Dispatch, stats: RouteStats) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        target: str,
+        dispatch: Dispatch,
+        stats: RouteStats,
+        number: Callable[[], int] | None = None,
+    ) -> None:
         self.name = name
         self.source = source
         self.target = target
@@ -47,9 +58,12 @@ class RouteQueue:
         self.stats = stats
         self.messages = 0
         self.bytes = 0
+        self.unsure = 0
+        self.on_lane: Callable[[Lane], None] = lambda lane: None
+        self.on_lane_retired: Callable[[Lane], None] = lambda lane: None
         self.blocked = False  # an ingress holds messages back because this queue is full
         self.lanes: dict[FlowKey, Lane] = {}
-        self._seq = 0
+        self._number = number or itertools.count(1).__next__
         self._evictable = dispatch.queue.on_full == "evict"
         self._retire_at = _MAX_LANES
         self._by_age: list[deque[Delivery]] = [deque() for _ in range(CLASSES)]
@@ -76,6 +90,7 @@ class RouteQueue:
                 self._retire_idle_lanes()
                 self._retire_at = max(_MAX_LANES, 2 * len(self.lanes))
             lane = self.lanes[key] = Lane(key, self, self.dispatch.flow_window)
+            self.on_lane(lane)
         return lane
 
     def fits(self, size: int, copies: int = 1) -> bool:
@@ -97,8 +112,7 @@ class RouteQueue:
     def push(self, received: Received, message: UMessage, lane: Lane, entered_s: float, entered_ms: int) -> Delivery:
         """Accept a message, whatever the bounds say: ask `room_for` first."""
         size = size_of(message)
-        self._seq += 1
-        delivery = Delivery(received, message, lane, self._seq, size, entered_s, entered_ms)
+        delivery = Delivery(received, message, lane, self._number(), size, entered_s, entered_ms)
         self.messages += 1
         self.bytes += size
         self.stats.accepted += 1
@@ -109,6 +123,23 @@ class RouteQueue:
         if self._evictable:
             self._by_age[attributes.priority_class].append(delivery)
         return delivery
+
+    def put_back_all(self, lane: Lane, deliveries: list[Delivery]) -> None:
+        """Deliveries that were packed away, or in the journal, wait in their lane again, in the order of their ``seq``."""
+        lane.put_back_all(deliveries)
+        for delivery in deliveries:
+            self.messages += 1
+            self.bytes += delivery.size
+            if delivery.message.attributes.ttl:
+                self._fresh.append(delivery)
+        for delivery in reversed(deliveries):
+            self.came_back(delivery)
+
+    def pack_away(self, delivery: Delivery) -> None:
+        """A delivery has left and is unsure: it takes up no room here any more."""
+        self.leave(delivery)
+        self.unsure += 1
+        delivery.lane.unsure += 1
 
     def victims(self, size: int, priority_class: int) -> list[Delivery] | None:
         """Who has to go for a newcomer: lowest class first, the oldest of it first. None: the newcomer itself.
@@ -128,6 +159,10 @@ class RouteQueue:
             size_left -= delivery.size
         fits = messages < bounds.messages and (size_left + size <= bounds.bytes or not messages)
         return chosen if fits else None
+
+    def least(self, priority_class: int) -> Delivery | None:
+        """Who goes first when something has to go for a newcomer of that class: lowest class, then oldest."""
+        return next(self._waiting_up_to(priority_class), None)
 
     def _waiting_up_to(self, priority_class: int) -> Iterator[Delivery]:
         for level in range(priority_class + 1):
@@ -195,3 +230,4 @@ class RouteQueue:
             if lane.is_idle:
                 lane.retired = True
                 del self.lanes[key]
+                self.on_lane_retired(lane)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from streamer.config import Dispatch, Queue
 from streamer.router.clock import Clock
-from streamer.router.dead_letter import USTREAMER_UE_ID, USTREAMER_VERSION, Story, dead_letter, error_response
+from streamer.router.custody import Custody
+from streamer.router.dead_letter import USTREAMER_UE_ID, USTREAMER_VERSION, Story, dead_letter, error_response, letter_of
 from streamer.router.egress import Egress
 from streamer.router.lane import Delivery
 from streamer.router.outcome import Failure, Outcome
@@ -55,11 +56,14 @@ class Exit:
 class Reporter:
     """Turns failures into dead letters and answers, and puts them on their way."""
 
-    def __init__(self, options: ReportOptions, settler: Settler, remembered: RememberedIds, clock: Clock) -> None:
+    def __init__(
+        self, options: ReportOptions, settler: Settler, custody: Custody, remembered: RememberedIds, clock: Clock
+    ) -> None:
         self.options = options
         self.dead_letters: dict[tuple[str, UCode], int] = {}
         self.on_queued: Callable[[Egress], None] = lambda egress: None
         self._settler = settler
+        self._custody = custody
         self._remembered = remembered
         self._clock = clock
         self._exits: dict[str, Exit] = {}
@@ -67,8 +71,9 @@ class Reporter:
     def add_endpoint(self, name: str, egress: Egress, authorities: tuple[str, ...], addressed: bool) -> None:
         """Open the way out at one endpoint."""
         dispatch = self._dispatch()
-        dead_letters = RouteQueue(f"dead-letter/{name}", "", name, dispatch, RouteStats())
-        responses = RouteQueue(f"rpc-error/{name}", "", name, dispatch, RouteStats())
+        number = self._custody.number
+        dead_letters = RouteQueue(f"dead-letter/{name}", "", name, dispatch, RouteStats(), number)
+        responses = RouteQueue(f"rpc-error/{name}", "", name, dispatch, RouteStats(), number)
         egress.add_queue(dead_letters)
         egress.add_queue(responses)
         self._exits[name] = Exit(egress, dead_letters, responses, authorities, addressed)
@@ -112,6 +117,8 @@ class Reporter:
         )
         counted = (story.route, failure.code)
         self.dead_letters[counted] = self.dead_letters.get(counted, 0) + 1
+        if self._custody.journal is not None:
+            self._custody.letter(letter_of(story, ingress, self._custody.number()))
         answer = error_response(story)
         if answer is not None:
             self._send(self._exits[ingress], self._exits[ingress].responses, answer)
@@ -145,6 +152,7 @@ class Reporter:
             self._settler.refuse(received, queue, _FULL)
             return
         lane = queue.lane((message.attributes.source, message.attributes.sink))
-        queue.push(received, message, lane, self._clock.monotonic_s(), self._clock.wall_ms())
+        delivery = queue.push(received, message, lane, self._clock.monotonic_s(), self._clock.wall_ms())
+        self._custody.watch(delivery)
         way.egress.file(lane)
         self.on_queued(way.egress)

@@ -8,16 +8,22 @@ import asyncio
 import contextlib
 import logging
 import random as _random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from streamer.config import Config
+from streamer.config import Config, Dispatch
+from streamer.journal.entries import Letter
+from streamer.journal.journal import Journal
+from streamer.router import packing
+from streamer.router.assurance import Assurance
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody, Later
+from streamer.router.dead_letter import live_on
 from streamer.router.egress import Egress
 from streamer.router.ingress import Ingress
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
+from streamer.router.recovery import Recovered, Recovery
 from streamer.router.remember import RememberedIds
 from streamer.router.reporter import Reporter, ReportOptions
 from streamer.router.settle import Settler
@@ -32,6 +38,10 @@ logger = logging.getLogger("ustreamer.router")
 
 TICK_S = 0.05
 NO_ROUTE = "none"
+
+# Of the journal, what may be taken by messages that left unconfirmed; without a journal they are in memory.
+_UNSURE_SHARE = 4
+_UNSURE_BYTES = 64 * 1024 * 1024
 
 _FEW = 2000
 # At a stop, for what is on its way to us from a network that keeps nothing.
@@ -54,6 +64,8 @@ class RouteAccount:
     queued: int
     bytes: int
     oldest_age_s: float
+    unsure: int = 0
+    """Part of ``queued``: sent, and not yet certain to have arrived."""
 
 
 class Router:
@@ -66,23 +78,33 @@ class Router:
         clock: Clock,
         random: Callable[[], float] = _random.random,
         later: Later | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._clock = clock
+        self.journal = journal
         self.transports = transports
         self.remembered = RememberedIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
-        self.settler = Settler(clock, self.remembered)
+        memory_bytes = 0 if config.journal is None else config.journal.memory
+        self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, journal, memory_bytes)
+        self.settler = Settler(clock, self.remembered, self.custody)
         self.settler.after_settling = self._after_settling
-        self.reporter = Reporter(_report_options(config), self.settler, self.remembered, clock)
+        self.reporter = Reporter(_report_options(config), self.settler, self.custody, self.remembered, clock)
         self.settler.report = self.reporter.report
         self.reporter.on_queued = self._mark
-        self.custody = Custody(later or asyncio.get_running_loop().call_later)
         self.ingresses = {
             name: Ingress(name, transport, self.settler, self.remembered, clock, self.custody)
             for name, transport in transports.items()
         }
         self.egresses = {
-            name: Egress(name, transport, self.settler, clock, random) for name, transport in transports.items()
+            name: Egress(
+                name, transport, self.settler, self.custody, clock, random, self._assurance(name, transport, config)
+            )
+            for name, transport in transports.items()
         }
+        self._dispatch = config.dispatch
+        self._to_redrive: dict[int, tuple[Letter, int | None]] = {}
+        self._redriven: set[int] = set()  # until the journal has forgotten them
+        self.redriven = 0
         self._queues: dict[str, RouteQueue] = {}
         self._retired: list[RouteQueue] = []
         self._to_pump: dict[Egress, None] = {}
@@ -96,6 +118,15 @@ class Router:
         self._listening: dict[str, set[Filter]] = {name: set() for name in transports}
         self.table = self._table_of(config)
         self._use_table()
+
+    def _assurance(self, name: str, transport: UTransport, config: Config) -> Assurance | None:
+        if not transport.unsure_s:
+            return None
+        max_bytes = _UNSURE_BYTES if config.journal is None else config.journal.max_bytes // _UNSURE_SHARE
+        assurance = Assurance(name, transport.unsure_s, max_bytes, self.custody.number)
+        assurance.on_lost = self.settler.lost
+        self.custody.add_assurance(assurance)
+        return assurance
 
     def _table_of(self, config: Config) -> RoutingTable:
         addressed = [name for name, transport in self.transports.items() if transport.wants_sink_authority]
@@ -113,8 +144,7 @@ class Router:
             if queue is not None:
                 queue.use(route.dispatch)
             else:
-                queue = RouteQueue(route.name, route.source, route.target, route.dispatch, RouteStats())
-                self.egresses[route.target].add_queue(queue)
+                queue = self._new_queue(route.name, route.source, route.target, route.dispatch)
             kept[route.name] = queue
         self._retired = list(before.values())
         self._queues = kept
@@ -128,6 +158,64 @@ class Router:
                     for route in self.table.routes_from(ingress.name)
                 },
             )
+
+    def _new_queue(self, name: str, source: str, target: str, dispatch: Dispatch) -> RouteQueue:
+        queue = RouteQueue(name, source, target, dispatch, RouteStats(), self.custody.number)
+        self.egresses[target].add_queue(queue)
+        return queue
+
+    def recover(self) -> Recovered:
+        """Take over what an earlier process has left in the journal, which is open. Best before `start`."""
+        assert self.journal is not None
+        recovery = Recovery(
+            self.journal, self.custody, self.settler, self.remembered, self._clock, self._queue_for, self.egresses
+        )
+        found = recovery.run()
+        self.pump()
+        return found
+
+    def _queue_for(self, name: str, source: str, target: str) -> RouteQueue | None:
+        """The queue of a route that was there when a message was accepted."""
+        if target not in self.egresses:
+            return None
+        for queue in self.egresses[target].queues:
+            if (queue.name, queue.source) == (name, source):
+                return queue
+        queue = self._new_queue(name, source, target, self._dispatch)
+        self._retired.append(queue)
+        return queue
+
+    def redrive(self, letters: Sequence[Letter], ttls_ms: Sequence[int | None]) -> None:
+        """Send messages again that had become dead letters, each with so many ms to live (0: for ever), or its own TTL.
+
+        They take the way that the routing table shows now. Those for which there is no room yet wait.
+        """
+        for letter, ttl_ms in zip(letters, ttls_ms, strict=True):
+            if letter.number not in self._redriven:
+                self._to_redrive[letter.number] = (letter, ttl_ms)
+        self._redrive_some()
+
+    def _redrive_some(self) -> None:
+        for number, (letter, ttl_ms) in list(self._to_redrive.items()):
+            ingress = self.ingresses.get(letter.ingress)
+            if ingress is None:
+                logger.error("redrive_impossible id=%s ingress=%s: no such endpoint", letter.id.hex(), letter.ingress)
+                del self._to_redrive[number]
+                continue
+            try:
+                message = packing.unpack(letter.body)
+            except packing.UnreadableError as exc:
+                logger.error("redrive_impossible id=%s error=%s", letter.id.hex(), exc)
+                del self._to_redrive[number]
+                continue
+            if ttl_ms is not None:
+                message = live_on(message, ttl_ms, self._clock.wall_ms())
+            if ingress.redrive(message):
+                del self._to_redrive[number]
+                self.custody.letter_done(number)
+                self._redriven.add(number)
+                self.redriven += 1
+        self.pump()
 
     async def start(self) -> None:
         """Authenticate with the transports, register the listeners, connect."""
@@ -146,6 +234,7 @@ class Router:
         table = self._table_of(config)
         await self._listen(table)
         self.table = table
+        self._dispatch = config.dispatch
         self.reporter.use(_report_options(config), table.authorities)
         self._use_table()
         await self._listen_no_more(table)
@@ -193,6 +282,10 @@ class Router:
         if state is LinkState.UP:
             self.egresses[endpoint].pump(self._clock.wall_ms())
 
+    def node_changed(self, endpoint: str, is_there: bool) -> None:
+        """A node of an endpoint's network was lost, or has come."""
+        self.egresses[endpoint].node_changed(is_there)
+
     def pump(self) -> None:
         """Send what may be sent, everywhere."""
         now_ms = self._clock.wall_ms()
@@ -211,9 +304,11 @@ class Router:
             ingress.tick(now_s)
         for egress in self.egresses.values():
             egress.tick(now_s, now_ms)
-        for queue in [queue for queue in self._retired if not queue.messages]:
+        for queue in [queue for queue in self._retired if not queue.messages and not queue.unsure]:
             self._retired.remove(queue)
             self.egresses[queue.target].remove_queue(queue)
+        if self._to_redrive and self._ticks % 20 == 0:
+            self._redrive_some()
 
     def _mark(self, egress: Egress) -> None:
         self._to_pump[egress] = None
@@ -248,9 +343,10 @@ class Router:
                 queue.source,
                 queue.target,
                 queue.stats,
-                queue.messages,
+                queue.messages + queue.unsure,
                 queue.bytes,
                 now_s - oldest if (oldest := queue.oldest_entered_s()) is not None else 0.0,
+                queue.unsure,
             )
             for queue in queues
         ]
@@ -260,13 +356,13 @@ class Router:
 
     def unsettled(self) -> int:
         """How many deliveries have no outcome yet."""
-        return sum(queue.messages for egress in self.egresses.values() for queue in egress.queues)
+        return sum(queue.messages + queue.unsure for egress in self.egresses.values() for queue in egress.queues)
 
     async def drain(self, within_s: float) -> int:
         """Take nothing new and deliver what is held for at most ``within_s`` seconds.
 
-        What is left then is given up: in our custody it becomes a dead letter, else its source still has it. The number
-        of messages given up is returned.
+        What is left then stays in the journal. Without one it is given up: in our custody it becomes a dead letter, else
+        its source still has it. The number of messages left is returned.
         """
         for name, ingress in self.ingresses.items():
             if self.transports[name].keeps_unacknowledged:
@@ -281,16 +377,24 @@ class Router:
             for name, egress in self.egresses.items():
                 if egress.in_flight:
                     await self.transports[name].stop()  # gives back what is unconfirmed
-            for queue in [queue for egress in self.egresses.values() for queue in egress.queues if queue.source]:
-                for delivery in list(queue.waiting()):
-                    if delivery.received.is_kept or not delivery.received.source_keeps:
-                        delivery.lane.drop(delivery)
-                        self.settler.fail(delivery, _STOPPED)
-            for ingress in self.ingresses.values():
-                ingress.give_up(_STOPPED)
-            self.pump()
-            await self._until(lambda: not any(queue.messages for queue in self.reporter.queues()), _LAST_WORDS_S)
+            if self.journal is None:
+                await self._give_up()
+            else:
+                for ingress in self.ingresses.values():
+                    ingress.admit_all()
         return left
+
+    async def _give_up(self) -> None:
+        """Without a journal: what is in our custody becomes a dead letter."""
+        for queue in [queue for egress in self.egresses.values() for queue in egress.queues if queue.source]:
+            for delivery in list(queue.waiting()):
+                if delivery.received.is_kept or not delivery.received.source_keeps:
+                    delivery.lane.drop(delivery)
+                    self.settler.fail(delivery, _STOPPED)
+        for ingress in self.ingresses.values():
+            ingress.give_up(_STOPPED)
+        self.pump()
+        await self._until(lambda: not any(queue.messages for queue in self.reporter.queues()), _LAST_WORDS_S)
 
     def _unfinished(self) -> int:
         return self.unsettled() + sum(len(ingress.waiting) for ingress in self.ingresses.values())

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from streamer.router.clock import Clock
-from streamer.router.lane import Delivery
+from streamer.router.custody import Custody
+from streamer.router.lane import Delivery, Lane, Park
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
 from streamer.router.remember import RememberedIds, key_of
@@ -17,7 +18,10 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import created_ms
 
 if TYPE_CHECKING:
+    from streamer.router.assurance import Assurance
     from streamer.router.egress import Egress
+
+_UNREADABLE = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "its payload could not be read from the journal")
 
 Report = Callable[[Received, str, Failure, RouteQueue | None, Delivery | None], None]
 """Tells a failure to whom it concerns: what came in, through which endpoint, why, and how far it had come."""
@@ -26,9 +30,12 @@ Report = Callable[[Received, str, Failure, RouteQueue | None, Delivery | None], 
 class Settler:
     """Settles deliveries, and received messages that never became one."""
 
-    def __init__(self, clock: Clock, remembered: RememberedIds) -> None:
+    def __init__(self, clock: Clock, remembered: RememberedIds, custody: Custody) -> None:
         self._clock = clock
         self._remembered = remembered
+        self._custody = custody
+        custody.release = self._release
+        custody.fail = self.fail
         self.report: Report = lambda received, ingress, failure, queue, delivery: None
         self.after_settling: Callable[[Egress], None] = lambda egress: None
 
@@ -42,25 +49,61 @@ class Settler:
             stats.count(Outcome.DELIVERED)
             stats.in_daemon.observe(now_s - delivery.entered_s)
             stats.end_to_end.observe(max(0.0, (now_ms - created_ms(delivery.message.id)) / 1000))
+            if delivery.journaled:
+                self._custody.settled(delivery)
             self._release(delivery.received)
             delivery.forget()
+
+    def unsure(self, deliveries: Sequence[Delivery], assurance: "Assurance") -> None:
+        """These have left and nobody confirms them: packed away until they are certain. Latencies are counted now."""
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        assurance.add(deliveries, now_s)
+        for delivery in deliveries:
+            queue: RouteQueue = delivery.lane.queue  # type: ignore[assignment]  # see Egress
+            queue.pack_away(delivery)
+            stats = queue.stats
+            stats.in_daemon.observe(now_s - delivery.entered_s)
+            stats.end_to_end.observe(max(0.0, (now_ms - created_ms(delivery.message.id)) / 1000))
+            if delivery.journaled:
+                self._custody.settled(delivery)
+            delivery.forget()
+
+    def certain(self, lane: Lane, count: int) -> None:
+        """So many messages of a lane that were packed away have arrived."""
+        queue: RouteQueue = lane.queue  # type: ignore[assignment]  # see Egress
+        queue.stats.count(Outcome.DELIVERED, number=count)
+
+    def lost(self, lane: Lane, count: int) -> None:
+        """So many messages of a lane that were packed away cannot be read any more."""
+        queue: RouteQueue = lane.queue  # type: ignore[assignment]  # see Egress
+        queue.stats.count(_UNREADABLE.outcome, _UNREADABLE.code, count)
+
+    def unheard(self, delivery: Delivery) -> None:
+        """Nobody listens to a Publish: it is delivered to everyone who wants it."""
+        self.fail(delivery, Failure(Outcome.UNHEARD, UCode.OK, "nobody listens"))
 
     def expire(self, delivery: Delivery, egress: "Egress") -> None:
         """The TTL passed while the message waited.
 
-        With the link down the reason is that the receiver was not there (UNAVAILABLE), else it is time itself.
+        If the receiver was not there the reason is UNAVAILABLE, else it is time itself.
         """
-        if egress.transport.state is LinkState.UP:
-            failure = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before it could be sent")
-        else:
+        if egress.transport.state is not LinkState.UP:
             failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, f"its TTL passed while {egress.name} was not connected")
+        elif delivery.lane.park & Park.ABSENT:
+            failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, "its TTL passed while nobody listened")
+        else:
+            failure = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before it could be sent")
         self.fail(delivery, failure)
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
         """A message that was accepted will not be delivered."""
         queue: RouteQueue = delivery.lane.queue  # type: ignore[assignment]  # see Egress
+        if delivery.spilled and failure.is_reported and not self._custody.load(delivery):
+            failure = _UNREADABLE
         queue.leave(delivery)
         queue.stats.count(failure.outcome, failure.code)
+        if delivery.journaled:
+            self._custody.settled(delivery)
         if queue.source and failure.is_reported:
             self.report(delivery.received, queue.source, failure, queue, delivery)
         self._release(delivery.received)
@@ -73,6 +116,10 @@ class Settler:
         if failure.is_reported:
             self.report(received, ingress, failure, None, None)
         self._release(received)
+
+    def homeless(self, received: Received, ingress: str, failure: Failure) -> None:
+        """A message that an earlier process accepted can go nowhere any more."""
+        self.report(received, ingress, failure, None, None)
 
     def refuse(self, received: Received, queue: RouteQueue, failure: Failure) -> None:
         """A route has no room for a message that it should carry."""

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 
 from streamer.config import Config
+from streamer.journal.journal import Journal
 from streamer.router.router import Router
 from streamer.transports.base import LinkState, TransportContext
 from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
@@ -71,19 +72,37 @@ def three_networks(**changes: object) -> Config:
 class Stage:
     """The router with its two (or more) networks. ``sent(name)`` is what has left through an endpoint."""
 
-    def __init__(self, config: Config | None = None, addressed: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        config: Config | None = None,
+        addressed: tuple[str, ...] = (),
+        unsure_s: float = 0,
+        journal: Journal | None = None,
+        clock: WoundClock | None = None,
+    ) -> None:
+        """``unsure_s``: nobody confirms on the vehicle's network, as with Zenoh."""
         self.config = config or configuration()
-        self.clock = WoundClock()
+        self.clock = clock or WoundClock()
+        self.due: list[Callable[[], None]] = []  # flushes that the router has asked for, with a journal
         run = next(_buses)
         self.transports = {
             name: MemoryTransport(
                 TransportContext(name, self.config.authority, on_state=self._on_state(name), now_ms=self.clock.wall_ms),
-                MemoryOptions(bus=f"{run}-{name}", sink_authority=name in addressed),
+                MemoryOptions(
+                    bus=f"{run}-{name}",
+                    sink_authority=name in addressed,
+                    unsure_s=unsure_s if name == "vehicle" else 0,
+                ),
             )
             for name in self.config.endpoints
         }
         self.router = Router(
-            self.config, dict(self.transports), self.clock, random=lambda: 0.5, later=lambda after_s, call: None
+            self.config,
+            dict(self.transports),
+            self.clock,
+            random=lambda: 0.5,
+            later=lambda after_s, call: None if journal is None else self.due.append(call),
+            journal=journal,
         )
 
     def _on_state(self, name: str) -> Callable[[LinkState], None]:

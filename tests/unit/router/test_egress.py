@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamer.router.custody import Custody
 from streamer.router.egress import Egress
 from streamer.router.lane import Delivery, Park
 from streamer.router.outcome import Outcome
@@ -29,9 +30,10 @@ class Port:
     def __init__(self, harbour: Harbour | None = None, **keys: object) -> None:
         self.clock = WoundClock()
         self.harbour = harbour or Harbour()
-        self.settler = Settler(self.clock, RememberedIds(1000, 1000, 0))
+        custody = Custody(lambda after_s, call: None, self.clock)
+        self.settler = Settler(self.clock, RememberedIds(1000, 1000, 0), custody)
         self.settler.after_settling = lambda egress: egress.pump(self.clock.ms)
-        self.egress = Egress("cloud", self.harbour, self.settler, self.clock, lambda: 0.5)
+        self.egress = Egress("cloud", self.harbour, self.settler, custody, self.clock, lambda: 0.5)
         self.queue = route_queue(**keys)
         self.egress.add_queue(self.queue)
 

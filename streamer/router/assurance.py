@@ -1,0 +1,373 @@
+"""What left through one endpoint without confirmation, and is not yet certain to have arrived.
+
+Deliveries are packed into *segments*: what left between two flushes. A segment is certain, and its messages count as
+delivered, once it is ``unsure_s`` old and no doubt has come:
+
+    nobody listens to a flow any more   the flow's messages stand at the head of their lane again, and wait there
+    a node was lost                     segments are set aside: when a node comes they are sent again, and if none comes
+                                        within ``absent_s``, those who were there have had them
+
+Messages that are to be sent again stay packed until their lane asks for them (`Lane.redo`): there may be more of them
+than memory should hold. With a journal the bodies of segments are only there. The law: a segment leaves the journal in
+the same transaction in which what came of its messages enters it. No event loop and no clock in here.
+"""
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable, Container, Iterator, Sequence
+
+from streamer.journal.entries import CorruptEntryError
+from streamer.router import packing
+from streamer.router.lane import Delivery, Lane
+from streamer.router.queue import RouteQueue, size_of
+from streamer.transports.base import Received
+from streamer.uprotocol.message import Attributes, UMessage
+from streamer.uprotocol.uuid import created_ms
+
+logger = logging.getLogger("ustreamer.assurance")
+
+OVERHEAD_BYTES = 64
+_SEGMENT_BYTES = 4 * 1024 * 1024
+_AT_ONCE = 256  # so many messages of a lane are unpacked at a time
+_PARSED = 8  # segments that several lanes are being refilled from
+
+ReadBody = Callable[[int], bytes]
+"""The body of a segment that is in the journal. Raises `CorruptEntryError`."""
+
+
+class Flow:
+    """What messages of one segment have in common."""
+
+    __slots__ = ("incoming", "index", "lane", "outgoing")
+
+    def __init__(self, index: int, lane: Lane, incoming: Attributes, outgoing: Attributes) -> None:
+        self.index = index
+        self.lane = lane
+        self.incoming = incoming
+        self.outgoing = outgoing
+
+
+class Held:
+    """What a segment holds of one lane: number of messages, lowest seq, earliest deadline (0: none)."""
+
+    __slots__ = ("count", "deadline_ms", "first")
+
+    def __init__(self, first: int) -> None:
+        self.count = 0
+        self.first = first
+        self.deadline_ms = 0
+
+    def add(self, seq: int, deadline_ms: int) -> None:
+        self.count += 1
+        if seq < self.first:
+            self.first = seq
+        if deadline_ms and (not self.deadline_ms or deadline_ms < self.deadline_ms):
+            self.deadline_ms = deadline_ms
+
+
+class Segment:
+    """Many messages of one moment. ``received`` is what they came in with, until the segment is stored."""
+
+    __slots__ = ("body", "flows", "held", "is_stored", "made_s", "number", "received", "size", "skip", "start", "target")
+
+    def __init__(self, target: str, number: int, made_s: float, flows: list[Flow], held: dict[Lane, Held]) -> None:
+        self.target = target
+        self.number = number
+        self.made_s = made_s
+        self.flows = flows
+        self.held = held
+        self.received: list[Received] = []
+        self.body: bytes | None = None  # None: only in the journal
+        self.start = 0  # where in the body the messages begin
+        self.size = 0
+        self.is_stored = False
+        self.skip: frozenset[int] = frozenset()  # messages that are elsewhere, too
+
+
+class Assurance:
+    """The segments of one endpoint, oldest first.
+
+    ``on_redo`` is given deliveries that stand in their lane again, ``on_gone`` the number of a stored segment of which
+    nothing is left, ``on_lost`` a lane and the number of its messages that could not be read.
+    """
+
+    def __init__(self, target: str, unsure_s: float, max_bytes: int, number: Callable[[], int]) -> None:
+        self.target = target
+        self.unsure_s = unsure_s
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        self.read_body: ReadBody | None = None
+        self.on_redo: Callable[[Sequence[Delivery]], None] = lambda deliveries: None
+        self.on_gone: Callable[[int], None] = lambda number: None
+        self.on_lost: Callable[[Lane, int], None] = lambda lane, count: None
+        self.on_open: Callable[[], None] = lambda: None
+        self._number = number
+        self._segments: deque[Segment] = deque()
+        self._aside: deque[tuple[float, Segment]] = deque()  # with the moment at which the doubt came
+        self._unstored: list[Segment] = []
+        self._redoing: dict[Lane, None] = {}
+        self._parsed: OrderedDict[int, tuple[bytes, dict[int, list[packing.PackedMessage]]]] = OrderedDict()
+        self._open = _Open()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more should be sent before something has become certain."""
+        return self.bytes + self._open.bytes >= self.max_bytes
+
+    @property
+    def has_unstored(self) -> bool:
+        """Whether anything waits for `take_unstored`."""
+        return bool(self._unstored or self._open.records)
+
+    def add(self, deliveries: Sequence[Delivery], now_s: float) -> None:
+        """These have left."""
+        if not self._open.records:
+            self.on_open()
+        self._open.add(deliveries)
+        if self._open.bytes >= _SEGMENT_BYTES:
+            self.close(now_s)
+
+    def close(self, now_s: float) -> None:
+        """End the open segment, if there is anything in it."""
+        current = self._open
+        if not current.records:
+            return
+        self._open = _Open()
+        flows = list(current.flows.values())
+        segment = Segment(self.target, self._number(), now_s, flows, current.held)
+        packed = [packing.pack_flow(_packed(flow)) for flow in flows]
+        segment.body = packing.pack_segment(packed, current.records)
+        segment.start = packing.start_of(packed)
+        segment.size = len(segment.body) + OVERHEAD_BYTES
+        segment.received = current.received
+        self.bytes += segment.size
+        self._segments.append(segment)
+        self._unstored.append(segment)
+
+    def take_unstored(self, now_s: float) -> list[Segment]:
+        """Every segment that was closed since the last call, the open one too. Call `stored` for each, once it is safe."""
+        self.close(now_s)
+        taken, self._unstored = self._unstored, []
+        return taken
+
+    def stored(self, segment: Segment, in_journal: bool) -> None:
+        """What the segment came in with has been seen to; with a journal, its body need not be in memory."""
+        segment.is_stored = in_journal
+        if in_journal:
+            segment.body = None
+            if not segment.held:  # it was settled meanwhile
+                self.on_gone(segment.number)
+
+    def restore(
+        self,
+        number: int,
+        body: bytes,
+        flow_of: Callable[[packing.PackedFlow], tuple[Lane, Attributes]],
+        now_s: float,
+        rows: Container[int],
+    ) -> int:
+        """Take over a segment that an earlier process has left in the journal: all of it is to be sent again.
+
+        ``flow_of`` finds lane and outgoing attributes; ``rows`` are the numbers of messages that the journal has as rows as
+        well, because they were to be sent again: these count. The number of messages is returned. Raises
+        `packing.UnreadableError`.
+        """
+        packed, start = packing.unpack_flows(body)
+        records = list(packing.unpack_records(body, start))
+        flows = []
+        for index, each in enumerate(packed):
+            lane, outgoing = flow_of(each)
+            flows.append(Flow(index, lane, each.attributes, outgoing))
+        held: dict[Lane, Held] = {}
+        for record in records:
+            if record.seq in rows:
+                continue
+            flow = flows[record.flow]
+            entry = held.get(flow.lane) or held.setdefault(flow.lane, Held(record.seq))
+            ttl = flow.incoming.ttl
+            entry.add(record.seq, created_ms(record.id) + ttl if ttl else 0)
+        segment = Segment(self.target, number, now_s, flows, held)
+        segment.start = start
+        segment.size = len(body) + OVERHEAD_BYTES
+        segment.is_stored = True
+        segment.skip = frozenset(record.seq for record in records if record.seq in rows)
+        self.bytes += segment.size
+        if not held:
+            self._gone(segment)
+        for lane, entry in held.items():
+            _queue(lane).unsure += entry.count
+            _queue(lane).stats.accepted += entry.count
+            lane.unsure += entry.count
+            self._expect(lane, entry.first, segment)
+        return sum(entry.count for entry in held.values())
+
+    # -- time
+
+    def certain(self, now_s: float, absent_s: float) -> dict[Lane, int]:
+        """How many messages of which lane have become certain. Called by the clock's tick."""
+        found: dict[Lane, int] = {}
+        segments, aside = self._segments, self._aside
+        while segments and segments[0].made_s + self.unsure_s <= now_s:
+            self._settle(segments.popleft(), found)
+        while aside and aside[0][0] + absent_s <= now_s:
+            self._settle(aside.popleft()[1], found)
+        return found
+
+    def _settle(self, segment: Segment, found: dict[Lane, int]) -> None:
+        if not segment.held:
+            return
+        for lane in [lane for lane in segment.held if not any(waiting is segment for _, waiting in lane.redo)]:
+            count = segment.held.pop(lane).count
+            found[lane] = found.get(lane, 0) + count
+            _let_go(lane, count)
+        if not segment.held:
+            self._gone(segment)
+
+    # -- doubt
+
+    def doubt(self, lane: Lane, now_s: float) -> None:
+        """Nobody listens to the lane's flow any more: what is unsure stands at its head again, packed."""
+        if lane in self._open.held:
+            self.close(now_s)
+        for segment in [*(segment for _, segment in self._aside), *self._segments]:
+            held = segment.held.get(lane)
+            if held is not None:
+                self._expect(lane, held.first, segment)
+
+    def node_lost(self, now_s: float) -> None:
+        """Somebody has gone, and may have missed everything that is unsure."""
+        self.close(now_s)
+        self._aside.extend((now_s, segment) for segment in self._segments)
+        self._segments.clear()
+
+    def node_came(self) -> None:
+        """Somebody is there again: what was set aside is to be sent again, before anything younger of the same flow."""
+        aside, self._aside = self._aside, deque()
+        for _, segment in aside:
+            for lane, held in segment.held.items():
+                self._expect(lane, held.first, segment)
+
+    def _expect(self, lane: Lane, first: int, segment: Segment) -> None:
+        if any(waiting is segment for _, waiting in lane.redo):
+            return
+        at = len(lane.redo)
+        while at and lane.redo[at - 1][0] > first:
+            at -= 1
+        lane.redo.insert(at, (first, segment))
+        self._redoing[lane] = None
+
+    # -- sending again
+
+    def lanes_in_need(self, now_ms: int) -> list[Lane]:
+        """Lanes whose next message is packed, and either may leave or has expired."""
+        return [
+            lane for lane in self._redoing if lane.wants_redo and (not lane.park or _is_due(lane.redo[0][1], lane, now_ms))
+        ]
+
+    def refill(self, lane: Lane) -> int:
+        """Unpack what is next in a lane, some hundred messages at most; their number is returned."""
+        unpacked = 0
+        while lane.wants_redo and unpacked < _AT_ONCE:
+            _, segment = lane.redo.popleft()
+            held = segment.held.pop(lane)
+            _let_go(lane, held.count)
+            try:
+                deliveries = list(self._unpack(segment, lane))
+            except (CorruptEntryError, packing.UnreadableError) as exc:
+                logger.error("segment_unreadable endpoint=%s messages=%d error=%s", self.target, held.count, exc)
+                self.on_lost(lane, held.count)
+            else:
+                _queue(lane).put_back_all(lane, deliveries)
+                self.on_redo(deliveries)
+            unpacked += held.count
+            if not segment.held:
+                self._gone(segment)
+        if not lane.redo:
+            self._redoing.pop(lane, None)
+        return unpacked
+
+    def _unpack(self, segment: Segment, lane: Lane) -> Iterator[Delivery]:
+        parsed = self._parsed.get(segment.number)
+        if parsed is None:
+            body = segment.body
+            if body is None:
+                if self.read_body is None:
+                    raise AssertionError("a segment without body, and no journal")
+                body = self.read_body(segment.number)
+            by_flow: dict[int, list[packing.PackedMessage]] = {}
+            for record in packing.unpack_records(body, segment.start):
+                by_flow.setdefault(record.flow, []).append(record)
+            parsed = self._parsed[segment.number] = (body, by_flow)
+            if len(self._parsed) > _PARSED:
+                self._parsed.popitem(last=False)
+        chosen = [(record, flow) for flow in segment.flows if flow.lane is lane for record in parsed[1].get(flow.index, ())]
+        chosen.sort(key=lambda each: each[0].seq)
+        if segment.skip:
+            chosen = [each for each in chosen if each[0].seq not in segment.skip]
+        for record, flow in chosen:
+            incoming = UMessage(record.id, flow.incoming, record.payload)
+            leaving = incoming if flow.outgoing is flow.incoming else incoming._replace(attributes=flow.outgoing)
+            received = Received(incoming)
+            received.is_kept = True  # its source has been told, or will be with the segment
+            yield Delivery(received, leaving, lane, record.seq, size_of(leaving), segment.made_s, record.entered_ms)
+
+    def _gone(self, segment: Segment) -> None:
+        self.bytes -= segment.size
+        self._parsed.pop(segment.number, None)
+        segment.body = None if segment.is_stored else segment.body
+        if segment.is_stored:
+            self.on_gone(segment.number)
+
+
+class _Open:
+    """The segment that is being filled."""
+
+    __slots__ = ("bytes", "flows", "held", "received", "records")
+
+    def __init__(self) -> None:
+        self.flows: dict[tuple[Lane, Attributes], Flow] = {}
+        self.records: list[bytes] = []
+        self.held: dict[Lane, Held] = {}
+        self.received: list[Received] = []
+        self.bytes = 0
+
+    def add(self, deliveries: Sequence[Delivery]) -> None:
+        flows, records, held, came = self.flows, self.records, self.held, self.received
+        for delivery in deliveries:
+            lane = delivery.lane
+            received = delivery.received
+            message = received.message
+            incoming = message.attributes
+            flow = flows.get((lane, incoming))
+            if flow is None:
+                flow = flows[lane, incoming] = Flow(len(flows), lane, incoming, delivery.message.attributes)
+            seq = delivery.seq
+            records += packing.pack_record(flow.index, seq, delivery.entered_ms, message)
+            entry = held.get(lane)
+            if entry is None:
+                entry = held[lane] = Held(seq)
+            ttl = incoming.ttl
+            entry.add(seq, created_ms(message.id) + ttl if ttl else 0)
+            came.append(received)
+            self.bytes += delivery.size
+
+
+def _queue(lane: Lane) -> RouteQueue:
+    queue: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
+    return queue
+
+
+def _let_go(lane: Lane, count: int) -> None:
+    _queue(lane).unsure -= count
+    lane.unsure -= count
+
+
+def _is_due(segment: Segment, lane: Lane, now_ms: int) -> bool:
+    return 0 < segment.held[lane].deadline_ms < now_ms
+
+
+def _packed(flow: Flow) -> packing.PackedFlow:
+    queue = _queue(flow.lane)
+    return packing.PackedFlow(
+        queue.name, queue.source, queue.target, packing.mark(flow.incoming, flow.outgoing), flow.incoming
+    )

@@ -1,0 +1,135 @@
+"""How messages look in the journal: single ones, and many of one moment in one segment. Pure.
+
+A single message is a serialized `uprotocol.v1.UMessage`. A segment holds deliveries that were sent without confirmation:
+first its flows, each with everything that its messages have in common, then the messages, with the number of their flow.
+"""
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from streamer.uprotocol.message import Attributes, UMessage
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
+from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, message_from_proto, message_to_proto
+from streamer.uprotocol.uri import everything_at
+
+AS_IT_CAME = "="
+
+_NO_PAYLOAD = 0xFFFF_FFFF
+_COUNT = struct.Struct("<I")
+_FLOW = struct.Struct("<II")
+_RECORD = struct.Struct("<IQQ16sI")  # flow, seq, entered_ms, id, length of the payload
+
+
+class UnreadableError(ValueError):
+    """What the journal holds is nothing that we have written."""
+
+
+class PackedFlow(NamedTuple):
+    """What messages of a segment have in common. ``outgoing`` as of `mark`."""
+
+    route: str
+    source: str
+    target: str
+    outgoing: str
+    attributes: Attributes
+
+
+class PackedMessage(NamedTuple):
+    """One message of a segment; ``flow`` counts from 0."""
+
+    flow: int
+    seq: int
+    entered_ms: int
+    id: bytes
+    payload: bytes | None
+
+
+def pack(message: UMessage) -> bytes:
+    """One message."""
+    return message_to_proto(message).SerializeToString()
+
+
+def unpack(body: bytes) -> UMessage:
+    """The opposite of `pack`. Raises `UnreadableError`."""
+    try:
+        return message_from_proto(pb.UMessage.FromString(body))
+    except (DecodeError, ValueError) as exc:
+        raise UnreadableError(f"no message: {exc}") from exc
+
+
+def mark(incoming: Attributes, outgoing: Attributes) -> str:
+    """How the streamer changed the sink: `AS_IT_CAME`, empty for none, or the authority that it was addressed to."""
+    if outgoing.sink == incoming.sink:
+        return AS_IT_CAME
+    return "" if outgoing.sink is None else outgoing.sink.authority
+
+
+def outgoing(incoming: Attributes, marked: str) -> Attributes:
+    """The attributes that go out, by a `mark`."""
+    if marked == AS_IT_CAME:
+        return incoming
+    return replace(incoming, sink=everything_at(marked) if marked else None)
+
+
+def pack_flow(flow: PackedFlow) -> bytes:
+    """The common part of some messages of a segment."""
+    names = json.dumps(flow[:4]).encode()
+    attributes = attributes_to_proto(None, flow.attributes).SerializeToString()
+    return _FLOW.pack(len(names), len(attributes)) + names + attributes
+
+
+def pack_record(flow: int, seq: int, entered_ms: int, message: UMessage) -> tuple[bytes, bytes]:
+    """One message of a segment, in two pieces: its payload is not copied."""
+    payload = message.payload
+    if payload is None:
+        return _RECORD.pack(flow, seq, entered_ms, message.id, _NO_PAYLOAD), b""
+    return _RECORD.pack(flow, seq, entered_ms, message.id, len(payload)), payload
+
+
+def pack_segment(flows: list[bytes], records: list[bytes]) -> bytes:
+    """A whole segment, of `pack_flow`s and the pieces of `pack_record`s."""
+    return b"".join((_COUNT.pack(len(flows)), *flows, *records))
+
+
+def start_of(flows: list[bytes]) -> int:
+    """Where the messages of a segment with these flows begin."""
+    return _COUNT.size + sum(map(len, flows))
+
+
+def unpack_flows(body: bytes) -> tuple[list[PackedFlow], int]:
+    """The flows of a segment and where its messages begin. Raises `UnreadableError`."""
+    try:
+        (count,) = _COUNT.unpack_from(body)
+        at = _COUNT.size
+        flows = []
+        for _ in range(count):
+            names, attributes = _FLOW.unpack_from(body, at)
+            at += _FLOW.size
+            route, source, target, marked = json.loads(body[at : at + names])
+            at += names
+            proto = pb.UAttributes.FromString(body[at : at + attributes])
+            at += attributes
+            flows.append(PackedFlow(route, source, target, marked, attributes_from_proto(proto)))
+    except (struct.error, DecodeError, ValueError) as exc:
+        raise UnreadableError(f"no segment: {exc}") from exc
+    return flows, at
+
+
+def unpack_records(body: bytes, at: int) -> Iterator[PackedMessage]:
+    """The messages of a segment, in the order in which they were sent. Raises `UnreadableError`."""
+    while at < len(body):
+        try:
+            flow, seq, entered_ms, uuid, length = _RECORD.unpack_from(body, at)
+        except struct.error as exc:
+            raise UnreadableError(f"torn segment: {exc}") from exc
+        at += _RECORD.size
+        payload = None
+        if length != _NO_PAYLOAD:
+            payload = body[at : at + length]
+            at += length
+        yield PackedMessage(flow, seq, entered_ms, uuid, payload)

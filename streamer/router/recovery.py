@@ -1,0 +1,147 @@
+"""What an earlier process has left in the journal: put back into the lanes before anything new comes.
+
+Rows waited for their confirmation, segments had left without one. Both are delivered, in the order of their numbers and
+before newer messages of the same flow, over the route on which they were accepted. If that route is no more they still
+go where it led; if its endpoint is no more they are dead letters.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamer.journal.entries import CorruptEntryError, Row
+from streamer.journal.journal import Journal
+from streamer.router import packing
+from streamer.router.clock import Clock
+from streamer.router.custody import Custody
+from streamer.router.egress import Egress
+from streamer.router.lane import Delivery, Lane
+from streamer.router.outcome import Failure, Outcome
+from streamer.router.queue import RouteQueue, size_of
+from streamer.router.remember import RememberedIds, key_of
+from streamer.router.settle import Settler
+from streamer.transports.base import Received
+from streamer.uprotocol.message import Attributes, UMessage
+from streamer.uprotocol.status import UCode
+
+logger = logging.getLogger("ustreamer.recovery")
+
+QueueOf = Callable[[str, str, str], RouteQueue | None]
+"""The queue of a route by its name, source and target; None if there is no such endpoint any more."""
+
+_NO_WAY = Failure(
+    Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "it was accepted for an endpoint that is not configured any more"
+)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What was found: messages that waited, messages that had left unconfirmed, and what could not be read or placed."""
+
+    waiting: int = 0
+    unsure: int = 0
+    unreadable: int = 0
+    homeless: int = 0
+
+
+class Recovery:
+    """Reads the journal once."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        custody: Custody,
+        settler: Settler,
+        remembered: RememberedIds,
+        clock: Clock,
+        queue_of: QueueOf,
+        egresses: dict[str, Egress],
+    ) -> None:
+        self._journal = journal
+        self._custody = custody
+        self._settler = settler
+        self._remembered = remembered
+        self._clock = clock
+        self._queue_of = queue_of
+        self._egresses = egresses
+        self._found = Recovered()
+
+    def run(self) -> Recovered:
+        """Put everything back."""
+        rows = self._rows()
+        self._segments(rows)
+        found = self._found
+        if found != Recovered():
+            logger.warning(
+                "recovered waiting=%d unsure=%d unreadable=%d homeless=%d",
+                found.waiting,
+                found.unsure,
+                found.unreadable,
+                found.homeless,
+            )
+        return found
+
+    def _rows(self) -> set[int]:
+        by_lane: dict[Lane, list[Delivery]] = {}
+        numbers = set()
+        now_s = self._clock.monotonic_s()
+        for row in self._journal.rows():
+            numbers.add(row.number)
+            try:
+                message = packing.unpack(row.body)
+            except packing.UnreadableError as exc:
+                logger.error("row_unreadable number=%d error=%s", row.number, exc)
+                self._found.unreadable += 1
+                self._custody.forget_row(row.number)
+                continue
+            queue = self._queue_of(row.route, row.source, row.target)
+            if queue is None:
+                self._homeless(row, message)
+                continue
+            received = Received(message)
+            received.is_kept = True
+            attributes = packing.outgoing(message.attributes, row.outgoing)
+            leaving = message if attributes is message.attributes else message._replace(attributes=attributes)
+            lane = queue.lane((attributes.source, attributes.sink))
+            delivery = Delivery(received, leaving, lane, row.number, size_of(leaving), now_s, row.entered_ms)
+            delivery.attempts = row.attempts
+            self._custody.restored(delivery)
+            self._remembered.young[key_of(message)] = received
+            by_lane.setdefault(lane, []).append(delivery)
+            self._found.waiting += 1
+        for lane, deliveries in by_lane.items():
+            restored: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
+            restored.stats.accepted += len(deliveries)
+            restored.put_back_all(lane, deliveries)
+            self._egresses[restored.target].file(lane)
+        return numbers
+
+    def _homeless(self, row: Row, message: UMessage) -> None:
+        self._found.homeless += 1
+        self._custody.forget_row(row.number)
+        if row.source in self._egresses:
+            self._settler.homeless(Received(message), row.source, _NO_WAY)
+
+    def _segments(self, rows: set[int]) -> None:
+        now_s = self._clock.monotonic_s()
+        for segment in self._journal.segments():
+            egress = self._egresses.get(segment.target)
+            assurance = None if egress is None else egress.assurance
+            if egress is None or assurance is None:
+                self._custody.forget_segment(segment.number)  # it had left; nobody can say more of it now
+                continue
+            try:
+                held = assurance.restore(segment.number, segment.body, self._flow, now_s, rows)
+            except (packing.UnreadableError, CorruptEntryError) as exc:
+                logger.error("segment_unreadable number=%d error=%s", segment.number, exc)
+                self._found.unreadable += 1
+                self._custody.forget_segment(segment.number)
+                continue
+            self._found.unsure += held
+
+    def _flow(self, packed: packing.PackedFlow) -> tuple[Lane, Attributes]:
+        queue = self._queue_of(packed.route, packed.source, packed.target)
+        if queue is None:
+            raise AssertionError("the endpoint has an assurance, so there is a queue")
+        attributes = packing.outgoing(packed.attributes, packed.outgoing)
+        return queue.lane((attributes.source, attributes.sink)), attributes
