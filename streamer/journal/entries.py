@@ -88,7 +88,14 @@ class Batch:
 
 
 class JournalError(Exception):
-    """The journal file cannot be used now; the text says why, for people."""
+    """The journal file cannot be used now; the text says why, for people.
+
+    ``is_link_good`` tells whether the connection to the file can be used further, as it can be on a full disk.
+    """
+
+    def __init__(self, text: str, is_link_good: bool = False) -> None:
+        super().__init__(text)
+        self.is_link_good = is_link_good
 
 
 class CorruptFileError(Exception):

@@ -6,16 +6,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from streamer.journal.batches import LetterBounds
-from streamer.journal.entries import Batch, JournalError, Letter, Row, Segment
+from streamer.journal.entries import Batch, CorruptFileError, JournalError, Letter, Row, Segment
 from streamer.journal.reading import Reader
 from streamer.journal.store import Store
 
-RETRY_S = 1.0
-IDLE_S = 1.0
+_BRIEFLY_S = 0.02
+_REDRIVE_LETTERS = 64
 
 logger = logging.getLogger("ustreamer.journal")
 
@@ -37,7 +38,17 @@ class JournalState(Enum):
 class Journal:
     """What survives the process. All methods are for the event loop's thread; callbacks are posted to it."""
 
-    def __init__(self, path: Path, max_bytes: int, max_letters: int, max_letter_bytes: int, post: Post) -> None:
+    def __init__(
+        self,
+        path: Path,
+        max_bytes: int,
+        max_letters: int,
+        max_letter_bytes: int,
+        post: Post,
+        *,
+        retry_s: float = 1.0,
+        idle_s: float = 1.0,
+    ) -> None:
         self.path = path
         self.max_bytes = max_bytes
         self.on_redrive: OnRedrive | None = None
@@ -48,17 +59,27 @@ class Journal:
         self.rows_written = 0
         self.failures = 0
         self.files_set_aside = 0
-        self.entries_corrupt = 0
         self.letters_evicted = 0
         self.last_commit_s = 0.0
         self._post = post
         self._store = Store(path, LetterBounds(max_letters, max_letter_bytes))
-        self._reader = Reader(path)
+        self._reader = Reader(path, lambda: self._store.generation)
+        self._retry_s = retry_s
+        self._idle_s = idle_s
         self._numbers: Iterator[int] | None = None
+        self._numbered_from: int | None = None
         self._numbering = threading.Lock()
         self._found_up_to = 0
         self._committed_bytes = 0
         self._in_hand_bytes = 0
+        self._failing_since_s = 0.0
+        self._is_unwritten = False
+        self._is_untidy = False
+        self._redriven: set[int] = set()
+        self._to_redrive: list[int] = []
+        self._is_taken = threading.Event()
+        self._is_taken.set()
+        self._stop_at_s = 0.0
         self._tried = threading.Event()
         self._stopping = threading.Event()
         self._work: SimpleQueue[tuple[Batch, Callable[[], None]] | None] = SimpleQueue()
@@ -79,7 +100,8 @@ class Journal:
         if numbers is None:
             with self._numbering:
                 if self._numbers is None:
-                    self._numbers = itertools.count((time.time_ns() // 1_000_000) << 20)
+                    self._numbered_from = (time.time_ns() // 1_000_000) << 20
+                    self._numbers = itertools.count(self._numbered_from)
                 numbers = self._numbers
         return next(numbers)
 
@@ -87,7 +109,7 @@ class Journal:
         """Hand over a batch; ``done`` is posted when it is on the disk, however long that takes. One at a time."""
         if self.is_busy:
             raise AssertionError("a batch is being written already")
-        self.is_busy = True
+        self.is_busy = self._is_unwritten = True
         self._in_hand_bytes = batch.bytes
         self._work.put((batch, done))
 
@@ -108,81 +130,170 @@ class Journal:
         return self._reader.segment_body(number)
 
     def stop(self, within_s: float) -> bool:
-        """Write what was handed over and close the file; False if that took longer. Blocks."""
+        """Write what was handed over and close the file; False if something stays unwritten. Blocks that long at most."""
+        self._reader.close()
+        if self._thread is None:
+            return not self._is_unwritten
+        self._stop_at_s = time.monotonic() + within_s
         self._stopping.set()
         self._work.put(None)
-        if self._thread is not None:
-            self._thread.join(within_s)
-        self._reader.close()
-        return self._thread is None or not self._thread.is_alive()
+        self._thread.join(within_s)
+        return not self._thread.is_alive() and not self._is_unwritten
+
+    @property
+    def entries_corrupt(self) -> int:
+        """Entries that were found damaged."""
+        return self._store.entries_lost + self._reader.entries_corrupt
 
     @property
     def bytes(self) -> int:
         """What the entries count, with what is being written. See `ENTRY_BYTES`."""
         return self._committed_bytes + self._in_hand_bytes
 
-    # the writer thread
+    # What follows runs on the writer thread, but for the two callbacks at the end.
 
     def _run(self, on_opened: Callable[[], None]) -> None:
-        if not self._open():
-            return
-        self._post(on_opened)
-        while (work := self._next()) is not None:
-            batch, done = work
-            while not self._commit(batch):
-                if self._stopping.wait(RETRY_S):
-                    return
-            self._post(self._written, self._store.totals.bytes, done)
-        self._store.close()
-
-    def _next(self) -> tuple[Batch, Callable[[], None]] | None:
-        while True:
-            try:
-                return self._work.get(timeout=IDLE_S)
-            except Empty:
-                pass
+        try:
+            if self._open():
+                self._call(on_opened)
+                self._serve()
+        except Exception as exc:
+            self.state, self.problem = JournalState.FAILING, f"the journal's thread died: {exc!r}"
+            logger.exception("journal_died file=%s", self.path)
+        finally:
+            self._tried.set()
+            self._close()
 
     def _open(self) -> bool:
-        while True:
-            try:
-                self._store.open()
-            except JournalError as exc:
-                self._failed(exc)
-            else:
-                break
+        while not self._attempt(self._store.open):
             self._tried.set()
-            if self._stopping.wait(RETRY_S):
+            if self._has_to_stop(self._retry_s):
                 return False
-        self._found_up_to = self._store.top
         with self._numbering:
             if self._numbers is None:
                 self._numbers = itertools.count(self._store.top + 1)
+        if self._numbered_from is not None:
+            shift = partial(self._store.shift_below, self._numbered_from)
+            while not self._attempt(shift):
+                if self._has_to_stop(self._retry_s):
+                    return False
+        self._found_up_to = self._store.top
         self._committed_bytes = self._store.totals.bytes
-        self.state, self.problem = JournalState.OK, ""
+        logger.info("journal_opened file=%s bytes=%d", self.path, self._committed_bytes)
         self._tried.set()
         return True
 
-    def _commit(self, batch: Batch) -> bool:
+    def _serve(self) -> None:
+        """Write what is handed over; in between, and once a second at least, see to the rest."""
+        next_look_s = 0.0
+        wait_s = 0.0
+        while True:
+            try:
+                work = self._work.get(timeout=wait_s)
+            except Empty:
+                is_idle = True
+            else:
+                if work is None or not self._write(*work):
+                    return
+                is_idle = False
+            wait_s = self._idle_s
+            if is_idle or time.monotonic() >= next_look_s:
+                if self._attempt(self._look_for_marks):
+                    next_look_s = time.monotonic() + self._idle_s
+                if self._to_redrive or (is_idle and self._attempt(self._tidy) and self._is_untidy):
+                    wait_s = _BRIEFLY_S
+
+    def _write(self, batch: Batch, done: Callable[[], None]) -> bool:
+        """False if it had to be given up, because the process stops."""
+        while not self._attempt(lambda: self._apply(batch)):
+            if self._has_to_stop(self._retry_s / 2):
+                return False
+        self._is_unwritten = False
+        self._call(self._written, self._store.totals.bytes, done)
+        return True
+
+    def _apply(self, batch: Batch) -> None:
         started_s = time.perf_counter()
-        try:
-            self._store.apply(batch)
-        except JournalError as exc:
-            self._failed(exc)
-            return False
+        self._store.apply(batch)
         self.last_commit_s = time.perf_counter() - started_s
         self.commits += 1
         self.rows_written += len(batch.rows)
-        self.letters_evicted = self._store.totals.evicted
+
+    def _tidy(self) -> None:
+        try:
+            self._is_untidy = self._store.tidy()
+        except JournalError as exc:
+            if not exc.is_link_good:
+                raise
+            self._is_untidy = False  # no room to make room, or a reader is in the way: later
+
+    def _look_for_marks(self) -> None:
+        """Hand the letters that were marked since to the loop, some at a time: the next when it has taken the last."""
+        if self.on_redrive is None or not self._is_taken.is_set():
+            return
+        if (marked := self._store.marked()) is not None:
+            self._redriven.intersection_update(marked)
+            self._to_redrive = [number for number in marked if number not in self._redriven]
+            self._call(self._recounted, self._store.totals.bytes)
+        if self._to_redrive:
+            page = self._to_redrive[:_REDRIVE_LETTERS]
+            letters, ttls = self._store.letters(page)
+            del self._to_redrive[: len(page)]
+            self._redriven.update(page)
+            self._is_taken.clear()
+            self._call(self._redrive, letters, ttls)
+
+    def _attempt(self, action: Callable[[], None]) -> bool:
+        """Do it; if it fails, say so and return False."""
+        try:
+            try:
+                action()
+            except CorruptFileError as exc:
+                self._store.rescue(str(exc))
+                action()
+        except (JournalError, CorruptFileError) as exc:
+            self.failures += 1
+            if self.state is not JournalState.FAILING:
+                self._failing_since_s = time.monotonic()
+            self.state, self.problem = JournalState.FAILING, str(exc)
+            logger.error("journal_failing reason=%s", self.problem)
+            return False
+        finally:
+            self.files_set_aside = self._store.generation
+            self.letters_evicted = self._store.letters_evicted
+        if self.state is JournalState.FAILING:
+            logger.warning("journal_healed after_s=%.1f", time.monotonic() - self._failing_since_s)
         self.state, self.problem = JournalState.OK, ""
         return True
 
-    def _failed(self, exc: JournalError) -> None:
-        self.failures += 1
-        self.state, self.problem = JournalState.FAILING, str(exc)
-        logger.error("journal_failing reason=%s", exc)
+    def _has_to_stop(self, wait_s: float) -> bool:
+        """Wait before the next attempt; True if there is no time for one."""
+        if not self._stopping.wait(wait_s):
+            return False
+        time.sleep(_BRIEFLY_S)
+        return time.monotonic() >= self._stop_at_s or not self._is_unwritten
+
+    def _close(self) -> None:
+        try:
+            self._store.close()
+        except (JournalError, CorruptFileError) as exc:
+            logger.error("journal_not_closed reason=%s", exc)
+
+    def _call(self, call: Callable[..., object], *args: object) -> None:
+        try:
+            self._post(call, *args)
+        except RuntimeError:  # the loop is closed: nobody is left who would want to know
+            logger.debug("journal_unheard call=%s", call)
 
     def _written(self, committed_bytes: int, done: Callable[[], None]) -> None:
-        """On the loop."""
         self.is_busy = False
         self._committed_bytes, self._in_hand_bytes = committed_bytes, 0
         done()
+
+    def _recounted(self, committed_bytes: int) -> None:
+        self._committed_bytes = committed_bytes
+
+    def _redrive(self, letters: list[Letter], ttls: list[int | None]) -> None:
+        self._is_taken.set()
+        if self.on_redrive is not None and letters:
+            self.on_redrive(letters, ttls)

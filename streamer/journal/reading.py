@@ -1,13 +1,20 @@
-"""Reading the journal from the event loop's thread, on a connection of its own: readers never wait for the writer."""
+"""Reading the journal from the event loop's thread, on a connection of its own: readers never wait for the writer.
 
+Every read raises `CorruptEntryError` for what is damaged or not there, and `JournalError` if the file cannot be read now.
+"""
+
+import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from streamer.journal.entries import CorruptEntryError, Row, Segment
-from streamer.journal.schema import connect
+from streamer.journal.entries import CorruptEntryError, CorruptFileError, JournalError, Row, Segment
+from streamer.journal.schema import connect, faults_of
+
+logger = logging.getLogger("ustreamer.journal")
 
 _PAGE_ENTRIES = 256
 _PAGE_BYTES = 1 << 20
@@ -18,15 +25,17 @@ _SEGMENTS = "SELECT crc, number, target, body FROM segments WHERE number > ? AND
 
 
 class Reader:
-    """A read connection that is opened when it is needed first."""
+    """A read connection that is opened when it is needed first, and anew when ``generation`` tells of another file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, generation: Callable[[], int]) -> None:
         self._path = path
+        self._generation = generation
+        self._opened_generation = 0
         self._connection: sqlite3.Connection | None = None
         self.entries_corrupt = 0
 
     def rows(self, up_to: int) -> Iterator[Row]:
-        """Every row with a number up to that one, in order. Memory holds one page at a time."""
+        """Every row with a number up to that one, in order."""
         for values in self._entries(_ROWS, up_to):
             yield Row(*values)
 
@@ -36,11 +45,11 @@ class Reader:
             yield Segment(*values)
 
     def row_body(self, number: int) -> bytes:
-        """The body of a row. Raises `CorruptEntryError`."""
+        """The body of a row."""
         return self._body("rows", number)
 
     def segment_body(self, number: int) -> bytes:
-        """The body of a segment. Raises `CorruptEntryError`."""
+        """The body of a segment."""
         return self._body("segments", number)
 
     def close(self) -> None:
@@ -50,38 +59,57 @@ class Reader:
             connection.close()
 
     def _open(self) -> sqlite3.Connection:
+        generation = self._generation()
+        if generation != self._opened_generation:
+            self.close()
+            self._opened_generation = generation
         if self._connection is None:
             self._connection = connect(self._path, read_only=True)
         return self._connection
 
     def _entries(self, query: str, up_to: int) -> Iterator[tuple[Any, ...]]:
         after = -(1 << 63)
-        while True:
-            page: list[tuple[Any, ...]] = []
-            size = 0
-            cursor = self._open().execute(query, (after, up_to))
-            for crc, *values in cursor:
-                after = values[0]
-                size += len(values[-1])
+        while page := self._page(query, after, up_to):
+            after = page[-1][1]
+            for crc, *values in page:
                 if crc32(values[-1]) != crc:
                     self.entries_corrupt += 1
-                    continue
-                page.append(tuple(values))
-                if len(page) == _PAGE_ENTRIES or size >= _PAGE_BYTES:
+                    logger.error("journal_entry_damaged number=%d", values[0])
+                else:
+                    yield tuple(values)
+
+    def _page(self, query: str, after: int, up_to: int) -> list[tuple[Any, ...]]:
+        page: list[tuple[Any, ...]] = []
+        held = 0
+        with self._faults():
+            cursor = self._open().execute(query, (after, up_to))
+            for values in cursor:
+                page.append(values)
+                held += len(values[-1])
+                if len(page) == _PAGE_ENTRIES or held >= _PAGE_BYTES:
                     break
             cursor.close()  # an open one would keep the writer from emptying its log
-            if not page:
-                return
-            yield from page
+        return page
 
     def _body(self, table: str, number: int) -> bytes:
-        try:
+        with self._faults():
             found = self._open().execute(f"SELECT crc, body FROM {table} WHERE number = ?", (number,)).fetchone()
-        except sqlite3.Error as exc:
-            raise CorruptEntryError(f"{table} {number}: {exc}") from exc
         if found is None:
             raise CorruptEntryError(f"{table} {number}: not in the journal")
         crc, body = found
         if crc32(body) != crc:
-            raise CorruptEntryError(f"{table} {number}: its body is damaged")
+            self.entries_corrupt += 1
+            raise CorruptEntryError(f"{table} {number}: its body is not what was written")
         return bytes(body)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            with faults_of(self._path):
+                yield
+        except CorruptFileError as exc:
+            self.entries_corrupt += 1
+            raise CorruptEntryError(str(exc)) from exc
+        except JournalError:
+            self.close()
+            raise

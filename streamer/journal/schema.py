@@ -35,9 +35,10 @@ _DDL = (
 )
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def primary_code(exc: sqlite3.Error) -> int:
+def _primary_code(exc: sqlite3.Error) -> int:
     """SQLite's result code without its extension; 0 if it was Python's module that complained."""
     code: int = getattr(exc, "sqlite_errorcode", 0)
     return code & 0xFF
@@ -49,9 +50,9 @@ def faults_of(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as exc:
-        if primary_code(exc) in _DAMAGE:
+        if _primary_code(exc) in _DAMAGE:
             raise CorruptFileError(str(exc)) from exc
-        raise JournalError(f"{path}: {exc}") from exc
+        raise JournalError(f"{path}: {exc}", is_link_good=_primary_code(exc) in _PASSING) from exc
     except OSError as exc:
         raise JournalError(f"{exc.filename or path}: {exc.strerror or exc}") from exc
 

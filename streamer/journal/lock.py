@@ -1,0 +1,73 @@
+"""One daemon to a journal: two that wrote one file would deliver each other's messages.
+
+The lock is on a file beside the journal, and goes with the process. The file stays: to remove it would be a race.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+from streamer.journal.entries import JournalError
+
+Identity = tuple[int, int]
+"""Device and inode: which file this is, whatever its name."""
+
+
+class JournalLock:
+    """Held from `take` to `release`."""
+
+    def __init__(self, journal: Path) -> None:
+        self._journal = journal
+        self._path = _lock_path(journal)
+        self._descriptor: int | None = None
+
+    def take(self) -> None:
+        """Take the lock, also if it is held but somebody has removed its file. Raises `JournalError` and OSError."""
+        if self._descriptor is not None:
+            if identity(self._path) == _identity(os.fstat(self._descriptor)):
+                return
+            self.release()
+        descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise JournalError(f"{self._journal}: another streamer uses it; each needs a journal of its own") from None
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Let another process have it."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def is_in_use(journal: Path) -> bool:
+    """Whether a daemon uses the journal now. Raises OSError."""
+    try:
+        descriptor = os.open(_lock_path(journal), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)  # and with it the lock: a daemon that starts in this moment tries again a second later
+    return False
+
+
+def identity(path: Path) -> Identity:
+    """Which file is at ``path``; (0, 0) if there is none."""
+    try:
+        return _identity(path.stat())
+    except FileNotFoundError:
+        return 0, 0
+
+
+def _identity(found: os.stat_result) -> Identity:
+    return found.st_dev, found.st_ino
+
+
+def _lock_path(journal: Path) -> Path:
+    return journal.with_name(journal.name + ".lock")
