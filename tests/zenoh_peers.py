@@ -2,16 +2,20 @@
 
 import asyncio
 import json
+import os
+import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import zenoh
 
-from streamer.transports.base import LinkState, Received, TransportContext, UListener
+from streamer.transports.base import LinkState, Received, TransportContext, UListener, Unsure
 from streamer.transports.errors import MalformedPacketError, SendError
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
@@ -102,9 +106,9 @@ class Outcomes:
     """Counts what becomes of parcels."""
 
     def __init__(self) -> None:
-        self.reported: list[tuple[Parcel, SendError | None]] = []
+        self.reported: list[tuple[Parcel, SendError | Unsure | None]] = []
 
-    def done(self, parcels: Sequence[Parcel], error: SendError | None) -> None:
+    def done(self, parcels: Sequence[Parcel], error: SendError | Unsure | None) -> None:
         self.reported += [(parcel, error) for parcel in parcels]
 
 
@@ -115,15 +119,27 @@ class Seen:
         self.states: list[LinkState] = []
         self.malformed: list[MalformedPacketError] = []
         self.reconnects = 0
+        self.nodes: list[bool] = []
 
     def reconnected(self) -> None:
         self.reconnects += 1
 
 
 @asynccontextmanager
-async def running(seen: Seen | None = None, **options: Any) -> AsyncIterator[ZenohTransport]:
+async def running(
+    seen: Seen | None = None, *, serves: tuple[str, ...] = (), **options: Any
+) -> AsyncIterator[ZenohTransport]:
     seen = seen or Seen()
-    context = TransportContext("vehicle", OWN, seen.states.append, seen.malformed.append, seen.reconnected, now_ms=now_ms)
+    context = TransportContext(
+        "vehicle",
+        OWN,
+        on_state=seen.states.append,
+        on_malformed=seen.malformed.append,
+        on_reconnect=seen.reconnected,
+        on_node=seen.nodes.append,
+        serves=serves,
+        now_ms=now_ms,
+    )
     transport = ZenohTransport(context, ZenohOptions.model_validate(options))
     await transport.authenticate(UUri(OWN, 4, 1, 0))
     await transport.start()
@@ -149,14 +165,18 @@ def put(peer: zenoh.Session, message: UMessage) -> None:
 class RawSubscriber:
     """Hears everything below ``up/`` on a raw session."""
 
-    def __init__(self, peer: zenoh.Session, capacity: int = 50_000) -> None:
-        self._subscriber = peer.declare_subscriber("up/**", zenoh.handlers.FifoChannel(capacity))
+    def __init__(self, peer: zenoh.Session, capacity: int = 50_000, key: str = "up/**") -> None:
+        self._subscriber = peer.declare_subscriber(key, zenoh.handlers.FifoChannel(capacity))
         self.samples: list[zenoh.Sample] = []
 
     def poll(self) -> list[zenoh.Sample]:
         while (sample := self._subscriber.handler.try_recv()) is not None:
             self.samples.append(sample)
         return self.samples
+
+    def end(self) -> None:
+        """Hear nothing any more."""
+        self._subscriber.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
 
     def messages(self) -> list[UMessage]:
         return [decode(s.payload.to_bytes(), bytes(s.attachment or b"")) for s in self.poll()]
@@ -183,3 +203,81 @@ async def until_heard(transport: ZenohTransport, subscriber: RawSubscriber) -> N
     await transport.send(last)
     await until(lambda: subscriber.messages()[-1] == last, "the last of the first messages")
     subscriber.samples.clear()
+
+
+_PROCESS = """
+import json, sys
+from tests.zenoh_peers import RawSubscriber, open_peer
+
+session = open_peer(**json.loads(sys.argv[1]))
+subscribers = {}
+print("ready", flush=True)
+for line in sys.stdin:
+    command, key = line.split()
+    if command == "subscribe":
+        subscribers[key] = RawSubscriber(session, key=key)
+        answer = ""
+    elif command == "unsubscribe":
+        subscribers.pop(key).end()
+        answer = ""
+    elif command == "heard":
+        answer = " ".join(message.id.hex() for message in subscribers[key].messages())
+    print(answer, flush=True)
+"""
+
+
+class PeerProcess:
+    """A raw session in a process of its own, which can be stopped and killed. Does what it is told, a line each."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, **settings: Any) -> AsyncIterator["PeerProcess"]:
+        """``settings`` as of `open_peer`."""
+        root = Path(__file__).parents[1]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            _PROCESS,
+            json.dumps(settings),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            limit=1 << 26,
+        )
+        try:
+            peer = cls(process)
+            assert await peer._line() == "ready"
+            yield peer
+        finally:
+            await peer.kill()
+
+    async def _line(self) -> str:
+        assert self.process.stdout is not None
+        return (await asyncio.wait_for(self.process.stdout.readline(), LATE_S)).decode().rstrip("\n")
+
+    async def _tell(self, command: str, key: str) -> str:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{command} {key}\n".encode())
+        return await self._line()
+
+    async def subscribe(self, key: str) -> None:
+        await self._tell("subscribe", key)
+
+    async def unsubscribe(self, key: str) -> None:
+        await self._tell("unsubscribe", key)
+
+    async def heard(self, key: str) -> list[bytes]:
+        """The ids of all messages that this subscriber got so far."""
+        return [bytes.fromhex(id_) for id_ in (await self._tell("heard", key)).split()]
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def kill(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()

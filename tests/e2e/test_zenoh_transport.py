@@ -6,6 +6,7 @@ import time
 import pytest
 import zenoh
 
+from streamer.transports.base import UNSURE
 from streamer.transports.zenoh.wire import key_for
 from streamer.uprotocol.message import Options, UMessage, UPriority, notification, publish, request, response
 from streamer.uprotocol.status import UCode, UStatusError
@@ -127,7 +128,7 @@ async def test_order_is_kept_over_many_messages_in_both_directions() -> None:
                 await asyncio.sleep(0)
             await until(lambda: len(outcomes.reported) >= count and len(subscriber.poll()) >= count, "all", 30)
             assert subscriber.messages() == sent
-            assert outcomes.reported == [(parcel, None) for parcel in parcels]
+            assert outcomes.reported == [(parcel, UNSURE) for parcel in parcels]
 
 
 async def test_foreign_samples_are_reported_and_not_delivered() -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import zenoh
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -16,6 +16,11 @@ _ENDPOINT = re.compile(r"[a-z][a-z_\-]*/\S+")
 # Zenoh's own defaults are 1 s and 4 s; the specification wants the first attempt after half a second.
 _CONNECT_RETRY = {"period_init_ms": 500, "period_max_ms": 4000, "period_increase_factor": 2}
 
+_LEASE = "transport/link/tx/lease"
+_WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_before_close"
+# Zenoh's own default is 5 s. A router between us and the receiver has that as well, and must be the first to give up.
+_WAIT_BEFORE_CLOSE_US = 1_000_000
+
 
 class ZenohOptions(BaseModel):
     """Options of a ``zenoh`` endpoint.
@@ -24,25 +29,34 @@ class ZenohOptions(BaseModel):
     ``scouting`` is Zenoh's search by multicast. ``config_file`` is a configuration file of Zenoh itself (JSON5); of the
     keys here only those that are given override it. ``receive_buffer`` is the number of samples that may wait per
     subscription before Zenoh is held back, ``window`` the number of unconfirmed sends.
+
+    A put that returned is no delivery. ``uncertain_s`` is for how long a message may still turn out to be lost: the
+    receiver's lease (10 s unless configured there) and what Zenoh takes to notice; 0 switches that off, and a put counts
+    as delivered. ``lease_ms`` is ours: others give us up when they hear nothing for so long. ``wait_before_close_ms`` is
+    how long one stalled receiver can block our puts before Zenoh closes the link to it (default: 1000, for a client Zenoh's
+    5000: it must not be shorter than the router's, or a stalled receiver behind the router costs us the router).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     mode: Literal["peer", "client", "router"] = "peer"
     listen: list[str] = []
     connect: list[str] = []
     scouting: bool = False
-    config_file: Path | None = None
+    config_file: Annotated[Path, Field(strict=False)] | None = None
     receive_buffer: int = Field(default=1000, ge=1)
     window: int = Field(default=1000, ge=1)
+    uncertain_s: float = Field(default=15.0, ge=0)
+    lease_ms: int | None = Field(default=None, ge=100)
+    wait_before_close_ms: int | None = Field(default=None, ge=50)
     listeners: ListenerOptions = ListenerOptions()
 
     @field_validator("listen", "connect")
     @classmethod
     def _endpoints(cls, endpoints: list[str]) -> list[str]:
-        for endpoint in endpoints:
-            if not _ENDPOINT.fullmatch(endpoint):
-                raise ValueError(f"{endpoint!r}: expected protocol/address, for instance tcp/192.168.0.2:7447")
+        for number, endpoint in enumerate(endpoints, 1):
+            if not _ENDPOINT.fullmatch(endpoint):  # it is not repeated: it may hold a password
+                raise ValueError(f"item {number}: expected protocol/address, for instance tcp/192.168.0.2:7447")
         return endpoints
 
     @model_validator(mode="after")
@@ -79,11 +93,24 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
     ):
         if option in given:
             _insert(config, option, key, value)
+    if options.lease_ms is not None:
+        _insert(config, "lease_ms", _LEASE, options.lease_ms)
+    if options.wait_before_close_ms is not None:
+        _insert(config, "wait_before_close_ms", _WAIT_BEFORE_CLOSE, options.wait_before_close_ms * 1000)
+    elif options.config_file is None and options.mode != "client":
+        _insert(config, "wait_before_close_ms", _WAIT_BEFORE_CLOSE, _WAIT_BEFORE_CLOSE_US)
     return config
+
+
+def wait_before_close_s(config: zenoh.Config) -> float:
+    """How long a put can block before Zenoh closes the link to the receiver that is in its way."""
+    return float(json.loads(config.get_json(_WAIT_BEFORE_CLOSE))) / 1e6
 
 
 def _insert(config: zenoh.Config, option: str, key: str, value: Any) -> None:
     try:
         config.insert_json5(key, json.dumps(value))
     except zenoh.ZError as exc:
+        if option in ("listen", "connect"):  # they may hold a password, and Zenoh repeats them
+            raise ConfigurationError(option, "Zenoh does not accept one of these endpoints") from None
         raise ConfigurationError(option, f"Zenoh does not accept {value!r}: {exc}") from exc

@@ -7,15 +7,18 @@ and a timer lends the processor again and again for as long as that helps.
 """
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
+from typing import Any
 
 import zenoh
 
-from streamer.transports.base import Done, Parcel
+from streamer.transports.base import Done, Parcel, Unsure
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
 from streamer.transports.zenoh.control import tell_loop
 from streamer.transports.zenoh.wire import PRIORITIES, encode_attachment, key_for
@@ -30,96 +33,114 @@ _SMALL = 32
 _ROUTES = 8192
 _DECLARED = 1024
 
-_Route = tuple[zenoh.KeyExpr, zenoh.Priority]
+_Put = Callable[..., None]
 _ZENOH_PRIORITIES: list[zenoh.Priority] = [getattr(zenoh.Priority, name) for name in PRIORITIES]
+_HOW: dict[str, Any] = {
+    "congestion_control": zenoh.CongestionControl.BLOCK,
+    "allowed_destination": zenoh.Locality.REMOTE,
+}
 
 
 class Outlet:
-    """Puts single messages; used on the sender's thread only, except for ``usable``.
+    """Puts single messages; used on the sender's thread only.
 
-    The first `_DECLARED` keys are declared to Zenoh, which halves the cost of a put and sends a number instead of the
-    text. They stay declared: taking one back could overtake messages that still carry its number. Later keys go as text.
+    The first `_DECLARED` keys, each with one priority, get a publisher: that takes half of what a put takes otherwise, and
+    sends a number instead of the text. They stay: taking one back could overtake messages that still carry its number.
+    Later keys go as text.
     """
 
     def __init__(self, session: zenoh.Session, own_authority: str) -> None:
-        self.usable = False
         self._session = session
         self._own_authority = own_authority
-        self._routes: dict[Attributes, _Route] = {}
-        self._declared: dict[str, zenoh.KeyExpr] = {}
+        self._puts: dict[Attributes, _Put] = {}
+        self._publishers: dict[tuple[str, int], _Put] = {}
 
     def put(self, message: UMessage) -> SendError | None:
         """Hand one message to Zenoh; can block while a receiver takes nothing. Returns why it could not."""
-        if not self.usable:
-            return LinkLostError()
         attributes = message.attributes
         try:
-            key, priority = self._routes.get(attributes) or self._route(attributes)
+            put = self._puts.get(attributes) or self._find_put(attributes)
         except zenoh.ZError as exc:
-            return PermanentError(UCode.INVALID_ARGUMENT, f"no Zenoh key: {exc}")
+            return self._failed(exc) or PermanentError(UCode.INVALID_ARGUMENT, f"no Zenoh key: {exc}")
         try:
-            self._session.put(
-                key,
-                message.payload or b"",
-                attachment=encode_attachment(message),
-                priority=priority,
-                congestion_control=zenoh.CongestionControl.BLOCK,
-                allowed_destination=zenoh.Locality.REMOTE,
-            )
+            put(message.payload or b"", attachment=encode_attachment(message))
         except zenoh.ZError as exc:
-            if self._session.is_closed():
-                return LinkLostError("the Zenoh session is closed")
-            return RefusedError(UCode.INTERNAL, f"Zenoh: {exc}")
+            return self._failed(exc) or RefusedError(UCode.INTERNAL, f"Zenoh: {exc}")
         return None
 
-    def _route(self, attributes: Attributes) -> _Route:
+    def _failed(self, exc: zenoh.ZError) -> SendError | None:
+        return LinkLostError("the Zenoh session is closed") if self._session.is_closed() else None
+
+    def _find_put(self, attributes: Attributes) -> _Put:
         text = key_for(attributes, self._own_authority)
-        key = self._declared.get(text)
-        if key is None:
-            key = zenoh.KeyExpr(text)
-            if len(self._declared) < _DECLARED:
-                key = self._declared[text] = self._session.declare_keyexpr(key)
-        route = (key, _ZENOH_PRIORITIES[attributes.priority_class])
+        level = attributes.priority_class
+        put = self._publishers.get((text, level))
+        if put is None:
+            if len(self._publishers) < _DECLARED:
+                publisher = self._session.declare_publisher(text, priority=_ZENOH_PRIORITIES[level], **_HOW)
+                put = self._publishers[text, level] = publisher.put
+            else:
+                put = partial(self._session.put, zenoh.KeyExpr(text), priority=_ZENOH_PRIORITIES[level], **_HOW)
         if attributes.is_shared:
-            if len(self._routes) >= _ROUTES:
-                self._routes.clear()
-            self._routes[attributes] = route
-        return route
+            if len(self._puts) >= _ROUTES:
+                self._puts.clear()
+            self._puts[attributes] = put
+        return put
 
 
 class _Batch:
     """What one `submit` brought, how many of it are through, and which of those failed."""
 
-    __slots__ = ("complete", "done", "errors", "parcels", "through")
+    __slots__ = ("complete", "done", "errors", "link", "parcels", "reported", "through")
 
-    def __init__(self, parcels: Sequence[Parcel], done: Done) -> None:
+    def __init__(self, parcels: Sequence[Parcel], done: Done, link: object) -> None:
         self.parcels = parcels
         self.done = done
+        self.link = link
         self.through = 0
+        self.reported = 0
         self.errors: dict[int, SendError] = {}
         self.complete = False
 
-    def report(self) -> None:
-        """Tell each parcel's outcome, in order; what is not through is lost."""
-        through = self.through
-        if through == len(self.parcels) and not self.errors:
-            self.done(self.parcels, None)
+    def report(self, success: Unsure | None) -> None:
+        """Tell the outcomes that were not told yet, in order. Of a complete batch, what is not through is lost."""
+        start, through = self.reported, self.through
+        end = len(self.parcels) if self.complete else through
+        self.reported = end
+        if start == 0 and through == len(self.parcels) and not self.errors:
+            self.done(self.parcels, success)
             return
         lost = LinkLostError()
-        outcomes = [self.errors.get(n) if n < through else lost for n in range(len(self.parcels))]
-        start = 0
-        for end in range(1, len(outcomes) + 1):
-            if end == len(outcomes) or repr(outcomes[end]) != repr(outcomes[start]):
-                self.done(self.parcels[start:end], outcomes[start])
-                start = end
+        outcomes = [self.errors.get(n, success) if n < through else lost for n in range(start, end)]
+        first = 0
+        for last in range(1, len(outcomes) + 1):
+            if last == len(outcomes) or repr(outcomes[last]) != repr(outcomes[first]):
+                self.done(self.parcels[start + first : start + last], outcomes[first])
+                first = last
 
 
 class Sender:
-    """The thread, its queue, and the reports back to the loop. ``put`` sends one message, on the thread."""
+    """The thread, its queue, and the reports back to the loop.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, put: Callable[[UMessage], SendError | None], name: str) -> None:
+    ``put`` sends one message, on the thread; ``was_slow`` is called there after one that took ``slow_s``. ``success`` is
+    what `Done` is told of a put that returned.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        put: Callable[[UMessage], SendError | None],
+        name: str,
+        success: Unsure | None = None,
+        slow_s: float = math.inf,
+        was_slow: Callable[[], None] = lambda: None,
+    ) -> None:
         self._loop = loop
         self._put = put
+        self._success = success
+        self._slow_s = slow_s
+        self._was_slow = was_slow
+        self._link: object | None = None
         self._queue: SimpleQueue[list[_Batch] | None] = SimpleQueue()
         self._fresh: list[_Batch] = []  # not handed over yet
         self._unreported: deque[_Batch] = deque()  # handed over
@@ -147,15 +168,25 @@ class Sender:
 
         Small batches wait for the end of this turn of the loop: each change of threads costs 20 µs.
         """
-        self._fresh.append(_Batch(parcels, done))
+        self._fresh.append(_Batch(parcels, done, self._link or object()))
         if len(parcels) >= _SMALL and not self._reporting:
             self._flush()
         elif not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_soon(self._flush_due)
 
+    def resume(self) -> None:
+        """There is a link: send what is submitted from now on."""
+        if self._link is None:
+            self._link = object()
+
+    def break_off(self) -> None:
+        """The link is lost: so is everything that is not through, until `resume`. From any thread."""
+        self._link = None
+
     def stop(self) -> None:
         """End the thread after the put that it is in, and report everything that is not through as lost."""
+        self.break_off()
         self._hand_over()
         self._queue.put(None)
         if self._unreported:
@@ -163,6 +194,16 @@ class Sender:
         for batch in self._unreported:
             batch.complete = True
         self._report()
+
+    def report_through(self) -> None:
+        """Report now what is through, although its batch is not: something is about to be said of all that was sent."""
+        self._report()
+        if self._unreported and not self._reporting:
+            self._reporting = True
+            try:
+                self._unreported[0].report(self._success)
+            finally:
+                self._reporting = False
 
     # -- loop
 
@@ -203,19 +244,11 @@ class Sender:
         self._reporting = True
         try:
             while self._unreported and self._unreported[0].complete:
-                self._confirm(self._unreported.popleft())
+                self._unreported.popleft().report(self._success)
         finally:
             self._reporting = False
         if not self._unreported:
             self._behind = False
-
-    def _confirm(self, batch: _Batch) -> None:
-        """A put that returned counts as delivered.
-
-        That is not the whole truth: what was put shortly before a receiver stalls or dies is lost without a word. A
-        version that waits for the receiver's lease, and for the key to have kept its subscribers, belongs here.
-        """
-        batch.report()
 
     def _look(self) -> None:
         """While behind: lend the processor again if puts got through since the last look."""
@@ -234,14 +267,22 @@ class Sender:
     # -- sender thread
 
     def _run(self) -> None:
-        put = self._put
+        put, now_s = self._put, time.monotonic
         while (batches := self._queue.get()) is not None:
+            began_s = now_s()
             for batch in batches:
                 for number, parcel in enumerate(batch.parcels, 1):
-                    error = put(parcel.message)
+                    error = put(parcel.message) if batch.link is self._link else None
+                    if batch.link is not self._link:  # lost before the put, or during it
+                        error = LinkLostError()
                     if error is not None:
                         batch.errors[number - 1] = error
                     batch.through = number
+                    ended_s = now_s()
+                    if ended_s - began_s >= self._slow_s:
+                        self._was_slow()
+                        ended_s = now_s()
+                    began_s = ended_s
                 self._batches_out += 1
                 batch.complete = True
             if self._queue.empty():

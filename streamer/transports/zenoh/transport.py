@@ -14,17 +14,20 @@ from collections.abc import Sequence
 
 import zenoh
 
-from streamer.transports.base import Done, LinkState, Parcel, Received, TransportContext
+from streamer.transports.base import UNSURE, Done, LinkState, Parcel, Reach, Received, TransportContext
 from streamer.transports.errors import LinkLostError, MalformedPacketError
 from streamer.transports.listeners import filter_matches
 from streamer.transports.listening import ListeningTransport
-from streamer.transports.zenoh.control import Control, tell_loop
-from streamer.transports.zenoh.options import ZenohOptions, session_config
+from streamer.transports.zenoh.control import Control
+from streamer.transports.zenoh.nodes import Nodes
+from streamer.transports.zenoh.options import ZenohOptions, session_config, wait_before_close_s
+from streamer.transports.zenoh.reach import OnReach
 from streamer.transports.zenoh.sender import Outlet, Sender
 from streamer.transports.zenoh.subscription import Subscription
+from streamer.transports.zenoh.watch import Watch
 from streamer.transports.zenoh.wire import decode, key_filter
 from streamer.uprotocol.message import Attributes
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uri import ANY_RESOURCE, UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
 
@@ -32,6 +35,7 @@ _BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 10.0)
 _JITTER = 0.2
 _CLOSE_S = 3.0  # Zenoh itself gives up after 10 s when a receiver is stalled
 _CACHE_SIZE = 8192
+_SLOW = 0.9  # of `wait_before_close`: clocks differ
 
 
 class ZenohTransport(ListeningTransport):
@@ -48,10 +52,9 @@ class ZenohTransport(ListeningTransport):
         self._control: Control | None = None
         self._opening: asyncio.Task[None] | None = None
         self._session: zenoh.Session | None = None
-        self._outlet: Outlet | None = None
         self._sender: Sender | None = None
-        self._links: zenoh.TransportEventsListener[None] | None = None
-        self._nodes: set[tuple[str, bool]] = set()
+        self._nodes: Nodes | None = None
+        self._watch = Watch(context.name)
         self._was_up = False
         self._stopped = False
         self._paused = False
@@ -63,6 +66,10 @@ class ZenohTransport(ListeningTransport):
     @property
     def capacity(self) -> int:
         return self.options.window
+
+    @property
+    def unsure_s(self) -> float:
+        return self.options.uncertain_s
 
     @property
     def is_stalled(self) -> bool:
@@ -102,12 +109,20 @@ class ZenohTransport(ListeningTransport):
         session = self._session
         assert session is not None
         logger.info("zenoh_session_open endpoint=%s zid=%s mode=%s", self.context.name, session.zid(), self._mode)
-        self._outlet = Outlet(session, self.context.authority)
-        self._sender = Sender(self._loop, self._outlet.put, self.context.name)
+        self._sender = Sender(
+            self._loop,
+            Outlet(session, self.context.authority).put,
+            self.context.name,
+            success=UNSURE if self.options.uncertain_s else None,
+            slow_s=_SLOW * wait_before_close_s(config),
+            was_slow=self._was_slow,
+        )
+        self._nodes = nodes = Nodes(self._loop, self._control, self.context.name, self._node_changed, self._node_settled)
         for source, sink in self.registry.filters():
             self.open_filter(source, sink)
         # After the subscriptions: nobody hears that the link is up before we listen.
-        await self._control.ask(lambda: self._watch_links(session))
+        await self._control.ask(lambda: nodes.watch(session))
+        self._watch.open(self._loop, self._control, session)
         self._judge_link()
 
     def _open_blocking(self, config: zenoh.Config) -> None:
@@ -123,8 +138,9 @@ class ZenohTransport(ListeningTransport):
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
-        if self._outlet is not None:
-            self._outlet.usable = False
+        if self._nodes is not None:
+            self._nodes.close()
+        self._watch.close()
         self.set_state(LinkState.DOWN)
         if self._sender is not None:
             self._sender.stop()
@@ -168,46 +184,61 @@ class ZenohTransport(ListeningTransport):
 
     # -- link
 
-    def _watch_links(self, session: zenoh.Session) -> None:
-        """On the control thread: hear of every transport to another node, those that are open already first."""
-        loop = self._loop
-        assert loop is not None
-
-        def on_event(event: zenoh.TransportEvent) -> None:  # on a thread of Zenoh
-            node = (str(event.transport.zid), event.transport.is_multicast)
-            tell_loop(loop, self._on_link, event.kind == zenoh.SampleKind.PUT, node)
-
-        self._links = session.info.declare_transport_events_listener(on_event, history=True)
-
-    def _on_link(self, is_open: bool, node: tuple[str, bool]) -> None:
-        if self._stopped or (node in self._nodes) is is_open:
+    def _node_changed(self, is_there: bool) -> None:
+        """Another node was found or lost."""
+        if self._stopped or self._sender is None or self._nodes is None:
             return
-        if is_open:
-            self._nodes.add(node)
-        else:
-            self._nodes.discard(node)
-        logger.info(
-            "zenoh_node_%s endpoint=%s zid=%s nodes=%d",
-            "found" if is_open else "lost",
-            self.context.name,
-            node[0],
-            len(self._nodes),
-        )
+        if not is_there:
+            self._sender.report_through()  # they may be lost: they belong to those that `on_node` is about
+        if is_there:
+            self._watch.node_came()
+        self._watch.nodes(bool(self._nodes.present))
         self._judge_link()
+        if not is_there and self.options.uncertain_s:
+            self.context.on_node(False)
+
+    def _node_settled(self) -> None:
+        if self.options.uncertain_s:
+            self.context.on_node(True)
+
+    def _was_slow(self) -> None:
+        """On the sender thread: a put took as long as Zenoh needs to give a receiver up."""
+        assert self._nodes is not None
+        assert self._sender is not None
+        if not self._nodes.find_broken():
+            self._sender.break_off()
 
     def _judge_link(self) -> None:
         """Derive the state: a client without a router is nothing, a peer without others is ready but alone."""
-        if self._stopped or self._outlet is None:
+        if self._stopped or self._sender is None or self._nodes is None:
             return
         without_nodes = LinkState.DOWN if self._mode == "client" else LinkState.ALONE
-        state = LinkState.UP if self._nodes else without_nodes
+        state = LinkState.UP if self._nodes.present else without_nodes
         came_up = state is LinkState.UP and self.state is not LinkState.UP
-        self._outlet.usable = state is LinkState.UP
+        if state is LinkState.UP:
+            self._sender.resume()
+        else:
+            self._sender.break_off()
         self.set_state(state)
         if came_up:
             if self._was_up:
                 self.context.on_reconnect()
             self._was_up = True
+
+    # -- who listens
+
+    def watch_flow(self, source: UUri, sink: UUri | None, on_reach: OnReach) -> Reach:
+        if not self.options.uncertain_s:
+            return Reach.SOMEBODY
+        return self._watch.add(self._flow_key(source, sink), on_reach)
+
+    def forget_flow(self, source: UUri, sink: UUri | None, on_reach: OnReach) -> None:
+        self._watch.remove(self._flow_key(source, sink), on_reach)
+
+    def _flow_key(self, source: UUri, sink: UUri | None) -> str:
+        """The key that messages of a flow are put on; a sink with a wildcard was set by a streamer, for a Publish."""
+        is_publish = sink is None or sink.resource == ANY_RESOURCE
+        return key_filter(source, None if is_publish else sink, self.context.authority)
 
     # -- receiving
 

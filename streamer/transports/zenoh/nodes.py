@@ -1,0 +1,151 @@
+"""Which other Zenoh nodes are there: hears of their transports, and finds the links that Zenoh closes without a word.
+
+What eclipse-zenoh 1.10.2 was seen to do when a receiver goes away:
+
+- Killed, or closed: the transport event (DELETE) at once; a farewell is not told from a loss. A receiver that says
+  nothing for the length of its lease: DELETE then, and its matches with it.
+- A put that is blocked for `wait_before_close` makes Zenoh close the link that is in its way. Everything that the
+  receiver had not taken is lost, the put returns without an error, and so do the next ones. There is *no event*: DELETE
+  comes 2 to 12 s later, and matches go up to 12.5 s later, or when the receiver resumes. But ``session.info.links()``
+  is without that link at once. So whoever puts looks there after each put that took as long (`find_broken`).
+- A second DELETE of the same transport can come up to 2.5 s after the first one. So after every event a *survey* of the
+  links follows, which has the last word.
+- With several receivers of a key, puts wait for the slowest: one that stalls holds the others back for
+  `wait_before_close`, once.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+import zenoh
+
+from streamer.transports.zenoh.control import Control, tell_loop
+from streamer.transports.zenoh.reach import GRACE_S
+
+logger = logging.getLogger("ustreamer.zenoh")
+
+_FIND_S = 0.25  # the link was gone within 50 ms whenever it was measured
+_FIND_AGAIN_S = 0.005
+
+Node = tuple[str, bool]
+"""Its Zenoh id, and whether it is reached by multicast."""
+
+
+class Nodes:
+    """The nodes that we have a link to. ``changed`` hears, on the loop, of each that was lost or came.
+
+    ``settled`` is called when a node that came has been there for the grace: all that it listens to is known.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        control: Control,
+        name: str,
+        changed: Callable[[bool], None],
+        settled: Callable[[], None],
+    ) -> None:
+        self.present: set[Node] = set()
+        self._loop = loop
+        self._control = control
+        self._name = name
+        self._changed = changed
+        self._settled = settled
+        self._events: zenoh.TransportEventsListener[None] | None = None
+        self._session: zenoh.Session | None = None
+        self._survey: asyncio.TimerHandle | None = None
+        self._settling: dict[Node, asyncio.TimerHandle] = {}
+
+    def close(self) -> None:
+        """Say nothing any more."""
+        self._session = None
+        for timer in self._settling.values():
+            timer.cancel()
+        self._settling.clear()
+        if self._survey is not None:
+            self._survey.cancel()
+
+    # -- control thread
+
+    def watch(self, session: zenoh.Session) -> None:
+        """Hear of every transport to another node, those that are open already first."""
+        self._session = session
+
+        def on_event(event: zenoh.TransportEvent) -> None:  # on a thread of Zenoh
+            node = (str(event.transport.zid), event.transport.is_multicast)
+            tell_loop(self._loop, self._on_event, event.kind == zenoh.SampleKind.PUT, node)
+
+        self._events = session.info.declare_transport_events_listener(on_event, history=True)
+
+    def _survey_blocking(self) -> None:
+        if (session := self._session) is not None and not session.is_closed():
+            tell_loop(self._loop, self._surveyed, linked(session))
+
+    # -- sender thread
+
+    def find_broken(self) -> bool:
+        """After a put that took long: whether there is still a node. Returns once the broken link is found, if any is."""
+        session = self._session
+        if session is None or session.is_closed():
+            return False
+        deadline_s = time.monotonic() + _FIND_S
+        while True:
+            present = tuple(self.present)
+            there = linked(session)
+            broken = [node for node in present if not node[1] and node[0] not in there]
+            if broken:
+                for node in broken:
+                    tell_loop(self._loop, self._set, node, False)
+                return len(broken) < len(present)
+            if time.monotonic() >= deadline_s:
+                return True
+            time.sleep(_FIND_AGAIN_S)
+
+    # -- loop
+
+    def _on_event(self, is_there: bool, node: Node) -> None:
+        self._set(node, is_there)
+        if self._survey is None and self._session is not None:
+            self._survey = self._loop.call_later(GRACE_S, self._take_survey)
+
+    def _take_survey(self) -> None:
+        self._survey = None
+        self._control.post(self._survey_blocking)
+
+    def _surveyed(self, there: set[str]) -> None:
+        known = {zid for zid, is_multicast in self.present if not is_multicast}
+        for zid in known - there:
+            self._set((zid, False), False)
+        for zid in there - known:
+            self._set((zid, False), True)
+
+    def _set(self, node: Node, is_there: bool) -> None:
+        if self._session is None or (node in self.present) is is_there:
+            return
+        if is_there:
+            self.present.add(node)
+            self._settling[node] = self._loop.call_later(GRACE_S, self._settle, node)
+        else:
+            self.present.discard(node)
+            if (timer := self._settling.pop(node, None)) is not None:
+                timer.cancel()
+        logger.info(
+            "zenoh_node_%s endpoint=%s zid=%s nodes=%d",
+            "found" if is_there else "lost",
+            self._name,
+            node[0],
+            len(self.present),
+        )
+        self._changed(is_there)
+
+    def _settle(self, node: Node) -> None:
+        del self._settling[node]
+        self._settled()
+
+
+def linked(session: zenoh.Session) -> set[str]:
+    """The ids of all nodes with a link. A transport that is about to close has none any more. Takes 3 µs."""
+    multicast = {str(transport.zid) for transport in session.info.transports() if transport.is_multicast}
+    return {str(link.zid) for link in session.info.links()} - multicast
