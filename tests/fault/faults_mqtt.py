@@ -22,16 +22,6 @@ def times(count: int) -> Allowance:
     return Allowance(duplicates=count * UNCONFIRMED.duplicates)
 
 
-async def until_arrived(stage: Stage, count: int, within_s: float = 20) -> None:
-    """Wait for so many arrivals in all."""
-
-    def enough() -> bool:
-        stage.read()
-        return stage.ledger.arrivals() >= count
-
-    await until(enough, within_s, f"{count} arrivals")
-
-
 # -- 2: brokers die ---------------------------------------------------------------------------------------------------
 
 
@@ -144,7 +134,8 @@ async def harm_in_a_drain(run: Run, harm: Callable[[Stage], object]) -> Verdict:
             before = stage.ledger.arrivals()
             await proxy.heal()
             proxy.slow(300_000)
-            await until_arrived(stage, before + run.chance.randint(20, 100))
+            wanted = before + run.chance.randint(20, 100)
+            await stage.until(lambda: stage.ledger.arrivals() >= wanted, 20, "some arrivals")  # noqa: B023  # at once
             await harm(stage)  # type: ignore[misc]
         await proxy.heal()
         return await stage.finish(times(rounds + 1))

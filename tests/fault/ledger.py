@@ -182,15 +182,27 @@ class Ledger:
                 and message_id not in self._excused
             ]
 
+    def entry(self, message_id: bytes) -> Sent | None:
+        with self._lock:
+            return self._sent.get(message_id)
+
+    def entries(self) -> list[Sent]:
+        with self._lock:
+            return list(self._sent.values())
+
     def confirmed_ids(self, side: str) -> set[bytes]:
         """Acknowledged messages from a side."""
         with self._lock:
             return {entry.id for entry in self._sent.values() if entry.acknowledged and entry.origin == side}
 
-    def arrivals(self, flow: str | None = None) -> int:
-        """Messages (of a flow) that have arrived, each counted once."""
+    def arrivals(self) -> int:
+        """Messages that have arrived, each counted once."""
         with self._lock:
-            return sum(1 for message_id in self._arrived if flow is None or self._sent[message_id].flow == flow)
+            return len(self._arrived)
+
+    def has_arrived(self, message_id: bytes) -> bool:
+        with self._lock:
+            return message_id in self._arrived
 
     def dead_letters(self) -> dict[bytes, list[int]]:
         """Ids and codes of what was dead-lettered."""

@@ -108,6 +108,11 @@ class Pump:
     def probe(self, message: Plain) -> None:
         self._probes.append(message)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether single messages wait to be sent."""
+        return bool(self._probes)
+
     def next(self) -> Plain | None:
         """A message that is due, if any. What could not be sent in time is not made up for."""
         if self._probes:

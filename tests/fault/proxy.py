@@ -137,15 +137,16 @@ class Proxy:
         """End every fault."""
         self.heal_flow()
         if self._server is None:
-            self._server = await asyncio.start_server(self._connected, HOST, self.port, reuse_address=True)
+            self._server = await asyncio.start_server(self._accepted, HOST, self.port, reuse_address=True)
 
     # -- the way of the bytes -----------------------------------------------------------------------------------------
 
-    async def _connected(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accepted(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._connected(reader, near), name="proxy")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _connected(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         try:
             far_reader, far = await asyncio.open_connection(HOST, self.target)
         except OSError:

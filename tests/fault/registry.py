@@ -8,6 +8,7 @@ exception is a failure too.
 """
 
 import random
+import re
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ class Run:
     chance: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix=f"fault-{self.name.replace(' ', '-').replace('/', '-')}-{self.seed}-"))
+        name = re.sub(r"\W+", "-", self.name)
+        self.directory = Path(tempfile.mkdtemp(prefix=f"fault-{name}-{self.seed}-"))
         self.chance = random.Random(f"{self.name} {self.seed}")
 
     def between(self, least: float, most: float) -> float:

@@ -9,7 +9,7 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from tests.fault.load import GATEWAY, NOTIFICATION, TOPIC_SIDES, Book, Flow, flo
 from tests.fault.mqtt_node import MqttNode
 from tests.fault.mqtt_tap import MqttTap
 from tests.fault.proxy import Proxy
+from tests.fault.scripted import Script, ScriptedBroker
 from tests.fault.zenoh_load import ZenohNode, ZenohSource
 from tests.independent import until
 from tests.process import StreamerProcess
@@ -34,6 +35,8 @@ UNORDERED = 64
 """So many of the last Zenoh messages before a kill need not have been the last: priorities overtake each other."""
 RECEIVE_MAXIMUM = WINDOW = 1000
 TOPICS = {side: topic for topic, side in TOPIC_SIDES.items()}
+UNCERTAIN_S = 3.0
+ZENOH_OPTIONS: dict[str, Any] = {}  # TODO uncertain_s
 NOTHING = Allowance()
 WAYS = (("cloud", "veh"), ("veh", "cloud"), ("cloud", "plant"), ("plant", "cloud"))
 
@@ -48,7 +51,9 @@ class Setting:
     plant_broker: dict[str, Any] = field(default_factory=dict)
     cloud_options: dict[str, Any] = field(default_factory=dict)
     plant_options: dict[str, Any] = field(default_factory=dict)
-    veh_options: dict[str, Any] = field(default_factory=dict)
+    veh_options: dict[str, Any] = field(default_factory=lambda: dict(ZENOH_OPTIONS))
+    plant_script: Script | None = None
+    """Instead of a broker at plant, one that refuses as the script says; plant has no client then."""
     lease_ms: int | None = 2000
     has_receiver: bool = True
     through_router: bool = False
@@ -71,6 +76,7 @@ class Stage:
         self.source: ZenohSource | None = None
         self.receiver: ZenohNode | None = None
         self.router: ZenohNode | None = None
+        self.scripted: ScriptedBroker | None = None
         self.daemon: StreamerProcess
         self.source_link_is_whole = True
         self._starts_daemon = starts_daemon
@@ -100,6 +106,11 @@ class Stage:
     async def _open_broker(self, stack: AsyncExitStack, side: str) -> dict[str, Any]:
         setting = self.setting
         is_cloud = side == "cloud"
+        if side == "plant" and setting.plant_script is not None:
+            self.scripted = ScriptedBroker(side, self.ledger, setting.plant_script)
+            await stack.enter_async_context(self.scripted.running())
+            self.proxies[side] = await stack.enter_async_context(Proxy(self.scripted.port, self.taps[side]))
+            return self._mqtt_endpoint(side, "in-vehicle", setting.plant_options)
         broker = Mosquitto(**(setting.cloud_broker if is_cloud else setting.plant_broker))
         self.brokers[side] = stack.enter_context(broker)
         self.proxies[side] = await stack.enter_async_context(Proxy(broker.port, self.taps[side]))
@@ -108,6 +119,9 @@ class Stage:
         node = self.nodes[side] = MqttNode(side, broker.port, structure, topics, self.book)
         node.start()
         stack.callback(node.close)
+        return self._mqtt_endpoint(side, structure, setting.cloud_options if is_cloud else setting.plant_options)
+
+    def _mqtt_endpoint(self, side: str, structure: str, changes: dict[str, Any]) -> dict[str, Any]:
         options = {
             "broker": f"mqtt://127.0.0.1:{self.proxies[side].port}",
             "topics": structure,
@@ -116,7 +130,7 @@ class Stage:
             "connect_timeout_s": 4,
             "receive_maximum": RECEIVE_MAXIMUM,
             "reconnect": {"initial_ms": 100, "max_ms": 500},
-        } | (setting.cloud_options if is_cloud else setting.plant_options)
+        } | changes
         return {"transport": "mqtt5", "authorities": [side], "options": options}
 
     async def _open_zenoh(self, stack: AsyncExitStack) -> dict[str, Any]:
@@ -133,7 +147,12 @@ class Stage:
             self.router = ZenohNode(self.directory, "--mode", "router", "--listen", at, *lease)
             stack.callback(self.router.kill)
             await asyncio.to_thread(self.router.start)
-            where = ["--connect", at]
+            where = [
+                "--mode",
+                "client",
+                "--connect",
+                at,
+            ]  # a router passes nothing on between peers that it takes for connected
         else:
             where = ["--listen", f"tcp/127.0.0.1:{ports['receiver']}"]
         self.receiver = ZenohNode(self.directory, *where, *keys, *lease)
@@ -188,9 +207,16 @@ class Stage:
     def flows(self, here: str, there: str) -> list[Flow]:
         return flows(here, there, TOPICS[there], self.setting.ttl_ms)
 
+    def send(self, here: str, there: str, entity: int, number: int) -> bytes:
+        """One Notification from an entity of one's own choice; its id."""
+        flow = Flow(NOTIFICATION, (here, entity, 1, 0x8100), (there, 0x7F, 1, 0), there, 2)
+        message = self.book.message(flow, number, b"%d" % number)
+        self.pump(here).probe(message)
+        return message.id
+
     def stop_load(self) -> None:
-        for side in self.setting.sides:
-            self.pump(side).stop()
+        for here in {here for here, _ in self.ways}:
+            self.pump(here).stop()
 
     async def until_ready(self, within_s: float = 30) -> None:
         """The daemon and the uEntities have found each other."""
@@ -272,9 +298,19 @@ class Stage:
                 return
             await asyncio.sleep(0.05)
 
+    async def until(self, condition: Callable[[], bool], within_s: float, what: str) -> None:
+        """Wait for something that the ledger tells."""
+
+        def true_now() -> bool:
+            self.read()
+            return condition()
+
+        await until(true_now, within_s, what)
+
     async def settle_sends(self, within_s: float = 20) -> None:
-        """Wait until the brokers have confirmed what was sent."""
-        await until(lambda: not any(node.unconfirmed for node in self.nodes.values()), within_s, "the brokers' PUBACKs")
+        """Wait until the brokers have confirmed what was to be sent."""
+        nodes = self.nodes.values()
+        await until(lambda: not any(n.unconfirmed or n.pump.is_behind for n in nodes), within_s, "the brokers' PUBACKs")
 
     async def finish(self, allowance: Allowance = NOTHING, within_s: float = SETTLE_S) -> Verdict:
         """Stop the load, wait for the rest, see that new messages cross, and compare."""
@@ -312,16 +348,14 @@ class Stage:
         deadline_s = time.monotonic() + ALIVE_S
         while time.monotonic() < deadline_s:
             self.read()
-            if all(self.ledger.arrivals(name) for name in before.values()):
+            if all(self.ledger.has_arrived(message_id) for message_id in before.values()):
                 return []
             await asyncio.sleep(0.02)
-        return [name for name in before.values() if not self.ledger.arrivals(name)]
+        return [f"{here}→{there}" for (here, there), each in before.items() if not self.ledger.has_arrived(each)]
 
-    def _probe(self, here: str, there: str) -> str:
+    def _probe(self, here: str, there: str) -> bytes:
         self._probes += 1
-        flow = Flow(NOTIFICATION, (here, 0x400 + self._probes, 1, 0x8100), (there, 0x7F, 1, 0), there, 2)
-        self.pump(here).probe(self.book.message(flow, 0, b"probe"))
-        return flow.name
+        return self.send(here, there, 0x400 + self._probes, 0)
 
     def dump(self) -> None:
         """Leave the ledger beside log and configuration, for who wants to know what happened."""

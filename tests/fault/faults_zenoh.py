@@ -1,0 +1,161 @@
+"""What happens to Zenoh receivers and routers, and receivers that are not there: 5, 6."""
+
+import asyncio
+
+from tests.fault.ledger import Allowance, Verdict
+from tests.fault.registry import Run, fault
+from tests.fault.stage import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, Setting, Stage
+
+RATE = 300.0
+UNAVAILABLE = 14
+TO_VEH = (("cloud", "veh"), ("veh", "cloud"))
+
+
+def uncertain(seconds: float, rate: float = RATE) -> Allowance:
+    """Everything within the uncertain time before a fault of so many seconds, and what was sent until it was noticed."""
+    return Allowance(duplicates=WINDOW + RECEIVE_MAXIMUM + int((UNCERTAIN_S + seconds) * rate))
+
+
+def setting_for(run: Run, **more: object) -> Setting:
+    """Short leases in the short form, Zenoh's own in the long one."""
+    if not run.is_long:
+        return Setting(("cloud", "veh"), ways=TO_VEH, **more)  # type: ignore[arg-type]
+    return Setting(("cloud", "veh"), ways=TO_VEH, lease_ms=None, veh_options={}, **more)  # type: ignore[arg-type]
+
+
+async def stopped(run: Run, seconds: float, most_bytes: int) -> Verdict:
+    async with Stage(run.directory, run.seed, setting_for(run)) as stage:
+        stage.load(RATE, most_bytes=most_bytes)
+        await asyncio.sleep(run.between(0.3, 1.0))
+        await stage.stop_receiver(seconds)
+        await asyncio.sleep(run.between(0.1, 1.0))
+        return await stage.finish(uncertain(seconds))
+
+
+@fault(5, "receiver stopped, within its lease", seeds=10)
+async def receiver_stopped_briefly(run: Run) -> Verdict:
+    return await stopped(run, run.lasts(1.2, 8), 1000)
+
+
+@fault(5, "receiver stopped beyond its lease", seeds=10)
+async def receiver_stopped(run: Run) -> Verdict:
+    return await stopped(run, run.lasts(4, 20), 1000)
+
+
+@fault(5, "receiver stopped, large messages", seeds=10)
+async def receiver_stopped_under_pressure(run: Run) -> Verdict:
+    """More than the sockets hold: puts block, and Zenoh closes the link by itself."""
+    return await stopped(run, run.lasts(4, 20), 200_000)
+
+
+@fault(5, "receiver killed and restarted")
+async def receiver_killed(run: Run) -> Verdict:
+    async with Stage(run.directory, run.seed, setting_for(run)) as stage:
+        assert stage.receiver is not None
+        stage.load(RATE)
+        rounds = int(run.lasts(1, 3))
+        for _ in range(rounds):
+            await asyncio.sleep(run.between(0.3, 1.0))
+            await asyncio.to_thread(stage.receiver.kill)
+            await asyncio.sleep(run.between(0, run.lasts(0.5, 5)))
+            await asyncio.to_thread(stage.receiver.start)
+        await asyncio.sleep(0.5)
+        return await stage.finish(uncertain(rounds * run.lasts(5, 15)))
+
+
+@fault(5, "receiver's link reset")
+async def receiver_link_reset(run: Run) -> Verdict:
+    async with Stage(run.directory, run.seed, setting_for(run)) as stage:
+        stage.load(RATE)
+        rounds = int(run.lasts(1, 4))
+        for _ in range(rounds):
+            await asyncio.sleep(run.between(0.3, 1.0))
+            stage.proxies["receiver"].reset()
+            await asyncio.sleep(run.lasts(0.5, 3))
+        return await stage.finish(uncertain(rounds * run.lasts(5, 15)))
+
+
+@fault(5, "receiver's link stalled", seeds=10)
+async def receiver_link_stalled(run: Run) -> Verdict:
+    """The proxy between holds everything up, both ends think of the other as dead."""
+    async with Stage(run.directory, run.seed, setting_for(run)) as stage:
+        stage.load(RATE)
+        await asyncio.sleep(run.between(0.3, 1.0))
+        stage.proxies["receiver"].stall()
+        await asyncio.sleep(run.lasts(4, 20))
+        await stage.proxies["receiver"].heal()
+        await asyncio.sleep(0.5)
+        return await stage.finish(uncertain(run.lasts(8, 30)))
+
+
+@fault(5, "router between is killed and restarted", seeds=10)
+async def router_killed(run: Run) -> Verdict:
+    async with Stage(run.directory, run.seed, setting_for(run, through_router=True)) as stage:
+        assert stage.router is not None
+        stage.load(RATE)
+        await asyncio.sleep(run.between(0.3, 1.0))
+        await asyncio.to_thread(stage.router.kill)
+        await asyncio.sleep(run.between(0, run.lasts(0.5, 5)))
+        await asyncio.to_thread(stage.router.start)
+        await asyncio.sleep(0.5)
+        return await stage.finish(uncertain(run.lasts(8, 15)))
+
+
+@fault(5, "receiver behind a router stopped", seeds=10)
+async def receiver_behind_router_stopped(run: Run) -> Verdict:
+    async with Stage(run.directory, run.seed, setting_for(run, through_router=True)) as stage:
+        stage.load(RATE)
+        await asyncio.sleep(run.between(0.3, 1.0))
+        await stage.stop_receiver(run.lasts(4, 20))
+        await asyncio.sleep(0.5)
+        return await stage.finish(uncertain(run.lasts(8, 30)))
+
+
+@fault(6, "receiver appears late", seeds=5)
+async def receiver_appears(run: Run) -> Verdict:
+    async with Stage(run.directory, run.seed, setting_for(run, has_receiver=False)) as stage:
+        assert stage.receiver is not None
+        stage.load(RATE)
+        await asyncio.sleep(run.lasts(3, 30))
+        assert stage.ledger.dead_letters() == {}
+        await asyncio.to_thread(stage.receiver.start)
+        await asyncio.sleep(0.5)
+        return await stage.finish(uncertain(0))
+
+
+@fault(6, "receiver never appears", seeds=5)
+async def receiver_stays_away(run: Run) -> Verdict:
+    """After ``absent_s`` every message is a dead letter with UNAVAILABLE, and every Request is answered so."""
+    absent_s = run.lasts(1, 10)
+    setting = setting_for(run, has_receiver=False, changes={"dispatch": {"absent_s": absent_s}})
+    return await unavailable(run, setting, run.lasts(1, 5), only_requests=False)
+
+
+@fault(6, "receiver absent until the TTL", seeds=5)
+async def receiver_absent_until_ttl(run: Run) -> Verdict:
+    """The Requests' TTL ends before ``absent_s``: they are dead letters with UNAVAILABLE, the others wait and arrive."""
+    setting = setting_for(run, has_receiver=False, ttl_ms=1000)
+    return await unavailable(run, setting, run.lasts(1, 5), only_requests=True)
+
+
+async def unavailable(run: Run, setting: Setting, seconds: float, only_requests: bool) -> Verdict:
+    async with Stage(run.directory, run.seed, setting) as stage:
+        assert stage.receiver is not None
+        ledger = stage.ledger
+        stage.load(100, ("cloud", "veh"))
+        await asyncio.sleep(seconds)
+        stage.stop_load()
+        await stage.settle_sends()
+        waiting = {entry.id for entry in ledger.missing() if entry.is_request or not only_requests}
+        await stage.until(lambda: waiting <= set(ledger.dead_letters()), run.lasts(10, 60), "a dead letter for each")
+        requests = {entry.id for entry in ledger.entries() if entry.is_request}
+        assert requests
+        await stage.until(lambda: requests <= set(ledger.answers()), 5, "an answer for each Request")
+        await asyncio.to_thread(stage.receiver.start)
+        verdict = await stage.finish(Allowance(duplicates=uncertain(0).duplicates, dead_letters=True))
+        codes = {code for each in ledger.dead_letters().values() for code in each}
+        assert codes == {UNAVAILABLE}, codes
+        assert set(ledger.answers().values()) == {UNAVAILABLE}
+        if only_requests:
+            assert set(ledger.dead_letters()) == requests
+        return verdict
