@@ -25,6 +25,7 @@ logger = logging.getLogger("ustreamer.daemon")
 
 _OPEN_JOURNAL_S = 30.0
 _CLOSE_JOURNAL_S = 5.0
+_LETTERS_SHARE = 4  # dead letters take at most this part of the journal: messages come first
 
 
 class Daemon:
@@ -240,7 +241,8 @@ def _journal(config: Config) -> Journal | None:
         return None
     store = config.dead_letter.store
     post = asyncio.get_running_loop().call_soon_threadsafe
-    return Journal(config.journal.path, config.journal.max_bytes, store.messages, store.bytes, post)
+    letter_bytes = min(store.bytes, config.journal.max_bytes // _LETTERS_SHARE)
+    return Journal(config.journal.path, config.journal.max_bytes, store.messages, letter_bytes, post)
 
 
 def _served(config: Config, endpoint: str) -> tuple[str, ...]:

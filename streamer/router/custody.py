@@ -64,7 +64,7 @@ class Custody:
         self._recent: list[Delivery] = []
         self._starved: list[Delivery] = []  # the journal has no room for them: unacknowledged
         self._purge_at = _PURGE_AT
-        self._starved_at = 0  # what the journal held when that was found
+        self._room_came = False  # something has left the journal since
         self._done: Batch = Batch()
         self._is_due = False
         self._turned = asyncio.Event()  # set at the end of every flush and commit
@@ -162,8 +162,9 @@ class Custody:
         if self.journal.is_busy:
             self._recent = recent
             return  # `_committed` comes back to it
-        if self._starved and self.journal.bytes < self._starved_at:
+        if self._starved and self._room_came:
             recent, self._starved = self._starved + recent, []
+            self._room_came = False
         batch, self._done = self._done, Batch()
         segments = [(each, segment) for each in self.assurances for segment in each.take_unstored(now_s)]
         for each, segment in segments:
@@ -173,7 +174,8 @@ class Custody:
         if batch.is_empty:
             self._stored([segment for _, segment in segments], True)
             return
-        self.journal.write(batch, partial(self._committed, written, [segment for _, segment in segments]))
+        frees = bool(batch.rows_done or batch.segments_done or batch.letters_done)
+        self.journal.write(batch, partial(self._committed, written, [segment for _, segment in segments], frees))
 
     def _rows(self, recent: list[Delivery], batch: Batch) -> list[Delivery]:
         """Put what is without outcome into the batch, as far as the journal has room."""
@@ -230,10 +232,8 @@ class Custody:
         if len(starved) >= self._purge_at:
             self._starved = starved = [each for each in starved if each.state is not State.SETTLED]
             self._purge_at = max(_PURGE_AT, 2 * len(starved))
-        assert self.journal is not None
-        self._starved_at = self.journal.bytes
 
-    def _committed(self, written: list[Delivery], segments: list[Segment]) -> None:
+    def _committed(self, written: list[Delivery], segments: list[Segment], frees: bool) -> None:
         """What was handed over is safe: tell the sources."""
         self._turned.set()
         for delivery in written:
@@ -242,8 +242,8 @@ class Custody:
                 if self.in_memory > self._memory_bytes:
                     self._spill(delivery)
         self._stored(segments, True)
-        has_room = bool(self._starved) and self.journal is not None and self.journal.bytes < self._starved_at
-        if self._recent or has_room or not self._done.is_empty or any(each.has_unstored for each in self.assurances):
+        self._room_came = self._room_came or frees
+        if self._recent or (self._starved and self._room_came) or not self._done.is_empty or any(each.has_unstored for each in self.assurances):
             self.schedule()
 
     def _stored(self, segments: list[Segment], in_journal: bool) -> None:

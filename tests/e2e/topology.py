@@ -58,7 +58,7 @@ class Network:
         if self.broker is not None:
             options = {"broker": self.broker.url, "topics": self.structure} | options
             return {"transport": "mqtt5", "authorities": [self.authority], "options": options}
-        options = {"mode": "peer", "connect": [self.endpoint]} | options
+        options = {"mode": "peer", "connect": [self.endpoint], "uncertain_s": 1} | options
         return {"transport": "zenoh", "authorities": [self.authority], "options": options}
 
     def as_sent(self, message: Plain) -> Plain:
