@@ -157,7 +157,7 @@ def _parameters(batch: Batch, top: int, bounds: LetterBounds) -> tuple[object, .
         bodies += (uuid, body)
         at += 16 + size
     return (
-        b"".join(bodies),
+        b"".join(bodies) + b"\0",  # substr of nothing would be NULL
         _to_json(rows),
         _to_json(segments),
         _to_json(letters),

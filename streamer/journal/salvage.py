@@ -42,17 +42,13 @@ def salvage(source: sqlite3.Connection | None, path: Path) -> Salvaged:
     try:
         build(target)
         target.execute("BEGIN IMMEDIATE")
-        kept = lost = 0
-        for table in TABLES if source is not None else ():
-            saved, gone = _copy(source, target, table)  # type: ignore[arg-type]  # not None: there would be no table
-            kept += saved
-            lost += gone
+        saved = Salvaged(0, 0) if source is None else _copy_all(source, target)
         target.execute("COMMIT")
     finally:
         target.close()
     fresh.rename(_ready(path))
     _sync(path.parent)
-    return Salvaged(kept, lost)
+    return saved
 
 
 def is_ready(path: Path) -> bool:
@@ -81,6 +77,13 @@ def set_aside(path: Path) -> list[Path]:
     return sorted(file for file in found if not file.name.endswith(_SIDES[:2]))
 
 
+def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection) -> Salvaged:
+    with suppress(sqlite3.DatabaseError):  # else SQLite reads nothing of a file that was cut short
+        source.execute("PRAGMA writable_schema = ON")
+    kept, lost = zip(*(_copy(source, target, table) for table in TABLES), strict=True)
+    return Salvaged(sum(kept), sum(lost))
+
+
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> tuple[int, int]:
     columns = _COLUMNS[table]
     marks = ", ".join("?" * (columns.count(",") + 1))
@@ -97,7 +100,8 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) ->
             lost += 1
         else:
             kept += 1
-    return kept, lost if is_complete else max(lost, 1)
+    hidden = bool(numbers) and not is_complete
+    return kept, max(lost, hidden)
 
 
 def _numbers(source: sqlite3.Connection, table: str) -> tuple[list[int], bool]:

@@ -78,21 +78,27 @@ def create(path: Path) -> None:
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make sure that the file is a journal of our version; an empty one becomes it. Raises `JournalError`."""
+    """Make sure that the file is a journal of our version; an empty one becomes it. Raises as `is_new`."""
+    if is_new(connection, path):
+        build(connection)
+
+
+def is_new(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file is empty. Raises `JournalError` and `CorruptFileError` if it is no journal of our version."""
     if sqlite3.sqlite_version_info < _MIN_SQLITE:
         wanted = ".".join(map(str, _MIN_SQLITE))
         raise JournalError(f"SQLite {sqlite3.sqlite_version} is too old; expected at least {wanted}")
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     application_id, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
     if not found and not application_id and not version:
-        build(connection)
-        return
+        return True
     if application_id != APPLICATION_ID and not found.issuperset(TABLES):
         raise JournalError(f"{path}: a database of another program; it is left alone, name another file")
     if version > VERSION:
         raise JournalError(f"{path}: written by a newer version (schema {version}, expected {VERSION}); it is left alone")
     if version != VERSION or application_id != APPLICATION_ID or not found.issuperset(TABLES):
         raise CorruptFileError(f"schema {version} of program {application_id:#x} with tables {', '.join(sorted(found))}")
+    return False
 
 
 def build(connection: sqlite3.Connection) -> None:

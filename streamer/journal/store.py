@@ -51,13 +51,12 @@ class Store:
             if self.path.parent.parent.is_dir():
                 self.path.parent.mkdir(mode=0o700, exist_ok=True)
             self._lock.take()
-            is_damaged = _is_emptied(self.path)
             try:
-                if is_damaged:
+                if _is_emptied(self.path):
                     raise CorruptFileError("the file is empty, but its log is not")
                 self._connect(is_checked=True)
             except CorruptFileError as exc:
-                self._set_aside(str(exc), None if is_damaged else connect(self.path))
+                self._set_aside(str(exc))
 
     def shift_below(self, number: int) -> None:
         """Renumber everything in the file to below ``number``, in the same order, if it is not there already."""
@@ -100,7 +99,7 @@ class Store:
         if self._is_tidy:
             return False
         with faults_of(self.path):
-            connection.execute(f"PRAGMA incremental_vacuum({_SLICE_PAGES})").fetchall()
+            connection.executescript(f"PRAGMA incremental_vacuum({_SLICE_PAGES})")  # `execute` takes one step, one page
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
             if free > _SLICE_PAGES:
                 return True
@@ -139,7 +138,7 @@ class Store:
     def rescue(self, why: str) -> None:
         """Replace the file by one with all that can still be read of it."""
         with faults_of(self.path):
-            self._set_aside(why, self._connection)
+            self._set_aside(why)
 
     def _count(self) -> None:
         assert self._connection is not None
@@ -153,7 +152,7 @@ class Store:
                 self._connect(is_checked=False)
             elif identity(self.path) != self._identity:
                 self._lock.take()
-                self._set_aside("the file was removed or replaced while it was in use", self._connection)
+                self._set_aside("the file was removed or replaced while it was in use")
         assert self._connection is not None
         return self._connection
 
@@ -164,13 +163,14 @@ class Store:
         self.path.chmod(0o600)
         connection = connect(self.path)
         try:
-            prepare(connection, self.path)
-            make_durable(connection, self.path)
-            if is_checked:
-                check(connection)
-            (self.top,) = connection.execute(_TOP).fetchone()
-            batches.set_up(connection)
-            self.totals = batches.totals(connection)
+            with faults_of(self.path):
+                prepare(connection, self.path)
+                make_durable(connection, self.path)
+                if is_checked:
+                    check(connection)
+                (self.top,) = connection.execute(_TOP).fetchone()
+                batches.set_up(connection)
+                self.totals = batches.totals(connection)
             self._identity = identity(self.path)
         except BaseException:
             connection.close()
@@ -184,11 +184,14 @@ class Store:
         if connection is not None:
             connection.close()
 
-    def _set_aside(self, why: str, source: sqlite3.Connection | None) -> None:
+    def _set_aside(self, why: str) -> None:
+        source = self._connection
+        if source is None and not _is_emptied(self.path):
+            source = connect(self.path)
         try:
             saved = salvage.salvage(source, self.path)
         finally:
-            if source is not self._connection and source is not None:
+            if source is not None and source is not self._connection:
                 source.close()
         self._disconnect()
         self.entries_lost += saved.lost

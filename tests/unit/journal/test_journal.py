@@ -1,82 +1,307 @@
 """The journal over real files: what was reported as written is there, in order, after a restart."""
 
-import queue
-from collections.abc import Callable
+import sqlite3
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from streamer.journal.entries import Batch, CorruptEntryError, Letter, Row, Segment
-from streamer.journal.journal import Journal, JournalState
+from streamer.journal import batches
+from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError
+from streamer.journal.journal import JournalState
+from tests.unit.journal.actors import Desk, execute, letter, letters_in, row, segment
+from tests.unit.journal.conftest import MakeDesk
 
-
-class Loop:
-    """Stands in for the event loop: what is posted runs when the test says so."""
-
-    def __init__(self) -> None:
-        self._posted: queue.SimpleQueue[tuple[Callable[..., object], tuple[object, ...]]] = queue.SimpleQueue()
-
-    def post(self, call: Callable[..., object], *args: object) -> None:
-        self._posted.put((call, args))
-
-    def run_until(self, is_met: Callable[[], bool], within_s: float = 10) -> None:
-        while not is_met():
-            call, args = self._posted.get(timeout=within_s)
-            call(*args)
+# what is written is read again
 
 
-def row(number: int, body: bytes = b"body") -> Row:
-    return Row(number, "vehicle-cloud", "vehicle", "cloud", 1_700_000_000_000, 0, '{"sink": "ü"}', body)
+def test_what_was_written_is_there_after_a_restart(desk: MakeDesk):
+    first = desk().open()
+    rows = [row(first.number(), n.to_bytes(2, "big") * n) for n in range(600)]
+    kept = segment(first.number())
+    first.write(Batch(rows=rows, segments=[kept], letters=[letter(first.number())]))
+    first.write(Batch(rows_done=[rows[0].number, rows[300].number]))
+    first.close()
+
+    second = desk().open()
+    assert second.journal.state is JournalState.OK
+    assert list(second.journal.rows()) == rows[1:300] + rows[301:]
+    assert list(second.journal.segments()) == [kept]
+    assert second.number() == 603
+    assert second.journal.bytes == first.journal.bytes
 
 
-def letter(number: int, uuid: bytes = bytes(16), body: bytes = b"letter", route: str = "r") -> Letter:
-    return Letter(
-        number, uuid, route, "vehicle", "cloud", "expired", 4, "too late", 2, 1000, 2000, 1, "//veh1/A/1/8000", "", body
-    )
+def test_rows_that_are_written_now_are_none_of_those_that_were_found(desk: MakeDesk):
+    first = desk().open()
+    first.write(Batch(rows=[row(1)]))
+    first.close()
+    second = desk().open()
+    second.write(Batch(rows=[row(second.number())]))
+    assert [found.number for found in second.journal.rows()] == [1]
 
 
-class Desk:
-    """A journal and a stand-in for its loop."""
-
-    def __init__(self, path: Path, max_letters: int = 100, max_letter_bytes: int = 1 << 20) -> None:
-        self.loop = Loop()
-        self.journal = Journal(path, 1 << 30, max_letters, max_letter_bytes, self.loop.post)
-        self.opened: list[str] = []
-
-    def open(self) -> "Desk":
-        assert self.journal.start(lambda: self.opened.append("opened")).wait(10)
-        self.loop.run_until(lambda: bool(self.opened))
-        return self
-
-    def write(self, batch: Batch) -> None:
-        done: list[bool] = []
-        self.journal.write(batch, lambda: done.append(True))
-        self.loop.run_until(lambda: bool(done))
+def test_bodies_are_read_one_by_one(desk: MakeDesk):
+    at = desk().open()
+    at.write(Batch(rows=[row(1, b"one"), row(2, b"")], segments=[segment(3, b"three")]))
+    assert (at.journal.row_body(1), at.journal.row_body(2), at.journal.segment_body(3)) == (b"one", b"", b"three")
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
+@pytest.mark.parametrize("table", ["rows", "segments"])
+def test_a_body_that_is_not_there_is_told(desk: MakeDesk, table: str):
+    journal = desk().open().journal
+    with pytest.raises(CorruptEntryError, match=f"{table} 7: not in the journal"):
+        (journal.row_body if table == "rows" else journal.segment_body)(7)
 
 
-def test_what_was_written_is_there_after_a_restart(path: Path):
-    desk = Desk(path).open()
-    journal = desk.journal
-    rows = [row(journal.number(), n.to_bytes(2, "big") * n) for n in range(600)]
-    segment = Segment(journal.number(), "cloud", b"segment")
-    desk.write(Batch(rows=rows, segments=[segment], letters=[letter(journal.number())]))
-    desk.write(Batch(rows_done=[rows[0].number, rows[300].number]))
-    assert list(journal.rows()) == []  # nothing was there when it was opened
-    assert journal.row_body(rows[5].number) == rows[5].body
-    assert journal.segment_body(segment.number) == b"segment"
-    with pytest.raises(CorruptEntryError, match="not in the journal"):
-        journal.row_body(rows[0].number)
-    assert journal.stop(10)
+def test_a_body_that_was_changed_is_told_and_counted(desk: MakeDesk, path: Path):
+    at = desk().open()
+    at.write(Batch(rows=[row(1)]))
+    execute(path, "UPDATE rows SET body = ?", b"bodY")
+    with pytest.raises(CorruptEntryError, match="rows 1: its body is not what was written"):
+        at.journal.row_body(1)
+    assert at.journal.entries_corrupt == 1
 
-    again = Desk(path).open().journal
-    assert again.state is JournalState.OK
-    assert list(again.rows()) == rows[1:300] + rows[301:]
-    assert list(again.segments()) == [segment]
-    assert again.number() == 603
-    assert again.bytes == journal.bytes
-    assert again.stop(10)
+
+def test_a_row_replaces_the_one_with_its_number(desk: MakeDesk):
+    at = desk().open()
+    at.write(Batch(rows=[row(1, b"longer than before"), row(2)], segments=[segment(3)]))
+    at.write(Batch(rows=[row(1, b"new")], segments=[segment(3, b"new")]))
+    assert (at.journal.row_body(1), at.journal.segment_body(3)) == (b"new", b"new")
+    assert at.journal.bytes == 3 * ENTRY_BYTES + len(b"new" + b"body" + b"new")
+
+
+def test_a_batch_too_large_for_one_statement_is_still_one_transaction(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(batches, "_MAX_BLOB_BYTES", 10)
+    at = desk().open()
+    at.write(Batch(rows=[row(1), row(2)], segments=[segment(3)], letters=[letter(4)]))
+    at.write(Batch(rows=[row(5), row(6)], rows_done=[1], segments_done=[3], letters_done=[4]))
+    assert [at.journal.row_body(number) for number in (2, 5, 6)] == [b"body"] * 3
+    assert at.journal.bytes == 3 * (ENTRY_BYTES + 4)
+    assert at.journal.commits == 2
+
+
+def test_counters_tell_what_was_done(desk: MakeDesk):
+    at = desk().open()
+    at.write(Batch(rows=[row(1), row(2)]))
+    at.write(Batch(rows_done=[1]))
+    journal = at.journal
+    assert (journal.commits, journal.rows_written, journal.failures, journal.problem) == (2, 2, 0, "")
+    assert journal.last_commit_s > 0
+
+
+def test_one_batch_at_a_time(desk: MakeDesk):
+    at = desk().open()
+    done = at.hand_over(Batch(rows=[row(1)]))
+    assert at.journal.is_busy
+    with pytest.raises(AssertionError):
+        at.journal.write(Batch(), lambda: None)
+    at.loop.run_until(lambda: bool(done))
+    assert not at.journal.is_busy
+
+
+def test_what_is_being_written_counts_already(desk: MakeDesk):
+    at = desk().open()
+    done = at.hand_over(Batch(rows=[row(1)]))
+    assert at.journal.bytes == ENTRY_BYTES + 4
+    at.loop.run_until(lambda: bool(done))
+    assert at.journal.bytes == ENTRY_BYTES + 4
+
+
+# numbers
+
+
+def test_numbers_go_on_above_what_is_in_the_file(desk: MakeDesk):
+    first = desk().open()
+    first.write(Batch(rows=[row(5)], segments=[segment(9)], letters=[letter(7)]))
+    first.close()
+    assert desk().open().number() == 10
+
+
+def test_numbers_before_the_file_was_read_are_above_what_is_in_it(desk: MakeDesk):
+    first = desk().open()
+    first.write(Batch(rows=[row(first.number()) for _ in range(3)]))
+    second = desk()
+    number = second.number()
+    second.start()  # in vain: the file is in use
+    assert second.journal.state is JournalState.FAILING
+    first.close()
+    second.loop.run_until(lambda: bool(second.opened))
+    assert number > 3
+    assert second.number() == number + 1
+    assert [found.number for found in second.journal.rows()] == [1, 2, 3]
+
+
+def test_what_has_numbers_from_the_future_is_renumbered_in_order(desk: MakeDesk):
+    future = 1 << 62
+    first = desk().open()
+    rows = [row(future + n, bytes([n])) for n in range(3)]
+    first.write(Batch(rows=rows, segments=[segment(future + 3)]))
+    first.close()
+    second = desk()
+    number = second.number()
+    second.open()
+    found = list(second.journal.rows())
+    assert [entry.body for entry in found] == [b"\0", b"\1", b"\2"]
+    assert [entry.number for entry in found] == sorted(entry.number for entry in found)
+    assert next(second.journal.segments()).number < number
+    second.write(Batch(rows=[row(number)]))
+    assert second.journal.row_body(found[0].number) == b"\0"
+
+
+# dead letters
+
+
+def test_the_same_message_on_the_same_route_is_one_letter(desk: MakeDesk, path: Path):
+    at = desk().open()
+    at.write(Batch(letters=[letter(1), letter(2, route="other")]))
+    at.write(Batch(letters=[letter(3)]))
+    assert letters_in(path) == [(2, "other"), (3, "r")]
+    assert at.journal.bytes == 2 * (ENTRY_BYTES + len(b"letter"))
+    assert at.journal.letters_evicted == 0
+
+
+def test_the_oldest_letters_go_when_there_are_too_many(desk: MakeDesk, path: Path):
+    at = desk(max_letters=3).open()
+    at.write(Batch(letters=[letter(n, uuid=n) for n in range(1, 6)]))
+    at.write(Batch(letters=[letter(6, uuid=6)], rows=[row(7)]))
+    assert [number for number, _ in letters_in(path)] == [4, 5, 6]
+    assert at.journal.letters_evicted == 3
+
+
+def test_the_oldest_letters_go_when_they_are_too_large(desk: MakeDesk, path: Path):
+    at = desk(max_letter_bytes=2 * (ENTRY_BYTES + 10)).open()
+    at.write(Batch(letters=[letter(n, uuid=n, body=bytes(10)) for n in range(1, 4)]))
+    assert [number for number, _ in letters_in(path)] == [2, 3]
+    at.write(Batch(letters=[letter(4, uuid=4, body=bytes(11))]))
+    assert [number for number, _ in letters_in(path)] == [4]
+    assert at.journal.letters_evicted == 3
+
+
+def test_letters_that_another_program_deleted_make_room(desk: MakeDesk, path: Path):
+    at = desk(max_letters=3).open()
+    at.write(Batch(letters=[letter(n, uuid=n) for n in range(1, 4)]))
+    execute(path, "DELETE FROM letters WHERE number = 3")
+    at.write(Batch(letters=[letter(4, uuid=4)]))
+    assert [number for number, _ in letters_in(path)] == [1, 2, 4]
+    assert at.journal.bytes == 3 * (ENTRY_BYTES + len(b"letter"))
+
+
+def test_letters_that_another_program_deletes_count_no_more(desk: MakeDesk, path: Path):
+    at = desk().open()
+    at.journal.on_redrive = lambda letters, ttls: None
+    at.write(Batch(rows=[row(1)], letters=[letter(2)]))
+    execute(path, "DELETE FROM letters")
+    at.loop.run_until(lambda: at.journal.bytes == ENTRY_BYTES + len(b"body"))
+
+
+# everything at once, against a model
+
+
+_numbers = st.integers(1, 12)
+_batch = st.builds(
+    Batch,
+    rows=st.lists(st.builds(row, _numbers, st.binary(max_size=20)), unique_by=lambda entry: entry.number, max_size=4),
+    segments=st.lists(
+        st.builds(segment, _numbers, st.binary(max_size=20)), unique_by=lambda entry: entry.number, max_size=2
+    ),
+    rows_done=st.lists(_numbers, max_size=4),
+    segments_done=st.lists(_numbers, max_size=2),
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(_batch, max_size=6))
+def test_any_sequence_of_batches_leaves_what_it_says(tmp_path_factory: pytest.TempPathFactory, sequence: list[Batch]):
+    path = tmp_path_factory.mktemp("model") / "journal.db"
+    rows, segments = {}, {}
+    first = Desk(path).open()
+    for batch in sequence:
+        first.write(batch)
+        for held, gone, new in ((rows, batch.rows_done, batch.rows), (segments, batch.segments_done, batch.segments)):
+            for number in gone:
+                held.pop(number, None)
+            held.update({entry.number: entry for entry in new})
+    first.close()
+    second = Desk(path).open()
+    try:
+        assert list(second.journal.rows()) == [rows[number] for number in sorted(rows)]
+        assert list(second.journal.segments()) == [segments[number] for number in sorted(segments)]
+        held = [*rows.values(), *segments.values()]
+        assert first.journal.bytes == second.journal.bytes == sum(len(entry.body) + ENTRY_BYTES for entry in held)
+    finally:
+        second.close()
+
+
+# the file
+
+
+def test_nobody_else_may_read_the_files(desk: MakeDesk, tmp_path: Path):
+    path = tmp_path / "state" / "journal.db"
+    at = desk(path).open()
+    at.write(Batch(rows=[row(1)]))
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    assert modes == dict.fromkeys(("journal.db", "journal.db-wal", "journal.db-shm", "journal.db.lock"), 0o600)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_that_others_could_read_is_closed_to_them(desk: MakeDesk, path: Path):
+    desk().open().close()
+    path.chmod(0o644)
+    desk().open()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_space_that_nothing_needs_is_given_back(desk: MakeDesk, path: Path):
+    at = desk().open()
+    at.write(Batch(rows=[row(n, bytes(1 << 20)) for n in range(1, 9)]))
+    at.write(Batch(rows_done=list(range(1, 9))))
+    wal = Path(f"{path}-wal")
+    deadline = _deadline()
+    while path.stat().st_size > 2 << 20 or wal.stat().st_size > 0:
+        deadline()
+
+
+def test_the_log_stays_within_its_bounds(desk: MakeDesk, path: Path):
+    at = desk().open()
+    sizes = []
+    for n in range(1, 200):
+        at.write(Batch(rows=[row(n, bytes(1 << 19))], rows_done=[n - 1]))
+        sizes.append(Path(f"{path}-wal").stat().st_size)
+    assert max(sizes) < 32 << 20
+
+
+def test_what_was_handed_over_is_written_before_it_stops(desk: MakeDesk):
+    first = desk().open()
+    done = first.hand_over(Batch(rows=[row(1)]))
+    assert first.journal.stop(10)
+    assert done == []  # the loop is not asked any more
+    assert [found.number for found in desk().open().journal.rows()] == [1]
+
+
+def test_a_journal_that_was_never_started_stops(desk: MakeDesk):
+    assert desk().journal.stop(0)
+
+
+def test_a_closed_loop_is_no_trouble(desk: MakeDesk, path: Path):
+    at = desk().open()
+
+    def closed(*_: object) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    at.journal._post = closed
+    at.hand_over(Batch(rows=[row(1)]))
+    assert at.journal.stop(10)
+    assert sqlite3.connect(path).execute("SELECT count(*) FROM rows").fetchone() == (1,)
+
+
+def _deadline(within_s: float = 10):
+    import time
+
+    end_s = time.monotonic() + within_s
+
+    def check() -> None:
+        assert time.monotonic() < end_s
+        time.sleep(0.002)
+
+    return check

@@ -1,0 +1,130 @@
+"""The dead letters in a journal file, for other programs than the daemon, which may be running or not."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from streamer.journal.entries import CorruptEntryError, JournalError
+from streamer.journal.schema import connect, faults_of, is_new
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UriError, UUri
+
+_COLUMNS = """number, id, route, ingress, target, outcome, code, text, attempts, first_ms, last_ms, type, source, sink,
+    size, redrive, redrive_ttl"""
+
+
+class LetterSummary(NamedTuple):
+    """A dead letter without its body: as `Letter`, with the body's size and when it was asked to be sent again."""
+
+    number: int
+    id: bytes
+    route: str
+    ingress: str
+    target: str
+    outcome: str
+    code: int
+    text: str
+    attempts: int
+    first_ms: int
+    last_ms: int
+    type: int
+    source: str
+    sink: str
+    size: int
+    redrive_ms: int | None
+    redrive_ttl_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterFilter:
+    """Which letters are meant; None means any. ``until_ms`` and ``since_ms`` are about when they became dead letters."""
+
+    id: bytes | None = None
+    route: str | None = None
+    code: UCode | None = None
+    source: UUri | None = None
+    sink: UUri | None = None
+    until_ms: int | None = None
+    since_ms: int | None = None
+
+    def matches(self, letter: LetterSummary) -> bool:
+        """Whether this is one of them."""
+        return (
+            self.id in (None, letter.id)
+            and self.route in (None, letter.route)
+            and self.code in (None, letter.code)
+            and (self.until_ms is None or letter.last_ms <= self.until_ms)
+            and (self.since_ms is None or letter.last_ms >= self.since_ms)
+            and _matches(self.source, letter.source)
+            and _matches(self.sink, letter.sink)
+        )
+
+
+class LetterFile:
+    """The letters of an open journal file. Methods raise `JournalError` and `CorruptFileError`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    def find(self, wanted: LetterFilter) -> list[LetterSummary]:
+        """The letters that match, oldest first."""
+        with faults_of(self._path):
+            found = self._connection.execute(f"SELECT {_COLUMNS} FROM letters ORDER BY number")
+            return [letter for letter in map(LetterSummary._make, found) if wanted.matches(letter)]
+
+    def body(self, number: int) -> bytes:
+        """The serialized UMessage. Raises `CorruptEntryError` if it is not what was written, or gone."""
+        with faults_of(self._path):
+            found = self._connection.execute("SELECT crc, body FROM letters WHERE number = ?", (number,)).fetchone()
+        if found is None:
+            raise CorruptEntryError("it is not in the journal any more")
+        crc, body = found
+        if crc32(body) != crc:
+            raise CorruptEntryError("its body is damaged")
+        return bytes(body)
+
+    def delete(self, numbers: list[int]) -> int:
+        """Delete letters; how many were still there is returned."""
+        return self._change("DELETE FROM letters", (), numbers)
+
+    def mark(self, numbers: list[int], now_ms: int, ttl_ms: int | None) -> int:
+        """Ask the daemon to send letters again; how many were still there is returned. See `Journal.on_redrive`."""
+        return self._change("UPDATE letters SET redrive = ?, redrive_ttl = ?", (now_ms, ttl_ms), numbers)
+
+    def _change(self, statement: str, values: tuple[int | None, ...], numbers: list[int]) -> int:
+        with faults_of(self._path):
+            where = "WHERE number IN (SELECT value FROM json_each(?))"
+            return self._connection.execute(f"{statement} {where}", (*values, json.dumps(numbers))).rowcount
+
+
+@contextmanager
+def open_letters(path: Path) -> Iterator[LetterFile]:
+    """The dead letters of a journal. Raises `JournalError` and `CorruptFileError`."""
+    with faults_of(path):
+        if not path.exists():
+            raise JournalError(f"{path}: no such file; the daemon makes it when it starts")
+        with path.open("rb"):
+            pass  # says more clearly than SQLite why it cannot be read
+        connection = connect(path)
+    try:
+        with faults_of(path):
+            if is_new(connection, path):
+                raise JournalError(f"{path}: the file is empty; the daemon makes it a journal when it starts")
+        yield LetterFile(connection, path)
+    finally:
+        connection.close()
+
+
+def _matches(pattern: UUri | None, text: str) -> bool:
+    if pattern is None:
+        return True
+    try:
+        return pattern.matches(UUri.parse(text))
+    except UriError:  # none, or one that is no address: that may be why it is a dead letter
+        return False

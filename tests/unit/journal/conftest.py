@@ -1,0 +1,28 @@
+"""Fixtures: a path for a journal, and a maker of desks that closes what it opened."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.journal.actors import Desk
+
+MakeDesk = Callable[..., Desk]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def desk(path: Path) -> Iterator[MakeDesk]:
+    made: list[Desk] = []
+
+    def make(path: Path = path, max_letters: int = 100, max_letter_bytes: int = 1 << 20) -> Desk:
+        made.append(Desk(path, max_letters, max_letter_bytes))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.journal.stop(10)

@@ -1,0 +1,252 @@
+"""Damaged files: everything that can be read is kept, nothing that was changed is believed, and it is said."""
+
+import json
+import logging
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from streamer.journal import salvage
+from streamer.journal.entries import Batch
+from streamer.journal.journal import JournalState
+from tests.unit.journal.actors import Desk, execute, letter, row, segment
+from tests.unit.journal.conftest import MakeDesk
+
+ROWS = [row(n, bytes([n]) * 300) for n in range(1, 101)]
+SEGMENTS = [segment(n, bytes([n]) * 9000) for n in range(101, 104)]
+LETTERS = [letter(n, uuid=n) for n in range(104, 124)]
+EVERYTHING = Batch(rows=ROWS, segments=SEGMENTS, letters=LETTERS)
+COUNT = len(ROWS) + len(SEGMENTS) + len(LETTERS)
+
+
+@pytest.fixture
+def full(path: Path) -> Path:
+    """A closed journal with many entries."""
+    desk = Desk(path).open()
+    desk.write(EVERYTHING)
+    desk.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The same, as bytes."""
+    path = tmp_path_factory.mktemp("whole") / "journal.db"
+    desk = Desk(path).open()
+    desk.write(EVERYTHING)
+    desk.close()
+    return path.read_bytes()
+
+
+def assert_works(desk: Desk) -> None:
+    number = desk.number()
+    desk.write(Batch(rows=[row(number)]))
+    assert desk.journal.row_body(number) == b"body"
+
+
+def test_garbage_is_set_aside_and_told_once(desk: MakeDesk, path: Path, caplog: pytest.LogCaptureFixture):
+    path.write_bytes(b"no database at all" * 1000)
+    at = desk().open()
+    assert at.journal.files_set_aside == 1
+    (aside,) = salvage.set_aside(path)
+    assert aside.read_bytes().startswith(b"no database")
+    (line,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert line.getMessage().startswith(f"journal_set_aside file={aside} kept=0 lost_at_least=0 reason=")
+    assert_works(at)
+
+
+def test_a_changed_body_costs_that_entry_only(desk: MakeDesk, full: Path, caplog: pytest.LogCaptureFixture):
+    content = full.read_bytes()
+    at_byte = content.index(ROWS[41].body)
+    full.write_bytes(content[:at_byte] + b"\xff" + content[at_byte + 1 :])
+    at = desk().open()
+    assert list(at.journal.rows()) == ROWS[:41] + ROWS[42:]
+    assert list(at.journal.segments()) == SEGMENTS
+    assert at.journal.entries_corrupt == 1
+    assert f"kept={COUNT - 1} lost_at_least=1" in caplog.text
+    assert_works(at)
+
+
+def test_a_truncated_file_keeps_what_is_left(desk: MakeDesk, full: Path):
+    os.truncate(full, full.stat().st_size - 5000)
+    at = desk().open()
+    assert at.journal.files_set_aside == 1
+    rows = list(at.journal.rows())
+    assert rows
+    assert set(rows) <= set(ROWS)
+    assert_works(at)
+
+
+def test_both_sides_of_a_damaged_page_are_kept(desk: MakeDesk, full: Path):
+    content = bytearray(full.read_bytes())
+    page = content.index(ROWS[50].body) // 4096
+    content[page * 4096 : (page + 1) * 4096] = b"\xaa" * 4096
+    full.write_bytes(content)
+    at = desk().open()
+    kept = list(at.journal.rows())
+    assert kept[0] == ROWS[0]
+    assert kept[-1] == ROWS[-1]
+    assert len(ROWS) - 14 <= len(kept) < len(ROWS) - 1  # a page holds about a dozen
+    assert ROWS[50] not in kept
+    assert list(at.journal.segments()) == SEGMENTS
+    assert_works(at)
+
+
+def test_an_emptied_file_beside_its_log_is_damage(desk: MakeDesk, path: Path):
+    path.touch()
+    Path(f"{path}-wal").write_bytes(bytes(5000))
+    at = desk().open()
+    assert at.journal.files_set_aside == 1
+    assert_works(at)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8))
+@example([(0.0, 0)])
+def test_whatever_byte_is_flipped_nothing_false_is_read(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, flips: list[tuple[float, int]]
+):
+    path = tmp_path_factory.mktemp("flipped") / "journal.db"
+    changed = bytearray(content)
+    for where, value in flips:
+        if not 60 <= (at := int(where * len(changed))) < 72:  # the versions say whose file it is: tested on their own
+            changed[at] = value
+    path.write_bytes(changed)
+    desk = Desk(path).open()
+    try:
+        rows, segments = list(desk.journal.rows()), list(desk.journal.segments())
+        assert {entry.body for entry in rows} <= {entry.body for entry in ROWS}
+        assert {entry.body for entry in segments} <= {entry.body for entry in SEGMENTS}
+        if not desk.journal.files_set_aside:
+            assert (len(rows), len(segments)) == (len(ROWS), len(SEGMENTS))
+        assert_works(desk)
+    finally:
+        desk.close()
+
+
+@pytest.mark.parametrize("kind", ["garbage", "torn"])
+def test_a_damaged_log_costs_what_was_in_its_damaged_part(desk: MakeDesk, path: Path, tmp_path: Path, kind: str):
+    first = desk().open()
+    first.write(Batch(rows=ROWS))
+    copy = tmp_path / "copy" / "journal.db"
+    copy.parent.mkdir()
+    shutil.copy(path, copy)
+    log = Path(f"{path}-wal").read_bytes()
+    Path(f"{copy}-wal").write_bytes(log[:-100] if kind == "torn" else log[:-4000] + os.urandom(4000))
+    at = desk(copy).open()
+    assert list(at.journal.rows()) == []  # one transaction: all or nothing
+    assert_works(at)
+
+
+def test_three_damaged_files_are_kept(desk: MakeDesk, path: Path):
+    for n in range(5):
+        path.write_bytes(b"%d is no database" % n * 100)
+        desk().open().close()
+    kept = [file.read_bytes()[:1] for file in salvage.set_aside(path)]
+    assert kept == [b"2", b"3", b"4"]
+
+
+# a crash in the middle of a replacement
+
+
+@pytest.mark.parametrize("moved", [(), ("-wal",), ("-wal", "-shm"), ("-wal", "-shm", "")])
+def test_a_replacement_that_was_interrupted_is_finished(desk: MakeDesk, full: Path, moved: tuple[str, ...]):
+    good = full.with_name(full.name + ".salvaged")
+    shutil.copy(full, good)
+    full.write_bytes(b"damaged" * 1000)
+    for side in ("-wal", "-shm"):
+        Path(f"{full}{side}").write_bytes(b"damaged log")
+    for side in moved:
+        Path(f"{full}{side}").unlink()
+    at = desk().open()
+    assert list(at.journal.rows()) == ROWS
+    assert not good.exists()
+    assert_works(at)
+
+
+def test_a_salvage_that_was_interrupted_is_begun_again(desk: MakeDesk, full: Path):
+    full.with_name(full.name + ".salvage").write_bytes(b"half a file")
+    content = bytearray(full.read_bytes())
+    content[content.index(ROWS[3].body)] ^= 1
+    full.write_bytes(content)
+    at = desk().open()
+    assert list(at.journal.rows()) == ROWS[:3] + ROWS[4:]
+
+
+# while it runs
+
+
+def test_damage_at_run_time_loses_no_batch(desk: MakeDesk, path: Path):
+    at = desk().open()
+    at.write(EVERYTHING)
+    connection = sqlite3.connect(path, isolation_level=None)  # what a bad disk does, done by a program
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    root = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'segments'").fetchone()[0]
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek((root - 1) * 4096)
+        file.write(b"\xaa" * 4096)
+    execute(path, "UPDATE rows SET attempts = 1 WHERE number = 1")  # the writer's cache is outdated now
+    at.write(Batch(segments=[segment(500)], segments_done=[101]))
+    assert at.journal.files_set_aside == 1
+    assert at.journal.state is JournalState.OK
+    assert at.journal.segment_body(500) == b"segment"
+    assert at.journal.row_body(1) == ROWS[0].body
+    at.close()
+    assert [found.number for found in desk().open().journal.rows()] == [entry.number for entry in ROWS]
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced"])
+def test_a_file_that_is_taken_away_is_written_again(desk: MakeDesk, path: Path, what: str):
+    at = desk().open()
+    at.write(Batch(rows=ROWS[:3]))
+    path.unlink()
+    if what == "replaced":
+        path.write_bytes(b"somebody else's")
+    at.write(Batch(rows=ROWS[3:5], rows_done=[1]))
+    assert at.journal.row_body(2) == ROWS[1].body
+    at.close()
+    assert list(desk().open().journal.rows()) == ROWS[1:5]
+
+
+# files that are left alone
+
+
+def test_a_file_of_a_newer_version_is_not_touched(desk: MakeDesk, full: Path):
+    execute(full, "PRAGMA user_version = 2")
+    before = full.read_bytes()
+    at = desk().start()
+    assert at.journal.state is JournalState.FAILING
+    assert at.journal.problem == f"{full}: written by a newer version (schema 2, expected 1); it is left alone"
+    assert at.journal.stop(10)
+    assert full.read_bytes() == before
+
+
+def test_the_database_of_another_program_is_not_touched(desk: MakeDesk, path: Path):
+    execute(path, "CREATE TABLE cars (name TEXT)")
+    before = path.read_bytes()
+    at = desk().start()
+    assert at.journal.problem == f"{path}: a database of another program; it is left alone, name another file"
+    at.close()
+    assert path.read_bytes() == before
+
+
+def test_text_that_is_no_utf_8_does_not_stop_anybody(desk: MakeDesk, full: Path):
+    execute(full, "UPDATE rows SET outgoing = CAST(x'ff41' AS TEXT) WHERE number = 1")
+    assert next(desk().open().journal.rows()).outgoing == "\ufffdA"
+
+
+def test_the_copy_keeps_what_somebody_asked_for(desk: MakeDesk, full: Path):
+    execute(full, "UPDATE letters SET redrive = 5, redrive_ttl = 7 WHERE number = 104")
+    execute(full, "UPDATE rows SET crc = 0 WHERE number = 1")
+    asked: list[str] = []
+    at = desk()
+    at.journal.on_redrive = lambda letters, ttls: asked.append(json.dumps([[each.number for each in letters], ttls]))
+    at.open().loop.run_until(lambda: bool(asked))
+    assert asked == ["[[104], [7]]"]
+    assert at.journal.files_set_aside == 1
