@@ -1,18 +1,27 @@
 """What the Zenoh transport knows of its receivers: who listens, who is lost, and what becomes of that which was put."""
 
+import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from streamer.transports.base import LinkState, Reach
+from streamer.transports.base import UNSURE, LinkState, Reach
+from streamer.transports.errors import LinkLostError
 from streamer.transports.zenoh.transport import ZenohTransport
+from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
 from tests.zenoh_peers import (
+    LATE_S,
     TOPIC,
+    Inbox,
+    Outcomes,
+    Parcel,
     PeerProcess,
     Seen,
     free_endpoint,
+    now_ms,
     running,
     until,
     until_up,
@@ -70,3 +79,155 @@ async def test_flow_reaches_somebody_while_there_is_a_subscriber(filter_: str) -
         await flow.until(Reach.NOBODY)
         assert flow.reaches[1:] == [Reach.NOBODY, Reach.SOMEBODY, Reach.NOBODY]
         assert (Reach.SOMEBODY in other.reaches) is (filter_ == EVERYTHING)
+
+
+async def test_forgotten_flow_says_nothing_more_and_others_of_its_key_go_on() -> None:
+    async with stage() as (transport, peer):
+        first, second = Flow(transport), Flow(transport)
+        await first.until(Reach.NOBODY)
+        transport.forget_flow(TOPIC, None, first.reaches.append)
+        transport.forget_flow(TOPIC, None, first.reaches.append)  # unknown by now
+        await peer.subscribe(EVERYTHING)
+        await second.until(Reach.SOMEBODY)
+        transport.forget_flow(TOPIC, None, second.reaches.append)
+        await peer.unsubscribe(EVERYTHING)
+        again = Flow(transport)
+        await again.until(Reach.NOBODY)
+        assert first.reaches == [Reach.UNKNOWN, Reach.NOBODY]
+        assert second.reaches[-1] is Reach.SOMEBODY
+
+
+async def test_own_subscriptions_do_not_count() -> None:
+    async with stage() as (transport, _):
+        await transport.register_listener(TOPIC, None, Inbox())
+        flow = Flow(transport)
+        await flow.until(Reach.NOBODY)
+        assert flow.reaches == [Reach.UNKNOWN, Reach.NOBODY]
+
+
+async def test_publish_with_the_sink_of_a_streamer_is_the_flow_without() -> None:
+    async with stage() as (transport, peer):
+        await peer.subscribe("up/veh1/8000/A/2/8A50/{}/{}/{}/{}/{}")
+        await Flow(transport, TOPIC, UUri.parse("//veh1/FFFFFFFF/FF/FFFF")).until(Reach.SOMEBODY)
+
+
+async def test_flows_through_a_router_follow_the_receiver_behind_it() -> None:
+    endpoint = free_endpoint()
+    async with (
+        PeerProcess.running(mode="router", listen=[endpoint]) as router,
+        running(mode="client", connect=[endpoint], uncertain_s=3) as transport,
+    ):
+        await until_up(transport)
+        flow = Flow(transport)
+        async with PeerProcess.running(mode="client", connect=[endpoint]) as peer:
+            await peer.subscribe(EVERYTHING)
+            await flow.until(Reach.SOMEBODY)
+        await flow.until(Reach.NOBODY)
+        async with PeerProcess.running(mode="client", connect=[endpoint]) as peer:
+            await peer.subscribe(EVERYTHING)
+            await flow.until(Reach.SOMEBODY)
+            await router.kill()
+            await flow.until(Reach.NOBODY)
+
+
+# -- who is lost
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_receiver_that_is_gone_is_noticed_and_comes_back(number: signal.Signals) -> None:
+    seen, outcomes, endpoint = Seen(), Outcomes(), free_endpoint()
+    async with running(seen, listen=[endpoint], uncertain_s=3) as transport:
+        settings = {"connect": [endpoint], "transport__link__tx__lease": 2000}
+        async with PeerProcess.running(**settings) as peer:
+            await peer.subscribe(EVERYTHING)
+            flow = Flow(transport)
+            await flow.until(Reach.SOMEBODY)
+            await until(lambda: seen.nodes == [True], "the node is known")
+            peer.signal(number)
+            await flow.until(Reach.NOBODY)
+            await until(lambda: seen.nodes == [True, False], "the node is lost")
+            transport.submit([Parcel(publish(now_ms(), TOPIC))], outcomes.done)
+            assert isinstance(outcomes.reported[0][1], LinkLostError)
+            if number == signal.SIGSTOP:
+                peer.signal(signal.SIGCONT)
+                await flow.until(Reach.SOMEBODY)
+                await until(lambda: seen.nodes == [True, False, True], "the node is back")
+
+
+async def hears(peer: PeerProcess, ids: list[bytes]) -> None:
+    """Wait until the last that ``peer`` got are these."""
+
+    async def heard() -> None:
+        while (await peer.heard(EVERYTHING))[-len(ids) :] != ids:
+            await asyncio.sleep(0.02)
+
+    await asyncio.wait_for(heard(), LATE_S)
+
+
+async def put_until_lost(transport: ZenohTransport, seen: Seen, outcomes: Outcomes) -> list[Parcel]:
+    """Send as fast as it goes until a node is lost; returns what was submitted."""
+    submitted: list[Parcel] = []
+
+    async def send() -> None:
+        while False not in seen.nodes:
+            if len(submitted) - len(outcomes.reported) < 500:
+                batch = [Parcel(publish(now_ms(), TOPIC, bytes(2000))) for _ in range(50)]
+                submitted.extend(batch)
+                transport.submit(batch, outcomes.done)
+            await asyncio.sleep(0.001)
+
+    await asyncio.wait_for(send(), LATE_S)
+    return submitted
+
+
+async def test_receiver_that_stalls_is_lost_as_soon_as_a_put_was_given_up() -> None:
+    """Zenoh closes the link without an event: the lease of this receiver is 60 s."""
+    seen, outcomes = Seen(), Outcomes()
+    async with stage(seen, lease_ms=60_000) as (transport, peer):
+        await peer.subscribe(EVERYTHING)
+        flow = Flow(transport)
+        await flow.until(Reach.SOMEBODY)
+        peer.signal(signal.SIGSTOP)
+        submitted = await put_until_lost(transport, seen, outcomes)
+        assert flow.now is Reach.NOBODY
+        assert transport.state is LinkState.ALONE
+        await until(lambda: len(outcomes.reported) == len(submitted), "every outcome")
+        assert [parcel for parcel, _ in outcomes.reported] == submitted
+        errors = [error for _, error in outcomes.reported]
+        unsure = errors.count(UNSURE)
+        assert errors[:unsure] == [UNSURE] * unsure
+        assert all(isinstance(error, LinkLostError) for error in errors[unsure:])
+        peer.signal(signal.SIGCONT)
+        await flow.until(Reach.SOMEBODY)
+        before = set(await peer.heard(EVERYTHING))
+        last = [Parcel(publish(now_ms(), TOPIC, b"%d" % n)) for n in range(100)]
+        again = Outcomes()
+        transport.submit(last, again.done)
+        ids = [parcel.message.id for parcel in last]
+        await hears(peer, ids)
+        assert again.reported == [(parcel, UNSURE) for parcel in last]
+        # Nothing was reported as lost that had arrived, and what arrived was unsure.
+        assert before <= {parcel.message.id for parcel in submitted[:unsure]}
+
+
+async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> None:
+    seen, outcomes = Seen(), Outcomes()
+    async with stage(seen, lease_ms=60_000) as (transport, peer):
+        await peer.subscribe(EVERYTHING)
+        assert transport._session is not None
+        (endpoint,) = transport.options.listen
+        async with PeerProcess.running(connect=[endpoint]) as other:
+            await other.subscribe(EVERYTHING)
+            flow = Flow(transport)
+            await flow.until(Reach.SOMEBODY)
+            await until(lambda: seen.nodes == [True, True], "both nodes are known")
+            peer.signal(signal.SIGSTOP)
+            submitted = await put_until_lost(transport, seen, outcomes)
+            await until(lambda: len(outcomes.reported) == len(submitted), "every outcome")
+            assert outcomes.reported == [(parcel, UNSURE) for parcel in submitted]
+            assert flow.now is Reach.SOMEBODY
+            ids = [parcel.message.id for parcel in submitted]
+            await hears(other, ids)
+            assert await other.heard(EVERYTHING) == ids
+            peer.signal(signal.SIGCONT)
+            await until(lambda: seen.nodes == [True, True, False, True], "the node is back")

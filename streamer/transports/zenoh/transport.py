@@ -36,6 +36,7 @@ _JITTER = 0.2
 _CLOSE_S = 3.0  # Zenoh itself gives up after 10 s when a receiver is stalled
 _CACHE_SIZE = 8192
 _SLOW = 0.9  # of `wait_before_close`: clocks differ
+_SLOW_MIN_S = 0.02  # every put takes that long now and then
 
 
 class ZenohTransport(ListeningTransport):
@@ -114,7 +115,7 @@ class ZenohTransport(ListeningTransport):
             Outlet(session, self.context.authority).put,
             self.context.name,
             success=UNSURE if self.options.uncertain_s else None,
-            slow_s=_SLOW * wait_before_close_s(config),
+            slow_s=max(_SLOW * wait_before_close_s(config), _SLOW_MIN_S),
             was_slow=self._was_slow,
         )
         self._nodes = nodes = Nodes(self._loop, self._control, self.context.name, self._node_changed, self._node_settled)

@@ -1,0 +1,58 @@
+"""Options of the Zenoh transport, and what Zenoh makes of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from streamer.transports.errors import ConfigurationError
+from streamer.transports.zenoh.options import ZenohOptions, session_config, wait_before_close_s
+
+LEASE = "transport/link/tx/lease"
+
+
+def lease_of(options: ZenohOptions) -> int:
+    lease: int = json.loads(session_config(options).get_json(LEASE))
+    return lease
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [({}, 1.0), ({"mode": "client", "connect": ["tcp/127.0.0.1:1"]}, 5.0), ({"wait_before_close_ms": 250}, 0.25)],
+)
+def test_stalled_receiver_blocks_for_a_second_unless_a_router_is_in_between(options: dict[str, Any], seconds: float) -> None:
+    assert wait_before_close_s(session_config(ZenohOptions(**options))) == seconds
+
+
+def test_config_file_has_the_last_word_on_what_is_not_given(tmp_path: Path) -> None:
+    file = tmp_path / "zenoh.json5"
+    file.write_text("{transport: {link: {tx: {lease: 4000, queue: {congestion_control: {block: {wait_before_close: 7}}}}}}}")
+    assert lease_of(ZenohOptions(config_file=file)) == 4000
+    assert lease_of(ZenohOptions(config_file=file, lease_ms=3000)) == 3000
+    assert wait_before_close_s(session_config(ZenohOptions(config_file=file))) == 7e-6
+    given = ZenohOptions(config_file=file, wait_before_close_ms=100)
+    assert wait_before_close_s(session_config(given)) == 0.1
+
+
+def test_lease_is_zenohs_unless_given() -> None:
+    assert lease_of(ZenohOptions()) == 10_000
+    assert lease_of(ZenohOptions(lease_ms=2000)) == 2000
+
+
+@pytest.mark.parametrize("wrong", [{"window": "5"}, {"scouting": "yes"}, {"lease_ms": 2000.5}, {"uncertain_s": -1}])
+def test_nothing_is_guessed(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ZenohOptions(**wrong)
+
+
+def test_path_may_be_text() -> None:
+    assert ZenohOptions.model_validate({"config_file": "/x"}).config_file == Path("/x")
+
+
+def test_endpoint_that_zenoh_refuses_is_not_repeated() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        session_config(ZenohOptions(connect=["tcp/a#secret?x"]))
+    assert "secret" not in str(caught.value)
+    assert caught.value.key == "connect"

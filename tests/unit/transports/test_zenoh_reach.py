@@ -1,0 +1,113 @@
+"""Reach of flows: what Zenoh says of a key (>>), and what its watchers are told (<<)."""
+
+from streamer.transports.base import Reach
+from streamer.transports.zenoh.reach import GRACE_S, Reaches
+
+UNKNOWN, NOBODY, SOMEBODY = Reach.UNKNOWN, Reach.NOBODY, Reach.SOMEBODY
+
+
+class Dialogue:
+    """One key in surroundings with one node, unless a test says otherwise."""
+
+    def __init__(self, are_there: bool = True) -> None:
+        self.reaches = Reaches()
+        self.reaches.nodes(are_there)
+        self.told: list[Reach] = []
+        key, self.is_new = self.reaches.add("key", self.told.append)
+        self.first = key.reach
+
+    def heard(self) -> list[Reach]:
+        heard, self.told[:] = list(self.told), []
+        return heard
+
+
+def test_key_is_unknown_for_the_grace_then_nobody() -> None:
+    d = Dialogue()
+    assert d.first is UNKNOWN
+    d.reaches.matched("key", False, 10.0)
+    assert d.reaches.next_s() == 10.0 + GRACE_S
+    d.reaches.tick(10.0 + GRACE_S - 0.001)
+    assert d.heard() == []
+    d.reaches.tick(10.0 + GRACE_S)
+    assert d.heard() == [NOBODY]
+    assert d.reaches.next_s() is None
+
+
+def test_match_ends_the_grace() -> None:
+    d = Dialogue()
+    d.reaches.matched("key", False, 10.0)
+    d.reaches.matched("key", True, 10.1)
+    d.reaches.tick(20.0)
+    assert d.heard() == [SOMEBODY]
+    assert d.reaches.next_s() is None
+
+
+def test_match_that_ends_is_nobody_at_once_even_in_the_grace_of_a_node() -> None:
+    d = Dialogue()
+    d.reaches.matched("key", True, 10.0)
+    d.reaches.node_came(10.1)
+    d.reaches.matched("key", False, 10.2)
+    assert d.heard() == [SOMEBODY, NOBODY]
+
+
+def test_new_node_makes_a_key_without_match_unknown_again() -> None:
+    d = Dialogue()
+    d.reaches.matched("key", False, 10.0)
+    d.reaches.tick(11.0)
+    d.reaches.node_came(20.0)
+    d.reaches.tick(20.0 + GRACE_S)
+    assert d.heard() == [NOBODY, UNKNOWN, NOBODY]
+
+
+def test_new_node_changes_nothing_for_a_key_with_a_match() -> None:
+    d = Dialogue()
+    d.reaches.matched("key", True, 10.0)
+    d.reaches.node_came(20.0)
+    assert d.heard() == [SOMEBODY]
+
+
+def test_without_any_node_there_is_nobody_whatever_zenoh_still_says() -> None:
+    d = Dialogue()
+    d.reaches.matched("key", True, 10.0)
+    d.reaches.nodes(False)
+    d.reaches.matched("key", False, 10.1)
+    d.reaches.matched("key", True, 10.2)
+    assert d.heard() == [SOMEBODY, NOBODY]
+    d.reaches.nodes(True)
+    assert d.heard() == [SOMEBODY]
+
+
+def test_key_that_is_watched_while_nobody_is_there_is_nobody_and_learns_with_the_first_node() -> None:
+    d = Dialogue(are_there=False)
+    assert d.first is NOBODY
+    d.reaches.matched("key", False, 10.0)
+    d.reaches.tick(11.0)
+    d.reaches.node_came(20.0)
+    d.reaches.nodes(True)
+    assert d.heard() == [UNKNOWN]
+    d.reaches.tick(20.0 + GRACE_S)
+    assert d.heard() == [NOBODY]
+
+
+def test_watchers_of_one_key_are_counted() -> None:
+    d = Dialogue()
+    other: list[Reach] = []
+    key, is_new = d.reaches.add("key", other.append)
+    assert (d.is_new, is_new) == (True, False)
+    d.reaches.matched("key", True, 10.0)
+    assert (d.heard(), other, key.reach) == ([SOMEBODY], [SOMEBODY], SOMEBODY)
+    assert not d.reaches.remove("key", d.told.append)
+    assert not d.reaches.remove("key", d.told.append)  # it is not there any more
+    assert d.reaches.remove("key", other.append)
+    d.reaches.matched("key", False, 10.0)
+    assert (d.heard(), other) == ([], [SOMEBODY])
+    assert not d.reaches.keys
+
+
+def test_key_that_is_forgotten_in_its_grace_leaves_nothing_behind() -> None:
+    d = Dialogue()
+    d.reaches.matched("key", False, 10.0)
+    assert d.reaches.remove("key", d.told.append)
+    assert d.reaches.next_s() is None
+    d.reaches.tick(20.0)
+    assert d.heard() == []
