@@ -179,7 +179,7 @@ class Daemon:
             asked_s = loop.time()
             await asyncio.sleep(TICK_S)
             now_s = loop.time()
-            self._exposition.collector.lag_s = max(0.0, now_s - asked_s - TICK_S)
+            self._exposition.collector.lag.observe(max(0.0, now_s - asked_s - TICK_S))
             self.router.tick()
             if interval_s is not None and now_s - watchdog_s >= interval_s:
                 watchdog_s = now_s

@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from streamer.journal.journal import JournalState
 from streamer.observe.metrics import CONTENT_TYPE, Exposition
 from streamer.router.router import Router
 from streamer.transports.base import LinkState
@@ -56,4 +57,7 @@ def unready(router: Router) -> list[str]:
         if transport.state is LinkState.DOWN:
             reasons.append(f"{endpoint} is not connected")
         reasons += [f"{endpoint}: {problem}" for problem in transport.problems()]
+    journal = router.journal
+    if journal is not None and journal.state is not JournalState.OK:
+        reasons.append(f"journal: {journal.problem or journal.state.value}")
     return reasons

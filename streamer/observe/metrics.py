@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from streamer import __version__
+from streamer.journal.journal import Journal, JournalState
 from streamer.router.router import RouteAccount, Router
 from streamer.router.stats import LATENCY_BOUNDS, Histogram
 from streamer.transports.base import LinkState
@@ -21,11 +22,11 @@ _ROUTE = ("route", "ingress", "egress")
 
 
 class RouterCollector(Collector):
-    """Turns the router's numbers into metric families. ``lag_s`` is set by whoever measures the event loop."""
+    """Turns the router's numbers into metric families. ``lag`` is filled by whoever measures the event loop."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self.lag_s = 0.0
+        self.lag = Histogram()
         self.reloads = {"ok": 0, "refused": 0}
 
     def collect(self) -> Iterable[Metric]:
@@ -39,7 +40,11 @@ class RouterCollector(Collector):
         yield GaugeMetricFamily(
             "ustreamer_remembered_ids", "Message ids kept to recognise duplicates.", len(self._router.remembered)
         )
-        yield GaugeMetricFamily("ustreamer_event_loop_lag_seconds", "How late the event loop's last tick was.", self.lag_s)
+        lag = HistogramMetricFamily("ustreamer_event_loop_lag_seconds", "How late the event loop's ticks were.")
+        _add(lag, (), self.lag)
+        yield lag
+        if self._router.journal is not None:
+            yield from self._journal(self._router.journal)
         reloads = CounterMetricFamily("ustreamer_reloads", "Reloads of the configuration file.", labels=("result",))
         for result, number in self.reloads.items():
             reloads.add_metric((result,), number)
@@ -53,6 +58,9 @@ class RouterCollector(Collector):
             "ustreamer_outcomes", "Messages by how they ended, with the status code.", labels=(*_ROUTE, "outcome", "code")
         )
         messages = GaugeMetricFamily("ustreamer_queue_messages", "Messages without outcome, in flight too.", labels=_ROUTE)
+        unsure = GaugeMetricFamily(
+            "ustreamer_unsure_messages", "Of these, sent where nobody confirms, and not yet certain.", labels=_ROUTE
+        )
         size = GaugeMetricFamily("ustreamer_queue_bytes", "Memory that those messages take.", labels=_ROUTE)
         age = GaugeMetricFamily(
             "ustreamer_queue_oldest_age_seconds", "Age of the message that has waited longest to be sent.", labels=_ROUTE
@@ -64,16 +72,54 @@ class RouterCollector(Collector):
             for (outcome, code), number in account.stats.outcomes.items():
                 outcomes.add_metric((*labels, outcome.value, code.name), number)
             messages.add_metric(labels, account.queued)
+            unsure.add_metric(labels, account.unsure)
             size.add_metric(labels, account.bytes)
             age.add_metric(labels, account.oldest_age_s)
             retries.add_metric(labels, account.stats.retries)
-        yield from (accepted, outcomes, messages, size, age, retries)
+        yield from (accepted, outcomes, messages, unsure, size, age, retries)
         letters = CounterMetricFamily(
             "ustreamer_dead_letters", "Messages reported on the dead letter topic, by reason.", labels=("route", "code")
         )
         for (route, code), number in self._router.reporter.dead_letters.items():
             letters.add_metric((route or "none", code.name), number)
         yield letters
+
+    def _journal(self, journal: Journal) -> Iterable[Metric]:
+        custody = self._router.custody
+        for name, text, value in (
+            (
+                "ustreamer_journal_up",
+                "1 while what is handed over gets onto the disk.",
+                int(journal.state is JournalState.OK),
+            ),
+            ("ustreamer_journal_bytes", "What the journal holds: messages and dead letters.", journal.bytes),
+            ("ustreamer_journal_max_bytes", "Its bound.", journal.max_bytes),
+            ("ustreamer_journal_last_commit_seconds", "How long the last transaction took.", journal.last_commit_s),
+            (
+                "ustreamer_journal_spilled_messages",
+                "Waiting messages whose payload is only in the journal.",
+                custody.spilled,
+            ),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+        for name, text, value in (
+            ("ustreamer_journal_commits", "Transactions.", journal.commits),
+            (
+                "ustreamer_journal_written_messages",
+                "Messages that had to wait and were written, one by one.",
+                journal.rows_written,
+            ),
+            ("ustreamer_journal_failures", "Transactions and openings that failed, and were tried again.", journal.failures),
+            ("ustreamer_journal_files_set_aside", "Damaged files that were set aside.", journal.files_set_aside),
+            ("ustreamer_journal_entries_corrupt", "Entries that could not be read any more.", journal.entries_corrupt),
+            (
+                "ustreamer_journal_dead_letters_evicted",
+                "Dead letters that went because the store is bounded.",
+                journal.letters_evicted,
+            ),
+            ("ustreamer_journal_dead_letters_redriven", "Dead letters that were sent again.", self._router.redriven),
+        ):
+            yield CounterMetricFamily(name, text, value)
 
     def _latencies(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
         end_to_end = HistogramMetricFamily(

@@ -1,10 +1,13 @@
 """The exposition, read as Prometheus would read it."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from streamer.journal.journal import Journal
+from streamer.observe.admin import unready
 from streamer.observe.metrics import CONTENT_TYPE, Exposition
 from streamer.router.stats import LATENCY_BOUNDS
 from streamer.transports.base import LinkState
@@ -19,6 +22,7 @@ NAMES = {
     "ustreamer_accepted_messages_total": ("counter", {"route", "ingress", "egress"}),
     "ustreamer_outcomes_total": ("counter", {"route", "ingress", "egress", "outcome", "code"}),
     "ustreamer_queue_messages": ("gauge", {"route", "ingress", "egress"}),
+    "ustreamer_unsure_messages": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_queue_bytes": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_queue_oldest_age_seconds": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_retries_total": ("counter", {"route", "ingress", "egress"}),
@@ -34,7 +38,7 @@ NAMES = {
     "ustreamer_reconnects_total": ("counter", {"endpoint", "transport"}),
     "ustreamer_build_info": ("gauge", {"version"}),
     "ustreamer_remembered_ids": ("gauge", set()),
-    "ustreamer_event_loop_lag_seconds": ("gauge", set()),
+    "ustreamer_event_loop_lag_seconds": ("histogram", set()),
     "ustreamer_reloads_total": ("counter", {"result"}),
 }
 
@@ -218,12 +222,40 @@ async def test_reloads_and_lag_are_those_that_were_told():
     async with Stage() as stage:
         exposition = Exposition(stage.router)
         exposition.collector.reloads["refused"] += 2
-        exposition.collector.lag_s = 0.25
+        exposition.collector.lag.observe(0.25)
         scrape = Scrape(stage, exposition)
         assert scrape.sum("ustreamer_reloads_total", result="refused") == 2
         assert scrape.sum("ustreamer_reloads_total", result="ok") == 0
-        assert scrape.sum("ustreamer_event_loop_lag_seconds") == 0.25
+        assert scrape.sum("ustreamer_event_loop_lag_seconds_sum") == 0.25
+        assert scrape.sum("ustreamer_event_loop_lag_seconds_bucket", le="0.1") == 0
+        assert scrape.sum("ustreamer_event_loop_lag_seconds_bucket", le="0.25") == 1
         assert CONTENT_TYPE.startswith("text/plain; version=0.0.4")
+
+
+async def test_the_journal_is_seen_if_there_is_one(tmp_path: Path):
+    journal = Journal(tmp_path / "j.db", 1 << 20, 10, 1 << 20, lambda call, *args: None)
+    assert journal.start(lambda: None).wait(10)
+    try:
+        async with Stage(journal=journal) as stage:
+            scrape = Scrape(stage)
+            assert scrape.sum("ustreamer_journal_up") == 1
+            assert scrape.sum("ustreamer_journal_max_bytes") == 1 << 20
+            assert scrape.sum("ustreamer_journal_commits_total") == scrape.sum("ustreamer_journal_bytes") == 0
+    finally:
+        journal.stop(10)
+
+
+async def test_a_journal_that_cannot_be_used_makes_the_streamer_unready(tmp_path: Path):
+    (tmp_path / "occupied").write_text("no directory")
+    journal = Journal(tmp_path / "occupied" / "j.db", 1 << 20, 10, 1 << 20, lambda call, *args: None)
+    assert journal.start(lambda: None).wait(10)
+    try:
+        async with Stage(journal=journal) as stage:
+            assert Scrape(stage).sum("ustreamer_journal_up") == 0
+            (reason,) = unready(stage.router)
+            assert reason.startswith("journal: ")
+    finally:
+        journal.stop(10)
 
 
 async def test_two_expositions_in_one_process_do_not_collide():
