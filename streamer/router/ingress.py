@@ -166,7 +166,7 @@ class Ingress(UListener):
             self._settler.turn_away(received, self.name, self.unrouted, failure)
         else:
             self._remembered.young[key_of(message)] = received
-            self._enter(received, resolved, now_s, now_ms)
+            self._enter(received, resolved, now_s, now_ms, is_again=True)
         return True
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:

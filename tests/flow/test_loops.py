@@ -515,6 +515,16 @@ async def test_publish_for_two_authorities_behind_one_endpoint_arrives_there_onc
         assert stage.outcomes("none") == {"duplicate": 1}
 
 
+async def test_publish_that_is_redriven_goes_again_where_it_has_gone():
+    async with Stage(two_in_the_vehicle(), addressed=("cloud",)) as stage:
+        order = stage.speed(source=ORDERS)
+        (copy,) = addressed(order, "veh1")
+        stage.arrive("cloud", copy)
+        assert stage.router.ingresses["cloud"].redrive(copy)
+        stage.router.pump()
+        assert stage.sent("vehicle") == [order, order]
+
+
 async def test_second_copy_is_acknowledged_and_the_first_when_it_has_arrived():
     async with Stage(two_in_the_vehicle(), addressed=("cloud",)) as stage:
         stage.transports["vehicle"].hold = True
