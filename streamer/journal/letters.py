@@ -1,6 +1,7 @@
 """The dead letters in a journal file, for other programs than the daemon, which may be running or not."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,8 +110,8 @@ def open_letters(path: Path) -> Iterator[LetterFile]:
     with faults_of(path):
         if not path.exists():
             raise JournalError(f"{path}: no such file; the daemon makes it when it starts")
-        with path.open("rb"):
-            pass  # says more clearly than SQLite why it cannot be read
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise JournalError(f"{path}: permission denied; only the user that the daemon runs as may read it")
         connection = connect(path)
     try:
         with faults_of(path):

@@ -7,7 +7,7 @@ or as `CorruptFileError` if the content is to blame.
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from streamer.journal.entries import CorruptFileError, JournalError
@@ -73,8 +73,12 @@ def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
 
 
 def create(path: Path) -> None:
-    """Make an empty file that only its owner may read. It must not be open: closing it here would drop its locks."""
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    """Make an empty file that only its owner may read, if there is none.
+
+    One that is there is not touched: closing it would drop the locks that SQLite holds on it in this process.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:

@@ -1,6 +1,9 @@
 """The journal over real files: what was reported as written is there, in order, after a restart."""
 
 import sqlite3
+import time
+from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -199,12 +202,11 @@ def test_letters_that_another_program_deletes_count_no_more(desk: MakeDesk, path
 
 
 _numbers = st.integers(1, 12)
+_bodies = st.binary(max_size=20)
 _batch = st.builds(
     Batch,
-    rows=st.lists(st.builds(row, _numbers, st.binary(max_size=20)), unique_by=lambda entry: entry.number, max_size=4),
-    segments=st.lists(
-        st.builds(segment, _numbers, st.binary(max_size=20)), unique_by=lambda entry: entry.number, max_size=2
-    ),
+    rows=st.lists(st.builds(row, _numbers, _bodies), unique_by=itemgetter(0), max_size=4),
+    segments=st.lists(st.builds(segment, _numbers, _bodies), unique_by=itemgetter(0), max_size=2),
     rows_done=st.lists(_numbers, max_size=4),
     segments_done=st.lists(_numbers, max_size=2),
 )
@@ -295,9 +297,7 @@ def test_a_closed_loop_is_no_trouble(desk: MakeDesk, path: Path):
     assert sqlite3.connect(path).execute("SELECT count(*) FROM rows").fetchone() == (1,)
 
 
-def _deadline(within_s: float = 10):
-    import time
-
+def _deadline(within_s: float = 10) -> Callable[[], None]:
     end_s = time.monotonic() + within_s
 
     def check() -> None:
