@@ -210,7 +210,7 @@ import json, sys
 from tests.zenoh_peers import RawSubscriber, open_peer
 
 session = open_peer(**json.loads(sys.argv[1]))
-subscribers = {}
+subscribers, tokens = {}, []
 print("ready", flush=True)
 for line in sys.stdin:
     command, key = line.split()
@@ -219,6 +219,9 @@ for line in sys.stdin:
         answer = ""
     elif command == "unsubscribe":
         subscribers.pop(key).end()
+        answer = ""
+    elif command == "token":
+        tokens.append(session.liveliness().declare_token(key))
         answer = ""
     elif command == "heard":
         answer = " ".join(message.id.hex() for message in subscribers[key].messages())
@@ -269,6 +272,10 @@ class PeerProcess:
 
     async def unsubscribe(self, key: str) -> None:
         await self._tell("unsubscribe", key)
+
+    async def token(self, key: str) -> None:
+        """Declare a liveliness token."""
+        await self._tell("token", key)
 
     async def heard(self, key: str) -> list[bytes]:
         """The ids of all messages that this subscriber got so far."""

@@ -16,6 +16,9 @@ _ENDPOINT = re.compile(r"[a-z][a-z_\-]*/\S+")
 # Zenoh's own defaults are 1 s and 4 s; the specification wants the first attempt after half a second.
 _CONNECT_RETRY = {"period_init_ms": 500, "period_max_ms": 4000, "period_increase_factor": 2}
 
+# A lease of 10 s, and up to 12.5 s until a stalled link is known to have lost its matches (see `nodes`), with a margin.
+DEFAULT_UNCERTAIN_S = 15.0
+
 _LEASE = "transport/link/tx/lease"
 _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_before_close"
 # Zenoh's own default is 5 s. A router between us and the receiver has that as well, and must be the first to give up.
@@ -46,7 +49,7 @@ class ZenohOptions(BaseModel):
     config_file: Annotated[Path, Field(strict=False)] | None = None
     receive_buffer: int = Field(default=1000, ge=1)
     window: int = Field(default=1000, ge=1)
-    uncertain_s: float = Field(default=15.0, ge=0)
+    uncertain_s: float = Field(default=DEFAULT_UNCERTAIN_S, ge=0)
     lease_ms: int | None = Field(default=None, ge=100)
     wait_before_close_ms: int | None = Field(default=None, ge=50)
     listeners: ListenerOptions = ListenerOptions()

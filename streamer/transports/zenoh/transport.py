@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import zenoh
 
@@ -20,8 +21,9 @@ from streamer.transports.listeners import filter_matches
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.zenoh.control import Control
 from streamer.transports.zenoh.nodes import Nodes
-from streamer.transports.zenoh.options import ZenohOptions, session_config, wait_before_close_s
+from streamer.transports.zenoh.options import DEFAULT_UNCERTAIN_S, ZenohOptions, session_config, wait_before_close_s
 from streamer.transports.zenoh.reach import OnReach
+from streamer.transports.zenoh.receipts import Receipted, Receipts
 from streamer.transports.zenoh.sender import Outlet, Sender
 from streamer.transports.zenoh.subscription import Subscription
 from streamer.transports.zenoh.watch import Watch
@@ -35,6 +37,7 @@ _BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 10.0)
 _JITTER = 0.2
 _CLOSE_S = 3.0  # Zenoh itself gives up after 10 s when a receiver is stalled
 _CACHE_SIZE = 8192
+_PATIENCE = 3  # times `uncertain_s`: how long to wait for a receipt
 _SLOW = 0.9  # of `wait_before_close`: clocks differ
 _SLOW_MIN_S = 0.02  # every put takes that long now and then
 
@@ -56,6 +59,7 @@ class ZenohTransport(ListeningTransport):
         self._sender: Sender | None = None
         self._nodes: Nodes | None = None
         self._watch = Watch(context.name)
+        self._receipts = Receipts(context.name, context.serves, _PATIENCE * (options.uncertain_s or DEFAULT_UNCERTAIN_S))
         self._was_up = False
         self._stopped = False
         self._paused = False
@@ -121,9 +125,10 @@ class ZenohTransport(ListeningTransport):
         self._nodes = nodes = Nodes(self._loop, self._control, self.context.name, self._node_changed, self._node_settled)
         for source, sink in self.registry.filters():
             self.open_filter(source, sink)
-        # After the subscriptions: nobody hears that the link is up before we listen.
+        # All this after the subscriptions: nobody hears that the link is up before we listen.
         await self._control.ask(lambda: nodes.watch(session))
         self._watch.open(self._loop, self._control, session)
+        self._receipts.open(self._loop, self._control, session)
         self._judge_link()
 
     def _open_blocking(self, config: zenoh.Config) -> None:
@@ -145,9 +150,11 @@ class ZenohTransport(ListeningTransport):
         self.set_state(LinkState.DOWN)
         if self._sender is not None:
             self._sender.stop()
+        self._receipts.lose_all()
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._close_subscriptions()
+                self._receipts.close()
                 await self._control.ask(self._close_blocking)
         except TimeoutError:
             logger.warning("zenoh_close_timeout endpoint=%s after_s=%.0f", self.context.name, _CLOSE_S)
@@ -193,6 +200,8 @@ class ZenohTransport(ListeningTransport):
             self._sender.report_through()  # they may be lost: they belong to those that `on_node` is about
         if is_there:
             self._watch.node_came()
+        if not self._nodes.present:
+            self._receipts.lose_all()
         self._watch.nodes(bool(self._nodes.present))
         self._judge_link()
         if not is_there and self.options.uncertain_s:
@@ -285,7 +294,7 @@ class ZenohTransport(ListeningTransport):
     def _take(self, subscription: Subscription, samples: Sequence[zenoh.Sample]) -> None:
         """Deliver one batch. A message that came through several subscriptions is taken from the canonical one."""
         batch: list[Received] = []
-        canonical = self._canonical
+        canonical, serves = self._canonical, self._receipts.serves
         for sample in samples:
             attachment = sample.attachment
             try:
@@ -301,7 +310,11 @@ class ZenohTransport(ListeningTransport):
             # A subscription that closes delivers what it still has: its copies were the chosen ones until a moment ago.
             # A copy that comes twice thereby has the same id.
             if chosen is subscription or (subscription.closing and chosen is not None):
-                batch.append(Received(message))
+                sink = attributes.sink
+                if sink is not None and sink.authority in serves:
+                    batch.append(Receipted(message, self._receipts))
+                else:
+                    batch.append(Received(message))
         if batch:
             self.registry.deliver(batch)
 
@@ -337,5 +350,7 @@ class ZenohTransport(ListeningTransport):
             done(parcels, LinkLostError())
         elif self.state is not LinkState.UP and self._sender.is_empty:
             done(parcels, LinkLostError("no other Zenoh node is there"))
+        elif self._receipts.ledger.is_needed and self._receipts.ledger.expect(parcels, done):
+            self._sender.submit(parcels, partial(self._receipts.put, done))
         else:  # after earlier ones even without a link: outcomes keep their order
             self._sender.submit(parcels, done)

@@ -1,0 +1,201 @@
+"""Messages whose receipt by another streamer is awaited. Pure, time is passed in.
+
+A message is *receipted* if a live streamer serves its sink's authority. It has no outcome before that streamer's receipt
+has come, and flows keep their order: a receipt that comes out of turn waits for those in front of it. A message that is
+lost takes with it everything that was submitted behind it in the same flow.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from streamer.transports.base import Done, Parcel, Unsure
+from streamer.transports.errors import LinkLostError, SendError
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.uri import UUri
+
+_Flow = tuple[UUri, UUri]
+
+
+class _Entry:
+    """One receipted message. It is ``put`` once Zenoh has taken it, ``doomed`` if it was lost before that."""
+
+    __slots__ = ("done", "doomed", "flow", "has_receipt", "parcel", "put_s", "streamer")
+
+    def __init__(self, parcel: Parcel, done: Done, flow: _Flow, streamer: str) -> None:
+        self.parcel = parcel
+        self.done = done
+        self.flow = flow
+        self.streamer = streamer
+        self.put_s: float | None = None
+        self.has_receipt = False
+        self.doomed = False
+
+
+class Ledger:
+    """The messages, by id and by flow, and the streamers that serve their sinks."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._streamers: dict[str, list[str]] = {}  # authority → ids of the streamers that serve it
+        self._entries: dict[bytes, _Entry] = {}
+        self._flows: dict[_Flow, deque[_Entry]] = {}
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether any message may be receipted, or still waits."""
+        return bool(self._streamers or self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # -- streamers
+
+    def add_streamer(self, streamer: str, authority: str) -> None:
+        """A streamer serves an authority."""
+        streamers = self._streamers.setdefault(authority, [])
+        if streamer not in streamers:
+            streamers.append(streamer)
+
+    def remove_streamer(self, streamer: str, authority: str) -> None:
+        """It does not any more: what it has not receipted is lost."""
+        streamers = self._streamers.get(authority, [])
+        if streamer not in streamers:
+            return
+        streamers.remove(streamer)
+        if not streamers:
+            del self._streamers[authority]
+        lost = {
+            entry.flow
+            for entry in self._entries.values()
+            if entry.streamer == streamer and entry.flow[1].authority == authority
+        }
+        for flow in lost:
+            self._lose(flow)
+
+    # -- messages
+
+    def expect(self, parcels: Sequence[Parcel], done: Done) -> bool:
+        """These are about to be put; whether any of them is receipted."""
+        found = False
+        for parcel in parcels:
+            message: UMessage = parcel.message
+            sink = message.attributes.sink
+            if sink is None or message.id in self._entries:
+                continue
+            streamers = self._streamers.get(sink.authority)
+            flow = (message.attributes.source, sink)
+            entries = self._flows.get(flow)
+            if streamers or entries:
+                entry = self._entries[message.id] = _Entry(parcel, done, flow, streamers[0] if streamers else "")
+                if entries is None:
+                    entries = self._flows[flow] = deque()
+                entry.doomed = bool(entries) and entries[-1].doomed  # it would overtake those that are to be sent again
+                entries.append(entry)
+                found = True
+        return found
+
+    def put(self, parcels: Sequence[Parcel], outcome: SendError | Unsure | None, done: Done, now_s: float) -> None:
+        """Zenoh has taken these, or not: tell the outcome of all that have no receipt to wait for."""
+        report = _Report()
+        for parcel in parcels:
+            entry = self._entries.get(parcel.message.id)
+            if entry is None or entry.parcel is not parcel:
+                report.add(done, parcel, outcome)
+            elif isinstance(outcome, SendError):
+                if isinstance(outcome, LinkLostError):
+                    for earlier in self._take_up_to(entry):
+                        report.add(earlier.done, earlier.parcel, outcome)
+                else:
+                    self._take(entry)
+                report.add(done, parcel, outcome)
+                self._settle(entry.flow, report)
+            elif entry.doomed:
+                self._take(entry)
+                report.add(done, parcel, LinkLostError("the streamer on the other side is gone"))
+            else:
+                entry.put_s = now_s
+                if entry.has_receipt:
+                    self._settle(entry.flow, report)
+        report.tell()
+
+    def receipts(self, ids: bytes) -> None:
+        """A streamer has these, 16 bytes each. Unknown ones are not ours, or were given up."""
+        report = _Report()
+        for start in range(0, len(ids) - 15, 16):
+            entry = self._entries.get(ids[start : start + 16])
+            if entry is not None and not entry.doomed:
+                entry.has_receipt = True
+                self._settle(entry.flow, report)
+        report.tell()
+
+    def tick(self, now_s: float) -> None:
+        """Give up every flow whose first message has waited too long."""
+        for flow, entries in list(self._flows.items()):
+            put_s = entries[0].put_s
+            if put_s is not None and now_s - put_s >= self._patience_s:
+                self._lose(flow)
+
+    def lose_all(self) -> None:
+        """The link is lost: so is everything that waits."""
+        for flow in list(self._flows):
+            self._lose(flow)
+
+    def _lose(self, flow: _Flow) -> None:
+        """What was put is lost now, the rest as soon as the sender speaks of it."""
+        report = _Report()
+        lost = LinkLostError("the streamer on the other side has not confirmed")
+        for entry in list(self._flows.get(flow, ())):
+            if entry.put_s is None:
+                entry.doomed = True
+            else:
+                self._take(entry)
+                report.add(entry.done, entry.parcel, lost)
+        report.tell()
+
+    def _settle(self, flow: _Flow, report: "_Report") -> None:
+        """Everything at the head of a flow that was put and has its receipt is delivered."""
+        entries = self._flows.get(flow)
+        while entries and entries[0].has_receipt and entries[0].put_s is not None:
+            entry = entries[0]
+            self._take(entry)
+            report.add(entry.done, entry.parcel, None)
+
+    def _take_up_to(self, entry: _Entry) -> list[_Entry]:
+        """Take this one and everything in front of it, which is returned."""
+        entries = self._flows[entry.flow]
+        earlier = []
+        while (head := entries[0]) is not entry:
+            self._take(head)
+            earlier.append(head)
+        self._take(entry)
+        return earlier
+
+    def _take(self, entry: _Entry) -> None:
+        del self._entries[entry.parcel.message.id]
+        entries = self._flows[entry.flow]
+        if entries[0] is entry:
+            entries.popleft()
+        else:
+            entries.remove(entry)
+        if not entries:
+            del self._flows[entry.flow]
+
+
+class _Report:
+    """Outcomes in order, told in as few calls as possible, once the ledger is consistent again."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[Done, SendError | Unsure | None, list[Any]]] = []
+
+    def add(self, done: Done, parcel: Parcel, outcome: SendError | Unsure | None) -> None:
+        if self._runs:
+            last_done, last_outcome, parcels = self._runs[-1]
+            if last_done == done and (last_outcome is outcome or repr(last_outcome) == repr(outcome)):
+                parcels.append(parcel)
+                return
+        self._runs.append((done, outcome, [parcel]))
+
+    def tell(self) -> None:
+        for done, outcome, parcels in self._runs:
+            done(parcels, outcome)

@@ -1,0 +1,209 @@
+"""Receipts between streamers, beside the wire format that everybody else knows.
+
+    ustreamer/1/serves/<zid>/<authority>   liveliness token: this streamer delivers to that authority
+    ustreamer/1/receipts/<zid>             ids of messages that this streamer has delivered or keeps on disk, 16 bytes each
+
+A streamer that receives a message for an authority which it serves publishes a receipt when the message is acknowledged
+(`Received.acknowledge`), if anybody listens; a duplicate as well. A streamer that sends waits for it (`ledger`).
+Everything here runs on the event loop, and asks the control thread for what can block.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import zenoh
+
+from streamer.transports.base import Done, Parcel, Received, Unsure
+from streamer.transports.errors import SendError
+from streamer.transports.zenoh.control import Control, tell_loop
+from streamer.transports.zenoh.ledger import Ledger
+from streamer.transports.zenoh.watch import is_matching
+from streamer.uprotocol.message import UMessage
+
+logger = logging.getLogger("ustreamer.zenoh")
+
+SERVES = "ustreamer/1/serves"
+RECEIPTS = "ustreamer/1/receipts"
+
+_FLUSH_S = 0.001
+_MOST = 4096  # ids in one sample
+_MAX_IDS = 65536
+_TICK_S = 1.0
+
+
+class Receipted(Received):
+    """A message whose sender may wait for our receipt."""
+
+    __slots__ = ("_receipts",)
+
+    def __init__(self, message: UMessage, receipts: "Receipts") -> None:
+        super().__init__(message)
+        self._receipts = receipts
+
+    def acknowledge(self) -> None:
+        self._receipts.acknowledge(self.message.id)
+
+
+class Receipts:
+    """Both halves: receipts that we give, and those that we wait for."""
+
+    def __init__(self, name: str, serves: Sequence[str], patience_s: float) -> None:
+        self.serves = frozenset(serves)
+        self.ledger = Ledger(patience_s)
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop
+        self._control: Control
+        self._session: zenoh.Session | None = None
+        self._own = ""
+        self._declared: list[object] = []  # what Zenoh would undeclare if nobody held it
+        self._publisher: zenoh.Publisher | None = None
+        self._listening = False
+        self._is_wanted: bool | None = None
+        self._ids: list[bytes] = []
+        self._sending = False
+        self._ticker: asyncio.TimerHandle | None = None
+
+    def open(self, loop: asyncio.AbstractEventLoop, control: Control, session: zenoh.Session) -> None:
+        """The session is open and our subscriptions are declared: say whom we serve, and hear who serves whom."""
+        self._loop = loop
+        self._control = control
+        self._session = session
+        self._own = str(session.zid())
+        control.post(lambda: self._declare_blocking(session))
+
+    def lose_all(self) -> None:
+        """The link is lost, and what waits for a receipt with it."""
+        self.ledger.lose_all()
+
+    def close(self) -> None:
+        """Send the last receipts, then do nothing any more."""
+        if self._session is not None:
+            while self._ids:
+                self._flush()
+        self._session = None
+        if self._ticker is not None:
+            self._ticker.cancel()
+
+    # -- receiving
+
+    def acknowledge(self, uuid: bytes) -> None:
+        """A message is safe with us."""
+        if not self._is_wanted or self._session is None:
+            return
+        if len(self._ids) >= _MAX_IDS:  # whoever does not take receipts sends again
+            return
+        self._ids.append(uuid)
+        if not self._sending:
+            self._sending = True
+            self._loop.call_later(_FLUSH_S, self._flush)
+
+    def _flush(self) -> None:
+        if self._session is None or not self._ids:
+            self._sending = False
+            return
+        ids, self._ids = b"".join(self._ids[:_MOST]), self._ids[_MOST:]
+        self._control.post(lambda: self._put_blocking(ids))
+
+    def _flushed(self) -> None:
+        """The last receipts are out: go on if there are more by now."""
+        if self._ids and self._session is not None:
+            self._loop.call_later(_FLUSH_S, self._flush)
+        else:
+            self._sending = False
+
+    def _wanted(self, is_wanted: bool) -> None:
+        self._is_wanted = is_wanted
+
+    def _first_wanted(self, is_wanted: bool) -> None:
+        """What was true when the publisher was declared, unless its listener has said more since."""
+        if self._is_wanted is None:
+            self._is_wanted = is_wanted
+
+    # -- sending
+
+    def put(self, done: Done, parcels: Sequence[Parcel], outcome: SendError | Unsure | None) -> None:
+        """What `Sender` says of parcels of which some are receipted."""
+        self.ledger.put(parcels, outcome, done, self._loop.time())
+        if self._ticker is None and len(self.ledger) and self._session is not None:
+            self._ticker = self._loop.call_later(_TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._ticker = None
+        self.ledger.tick(self._loop.time())
+        if len(self.ledger) and self._session is not None:
+            self._ticker = self._loop.call_later(_TICK_S, self._tick)
+
+    def _saw_token(self, is_there: bool, streamer: str, authority: str) -> None:
+        """Listen for receipts first, then believe the token; in the order of the tokens."""
+        if (session := self._session) is None:
+            return
+
+        def listen_first() -> None:  # on the control thread
+            self._listen_blocking(session)
+            tell_loop(self._loop, self._token, is_there, streamer, authority)
+
+        self._control.post(listen_first)
+
+    def _token(self, is_there: bool, streamer: str, authority: str) -> None:
+        if self._session is None:
+            return
+        logger.info(
+            "zenoh_streamer_%s endpoint=%s zid=%s serves=%s",
+            "found" if is_there else "lost",
+            self._name,
+            streamer,
+            authority,
+        )
+        if is_there:
+            self.ledger.add_streamer(streamer, authority)
+        else:
+            self.ledger.remove_streamer(streamer, authority)
+
+    def _arrived(self, ids: bytes) -> None:
+        if self._session is not None:
+            self.ledger.receipts(ids)
+
+    # -- control thread
+
+    def _declare_blocking(self, session: zenoh.Session) -> None:
+        liveliness, remote = session.liveliness(), zenoh.Locality.REMOTE
+        if self.serves:
+            publisher = self._publisher = session.declare_publisher(
+                f"{RECEIPTS}/{self._own}",
+                priority=zenoh.Priority.INTERACTIVE_HIGH,
+                congestion_control=zenoh.CongestionControl.BLOCK,
+                allowed_destination=remote,
+            )
+            self._declared.append(publisher.declare_matching_listener(self._on_matching))
+            tell_loop(self._loop, self._first_wanted, is_matching(publisher))
+            self._declared += [liveliness.declare_token(f"{SERVES}/{self._own}/{name}") for name in sorted(self.serves)]
+        self._declared.append(liveliness.declare_subscriber(f"{SERVES}/*/*", self._on_token, history=True))
+
+    def _listen_blocking(self, session: zenoh.Session) -> None:
+        """Before the first message that has to be receipted is sent, and not before there is anybody to do so."""
+        if self._listening:
+            return
+        self._listening = True
+        receipts = session.declare_subscriber(f"{RECEIPTS}/*", self._on_receipts, allowed_origin=zenoh.Locality.REMOTE)
+        self._declared.append(receipts)
+
+    def _put_blocking(self, ids: bytes) -> None:
+        try:
+            if self._publisher is not None:
+                self._publisher.put(ids)
+        finally:
+            tell_loop(self._loop, self._flushed)
+
+    # -- threads of Zenoh
+
+    def _on_matching(self, status: zenoh.MatchingStatus) -> None:
+        tell_loop(self._loop, self._wanted, status.matching)
+
+    def _on_token(self, sample: zenoh.Sample) -> None:
+        streamer, _, authority = str(sample.key_expr)[len(SERVES) + 1 :].partition("/")
+        if streamer != self._own:
+            tell_loop(self._loop, self._saw_token, sample.kind == zenoh.SampleKind.PUT, streamer, authority)
+
+    def _on_receipts(self, sample: zenoh.Sample) -> None:
+        tell_loop(self._loop, self._arrived, sample.payload.to_bytes())

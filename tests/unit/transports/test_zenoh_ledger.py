@@ -1,0 +1,180 @@
+"""Receipts between streamers as a dialogue: what is submitted, put and receipted, and what is said of it."""
+
+from streamer.transports.base import UNSURE, Unsure
+from streamer.transports.errors import LinkLostError, PermanentError, SendError
+from streamer.transports.zenoh.ledger import Ledger
+from streamer.uprotocol.message import notification, publish
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from tests.zenoh_peers import Parcel
+
+TOPIC = UUri.parse("//veh1/1/1/8000")
+CLOUD = UUri.parse("//cloud/1/1/0")
+OTHER = UUri.parse("//cloud/2/1/0")
+ELSEWHERE = UUri.parse("//veh2/2/1/0")
+PATIENCE_S = 45.0
+
+
+class Dialogue:
+    """A ledger that knows of one streamer, ``s1``, which serves ``cloud``. ``a1`` and ``a2`` are messages of one flow."""
+
+    sinks = {"a": CLOUD, "b": OTHER, "x": ELSEWHERE}
+
+    def __init__(self) -> None:
+        self.ledger = Ledger(PATIENCE_S)
+        self.ledger.add_streamer("s1", "cloud")
+        self.parcels: dict[str, Parcel] = {}
+        self.said: list[str] = []
+
+    def submit(self, *names: str) -> bool:
+        for name in names:
+            self.parcels[name] = Parcel(notification(1, TOPIC, self.sinks[name[0]], name.encode()))
+        return self.ledger.expect([self.parcels[name] for name in names], self.done)
+
+    def put(self, *names: str, now_s: float = 0.0, outcome: SendError | Unsure | None = UNSURE) -> list[str]:
+        self.ledger.put([self.parcels[name] for name in names], outcome, self.done, now_s)
+        return self.heard()
+
+    def receipts(self, *names: str) -> list[str]:
+        self.ledger.receipts(b"".join(self.parcels[name].message.id for name in names))
+        return self.heard()
+
+    def done(self, parcels: list[Parcel], outcome: SendError | Unsure | None) -> None:
+        word = {type(None): "delivered", Unsure: "unsure", LinkLostError: "lost", PermanentError: "refused"}[type(outcome)]
+        names = [(parcel.message.payload or b"").decode() for parcel in parcels]
+        self.said.append(" ".join([word, *names]))
+
+    def heard(self) -> list[str]:
+        said, self.said = self.said, []
+        return said
+
+
+def test_message_is_delivered_when_its_receipt_has_come() -> None:
+    d = Dialogue()
+    assert d.submit("a1", "a2")
+    assert d.put("a1", "a2") == []
+    assert d.receipts("a1", "a2") == ["delivered a1 a2"]
+    assert len(d.ledger) == 0
+
+
+def test_message_that_no_streamer_serves_is_unsure_as_ever() -> None:
+    d = Dialogue()
+    assert not d.submit("x1")
+    assert d.submit("x2", "a1", "x3")
+    assert d.put("x2", "a1", "x3") == ["unsure x2 x3"]
+
+
+def test_publish_is_never_receipted() -> None:
+    d = Dialogue()
+    assert not d.ledger.expect([Parcel(publish(1, TOPIC))], d.done)
+
+
+def test_receipt_may_come_before_the_put_is_reported() -> None:
+    d = Dialogue()
+    d.submit("a1")
+    assert d.receipts("a1") == []
+    assert d.put("a1") == ["delivered a1"]
+
+
+def test_receipts_of_a_flow_keep_its_order_and_others_do_not_wait() -> None:
+    d = Dialogue()
+    d.submit("a1", "a2", "b1")
+    d.put("a1", "a2", "b1")
+    assert d.receipts("a2", "b1") == ["delivered b1"]
+    assert d.receipts("a1") == ["delivered a1 a2"]
+
+
+def test_streamer_that_goes_takes_everything_unreceipted_with_it_in_order() -> None:
+    d = Dialogue()
+    d.submit("a1", "b1", "a2", "a3")
+    d.put("a1", "b1", "a2", "a3")
+    d.receipts("a2")
+    d.ledger.remove_streamer("s1", "cloud")
+    assert sorted(d.heard()) == ["lost a1 a2 a3", "lost b1"]
+    assert d.receipts("a1") == []
+    assert not d.ledger.is_needed
+
+
+def test_what_is_not_put_when_the_streamer_goes_is_lost_once_it_is_and_so_is_what_follows() -> None:
+    d = Dialogue()
+    d.submit("a1", "a2")
+    d.put("a1")
+    d.ledger.remove_streamer("s1", "cloud")
+    assert d.heard() == ["lost a1"]
+    assert d.submit("a3")  # it would overtake a2
+    d.ledger.add_streamer("s2", "cloud")
+    assert d.put("a2", "a3") == ["lost a2 a3"]
+    d.submit("a4")
+    d.put("a4")
+    assert d.receipts("a4") == ["delivered a4"]
+
+
+def test_streamer_that_serves_the_same_authority_takes_over() -> None:
+    d = Dialogue()
+    d.ledger.add_streamer("s2", "cloud")
+    d.submit("a1")
+    d.put("a1")
+    d.ledger.remove_streamer("s2", "cloud")
+    assert d.heard() == []
+    d.ledger.add_streamer("s2", "cloud")
+    d.ledger.remove_streamer("s1", "cloud")
+    assert d.heard() == ["lost a1"]
+    assert d.submit("a2")
+
+
+def test_flow_without_receipts_is_given_up_in_the_end() -> None:
+    d = Dialogue()
+    d.submit("a1", "a2", "b1")
+    d.put("a1", "a2", now_s=100.0)
+    d.put("b1", now_s=101.0)
+    d.ledger.tick(100.0 + PATIENCE_S - 0.1)
+    assert d.heard() == []
+    d.ledger.tick(100.0 + PATIENCE_S)
+    assert d.heard() == ["lost a1 a2"]
+    d.ledger.tick(101.0 + PATIENCE_S)
+    assert d.heard() == ["lost b1"]
+
+
+def test_lost_put_takes_what_stands_in_front_of_it_along_in_order() -> None:
+    d = Dialogue()
+    d.submit("a1", "a2", "b1")
+    d.put("a1")
+    assert d.put("a2", outcome=LinkLostError()) == ["lost a1 a2"]
+    d.put("b1")
+    assert d.receipts("b1") == ["delivered b1"]
+
+
+def test_refused_message_does_not_hold_up_its_flow() -> None:
+    d = Dialogue()
+    d.submit("a1", "a2")
+    assert d.put("a1", outcome=PermanentError(UCode.INVALID_ARGUMENT, "no")) == ["refused a1"]
+    d.put("a2")
+    assert d.receipts("a2") == ["delivered a2"]
+
+
+def test_lost_link_loses_everything() -> None:
+    d = Dialogue()
+    d.submit("a1", "b1")
+    d.put("a1", "b1")
+    d.ledger.lose_all()
+    assert d.heard() == ["lost a1", "lost b1"]
+    assert len(d.ledger) == 0
+
+
+def test_same_message_twice_waits_once() -> None:
+    d = Dialogue()
+    d.submit("a1")
+    twin = Parcel(d.parcels["a1"].message)
+    assert not d.ledger.expect([twin], d.done)
+    d.put("a1")
+    d.ledger.put([twin], UNSURE, d.done, 0.0)
+    assert d.heard() == ["unsure a1"]
+    assert d.receipts("a1") == ["delivered a1"]
+
+
+def test_receipts_that_are_not_ours_or_cut_short_are_ignored() -> None:
+    d = Dialogue()
+    d.submit("a1")
+    d.put("a1")
+    d.ledger.receipts(b"x" * 16 + d.parcels["a1"].message.id[:15])
+    assert d.heard() == []
