@@ -1,30 +1,25 @@
 """The way in through one endpoint: checks what a transport hands over and puts it into lanes.
 
-Per batch, not per message: clocks, pumping. Per flow, not per message: validation, the decision, the lane.
+Per batch, not per message: clocks, pumping. Per flow, not per message: what `resolve` finds out.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody
-from streamer.router.dead_letter import USTREAMER_UE_ID, USTREAMER_VERSION
-from streamer.router.decide import Decision, decide
 from streamer.router.egress import Egress
-from streamer.router.lane import FlowKey, Lane
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import Room, RouteQueue, size_of
 from streamer.router.remember import RememberedIds, Strays, key_of, mark
+from streamer.router.resolve import Leg, Resolved, Resolver
 from streamer.router.settle import Settler
 from streamer.router.stats import EndpointStats, RouteStats
 from streamer.router.table import RoutingTable
 from streamer.transports.base import Received, UListener, UTransport
-from streamer.uprotocol.message import Attributes, UMessage, UMessageType
+from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
-_CACHE_SIZE = 8192
 # From so many held back on, the transport is asked to pause; one with a window of its own stops by itself.
 _PAUSE_AT = 1000
 _PAUSE_AT_BYTES = 16 * 1024 * 1024
@@ -33,43 +28,8 @@ _HOLD_AT_MOST = 65_536
 
 _EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
 _EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
-_ARRIVED = Failure(Outcome.LOCAL, UCode.OK, "somebody has carried it to where its sink lives")
 _FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
 _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
-
-_Flow = tuple[UMessageType, UUri, UUri | None]
-
-
-class _Leg:
-    """One resolved way on for messages with the same attributes; ``attributes`` are those that they leave with.
-
-    ``once`` marks what has gone this way if the leg takes off what tells the copies of a Publish apart.
-    """
-
-    __slots__ = ("attributes", "changes_sink", "egress", "key", "lane", "once", "queue")
-
-    def __init__(self, queue: RouteQueue, egress: Egress, attributes: Attributes, before: Attributes) -> None:
-        self.queue = queue
-        self.egress = egress
-        self.attributes = attributes
-        self.changes_sink = attributes is not before
-        self.once = mark("route", queue.name) if self.changes_sink and before.sink is not None else None
-        self.key: FlowKey = (attributes.source, attributes.sink)
-        self.lane: Lane = queue.lane(self.key)
-
-
-class _Resolved:
-    """What was decided for messages with the same attributes. ``astray``: they may be copies, see `Strays`."""
-
-    __slots__ = ("astray", "copies", "failure", "legs")
-
-    def __init__(self, legs: tuple[_Leg, ...], failure: Failure | None, astray: bool = False) -> None:
-        self.legs = legs
-        self.failure = failure
-        self.astray = astray
-        self.copies: dict[RouteQueue, int] = {}  # how many legs lead into a queue
-        for leg in legs:
-            self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
 
 
 class Ingress(UListener):
@@ -100,19 +60,15 @@ class Ingress(UListener):
         self._clock = clock
         self._custody = custody
         self._paused = False
-        self._table: RoutingTable
-        self._queues: dict[str, tuple[RouteQueue, Egress]] = {}
-        self._decisions: dict[_Flow, Decision] = {}
-        self._resolved: dict[Attributes, _Resolved] = {}
+        self._resolver = Resolver(name)
+        self._resolved = self._resolver.known
+        self._resolve = self._resolver.resolve
         self.closed = False
         self.pump: Callable[[], None] = lambda: None
 
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
         """Take a new routing table, with the queue and egress of each route by name."""
-        self._table = table
-        self._queues = queues
-        self._decisions.clear()
-        self._resolved.clear()
+        self._resolver.use(table, queues)
 
     def on_receive(self, received: Received) -> None:
         self.on_receive_batch((received,))
@@ -290,7 +246,7 @@ class Ingress(UListener):
         else:
             first.attach(received)
 
-    def _has_room(self, received: Received, resolved: _Resolved, key: bytes) -> bool:
+    def _has_room(self, received: Received, resolved: Resolved, key: bytes) -> bool:
         """Whether every leg can take the message; if not it is turned away or held back, and that is seen to here."""
         size = size_of(received.message)
         for queue, copies in resolved.copies.items():
@@ -335,7 +291,7 @@ class Ingress(UListener):
             at -= 1
         keys.insert(at, key)
 
-    def _enter(self, received: Received, resolved: _Resolved, now_s: float, now_ms: int, is_again: bool = False) -> None:
+    def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_again: bool = False) -> None:
         """Put a message into its lanes. ``is_again``: also where it has gone before."""
         legs = resolved.legs
         received.holders += len(legs) - 1
@@ -366,7 +322,7 @@ class Ingress(UListener):
             if lane.filed < lane.top:
                 leg.egress.file(lane)
 
-    def _has_gone(self, received: Received, leg: _Leg) -> bool:
+    def _has_gone(self, received: Received, leg: Leg) -> bool:
         """Whether a copy of this Publish for another authority has gone the same way; if so this one is counted there.
 
         It is acknowledged at once: the first copy has a receipt of its own.
@@ -380,50 +336,3 @@ class Ingress(UListener):
             self._remembered.settled(key_of(message))
         received.release()
         return True
-
-    def _resolve(self, attributes: Attributes) -> _Resolved:
-        resolved = self._decide(attributes)
-        if attributes.is_shared:
-            if len(self._resolved) >= _CACHE_SIZE:
-                self._resolved.clear()
-            self._resolved[attributes] = resolved
-        return resolved
-
-    def _decide(self, attributes: Attributes) -> _Resolved:
-        if attributes.problems:
-            text = "invalid attributes: " + "; ".join(attributes.problems)
-            return _Resolved((), Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text))
-        flow = (attributes.type, attributes.source, attributes.sink)
-        decision = self._decisions.get(flow)
-        if decision is None:
-            decision = decide(*flow, self.name, self._table)
-            if len(self._decisions) >= _CACHE_SIZE:
-                self._decisions.clear()
-            self._decisions[flow] = decision
-        if decision.failure is not None:
-            return self._decline(attributes, decision.failure)
-        legs = []
-        for hop in decision.hops:
-            queue, egress = self._queues[hop.route.name]
-            outgoing = attributes if hop.sink == attributes.sink else replace(attributes, sink=hop.sink)
-            legs.append(_Leg(queue, egress, outgoing, attributes))
-        return _Resolved(tuple(legs), None)
-
-    def _decline(self, attributes: Attributes, failure: Failure) -> _Resolved:
-        """What to do with messages that go nowhere: those that came the wrong way may be copies.
-
-        Not if their source lives behind no endpoint of ours, or beside their sink: where that is, nobody carries them on,
-        and we would never hear the original. Nor are the reports of another streamer worth the wait: nobody is told of
-        them anyway. A copy that has reached the network of its sink asks nothing of us.
-        """
-        homes = self._table.homes(attributes.source.authority)
-        source, sink = attributes.source, attributes.sink
-        is_report = source[1:3] == (USTREAMER_UE_ID, USTREAMER_VERSION) and attributes.type is UMessageType.PUBLISH
-        if failure.code is not UCode.UNAUTHENTICATED or is_report or not homes:
-            return _Resolved((), failure)
-        if sink is None or sink.authority in (ANY_AUTHORITY, self._table.authority):
-            return _Resolved((), failure, astray=True)
-        sink_homes = self._table.homes(sink.authority)
-        if self.name in sink_homes:
-            return _Resolved((), _ARRIVED, astray=True)
-        return _Resolved((), failure, astray=not set(homes) <= set(sink_homes))
