@@ -1,10 +1,10 @@
 """Custody: when the source of a message that cannot be delivered at once is told that it need not keep it any longer.
 
-A message that is confirmed within `FLUSH_S` is acknowledged then, and never touches the disk. What is without outcome at
-the next flush is written to the journal, all of it in one transaction, and its source acknowledged once that is
-committed: else one flow whose receiver is away would use up the source's window and hold up all others. In the same
-transaction goes what left without confirmation (`assurance`), what became a dead letter, and the deletion of everything
-that has reached its outcome since.
+What is without outcome some milliseconds after it came is written to the journal, all of it in one transaction, and its
+source acknowledged once that is committed: else one flow whose receiver is away would use up the source's window and hold
+up all others. What is confirmed before never touches the disk. That time is `FLUSH_S` for a message that only we have, and
+`PATIENCE_S` for one that its source keeps until we acknowledge it. In the same transaction goes what left without
+confirmation (`assurance`), what became a dead letter, and the deletion of everything that has reached its outcome since.
 
 Without a journal, custody is the process's memory. What a kill of the process would lose is said when the daemon starts.
 """
@@ -12,6 +12,7 @@ Without a journal, custody is the process's memory. What a kill of the process w
 import asyncio
 import itertools
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -31,6 +32,7 @@ from streamer.uprotocol.status import UCode
 logger = logging.getLogger("ustreamer.custody")
 
 FLUSH_S = 0.01
+PATIENCE_S = 0.05
 
 _MAX_LETTERS = 10_000  # that wait to be written while the disk is full
 _PURGE_AT = 1000
@@ -55,6 +57,7 @@ class Custody:
         self.journal = journal
         self.number: Callable[[], int] = itertools.count(1).__next__ if journal is None else journal.number
         self._memory_bytes = memory_bytes
+        self.patience_s = PATIENCE_S
         self.release: Callable[[Received], None] = lambda received: received.release()
         self.fail: Callable[[Delivery, Failure], None] = lambda delivery, failure: None
         self.assurances: list[Assurance] = []
@@ -62,6 +65,7 @@ class Custody:
         self.spilled = 0  # messages whose payload is only in the journal
         self.letters_dropped = 0
         self._recent: list[Delivery] = []
+        self._kept_at_source: deque[Delivery] = deque()  # oldest first
         self._starved: list[Delivery] = []  # the journal has no room for them: unacknowledged
         self._purge_at = _PURGE_AT
         self._room_came = False  # something has left the journal since
@@ -71,7 +75,15 @@ class Custody:
 
     async def until_written(self) -> None:
         """Wait until everything without outcome is in the journal. What it has no room for is not waited for."""
-        while self._recent or not self._done.is_empty or self._is_due or (self.journal is not None and self.journal.is_busy):
+        self.patience_s = 0
+        self.schedule()
+        while (
+            self._recent
+            or self._kept_at_source
+            or not self._done.is_empty
+            or self._is_due
+            or (self.journal is not None and self.journal.is_busy)
+        ):
             self._turned.clear()
             await self._turned.wait()
 
@@ -88,10 +100,11 @@ class Custody:
 
     def watch(self, delivery: Delivery) -> None:
         """A message has entered its lane."""
-        recent = self._recent
-        if not recent:
-            self.schedule()
-        recent.append(delivery)
+        self.schedule()
+        if delivery.received.source_keeps:
+            self._kept_at_source.append(delivery)
+        else:
+            self._recent.append(delivery)
 
     def _again(self, deliveries: Sequence[Delivery]) -> None:
         """Messages stand in their lane again; where they were is given up with the next flush."""
@@ -153,6 +166,11 @@ class Custody:
         self._turned.set()
         now_s = self._clock.monotonic_s()
         recent, self._recent = self._recent, []
+        kept = self._kept_at_source
+        while kept and (kept[0].state is State.SETTLED or kept[0].entered_s + self.patience_s <= now_s):
+            recent.append(kept.popleft())
+        if kept:
+            self.schedule()
         if self.journal is None:
             for delivery in recent:
                 if delivery.state is not State.SETTLED:
@@ -243,7 +261,12 @@ class Custody:
                     self._spill(delivery)
         self._stored(segments, True)
         self._room_came = self._room_came or frees
-        if self._recent or (self._starved and self._room_came) or not self._done.is_empty or any(each.has_unstored for each in self.assurances):
+        if (
+            self._recent
+            or (self._starved and self._room_came)
+            or not self._done.is_empty
+            or any(each.has_unstored for each in self.assurances)
+        ):
             self.schedule()
 
     def _stored(self, segments: list[Segment], in_journal: bool) -> None:

@@ -14,15 +14,19 @@ from google.protobuf.message import DecodeError
 
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
-from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, message_from_proto, message_to_proto
+from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, message_from_proto
 from streamer.uprotocol.uri import everything_at
 
 AS_IT_CAME = "="
 
+_CACHE_SIZE = 8192
+_ID_BYTES = 20  # the field with the id: tag, length, two tags with 8 bytes each
 _NO_PAYLOAD = 0xFFFF_FFFF
 _COUNT = struct.Struct("<I")
 _FLOW = struct.Struct("<II")
 _RECORD = struct.Struct("<IQQ16sI")  # flow, seq, entered_ms, id, length of the payload
+
+_encoded: dict[Attributes, bytes] = {}
 
 
 class UnreadableError(ValueError):
@@ -50,8 +54,29 @@ class PackedMessage(NamedTuple):
 
 
 def pack(message: UMessage) -> bytes:
-    """One message."""
-    return message_to_proto(message).SerializeToString()
+    """One message. What it shares with others of its flow is serialized once."""
+    attributes = message.attributes
+    rest = _encoded.get(attributes)
+    if rest is None:
+        rest = attributes_to_proto(None, attributes).SerializeToString()
+        if attributes.is_shared:
+            if len(_encoded) >= _CACHE_SIZE:
+                _encoded.clear()
+            _encoded[attributes] = rest
+    uuid, payload = message.id, message.payload
+    head = b"\x0a%b\x0a\x12\x09%b\x11%b%b" % (_varint(_ID_BYTES + len(rest)), uuid[7::-1], uuid[:7:-1], rest)
+    return head if payload is None else b"%b\x12%b%b" % (head, _varint(len(payload)), payload)
+
+
+def _varint(number: int) -> bytes:
+    if number < 0x80:
+        return bytes((number,))
+    digits = bytearray()
+    while number >= 0x80:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
 
 
 def unpack(body: bytes) -> UMessage:

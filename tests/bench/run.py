@@ -39,6 +39,8 @@ routes:
   - {{from: cloud, to: vehicle}}
 metrics: {{listen: "127.0.0.1:{admin}"}}
 log: {{level: error}}
+shutdown: {{drain_s: 0}}
+journal: {journal}
 """
 
 
@@ -101,7 +103,7 @@ def wait_ready(admin: int) -> None:
     raise RuntimeError("the streamer did not become ready")
 
 
-def measure(subject: str, direction: str, count: int, rate: float, size: int) -> Figures:
+def measure(subject: str, direction: str, count: int, rate: float, size: int, has_journal: bool) -> Figures:
     """One run of ``subject`` (raw or streamer) in ``direction`` (up: Zenoh → MQTT, down: MQTT → Zenoh)."""
     endpoint = f"tcp/127.0.0.1:{free_port()}"
     sender_kind, receiver_kind = ("zenoh", "mqtt") if direction == "up" else ("mqtt", "zenoh")
@@ -123,7 +125,8 @@ def measure(subject: str, direction: str, count: int, rate: float, size: int) ->
             else:
                 admin = free_port()
                 path = Path(directory) / "streamer.yaml"
-                path.write_text(CONFIG.format(endpoint=endpoint, port=broker.port, admin=admin))
+                journal = f"{{path: {directory}/journal.db}}" if has_journal else "null"
+                path.write_text(CONFIG.format(endpoint=endpoint, port=broker.port, admin=admin, journal=journal))
                 under_test = Child("streamer", "run", "--config", str(path))
                 children.append(under_test)
                 wait_ready(admin)
@@ -146,17 +149,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=2000, help="messages/s of the latency run")
     parser.add_argument("--size", type=int, default=256, help="payload bytes")
+    parser.add_argument("--no-journal", action="store_true", help="custody in memory only")
+    parser.add_argument("--only", choices=("up", "down"), help="one direction")
     arguments = parser.parse_args()
     a = arguments
     print(f"{a.rounds} rounds of {a.count} messages of {a.size} bytes; latency at {a.rate:.0f} messages/s")
     print(f"{'direction':<15}{'subject':<10}{'messages/s':>12}{'CPU µs/msg':>12}{'p50 ms':>9}{'p99 ms':>9}")
     for direction, name in (("down", "MQTT → Zenoh"), ("up", "Zenoh → MQTT")):
+        if a.only not in (None, direction):
+            continue
         runs: dict[str, list[Figures]] = {"raw": [], "streamer": []}
         slow: dict[str, list[Figures]] = {"raw": [], "streamer": []}
         for _ in range(arguments.rounds):
             for subject, results in runs.items():
-                results.append(measure(subject, direction, arguments.count, 0, arguments.size))
-                slow[subject].append(measure(subject, direction, int(arguments.rate * 5), arguments.rate, arguments.size))
+                results.append(measure(subject, direction, a.count, 0, a.size, not a.no_journal))
+                slow[subject].append(measure(subject, direction, int(a.rate * 5), a.rate, a.size, not a.no_journal))
         median = {
             subject: Figures(
                 statistics.median(run.rate for run in runs[subject]),

@@ -104,6 +104,7 @@ class Stage:
             later=lambda after_s, call: None if journal is None else self.due.append(call),
             journal=journal,
         )
+        self.router.custody.patience_s = 0
 
     def _on_state(self, name: str) -> Callable[[LinkState], None]:
         return lambda state: self.router.link_changed(name, state)
