@@ -1,6 +1,7 @@
 """What happens to Zenoh receivers and routers, and receivers that are not there: 5, 6."""
 
 import asyncio
+from dataclasses import replace
 
 from tests.fault.ledger import Allowance, Verdict
 from tests.fault.registry import Run, fault
@@ -103,12 +104,16 @@ async def router_killed(run: Run) -> Verdict:
 
 @fault(5, "receiver behind a router stopped", seeds=10)
 async def receiver_behind_router_stopped(run: Run) -> Verdict:
+    """Zenoh drops single messages between a router and a client whose lease has ended, and hands on later ones.
+
+    Measured without the daemon (eclipse-zenoh 1.10.2). They come again, but late: only here is the order not kept.
+    """
     async with Stage(run.directory, run.seed, setting_for(run, through_router=True)) as stage:
         stage.load(RATE)
         await asyncio.sleep(run.between(0.3, 1.0))
         await stage.stop_receiver(run.lasts(4, 20))
         await asyncio.sleep(0.5)
-        return await stage.finish(uncertain(run.lasts(8, 30)))
+        return await stage.finish(replace(uncertain(run.lasts(8, 30)), inversions=True))
 
 
 @fault(6, "receiver appears late", seeds=5)
@@ -119,8 +124,9 @@ async def receiver_appears(run: Run) -> Verdict:
         await asyncio.sleep(run.lasts(3, 30))
         assert stage.ledger.dead_letters() == {}
         await asyncio.to_thread(stage.receiver.start)
+        await stage.until(lambda: stage.ledger.arrivals_at("veh") > 0, 10, "the first arrival")
         await asyncio.sleep(0.5)
-        return await stage.finish(uncertain(0))
+        return await finish_without_unheard(stage, uncertain(0))
 
 
 @fault(6, "receiver never appears", seeds=5)
@@ -138,6 +144,17 @@ async def receiver_absent_until_ttl(run: Run) -> Verdict:
     return await unavailable(run, setting, run.lasts(1, 5), only_requests=True)
 
 
+async def finish_without_unheard(stage: Stage, allowance: Allowance) -> Verdict:
+    """A Publish that nobody has ever listened to is for nobody. The daemon has to have counted exactly those."""
+    stage.stop_load()
+    await stage.settle()
+    unheard = {entry.id for entry in stage.ledger.missing() if " publish " in entry.flow}
+    counted = stage.daemon.total("ustreamer_outcomes_total", route="cloud-veh", outcome="unheard")
+    assert counted == len(unheard), f"{counted} Publishes unheard, {len(unheard)} missing"
+    stage.ledger.excuse(unheard, "a Publish that nobody listened to")
+    return await stage.finish(allowance)
+
+
 async def unavailable(run: Run, setting: Setting, seconds: float, only_requests: bool) -> Verdict:
     async with Stage(run.directory, run.seed, setting) as stage:
         assert stage.receiver is not None
@@ -146,16 +163,16 @@ async def unavailable(run: Run, setting: Setting, seconds: float, only_requests:
         await asyncio.sleep(seconds)
         stage.stop_load()
         await stage.settle_sends()
-        waiting = {entry.id for entry in ledger.missing() if entry.is_request or not only_requests}
-        await stage.until(lambda: waiting <= set(ledger.dead_letters()), run.lasts(10, 60), "a dead letter for each")
+        addressed = {entry.id for entry in ledger.missing() if " publish " not in entry.flow}
         requests = {entry.id for entry in ledger.entries() if entry.is_request}
         assert requests
+        waiting = requests if only_requests else addressed
+        await stage.until(lambda: waiting <= set(ledger.dead_letters()), run.lasts(10, 60), "a dead letter for each")
         await stage.until(lambda: requests <= set(ledger.answers()), 5, "an answer for each Request")
         await asyncio.to_thread(stage.receiver.start)
-        verdict = await stage.finish(Allowance(duplicates=uncertain(0).duplicates, dead_letters=True))
+        verdict = await finish_without_unheard(stage, replace(uncertain(0), dead_letters=True))
         codes = {code for each in ledger.dead_letters().values() for code in each}
         assert codes == {UNAVAILABLE}, codes
         assert set(ledger.answers().values()) == {UNAVAILABLE}
-        if only_requests:
-            assert set(ledger.dead_letters()) == requests
+        assert set(ledger.dead_letters()) == waiting
         return verdict

@@ -77,6 +77,7 @@ class Allowance:
     duplicates: int = 0
     dead_letters: bool = False
     two_ends: bool = False
+    inversions: bool = False
 
 
 @dataclass
@@ -200,6 +201,10 @@ class Ledger:
         with self._lock:
             return len(self._arrived)
 
+    def arrivals_at(self, side: str) -> int:
+        with self._lock:
+            return sum(1 for message_id in self._arrived if self._sent[message_id].to == side)
+
     def has_arrived(self, message_id: bytes) -> bool:
         with self._lock:
             return message_id in self._arrived
@@ -242,7 +247,9 @@ class Ledger:
             verdict.add(Breach.LOST, [str(entry) for entry in missing])
         with self._lock:
             for breach, examples in self._breaches.items():
-                verdict.add(breach, examples)
+                if breach is not Breach.INVERTED or not allowance.inversions:
+                    verdict.add(breach, examples)
+            verdict.figures["inversions"] = len(self._breaches.get(Breach.INVERTED, []))
             both = [str(self._sent[message_id]) for message_id in self._dead if message_id in self._arrived]
             dead = [f"{self._sent[message_id]}: code {codes}" for message_id, codes in self._dead.items()]
             often = [

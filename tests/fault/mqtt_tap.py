@@ -25,6 +25,8 @@ class MqttTap:
     def __init__(self) -> None:
         self.sent: list[bytes] = []
         """Ids in the order in which the daemon sent them, resends included."""
+        self.received: list[bytes] = []
+        """Ids in the order in which the broker sent them, resends included."""
         self.confirmed: set[bytes] = set()
         """Ids that the broker has confirmed to the daemon."""
         self.acknowledged: set[bytes] = set()
@@ -73,6 +75,7 @@ class MqttTap:
                 self._to_broker[packet.packet_id] = message_id
                 self.most_unconfirmed = max(self.most_unconfirmed, len(self._to_broker))
             else:
+                self.received.append(message_id)
                 self._to_daemon[packet.packet_id] = message_id
         elif isinstance(packet, mqtt5.PubAckPacket):
             waiting, known = (self._to_daemon, self.acknowledged) if is_from_daemon else (self._to_broker, self.confirmed)

@@ -36,7 +36,7 @@ UNORDERED = 64
 RECEIVE_MAXIMUM = WINDOW = 1000
 TOPICS = {side: topic for topic, side in TOPIC_SIDES.items()}
 UNCERTAIN_S = 3.0
-ZENOH_OPTIONS: dict[str, Any] = {}  # TODO uncertain_s
+ZENOH_OPTIONS = {"uncertain_s": UNCERTAIN_S, "lease_ms": 2000, "wait_before_close_ms": 500}
 NOTHING = Allowance()
 WAYS = (("cloud", "veh"), ("veh", "cloud"), ("cloud", "plant"), ("plant", "cloud"))
 
@@ -219,8 +219,14 @@ class Stage:
             self.pump(here).stop()
 
     async def until_ready(self, within_s: float = 30) -> None:
-        """The daemon and the uEntities have found each other."""
+        """The daemon says that it is ready, and it and the uEntities have found each other."""
         await self.daemon.until_up(within_s)
+        await self.until_linked(within_s)
+
+    async def until_linked(self, within_s: float = 30) -> None:
+        """The same for a daemon that is not ready: its journal fails."""
+        for side in self.setting.sides:
+            await self.daemon.until_total(1, "ustreamer_endpoint_up", within_s, endpoint=side)
         await until(lambda: all(node.is_ready for node in self.nodes.values()), within_s, "the MQTT clients")
         if self.source is not None:
             source = self.source
@@ -250,13 +256,17 @@ class Stage:
         process.kill()
         await asyncio.to_thread(process.wait)
 
-    async def restart_daemon(self) -> None:
+    async def start_daemon(self) -> None:
         """Start the daemon again, after it has ended."""
         if self.source is not None:
             source = self.source
             await until(lambda: not source.is_matched, 10, "the Zenoh source to see that the daemon is gone")
             source.new_daemon()
         self.daemon.start()
+
+    async def restart_daemon(self) -> None:
+        """The same, and wait until everybody has found each other again."""
+        await self.start_daemon()
         await self.until_ready()
 
     async def stop_receiver(self, seconds: float) -> None:
@@ -360,3 +370,6 @@ class Stage:
     def dump(self) -> None:
         """Leave the ledger beside log and configuration, for who wants to know what happened."""
         (self.directory / "ledger.json").write_text(json.dumps(self.ledger.dump(), indent=1))
+        for side, tap in self.taps.items():
+            for name, ids in (("received", tap.received), ("sent", tap.sent)):
+                (self.directory / f"{side}.{name}").write_text("".join(f"{each.hex()}\n" for each in ids))

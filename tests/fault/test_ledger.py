@@ -95,6 +95,14 @@ def test_inversion_inside_a_flow(ledger: Ledger) -> None:
     assert " after a number 3 " in violation.examples[0]
 
 
+def test_inversions_can_be_allowed_and_are_still_counted(ledger: Ledger) -> None:
+    arrive(ledger, [0, 1, 3, 2, 4, 5, 6, 7, 8, 9], "a")
+    arrive(ledger, list(range(10)), "b")
+    verdict = judged(ledger, inversions=True)
+    assert verdict.is_clean
+    assert verdict.figures["inversions"] == 1
+
+
 def test_flows_may_overtake_each_other_and_copies_may_come_late(ledger: Ledger) -> None:
     arrive(ledger, list(range(10)), "b")
     arrive(ledger, list(range(10)), "a")
