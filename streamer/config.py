@@ -139,7 +139,7 @@ class Section(BaseModel):
     )
 
 
-class Queue(Section):
+class QueueBounds(Section):
     """Bounds of a queue, and what happens when one of them is reached."""
 
     messages: Count = 10_000
@@ -148,8 +148,16 @@ class Queue(Section):
     """backpressure: the source waits; reject: the new message goes; evict: lowest priority first, then the oldest."""
 
 
-class DeadLetterQueue(Queue):
-    """The same for dead letters; at the bound the oldest goes."""
+class Queue(QueueBounds):
+    """The queue of a route."""
+
+    stalled_factor: Annotated[int, Field(ge=0)] = 10
+    """With a journal and backpressure: what stands still because its receiver or its endpoint is away may come on top, up to
+    so many times the bounds, before the source has to wait."""
+
+
+class DeadLetterQueue(QueueBounds):
+    """The same bounds for dead letters; at the bound the oldest goes."""
 
     on_full: Literal["evict"] = "evict"
     """A dead letter holds up no source, and the latest ones tell most."""

@@ -365,6 +365,7 @@ class Egress:
         for queue in self.queues:
             for delivery in queue.take_expired(now_ms):
                 self._settler.expire(delivery, self)
+            queue.judge_stalled(self.transport.state is LinkState.UP)
         if self._absent:
             self._give_up_absent(now_s)
         if self.assurance is not None:

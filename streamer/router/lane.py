@@ -108,6 +108,7 @@ class Lane:
     __slots__ = (
         "absent_since_s",
         "by_class",
+        "bytes",
         "doubtful",
         "filed",
         "in_flight",
@@ -134,6 +135,7 @@ class Lane:
         self.queue = queue
         self.items: deque[Delivery] = deque()
         self.live = 0
+        self.bytes = 0
         self.in_flight = 0
         self.window = 1
         self.max_window = max_window
@@ -286,6 +288,7 @@ class Lane:
 
     def _count(self, delivery: Delivery) -> None:
         self.live += 1
+        self.bytes += delivery.size
         level = delivery.message.attributes.priority_class
         self.by_class[level] += 1
         if level > self.top:
@@ -293,6 +296,7 @@ class Lane:
 
     def _discount(self, delivery: Delivery) -> None:
         self.live -= 1
+        self.bytes -= delivery.size
         level = delivery.message.attributes.priority_class
         self.by_class[level] -= 1
         if level == self.top and not self.by_class[level]:

@@ -59,6 +59,9 @@ class RouteQueue:
         self.messages = 0
         self.bytes = 0
         self.unsure = 0
+        self.may_stall = False  # a journal takes what stands still
+        self.stalled = 0
+        self.stalled_bytes = 0
         self.on_lane: Callable[[Lane], None] = lambda lane: None
         self.on_lane_retired: Callable[[Lane], None] = lambda lane: None
         self.blocked = False  # an ingress holds messages back because this queue is full
@@ -96,7 +99,31 @@ class RouteQueue:
     def fits(self, size: int, copies: int = 1) -> bool:
         """Whether so many copies, ``size`` bytes in all, stay within the bounds."""
         bounds = self.dispatch.queue
-        return self.messages + copies <= bounds.messages and self.bytes + size <= bounds.bytes
+        return (
+            self.messages - self.stalled + copies <= bounds.messages
+            and self.bytes - self.stalled_bytes + size <= bounds.bytes
+        )
+
+    def judge_stalled(self, is_endpoint_up: bool) -> None:
+        """Find out how much stands still, and is in the journal: it does not use up the room of what moves.
+
+        Up to ``stalled_factor`` times the bounds. Once it moves again that room closes as the queue becomes shorter. Called
+        by the clock's tick.
+        """
+        bounds = self.dispatch.queue
+        if not (self.may_stall and self.is_patient):
+            return
+        stalled = stalled_bytes = 0
+        if self.messages > bounds.messages // 2 or self.bytes > bounds.bytes // 2:
+            if is_endpoint_up:
+                lanes = [lane for lane in self.lanes.values() if lane.park]
+                stalled, stalled_bytes = sum(lane.live for lane in lanes), sum(lane.bytes for lane in lanes)
+            else:
+                stalled, stalled_bytes = self.messages, self.bytes
+        left = max(0, min(self.stalled, self.messages - bounds.messages // 2))
+        left_bytes = max(0, min(self.stalled_bytes, self.bytes - bounds.bytes // 2))
+        self.stalled = min(max(stalled, left), bounds.messages * bounds.stalled_factor)
+        self.stalled_bytes = min(max(stalled_bytes, left_bytes), bounds.bytes * bounds.stalled_factor)
 
     def room_for(self, size: int, copies: int = 1) -> Room:
         """Whether a message fits, in so many copies. An empty queue takes any message, else it would never pass."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from streamer.config import Dispatch, Queue
+from streamer.config import Dispatch, Queue, QueueBounds
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody
 from streamer.router.dead_letter import USTREAMER_UE_ID, USTREAMER_VERSION, Story, dead_letter, error_response, letter_of
@@ -38,7 +38,7 @@ class ReportOptions:
     authority: str
     resource: int
     endpoints: tuple[str, ...]
-    queue: Queue
+    queue: QueueBounds
     dispatch: Dispatch
 
 
@@ -88,7 +88,7 @@ class Reporter:
 
     def _dispatch(self) -> Dispatch:
         """Reports never hold anything up: at the bound the oldest go."""
-        bounds = self.options.queue.model_copy(update={"on_full": "evict"})
+        bounds = Queue(messages=self.options.queue.messages, bytes=self.options.queue.bytes, on_full="evict")
         return self.options.dispatch.model_copy(update={"queue": bounds})
 
     def queues(self) -> list[RouteQueue]:

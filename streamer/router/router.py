@@ -161,6 +161,7 @@ class Router:
 
     def _new_queue(self, name: str, source: str, target: str, dispatch: Dispatch) -> RouteQueue:
         queue = RouteQueue(name, source, target, dispatch, RouteStats(), self.custody.number)
+        queue.may_stall = self.journal is not None
         self.egresses[target].add_queue(queue)
         return queue
 

@@ -16,6 +16,7 @@ from streamer.transports.base import Reach
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
 from tests.flow.stage import CLIMATE, CLOUD_APP, ORDERS, VEHICLE_APP, Stage, WoundClock, configuration
 from tests.independent import until
 
@@ -266,6 +267,59 @@ async def test_a_queue_may_be_larger_than_memory(tmp_path: Path) -> None:
         )
 
 
+async def test_what_stands_still_costs_what_moves_no_room(tmp_path: Path) -> None:
+    dispatch = {"queue": {"messages": 10, "stalled_factor": 3}, "retry": {"jitter": 0}}
+    async with life(tmp_path / "j.db", dispatch=dispatch) as now:
+        stage = now.stage
+        stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.UNKNOWN)
+        stuck = []
+        for number in range(60):
+            stuck += stage.arrive("cloud", order(stage, b"%d" % number))
+            stage.pass_time(50)
+            await now.flush()
+        told = sum(each.acknowledged for each in stuck)
+        assert told == 40  # three times the bound on top, and the bound itself: then the source waits
+        stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.SOMEBODY)
+        assert [int(message.payload or b"") for message in stage.sent("vehicle")] == list(range(60))
+        assert all(each.acknowledged for each in stuck)
+
+
+async def test_a_flow_that_stands_still_holds_up_no_other(tmp_path: Path) -> None:
+    async with life(tmp_path / "j.db", dispatch={"queue": {"messages": 10}, "retry": {"jitter": 0}}) as now:
+        stage = now.stage
+        stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.UNKNOWN)
+        for number in range(50):
+            stage.arrive("cloud", order(stage, b"%d" % number))
+            stage.pass_time(50)
+            await now.flush()
+        moving = stage.notify(b"moving", sink=UUri("veh1", 0xC, 1, 0), source=ORDERS)
+        stage.arrive("cloud", moving)
+        assert stage.sent("vehicle") == [moving]
+
+
+async def test_an_endpoint_that_is_away_holds_up_no_other(tmp_path: Path) -> None:
+    changes = {
+        "endpoints": {
+            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
+            "phone": {"transport": "memory", "authorities": ["phone1"]},
+            "cloud": {"transport": "memory", "authorities": ["*"]},
+        },
+        "routes": [{"from": "cloud", "to": "vehicle"}, {"from": "cloud", "to": "phone"}],
+        "dispatch": {"queue": {"messages": 10}, "retry": {"jitter": 0}},
+    }
+    async with life(tmp_path / "j.db", **changes) as now:
+        stage = now.stage
+        stage.transports["vehicle"].lose_link()
+        for number in range(100):
+            (received,) = stage.arrive("cloud", order(stage, b"%d" % number))
+            stage.pass_time(50)
+            await now.flush()
+            assert received.acknowledged
+        moving = stage.notify(b"moving", sink=UUri("phone1", 0xC, 1, 0), source=ORDERS)
+        stage.arrive("cloud", moving)
+        assert stage.sent("phone") == [moving]
+
+
 async def test_a_dead_letter_is_kept_and_can_be_sent_again_with_its_id_and_attributes(tmp_path: Path) -> None:
     async with life(tmp_path / "j.db") as now:
         vehicle = now.stage.transports["vehicle"]
@@ -345,7 +399,7 @@ async def test_a_journal_that_cannot_be_used_makes_sources_wait_and_nothing_else
         assert not slow.acknowledged
         stage.transports["vehicle"].release_held()
         assert slow.acknowledged
-    await asyncio.to_thread(journal.stop, 10)
+    assert not await asyncio.to_thread(journal.stop, 0.1)
 
 
 STEPS = ("send", "send", "flush", "hold", "free", "away", "back", "crash", "wait")
