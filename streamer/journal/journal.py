@@ -74,7 +74,6 @@ class Journal:
         self._in_hand_bytes = 0
         self._failing_since_s = 0.0
         self._is_unwritten = False
-        self._is_untidy = False
         self._redriven: set[int] = set()
         self._to_redrive: list[int] = []
         self._is_taken = threading.Event()
@@ -200,7 +199,9 @@ class Journal:
             if is_idle or time.monotonic() >= next_look_s:
                 if self._attempt(self._look_for_marks):
                     next_look_s = time.monotonic() + self._idle_s
-                if self._to_redrive or (is_idle and self._attempt(self._tidy) and self._is_untidy):
+                if is_idle:
+                    self._attempt(self._tidy)
+                if self._to_redrive:
                     wait_s = _BRIEFLY_S
 
     def _write(self, batch: Batch, done: Callable[[], None]) -> bool:
@@ -221,11 +222,12 @@ class Journal:
 
     def _tidy(self) -> None:
         try:
-            self._is_untidy = self._store.tidy()
+            while self._store.tidy() and self._work.empty():
+                pass
         except JournalError as exc:
             if not exc.is_link_good:
                 raise
-            self._is_untidy = False  # no room to make room, or a reader is in the way: later
+            logger.debug("journal_untidy reason=%s", exc)  # no room to make room, or a reader is in the way: later
 
     def _look_for_marks(self) -> None:
         """Hand the letters that were marked since to the loop, some at a time: the next when it has taken the last."""

@@ -16,6 +16,7 @@ from zlib import crc32
 from streamer.journal.schema import TABLES, build, connect, create
 
 MAX_SET_ASIDE = 3
+_UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from the text of SQLite's error
 _SIDES = ("-wal", "-shm", "")  # the log first: beside another file it would be taken for that file's
 _COLUMNS = {
     "rows": "number, route, source, target, entered_ms, attempts, outgoing, crc, body",
@@ -78,7 +79,7 @@ def set_aside(path: Path) -> list[Path]:
 
 
 def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection) -> Salvaged:
-    with suppress(sqlite3.DatabaseError):  # else SQLite reads nothing of a file that was cut short
+    with suppress(*_UNREADABLE):  # else SQLite reads nothing of a file that was cut short
         source.execute("PRAGMA writable_schema = ON")
     kept, lost = zip(*(_copy(source, target, table) for table in TABLES), strict=True)
     return Salvaged(sum(kept), sum(lost))
@@ -109,9 +110,9 @@ def _numbers(source: sqlite3.Connection, table: str) -> tuple[list[int], bool]:
     found: list[int] = []
     try:
         found += (number for (number,) in source.execute(f"SELECT number FROM {table} NOT INDEXED ORDER BY number"))
-    except sqlite3.DatabaseError:
+    except _UNREADABLE:
         behind: list[int] = []
-        with suppress(sqlite3.DatabaseError):
+        with suppress(*_UNREADABLE):
             for (number,) in source.execute(f"SELECT number FROM {table} NOT INDEXED ORDER BY number DESC"):
                 behind.append(number)
         return sorted({*found, *behind}), False
@@ -121,7 +122,7 @@ def _numbers(source: sqlite3.Connection, table: str) -> tuple[list[int], bool]:
 def _values(source: sqlite3.Connection, query: str, number: int) -> Sequence[object] | None:
     try:
         values: Sequence[object] | None = source.execute(query, (number,)).fetchone()
-    except sqlite3.DatabaseError:
+    except _UNREADABLE:
         return None
     if values is None:
         return None

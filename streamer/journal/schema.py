@@ -53,6 +53,8 @@ def faults_of(path: Path) -> Iterator[None]:
         if _primary_code(exc) in _DAMAGE:
             raise CorruptFileError(str(exc)) from exc
         raise JournalError(f"{path}: {exc}", is_link_good=_primary_code(exc) in _PASSING) from exc
+    except UnicodeDecodeError as exc:  # from a damaged file, in the text of SQLite's error
+        raise CorruptFileError(str(exc)) from exc
     except OSError as exc:
         raise JournalError(f"{exc.filename or path}: {exc.strerror or exc}") from exc
 

@@ -19,7 +19,8 @@ from streamer.journal.schema import BUSY_S, TABLES, connect, create, faults_of, 
 _TOP = "SELECT max(" + ", ".join(f"ifnull((SELECT max(number) FROM {table}), 0)" for table in TABLES) + ")"
 _LETTERS = """SELECT crc, redrive_ttl, number, id, route, ingress, target, outcome, code, text, attempts, first_ms, last_ms,
     type, source, sink, body FROM letters WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number"""
-_SLICE_PAGES = 256
+_SLICE_PAGES = 16
+_SPARE_PAGES = 256
 _BRIEFLY_MS = 50
 
 logger = logging.getLogger("ustreamer.journal")
@@ -99,9 +100,9 @@ class Store:
         if self._is_tidy:
             return False
         with faults_of(self.path):
-            connection.executescript(f"PRAGMA incremental_vacuum({_SLICE_PAGES})")  # `execute` takes one step, one page
+            connection.executescript(f"PRAGMA incremental_vacuum({_SLICE_PAGES})")  # a step a page; `execute` takes one
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-            if free > _SLICE_PAGES:
+            if free > _SPARE_PAGES:
                 return True
             connection.execute(f"PRAGMA busy_timeout = {_BRIEFLY_MS}")  # whoever reads now may go on reading
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -1,0 +1,276 @@
+"""A disk that fails: nothing that was handed over is given up, the reason is said, and it heals without a restart."""
+
+import logging
+import resource
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from streamer.journal.entries import Batch
+from streamer.journal.journal import JournalState
+from streamer.journal.lock import is_in_use
+from streamer.observe.logs import RepeatFilter
+from tests.unit.journal.actors import Desk, execute, letter, row
+from tests.unit.journal.conftest import MakeDesk
+
+MIB = 1 << 20
+
+
+def wait_until(is_met: Callable[[], bool], within_s: float = 10) -> None:
+    end_s = time.monotonic() + within_s
+    while not is_met():
+        assert time.monotonic() < end_s
+        time.sleep(0.002)
+
+
+def is_failing(desk: Desk) -> bool:
+    return desk.journal.state is JournalState.FAILING
+
+
+# full disks
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting is not permitted here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Use up all space; the file that does it is returned."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    return ballast
+
+
+def test_on_a_full_disk_a_batch_waits_until_there_is_room(small_disk: Path):
+    path = small_disk / "journal.db"
+    desk = Desk(path).open()
+    desk.write(Batch(rows=[row(1), row(2)]))
+    ballast = fill(small_disk)
+    done = desk.hand_over(Batch(rows=[row(3, bytes(MIB // 2))], rows_done=[1]))
+    wait_until(lambda: desk.journal.failures >= 3)
+    assert is_failing(desk)
+    assert desk.journal.problem == f"{path}: database or disk is full"
+    assert (done, desk.journal.is_busy, desk.journal.commits) == ([], True, 1)
+    assert desk.journal.row_body(1) == b"body"  # a transaction is all or nothing
+    ballast.unlink()
+    desk.loop.run_until(lambda: bool(done))
+    assert (desk.journal.state, desk.journal.problem) == (JournalState.OK, "")
+    desk.close()
+    again = Desk(path).open()
+    assert [found.number for found in again.journal.rows()] == [2, 3]
+    again.close()
+
+
+def test_a_full_disk_at_the_start_is_waited_for(small_disk: Path):
+    ballast = fill(small_disk)
+    desk = Desk(small_disk / "journal.db").start()
+    assert is_failing(desk)
+    done = desk.hand_over(Batch(rows=[row(desk.number())]))
+    ballast.unlink()
+    desk.loop.run_until(lambda: bool(done))
+    assert desk.opened == ["opened"]
+    assert desk.journal.state is JournalState.OK
+    desk.close()
+
+
+@contextmanager
+def no_file_beyond(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_after_a_write_error_the_file_is_opened_anew(desk: MakeDesk):
+    at = desk().open()
+    at.write(Batch(rows=[row(1)], letters=[letter(2)]))
+    with no_file_beyond(MIB):
+        done = at.hand_over(Batch(rows=[row(3, bytes(2 * MIB))], rows_done=[1]))
+        wait_until(lambda: at.journal.failures >= 3)
+        assert is_failing(at)
+        assert at.journal.row_body(1) == b"body"
+        assert done == []
+    at.loop.run_until(lambda: bool(done))
+    assert at.journal.row_body(3) == bytes(2 * MIB)
+    held = at.journal.bytes
+    at.close()
+    again = desk().open()
+    assert [found.number for found in again.journal.rows()] == [3]
+    assert again.journal.bytes == held
+
+
+def test_what_cannot_be_written_in_time_is_told_at_the_end(desk: MakeDesk, path: Path):
+    at = desk().open()
+    with no_file_beyond(MIB):
+        at.hand_over(Batch(rows=[row(1, bytes(2 * MIB))]))
+        wait_until(lambda: is_failing(at))
+        assert not at.journal.stop(0.1)
+        wait_until(lambda: not is_in_use(path))
+    assert list(desk().open().journal.rows()) == []
+
+
+def test_what_can_be_written_again_before_the_end_is_written(desk: MakeDesk):
+    at = desk().open()
+    with no_file_beyond(MIB):
+        at.hand_over(Batch(rows=[row(1, bytes(2 * MIB))]))
+        wait_until(lambda: is_failing(at))
+    assert at.journal.stop(10)
+    assert [found.number for found in desk().open().journal.rows()] == [1]
+
+
+def test_a_locked_file_is_waited_for(desk: MakeDesk, path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("streamer.journal.schema.BUSY_S", 0.01)
+    monkeypatch.setattr("streamer.journal.store.BUSY_S", 0.01)
+    at = desk().open()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    done = at.hand_over(Batch(rows=[row(1)]))
+    wait_until(lambda: is_failing(at))
+    assert at.journal.problem == f"{path}: database is locked"
+    other.execute("COMMIT")
+    other.close()
+    at.loop.run_until(lambda: bool(done))
+    assert at.journal.state is JournalState.OK
+
+
+# places that cannot be used
+
+
+def test_a_place_that_is_not_there_is_waited_for(desk: MakeDesk, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    path = tmp_path / "not" / "there" / "journal.db"
+    at = desk(path).start()
+    assert is_failing(at)
+    assert at.journal.problem == f"{path}.lock: No such file or directory"
+    assert f"journal_failing reason={at.journal.problem}" in caplog.text
+    path.parent.parent.mkdir()
+    at.loop.run_until(lambda: bool(at.opened))
+    assert at.journal.state is JournalState.OK
+    assert "journal_healed" in caplog.text
+
+
+def test_a_directory_in_place_of_the_file_is_told(desk: MakeDesk, path: Path):
+    path.mkdir()
+    at = desk().start()
+    assert is_failing(at)
+    assert str(path) in at.journal.problem
+    path.rmdir()
+    at.loop.run_until(lambda: bool(at.opened))
+
+
+def test_a_read_only_file_system_is_told_and_heals(small_disk: Path):
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    desk = Desk(small_disk / "journal.db").start()
+    assert desk.journal.problem == f"{small_disk}/journal.db.lock: Read-only file system"
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    desk.loop.run_until(lambda: bool(desk.opened))
+    desk.close()
+
+
+def test_failing_is_said_once_in_a_while_not_at_every_attempt(desk: MakeDesk, tmp_path: Path):
+    at = desk(tmp_path / "not" / "there" / "journal.db")
+    with _repeats() as lines:
+        at.start()
+        wait_until(lambda: at.journal.failures >= 5)
+    assert len(lines) == 1
+
+
+@contextmanager
+def _repeats() -> Iterator[list[str]]:
+    """The lines that the daemon's log would have."""
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    handler = Keep()
+    handler.addFilter(RepeatFilter(10))
+    logger = logging.getLogger("ustreamer.journal")
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+
+
+# two daemons
+
+
+def test_a_second_daemon_is_turned_away_until_the_first_has_gone(desk: MakeDesk, path: Path):
+    first = desk().open()
+    first.write(Batch(rows=[row(1)]))
+    assert is_in_use(path)
+    second = desk().start()
+    assert second.journal.problem == f"{path}: another streamer uses it; each needs a journal of its own"
+    first.close()
+    second.loop.run_until(lambda: bool(second.opened))
+    assert [found.number for found in second.journal.rows()] == [1]
+    second.close()
+    assert not is_in_use(path)
+
+
+# a kill at any moment
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.unit.journal.actors import Desk, row
+from streamer.journal.entries import Batch
+desk = Desk(Path(sys.argv[1])).open()
+last = []
+while True:
+    rows = [row(desk.number(), b"%d" % n * 100) for n in range(20)]
+    gone = [entry.number for entry in last[::2]]
+    desk.write(Batch(rows=rows, rows_done=gone))
+    print(rows[0].number, rows[-1].number, flush=True)
+    last = rows
+"""
+
+
+@pytest.mark.parametrize("commits", [1, 7, 40])
+def test_a_kill_loses_nothing_that_was_reported(desk: MakeDesk, path: Path, commits: int):
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(commits)]
+    process.kill()
+    lines += process.stdout.readlines()
+    process.wait()
+    process.stdout.close()
+    reported = [tuple(map(int, line.split())) for line in lines if line.endswith("\n")]
+    at = desk().open()
+    found = {entry.number for entry in at.journal.rows()}
+    first, last = reported[-1]
+    must = {number for low, _ in reported[:-1] for number in range(low + 1, low + 20, 2)}
+    assert found >= must
+    assert found >= set(range(first + 1, last + 1, 2))  # half of the last may have been deleted by one that went unreported
+    assert found - must <= set(range(first, last + 21))
+    assert at.journal.files_set_aside == 0
+    assert at.number() > last
+
+
+def test_another_program_may_read_while_it_runs(desk: MakeDesk, path: Path):
+    at = desk().open()
+    at.write(Batch(letters=[letter(1)]))
+    execute(path, "UPDATE letters SET redrive = 1")
+    at.write(Batch(rows=[row(2)]))
+    assert at.journal.row_body(2) == b"body"
