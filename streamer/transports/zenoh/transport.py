@@ -15,20 +15,18 @@ from functools import partial
 
 import zenoh
 
-from streamer.transports.base import UNSURE, Done, LinkState, Parcel, Reach, Received, TransportContext
-from streamer.transports.errors import LinkLostError, MalformedPacketError
-from streamer.transports.listeners import filter_matches
+from streamer.transports.base import UNSURE, Done, LinkState, Parcel, Reach, TransportContext
+from streamer.transports.errors import LinkLostError
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.zenoh.control import Control
+from streamer.transports.zenoh.intake import Intake
 from streamer.transports.zenoh.nodes import Nodes
 from streamer.transports.zenoh.options import DEFAULT_UNCERTAIN_S, ZenohOptions, session_config, wait_before_close_s
 from streamer.transports.zenoh.reach import OnReach
-from streamer.transports.zenoh.receipts import Receipted, Receipts
+from streamer.transports.zenoh.receipts import Receipts
 from streamer.transports.zenoh.sender import Outlet, Sender
-from streamer.transports.zenoh.subscription import Subscription
 from streamer.transports.zenoh.watch import Watch
-from streamer.transports.zenoh.wire import decode, key_filter
-from streamer.uprotocol.message import Attributes
+from streamer.transports.zenoh.wire import key_filter
 from streamer.uprotocol.uri import ANY_RESOURCE, UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
@@ -36,7 +34,6 @@ logger = logging.getLogger("ustreamer.zenoh")
 _BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 10.0)
 _JITTER = 0.2
 _CLOSE_S = 3.0  # Zenoh itself gives up after 10 s when a receiver is stalled
-_CACHE_SIZE = 8192
 _PATIENCE = 3  # times `uncertain_s`: how long to wait for a receipt
 _SLOW = 0.9  # of `wait_before_close`: clocks differ
 _SLOW_MIN_S = 0.02  # every put takes that long now and then
@@ -62,11 +59,7 @@ class ZenohTransport(ListeningTransport):
         self._receipts = Receipts(context.name, context.serves, _PATIENCE * (options.uncertain_s or DEFAULT_UNCERTAIN_S))
         self._was_up = False
         self._stopped = False
-        self._paused = False
-        self._subscriptions: dict[tuple[UUri, UUri | None], Subscription] = {}
-        self._closing: set[Subscription] = set()
-        self._all_closed = asyncio.Event()
-        self._canonical: dict[Attributes, Subscription | None] = {}
+        self._intake = Intake(context, self.registry, self._receipts, options.receive_buffer)
 
     @property
     def capacity(self) -> int:
@@ -123,8 +116,7 @@ class ZenohTransport(ListeningTransport):
             was_slow=self._was_slow,
         )
         self._nodes = nodes = Nodes(self._loop, self._control, self.context.name, self._node_changed, self._node_settled)
-        for source, sink in self.registry.filters():
-            self.open_filter(source, sink)
+        self._intake.open(self._loop, self._control, session)
         # All this after the subscriptions: nobody hears that the link is up before we listen.
         await self._control.ask(lambda: nodes.watch(session))
         self._watch.open(self._loop, self._control, session)
@@ -153,7 +145,7 @@ class ZenohTransport(ListeningTransport):
         self._receipts.lose_all()
         try:
             async with asyncio.timeout(_CLOSE_S):
-                await self._close_subscriptions()
+                await self._intake.close()
                 self._receipts.close()
                 await self._control.ask(self._close_blocking)
         except TimeoutError:
@@ -161,21 +153,9 @@ class ZenohTransport(ListeningTransport):
         except zenoh.ZError as exc:
             logger.warning("zenoh_close_failed endpoint=%s error=%s", self.context.name, exc)
         finally:
-            for subscription in self._closing:  # what is left blocks Zenoh's own close
-                subscription.abandon()
+            self._intake.abandon()  # what is left blocks Zenoh's own close
             self._control.post(self._close_quietly)
             self._control.end()
-
-    async def _close_subscriptions(self) -> None:
-        """Undeclare all and wait until what had arrived is delivered."""
-        for source, sink in list(self._subscriptions):
-            self.close_filter(source, sink)
-        if self._paused:  # nobody wants what has arrived
-            for subscription in self._closing:
-                subscription.abandon()
-        while self._closing:
-            self._all_closed.clear()
-            await self._all_closed.wait()
 
     def _close_blocking(self) -> None:
         """On the control thread."""
@@ -253,95 +233,21 @@ class ZenohTransport(ListeningTransport):
     # -- receiving
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        session, control = self._session, self._control
-        if session is None or control is None or self._sender is None or self._stopped:
-            return  # the session is not open yet; then all filters are
-        if (source, sink) in self._subscriptions:
-            return
-        assert self._loop is not None
-        subscription = Subscription(self._loop, (source, sink), self._take, self._ended)
-        if self._paused:
-            subscription.pause()
-        self._subscriptions[source, sink] = subscription
-        self._canonical.clear()
-        key = key_filter(source, sink, self.context.authority)
-        control.post(lambda: subscription.declare(session, key, self.options.receive_buffer))
+        self._intake.open_filter(source, sink)  # nothing before the session is open: then all filters are
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
-        subscription = self._subscriptions.pop((source, sink), None)
-        if subscription is None or self._control is None:
-            return
-        self._canonical.clear()
-        subscription.closing = True
-        self._closing.add(subscription)
-        self._control.post(subscription.undeclare)
+        self._intake.close_filter(source, sink)
 
     def pause_receiving(self) -> None:
         """Take nothing more from Zenoh: `receive_buffer` samples wait per subscription, then senders are held back.
 
-        Only for moments. With Zenoh's defaults a sender that is held back for 5 s (`wait_before_close`), or that hears
-        nothing for 10 s (`lease`), closes the link, and what it has sent meanwhile is lost.
+        Only for moments. With Zenoh's defaults a sender that is held back for 5 s (`wait_before_close`, 1 s in another
+        streamer), or that hears nothing for 10 s (`lease`), closes the link, and what it has sent meanwhile is lost.
         """
-        self._paused = True
-        for subscription in (*self._subscriptions.values(), *self._closing):
-            subscription.pause()
+        self._intake.pause()
 
     def resume_receiving(self) -> None:
-        self._paused = False
-        for subscription in (*self._subscriptions.values(), *self._closing):
-            subscription.resume()
-
-    def _take(self, subscription: Subscription, samples: Sequence[zenoh.Sample]) -> None:
-        """Deliver one batch. A message that came through several subscriptions is taken from the canonical one."""
-        batch: list[Received] = []
-        canonical, serves = self._canonical, self._receipts.serves
-        for sample in samples:
-            attachment = sample.attachment
-            try:
-                message = decode(sample.payload.to_bytes(), None if attachment is None else attachment.to_bytes())
-            except MalformedPacketError as exc:
-                self.context.on_malformed(exc)
-                continue
-            attributes = message.attributes
-            try:
-                chosen = canonical[attributes]
-            except KeyError:
-                chosen = self._choose(attributes)
-            # A subscription that closes delivers what it still has: its copies were the chosen ones until a moment ago.
-            # A copy that comes twice thereby has the same id.
-            if chosen is subscription or (subscription.closing and chosen is not None):
-                sink = attributes.sink
-                if sink is not None and sink.authority in serves:
-                    batch.append(Receipted(message, self._receipts))
-                else:
-                    batch.append(Received(message))
-        if batch:
-            self.registry.deliver(batch)
-
-    def _choose(self, attributes: Attributes) -> Subscription | None:
-        """The first subscription whose filter matches; Zenoh's `*` matches more than a filter does."""
-        chosen = None
-        for (source, sink), subscription in self._subscriptions.items():
-            if filter_matches(source, sink, attributes):
-                chosen = subscription
-                break
-        if attributes.is_shared:
-            if len(self._canonical) >= _CACHE_SIZE:
-                self._canonical.clear()
-            self._canonical[attributes] = chosen
-        return chosen
-
-    def _ended(self, subscription: Subscription) -> None:
-        """Nothing more comes from it."""
-        if subscription.discarded:
-            logger.warning(
-                "zenoh_samples_discarded endpoint=%s count=%d: receiving was paused until the end",
-                self.context.name,
-                subscription.discarded,
-            )
-        self._closing.discard(subscription)
-        if not self._closing:
-            self._all_closed.set()
+        self._intake.resume()
 
     # -- sending
 

@@ -1,0 +1,153 @@
+"""Receiving: one subscription per filter, and which of several that bring the same message is listened to.
+
+Runs on the event loop, and declares on the control thread.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import zenoh
+
+from streamer.transports.base import Received, TransportContext
+from streamer.transports.errors import MalformedPacketError
+from streamer.transports.listeners import Filter, ListenerRegistry, filter_matches
+from streamer.transports.zenoh.control import Control
+from streamer.transports.zenoh.receipts import Receipted, Receipts
+from streamer.transports.zenoh.subscription import Subscription
+from streamer.transports.zenoh.wire import decode, key_filter
+from streamer.uprotocol.message import Attributes
+from streamer.uprotocol.uri import UUri
+
+logger = logging.getLogger("ustreamer.zenoh")
+
+_CACHE_SIZE = 8192
+
+
+class Intake:
+    """The subscriptions of one session. ``buffer`` samples may wait in each."""
+
+    def __init__(self, context: TransportContext, registry: ListenerRegistry, receipts: Receipts, buffer: int) -> None:
+        self._context = context
+        self._registry = registry
+        self._receipts = receipts
+        self._buffer = buffer
+        self._loop: asyncio.AbstractEventLoop
+        self._control: Control
+        self._session: zenoh.Session | None = None
+        self._paused = False
+        self._subscriptions: dict[Filter, Subscription] = {}
+        self._closing: set[Subscription] = set()
+        self._all_closed = asyncio.Event()
+        self._canonical: dict[Attributes, Subscription | None] = {}
+
+    def open(self, loop: asyncio.AbstractEventLoop, control: Control, session: zenoh.Session) -> None:
+        """The session is open: subscribe to what is listened for already."""
+        self._loop = loop
+        self._control = control
+        self._session = session
+        for source, sink in self._registry.filters():
+            self.open_filter(source, sink)
+
+    async def close(self) -> None:
+        """Undeclare all and wait until what had arrived is delivered."""
+        self._session = None
+        for source, sink in list(self._subscriptions):
+            self.close_filter(source, sink)
+        if self._paused:  # nobody wants what has arrived
+            self.abandon()
+        while self._closing:
+            self._all_closed.clear()
+            await self._all_closed.wait()
+
+    def abandon(self) -> None:
+        """Throw away what closing subscriptions still bring."""
+        for subscription in self._closing:
+            subscription.abandon()
+
+    def open_filter(self, source: UUri, sink: UUri | None) -> None:
+        """Subscribe, unless that is done already or there is no session."""
+        session = self._session
+        if session is None or (source, sink) in self._subscriptions:
+            return
+        subscription = Subscription(self._loop, (source, sink), self._take, self._ended)
+        if self._paused:
+            subscription.pause()
+        self._subscriptions[source, sink] = subscription
+        self._canonical.clear()
+        key = key_filter(source, sink, self._context.authority)
+        self._control.post(lambda: subscription.declare(session, key, self._buffer))
+
+    def close_filter(self, source: UUri, sink: UUri | None) -> None:
+        """Unsubscribe; what has arrived is still delivered."""
+        subscription = self._subscriptions.pop((source, sink), None)
+        if subscription is None:
+            return
+        self._canonical.clear()
+        subscription.closing = True
+        self._closing.add(subscription)
+        self._control.post(subscription.undeclare)
+
+    def pause(self) -> None:
+        """Take nothing more."""
+        self._paused = True
+        for subscription in (*self._subscriptions.values(), *self._closing):
+            subscription.pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._paused = False
+        for subscription in (*self._subscriptions.values(), *self._closing):
+            subscription.resume()
+
+    def _take(self, subscription: Subscription, samples: Sequence[zenoh.Sample]) -> None:
+        """Deliver one batch. A message that came through several subscriptions is taken from the canonical one."""
+        batch: list[Received] = []
+        canonical, serves = self._canonical, self._receipts.serves
+        for sample in samples:
+            attachment = sample.attachment
+            try:
+                message = decode(sample.payload.to_bytes(), None if attachment is None else attachment.to_bytes())
+            except MalformedPacketError as exc:
+                self._context.on_malformed(exc)
+                continue
+            attributes = message.attributes
+            try:
+                chosen = canonical[attributes]
+            except KeyError:
+                chosen = self._choose(attributes)
+            # A subscription that closes delivers what it still has: its copies were the chosen ones until a moment ago.
+            # A copy that comes twice thereby has the same id.
+            if chosen is subscription or (subscription.closing and chosen is not None):
+                sink = attributes.sink
+                if sink is not None and sink.authority in serves:
+                    batch.append(Receipted(message, self._receipts))
+                else:
+                    batch.append(Received(message))
+        if batch:
+            self._registry.deliver(batch)
+
+    def _choose(self, attributes: Attributes) -> Subscription | None:
+        """The first subscription whose filter matches; Zenoh's `*` matches more than a filter does."""
+        chosen = None
+        for (source, sink), subscription in self._subscriptions.items():
+            if filter_matches(source, sink, attributes):
+                chosen = subscription
+                break
+        if attributes.is_shared:
+            if len(self._canonical) >= _CACHE_SIZE:
+                self._canonical.clear()
+            self._canonical[attributes] = chosen
+        return chosen
+
+    def _ended(self, subscription: Subscription) -> None:
+        """Nothing more comes from it."""
+        if subscription.discarded:
+            logger.warning(
+                "zenoh_samples_discarded endpoint=%s count=%d: receiving was paused until the end",
+                self._context.name,
+                subscription.discarded,
+            )
+        self._closing.discard(subscription)
+        if not self._closing:
+            self._all_closed.set()
