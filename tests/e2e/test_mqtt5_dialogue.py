@@ -450,7 +450,7 @@ async def test_message_with_qos_0_is_delivered_without_acknowledgement(fake: Fak
         (b"\x34\x06\x00\x01a\x00\x01\x00", mqtt5.DisconnectReasonCode.PROTOCOL_ERROR),
         (incoming("x", 0), mqtt5.DisconnectReasonCode.PROTOCOL_ERROR),
         (mqtt5.ConnAckPacket().write(), mqtt5.DisconnectReasonCode.PROTOCOL_ERROR),
-        (b"\x30\xff\xff\xff\x7f", mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE),
+        (b"\x90\xff\xff\xff\x7f", mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE),
     ],
 )
 async def test_what_breaks_the_protocol_ends_the_connection_with_its_reason(
@@ -463,6 +463,24 @@ async def test_what_breaks_the_protocol_ends_the_connection_with_its_reason(
         disconnect = await peer.next(mqtt5.DisconnectPacket)
         assert disconnect.reason_code == reason
         await connected(fake, endpoint)
+
+
+async def test_message_beyond_our_own_maximum_is_acknowledged_in_its_turn_and_left_out(fake: FakeBroker) -> None:
+    """A broker that does not heed what we said in the CONNECT: were we to disconnect, it would send it again for ever."""
+    endpoint, inbox = Endpoint(fake.url, max_packet_bytes=4096, keep_alive_s=1), Inbox(release_at_once=False)
+    async with endpoint.running():
+        peer = await subscribed(fake, endpoint, inbox)
+        peer.write(incoming("a", 1), incoming("b" * 300_000, 2), incoming("c", 3))
+        await until(lambda: len(inbox.received) == 2)
+        inbox.received[1].release()
+        await peer.nothing_until_ping()
+        inbox.received[0].release()
+        acknowledged = [(await peer.next(mqtt5.PubAckPacket)).packet_id for _ in range(3)]
+        assert acknowledged == [1, 2, 3]
+        assert inbox.payloads == [b"a", b"c"]
+        (error,) = endpoint.malformed
+        assert error.reason is Malformed.SIZE
+        assert endpoint.reconnects == 0
 
 
 async def overflowing(fake: FakeBroker, endpoint: Endpoint, inbox: Inbox) -> Peer:

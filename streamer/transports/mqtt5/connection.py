@@ -60,6 +60,11 @@ class Connection(asyncio.Protocol):
         if error is not None:
             self.disconnect(error.reason, str(error))
 
+    @property
+    def is_leaving_out(self) -> bool:
+        """Whether a packet passes by that is too large: what is behind it comes late."""
+        return self._reader.is_leaving_out
+
     def _acknowledge_tcp(self) -> None:
         """Have the kernel not delay its TCP acknowledgement: rumqttd, with Nagle, sends the next packet only after it.
 

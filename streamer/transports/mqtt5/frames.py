@@ -21,6 +21,9 @@ QOS = 0x06
 
 QOS_ABOVE_1 = 0x04
 
+_STUB_BYTES = 5 + 2 + 0xFFFF + 2
+"""Fixed header, topic and packet id of a PUBLISH take so much at most."""
+
 
 class ProtocolError(Exception):
     """The connection cannot go on; ``reason`` is the code for our DISCONNECT (MQTT 5, 3.14.2.1)."""
@@ -31,24 +34,35 @@ class ProtocolError(Exception):
 
 
 class FrameReader:
-    """Cuts what arrives into packets. Costs each byte once, however the packets are torn apart."""
+    """Cuts what arrives into packets. Costs each byte once, however the packets are torn apart.
+
+    A packet of more than ``max_packet_bytes`` is known by its first bytes and never kept. Of a PUBLISH only the beginning is
+    handed out, without its end: who sends that for all that we said in the CONNECT would, after a DISCONNECT with 0x95
+    (MQTT 5, 3.1.2.11.4), send it again to this session, for ever. `read` refuses it, and it can be acknowledged.
+    """
 
     def __init__(self, max_packet_bytes: int) -> None:
         self._max_packet_bytes = max_packet_bytes
+        self._stub = bytearray()
+        self._left_out = 0  # bytes of a PUBLISH that are still to be left out
         self._chunks: list[bytes] = []
         self._waiting = 0
         self._needed = 2
 
     def feed(self, data: bytes) -> tuple[list[memoryview], ProtocolError | None]:
         """The complete packets so far, and what is wrong with the bytes after them, if anything."""
+        frames: list[memoryview] = []
+        if self._left_out:
+            data = data[self._leave_out(memoryview(data), frames) :]
+            if not data:
+                return frames, None
         if self._chunks or len(data) < self._needed:
             self._chunks.append(data)
             self._waiting += len(data)
             if self._waiting < self._needed:
-                return [], None
+                return frames, None
             data = b"".join(self._chunks)
             self._chunks = []
-        frames: list[memoryview] = []
         view = memoryview(data)
         position, end = 0, len(data)
         while True:
@@ -74,10 +88,13 @@ class FrameReader:
                     break
                 size = length + used + 1
             if size > self._max_packet_bytes:
-                return frames, ProtocolError(
-                    mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE,
-                    f"a packet of {size} bytes, more than max_packet_bytes {self._max_packet_bytes}",
-                )
+                first = data[position]
+                if first & KIND != PUBLISH or first & QOS_ABOVE_1:
+                    detail = f"a packet of {size} bytes, more than max_packet_bytes {self._max_packet_bytes}"
+                    return frames, ProtocolError(mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE, detail)
+                self._left_out = size
+                position += self._leave_out(view[position:], frames)
+                continue
             if size > rest:
                 self._needed = size
                 break
@@ -88,12 +105,31 @@ class FrameReader:
         self._waiting = end - position
         return frames, None
 
+    @property
+    def is_leaving_out(self) -> bool:
+        """Whether a packet passes by that is too large."""
+        return self._left_out > 0
+
+    def _leave_out(self, view: memoryview, frames: list[memoryview]) -> int:
+        """Pass over what belongs to the PUBLISH that is too large; how many bytes those were."""
+        used = min(self._left_out, len(view))
+        # Always less than the whole: a stub must not look like a packet.
+        room = min(_STUB_BYTES, len(self._stub) + self._left_out - 1) - len(self._stub)
+        self._stub += view[: max(0, room)]
+        self._left_out -= used
+        if not self._left_out:
+            frames.append(memoryview(bytes(self._stub)))
+            self._stub = bytearray()
+        return used
+
 
 def read(frame: memoryview) -> Any:
     """Decode one complete packet; its type follows from the first byte. Raises `MalformedPacketError`."""
     try:
         packet, _ = mqtt5.read(frame)
     except (ValueError, IndexError) as exc:
+        if (size := _announced_bytes(frame)) > len(frame):
+            raise MalformedPacketError(Malformed.SIZE, f"a packet of {size} bytes, more than max_packet_bytes") from None
         raise MalformedPacketError(Malformed.PACKET, str(exc)) from None
     except BaseException as exc:
         # Text that is no UTF-8 makes the codec panic, with an exception that is no Exception and has no public name.
@@ -101,6 +137,17 @@ def read(frame: memoryview) -> Any:
             raise
         raise MalformedPacketError(Malformed.PACKET, "text that is no UTF-8") from None
     return packet
+
+
+def _announced_bytes(frame: memoryview) -> int:
+    """How long a packet says that it is."""
+    length, used = 0, 0
+    while True:
+        digit = frame[1 + used]
+        length |= (digit & 0x7F) << (7 * used)
+        used += 1
+        if digit < 0x80:
+            return 1 + used + length
 
 
 def publish_packet_id(frame: memoryview) -> int:

@@ -50,11 +50,13 @@ class Watch:
         """Whether the oldest unconfirmed message has been the same for too long.
 
         Not while we owe an acknowledgement for longer than a tick: then a broker may confirm nothing (rumqttd, from 100
-        on). That is our delay, not a dead link; a dead one fails the keep alive.
+        on). That is our delay, not a dead link; a dead one fails the keep alive. Nor while a packet that is too large passes
+        by: the PUBACK is behind it, and after a reconnect it would come again.
         """
         head, receipts = self._session.head, self._session.receipts
         owed = receipts[0] if receipts else None
-        if head is not self._head or (owed is not None and owed is self._owed):
+        is_late = (owed is not None and owed is self._owed) or self._connection.is_leaving_out
+        if head is not self._head or is_late:
             self._head, self._head_since_s = head, now_s
         self._owed = owed
         return head is not None and now_s - self._head_since_s > self._options.ack_timeout_s

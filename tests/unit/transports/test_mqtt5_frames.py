@@ -1,5 +1,6 @@
 """The byte stream of an MQTT connection cut into packets."""
 
+import tracemalloc
 from itertools import pairwise
 
 import mqtt5
@@ -11,12 +12,13 @@ from streamer.transports.errors import Malformed, MalformedPacketError
 from streamer.transports.mqtt5 import frames
 
 QOS_1 = mqtt5.QoS.AT_LEAST_ONCE
+LARGE = mqtt5.PublishPacket("a/b", b"x" * 20_000, qos=QOS_1, packet_id=3).write()
 STREAM = b"".join(
     [
         mqtt5.PingRespPacket().write(),
         mqtt5.PublishPacket("a/b", b"x" * 90, qos=QOS_1, packet_id=1).write(),
         mqtt5.PublishPacket("a/b", b"x" * 300, qos=QOS_1, packet_id=2).write(),
-        mqtt5.PublishPacket("a/b", b"x" * 20_000, qos=QOS_1, packet_id=3).write(),
+        LARGE,
         mqtt5.PubAckPacket(4).write(),
     ]
 )
@@ -41,12 +43,54 @@ def test_stream_in_single_bytes_gives_the_same_packets() -> None:
     assert b"".join(found) == STREAM
 
 
-def test_too_large_packet_is_refused_by_its_announcement() -> None:
+@pytest.mark.parametrize("announcement", [b"\x90\xe9\x07", b"\x34\xe9\x07"], ids=["no PUBLISH", "QoS 2"])
+def test_too_large_packet_is_refused_by_its_announcement(announcement: bytes) -> None:
     reader = frames.FrameReader(1000)
-    complete, error = reader.feed(mqtt5.PingRespPacket().write() + b"\x30\xe9\x07")
+    complete, error = reader.feed(mqtt5.PingRespPacket().write() + announcement)
     assert len(complete) == 1
     assert error is not None
     assert error.reason == mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=30))
+def test_too_large_publish_is_left_out_however_the_stream_is_torn(cuts: list[int]) -> None:
+    reader = frames.FrameReader(1000)
+    found = []
+    for start, end in pairwise([0, *sorted(cuts), len(STREAM)]):
+        complete, error = reader.feed(STREAM[start:end])
+        assert error is None
+        found += [bytes(frame) for frame in complete]
+    assert not reader.is_leaving_out
+    stub = memoryview(found.pop(3))
+    assert b"".join(found) == STREAM.replace(LARGE, b"")
+    assert frames.publish_packet_id(stub) == 3
+    with pytest.raises(MalformedPacketError) as caught:
+        frames.read(stub)
+    assert caught.value.reason is Malformed.SIZE
+
+
+def test_publish_of_the_largest_size_that_there_is_takes_little_memory() -> None:
+    reader = frames.FrameReader(1 << 20)
+    piece = b"x" * (1 << 20)
+    tracemalloc.start()
+    try:
+        found, _ = reader.feed(b"\x32\xff\xff\xff\x7f\x00\x01a\x00\x05\x00")
+        for _ in range(255):
+            found += reader.feed(piece)[0]
+        found += reader.feed(piece[7:] + b"\xd0\x00")[0]
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    stub, ping = found
+    assert frames.publish_packet_id(stub) == 5
+    assert bytes(ping) == b"\xd0\x00"
+    assert most < 3 << 20  # the piece with which it ends, and a copy of it
+
+
+def test_too_large_publish_without_room_for_a_packet_id_ends_the_connection() -> None:
+    (stub,), _ = frames.FrameReader(1000).feed(b"\x32\xe9\x07\xff\xff" + bytes(999))
+    with pytest.raises(frames.ProtocolError):
+        frames.publish_packet_id(stub)
 
 
 def test_length_of_more_than_four_bytes_is_malformed() -> None:

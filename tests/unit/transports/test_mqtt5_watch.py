@@ -1,0 +1,74 @@
+"""The timer of a connection, with the time given."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from streamer.transports.mqtt5.options import Mqtt5Options
+from streamer.transports.mqtt5.session import Session
+from streamer.transports.mqtt5.watch import Watch
+from streamer.uprotocol.message import publish
+from streamer.uprotocol.uri import UUri
+
+OPTIONS = Mqtt5Options(broker="mqtt://127.0.0.1", ack_timeout_s=20)
+
+
+class Connection:
+    """What a watch looks at and does, and no socket."""
+
+    def __init__(self) -> None:
+        self.is_open = self.is_reading = True
+        self.is_leaving_out = False
+        self.last_read_s = self.last_write_s = 0.0
+        self.aborted: list[str] = []
+
+    def abort(self, reason: str) -> None:
+        self.aborted.append(reason)
+
+    def write(self, data: bytes) -> None:
+        """PINGREQs, at most."""
+
+
+@pytest.fixture
+def connection() -> Connection:
+    return Connection()
+
+
+@pytest.fixture
+def watch(connection: Connection) -> Watch:
+    """One message is sent, at 0 s, and never confirmed."""
+    session = Session(10, lambda message, packet_id, duplicate: b"")
+    session.connected(False, 10, None)
+    letter = SimpleNamespace(message=publish(0, UUri("veh1", 1, 1, 0x8000), b""))
+    session.submit([cast(Any, letter)], lambda parcels, error: None)
+    watch = Watch(cast(Any, connection), session, OPTIONS, 0.0)
+    watch.is_up = True
+    watch.look(0.0)
+    return watch
+
+
+def listen(watch: Watch, connection: Connection, first_s: int, last_s: int) -> None:
+    """Something arrives every second: the link is not dead."""
+    for now_s in range(first_s, last_s + 1):
+        connection.last_read_s = now_s
+        watch.look(now_s)
+
+
+def test_missing_puback_ends_the_connection(watch: Watch, connection: Connection) -> None:
+    listen(watch, connection, 1, 20)
+    assert connection.aborted == []
+    listen(watch, connection, 21, 21)
+    assert connection.aborted == ["no PUBACK within 20 s"]
+
+
+def test_missing_puback_is_waited_for_while_a_packet_that_is_too_large_passes_by(
+    watch: Watch, connection: Connection
+) -> None:
+    connection.is_leaving_out = True
+    listen(watch, connection, 1, 100)
+    connection.is_leaving_out = False
+    listen(watch, connection, 101, 120)
+    assert connection.aborted == []
+    listen(watch, connection, 121, 121)
+    assert connection.aborted == ["no PUBACK within 20 s"]
