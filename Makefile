@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 PROTOS := $(wildcard streamer/uprotocol/proto/*.proto)
 
-.PHONY: demo test lint bench proto clean
+.PHONY: demo test lint bench fault proto clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -20,6 +20,9 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.run $(ARGS)
+
+fault: $(VENV)/.dev
+	$(BIN)/python -m tests.fault.run $(ARGS)
 
 proto: $(VENV)/.dev
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)

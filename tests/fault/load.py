@@ -34,6 +34,7 @@ class Flow:
     to: str
     priority: int = 0
     ttl_ms: int | None = None
+    age_ms: int = 0
 
     @property
     def name(self) -> str:
@@ -41,13 +42,13 @@ class Flow:
         return f"{self.source[0]}→{self.to} {kind} {self.source[1]:x}"
 
 
-def flows(origin: str, to: str, resource: int, ttl_ms: int = 600_000) -> list[Flow]:
+def flows(origin: str, to: str, resource: int, ttl_ms: int = 600_000, age_ms: int = 0) -> list[Flow]:
     """A few of each kind. ``resource`` is the topic of the Publishes, by which the daemon's routes tell them apart."""
     return [
         *(Flow(NOTIFICATION, (origin, 0x100 + n, 1, 0x8100), (to, 0x1 + n, 1, 0), to, 2) for n in range(3)),
         Flow(NOTIFICATION, (origin, 0x110, 1, 0x8100), (to, 0x1, 1, 0), to, 4),
         *(Flow(PUBLISH, (origin, 0x200 + n, 1, resource), None, to) for n in range(2)),
-        Flow(REQUEST, (origin, 0x300, 1, 0), (to, 0x5, 1, 7), to, 5, ttl_ms),
+        Flow(REQUEST, (origin, 0x300, 1, 0), (to, 0x5, 1, 7), to, 5, ttl_ms, age_ms),
     ]
 
 
@@ -69,7 +70,7 @@ class Book:
             yield self.message(flow, next(counters[flow]), chance.randbytes(min(chance.randint(0, size), most_bytes)))
 
     def message(self, flow: Flow, number: int, payload: bytes) -> Plain:
-        message_id = uuid7()
+        message_id = uuid7(time.time_ns() // 1_000_000 - flow.age_ms)
         sent_s = time.monotonic() - self._start_s
         is_request = flow.type == REQUEST
         self.ledger.sent(Sent(message_id, flow.name, number, flow.to, digest_of(payload), sent_s, is_request))

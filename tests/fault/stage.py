@@ -58,6 +58,9 @@ class Setting:
     has_receiver: bool = True
     through_router: bool = False
     ttl_ms: int = 600_000
+    """Of Requests."""
+    age_ms: int = 0
+    """How old Requests are when they are sent: their ids say so."""
     ways: tuple[tuple[str, str], ...] = WAYS
 
 
@@ -205,7 +208,7 @@ class Stage:
             self.pump(origin).start(self.book.generator(kinds, most_bytes), rate)
 
     def flows(self, here: str, there: str) -> list[Flow]:
-        return flows(here, there, TOPICS[there], self.setting.ttl_ms)
+        return flows(here, there, TOPICS[there], self.setting.ttl_ms, self.setting.age_ms)
 
     def send(self, here: str, there: str, entity: int, number: int) -> bytes:
         """One Notification from an entity of one's own choice; its id."""
@@ -260,7 +263,7 @@ class Stage:
         """Start the daemon again, after it has ended."""
         if self.source is not None:
             source = self.source
-            await until(lambda: not source.is_matched, 10, "the Zenoh source to see that the daemon is gone")
+            await until(lambda: source.is_alone, 10, "the Zenoh source to see that the daemon is gone")
             source.new_daemon()
         self.daemon.start()
 

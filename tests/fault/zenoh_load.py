@@ -33,6 +33,9 @@ class ZenohSource:
         self.puts: list[bytes] = []
         """Ids in the order in which they were put."""
         self.is_matched = False
+        """Everything that it puts has a subscriber."""
+        self.is_alone = True
+        """Nothing has."""
         self.error: Exception | None = None
         self._endpoint = endpoint
         self._book = book
@@ -43,8 +46,9 @@ class ZenohSource:
 
     def start(self) -> None:
         self._session = zenoh.open(session_config(listen=[self._endpoint]))
-        # stands for all of them: the daemon's subscription is a wildcard
-        self._watch = self._session.declare_publisher(f"up/{self.side}/100/0/1/8100/cloud/1/0/1/0")
+        # The daemon subscribes to what has a sink and to Publishes, with wildcards: one key stands for each.
+        keys = (f"up/{self.side}/100/0/1/8100/cloud/1/0/1/0", f"up/{self.side}/200/0/1/8003/{{}}/{{}}/{{}}/{{}}/{{}}")
+        self._watches = [self._session.declare_publisher(key) for key in keys]
         self._thread.start()
 
     def close(self) -> None:
@@ -71,7 +75,8 @@ class ZenohSource:
     def _run(self) -> None:
         try:
             while not self._ends:
-                self.is_matched = self._watch.matching_status.matching
+                matches = [watch.matching_status.matching for watch in self._watches]
+                self.is_matched, self.is_alone = all(matches), not any(matches)
                 if not self.is_matched or (message := self.pump.next()) is None:
                     time.sleep(0.002)
                     continue
