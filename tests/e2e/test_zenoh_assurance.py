@@ -231,3 +231,27 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
             assert await other.heard(EVERYTHING) == ids
             peer.signal(signal.SIGCONT)
             await until(lambda: seen.nodes == [True, True, False, True], "the node is back")
+
+
+async def test_keys_beyond_the_bound_count_as_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamer.transports.zenoh.watch.MAX_KEYS", 1)
+    async with stage() as (transport, _):
+        first, second = Flow(transport), Flow(transport, UUri.parse("//veh1/1/1/8000"))
+        await first.until(Reach.NOBODY)
+        assert second.reaches == [Reach.SOMEBODY]
+        transport.forget_flow(TOPIC, None, first.reaches.append)
+        assert Flow(transport, UUri.parse("//veh1/1/1/8000")).now is Reach.UNKNOWN
+
+
+async def test_without_assurance_nothing_is_watched_and_a_put_counts() -> None:
+    seen, outcomes, endpoint = Seen(), Outcomes(), free_endpoint()
+    async with running(seen, listen=[endpoint], uncertain_s=0) as transport:
+        assert transport.unsure_s == 0
+        assert Flow(transport).now is Reach.SOMEBODY
+        async with PeerProcess.running(connect=[endpoint]):
+            await until_up(transport)
+            sent = [Parcel(publish(now_ms(), TOPIC))]
+            transport.submit(sent, outcomes.done)
+            await until(lambda: outcomes.reported == [(sent[0], None)], "delivered")
+        await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
+    assert seen.nodes == []

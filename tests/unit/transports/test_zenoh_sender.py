@@ -1,0 +1,133 @@
+"""The sender's thread: what it says of batches that are blocked, broken off, or stopped. Puts are gates that tests open."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from streamer.transports.base import UNSURE
+from streamer.transports.errors import LinkLostError, RefusedError, SendError
+from streamer.transports.zenoh.sender import Sender
+from streamer.uprotocol.message import UMessage, publish
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from tests.zenoh_peers import Outcomes, Parcel, until
+
+TOPIC = UUri.parse("//veh1/1/1/8000")
+
+
+class Gate:
+    """A put that blocks on messages that say so, until it is opened."""
+
+    def __init__(self) -> None:
+        self.put: list[bytes] = []
+        self.at_gate = threading.Event()
+        self.opened = threading.Event()
+
+    def __call__(self, message: UMessage) -> SendError | None:
+        text = message.payload or b""
+        if text == b"gate":
+            self.at_gate.set()
+            self.opened.wait(10)
+        self.put.append(text)
+        return RefusedError(UCode.INTERNAL, "no") if text == b"refuse" else None
+
+
+@contextmanager
+def sending(gate: Gate, **options: object) -> Iterator[Sender]:
+    sender = Sender(asyncio.get_running_loop(), gate, "test", success=UNSURE, **options)  # type: ignore[arg-type]
+    sender.resume()
+    try:
+        yield sender
+    finally:
+        gate.opened.set()
+        sender.stop()
+
+
+def parcels(*texts: bytes) -> list[Parcel]:
+    return [Parcel(publish(1, TOPIC, text)) for text in texts]
+
+
+def words(outcomes: Outcomes) -> list[str]:
+    names = {LinkLostError: "lost", RefusedError: "refused"}
+    return [
+        f"{(parcel.message.payload or b'').decode()} {'unsure' if error is UNSURE else names[type(error)]}"  # type: ignore[index]
+        for parcel, error in outcomes.reported
+    ]
+
+
+async def test_outcomes_come_in_order() -> None:
+    gate, outcomes = Gate(), Outcomes()
+    with sending(gate) as sender:
+        sender.submit(parcels(b"a", b"refuse", b"b"), outcomes.done)
+        await until(lambda: len(outcomes.reported) == 3, "every outcome")
+    assert words(outcomes) == ["a unsure", "refuse refused", "b unsure"]
+
+
+async def test_without_a_link_nothing_is_put() -> None:
+    gate, outcomes = Gate(), Outcomes()
+    with sending(gate) as sender:
+        sender.break_off()
+        sender.submit(parcels(b"a"), outcomes.done)
+        sender.resume()  # what was submitted before stays lost
+        sender.submit(parcels(b"b"), outcomes.done)
+        await until(lambda: len(outcomes.reported) == 2, "every outcome")
+    assert words(outcomes) == ["a lost", "b unsure"]
+    assert gate.put == [b"b"]
+
+
+async def test_put_that_returns_after_the_link_was_lost_does_not_count() -> None:
+    gate, outcomes = Gate(), Outcomes()
+    with sending(gate) as sender:
+        sender.submit(parcels(b"a", b"gate", b"b"), outcomes.done)
+        await until(gate.at_gate.is_set, "the blocked put")
+        sender.break_off()
+        sender.resume()
+        gate.opened.set()
+        sender.submit(parcels(b"c"), outcomes.done)
+        await until(lambda: len(outcomes.reported) == 4, "every outcome")
+    assert words(outcomes) == ["a unsure", "gate lost", "b lost", "c unsure"]
+    assert gate.put == [b"a", b"gate", b"c"]
+
+
+async def test_blocked_batch_reports_what_is_through() -> None:
+    gate, outcomes = Gate(), Outcomes()
+    with sending(gate) as sender:
+        sender.submit(parcels(b"a", b"b", b"gate", b"c"), outcomes.done)
+        await until(gate.at_gate.is_set, "the blocked put")
+        sender.report_through()
+        assert words(outcomes) == ["a unsure", "b unsure"]
+        sender.report_through()
+        gate.opened.set()
+        await until(lambda: len(outcomes.reported) == 4, "every outcome")
+    assert words(outcomes) == ["a unsure", "b unsure", "gate unsure", "c unsure"]
+
+
+async def test_slow_put_is_asked_about_before_the_next_one() -> None:
+    gate, outcomes = Gate(), Outcomes()
+    seen: list[tuple[bytes, ...]] = []
+
+    def was_slow() -> None:
+        seen.append(tuple(gate.put))
+        sender.break_off()
+
+    with sending(gate, slow_s=0.05, was_slow=was_slow) as sender:
+        sender.submit(parcels(b"a", b"gate", b"b"), outcomes.done)
+        await until(gate.at_gate.is_set, "the blocked put")
+        started_s = time.monotonic()
+        await until(lambda: time.monotonic() - started_s > 0.06, "a slow put")
+        gate.opened.set()
+        await until(lambda: len(outcomes.reported) == 3, "every outcome")
+    assert seen == [(b"a", b"gate")]
+    assert words(outcomes) == ["a unsure", "gate unsure", "b lost"]
+
+
+async def test_stop_reports_what_is_blocked_as_lost_once() -> None:
+    gate, outcomes = Gate(), Outcomes()
+    with sending(gate) as sender:
+        sender.submit(parcels(b"a", b"gate", b"b"), outcomes.done)
+        await until(gate.at_gate.is_set, "the blocked put")
+        sender.report_through()
+        sender.stop()
+    assert words(outcomes) == ["a unsure", "gate lost", "b lost"]
