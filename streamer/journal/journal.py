@@ -36,7 +36,15 @@ class JournalState(Enum):
 
 
 class Journal:
-    """What survives the process. All methods are for the event loop's thread; callbacks are posted to it."""
+    """What survives the process. All methods are for the event loop's thread; callbacks are posted to it.
+
+    Set ``on_redrive`` before `start`. ``problem`` says in words why ``state`` is FAILING. ``files_set_aside``,
+    ``letters_evicted``, ``commits``, ``rows_written`` and ``failures`` only grow; ``last_commit_s`` is how long the last
+    commit took. ``post`` may raise RuntimeError when the loop is closed.
+
+    The writer needs the GIL five times for a batch. Beside a loop that is never idle, and gives the GIL back and takes it
+    again at every turn, each time can take long: CPython's waiter starts its switch interval anew whenever that happens.
+    """
 
     def __init__(
         self,
