@@ -18,6 +18,17 @@ CHUNK_BYTES = 65_536
 CUT_WAIT_S = 2.0
 
 
+_handed_out: set[int] = set()
+
+
+def fresh_port() -> int:
+    """A free port, each once: it may be some time until somebody listens on it."""
+    while (port := free_port()) in _handed_out:
+        pass
+    _handed_out.add(port)
+    return port
+
+
 class Direction(Enum):
     FORWARD = "forward"
     BACK = "back"
@@ -58,7 +69,7 @@ class Proxy:
     """Listens on ``port``, connects to ``target``, changes nothing until told to. An asynchronous context manager."""
 
     def __init__(self, target: int, tap: Tap | None = None) -> None:
-        self.port = free_port()
+        self.port = fresh_port()
         self.target = target
         self.links = 0
         """Connections so far."""

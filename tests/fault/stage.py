@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.brokers import BrokerProcess, Mosquitto, free_port
+from tests.brokers import BrokerProcess, Mosquitto
 from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
 from tests.fault.load import GATEWAY, NOTIFICATION, TOPIC_SIDES, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
 from tests.fault.mqtt_tap import MqttTap
-from tests.fault.proxy import Proxy
+from tests.fault.proxy import Proxy, fresh_port
 from tests.fault.scripted import Script, ScriptedBroker
 from tests.fault.zenoh_load import ZenohNode, ZenohSource
 from tests.independent import until
@@ -95,7 +95,7 @@ class Stage:
                 opened = await (self._open_zenoh(stack) if side == "veh" else self._open_broker(stack, side))
                 endpoints[side] = opened
             self.daemon = StreamerProcess(self.directory, self._configuration(endpoints))
-            stack.push_async_callback(self.daemon.__aexit__)
+            stack.callback(self._end_daemon)
             if self._starts_daemon:
                 self.daemon.start()
                 await self.until_ready()
@@ -105,6 +105,12 @@ class Stage:
     async def __aexit__(self, *exc: object) -> None:
         self.dump()
         await self._stack.aclose()
+
+    def _end_daemon(self) -> None:
+        """SIGKILL: the verdict stands, and a drain would only take time."""
+        if self.daemon.process is not None:
+            self.daemon.process.kill()
+            self.daemon.process.wait()
 
     async def _open_broker(self, stack: AsyncExitStack, side: str) -> dict[str, Any]:
         setting = self.setting
@@ -137,7 +143,7 @@ class Stage:
         return {"transport": "mqtt5", "authorities": [side], "options": options}
 
     async def _open_zenoh(self, stack: AsyncExitStack) -> dict[str, Any]:
-        ports = {name: free_port() for name in ("source", "receiver", "router")}
+        ports = {name: fresh_port() for name in ("source", "receiver", "router")}
         for name in ("source", "router" if self.setting.through_router else "receiver"):
             self.proxies[name] = await stack.enter_async_context(Proxy(ports[name]))
         self.source = ZenohSource("veh", f"tcp/127.0.0.1:{ports['source']}", self.book)

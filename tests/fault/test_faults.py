@@ -9,9 +9,10 @@ import shutil
 import pytest
 
 from tests.brokers import needs_mosquitto
-from tests.fault.ledger import Verdict
-from tests.fault.registry import FAULTS, named
+from tests.fault.ledger import Breach, Verdict
+from tests.fault.registry import FAULTS, Fault, Run, named
 from tests.fault.run import run_once
+from tests.fault.stage import Setting, Stage
 
 SEED = 1
 QUICK = [
@@ -40,14 +41,29 @@ async def test_ledger_is_clean_after(name: str) -> None:
     assert not wrong, f"{wrong}\nkept in {directory}"
 
 
+async def lose_a_backlog(run: Run) -> Verdict:
+    """No journal: what waits when the daemon is killed has been acknowledged, and is gone."""
+    async with Stage(run.directory, run.seed, Setting(("cloud", "plant"))) as stage:
+        await stage.proxies["plant"].refuse()
+        stage.proxies["plant"].reset()
+        await stage.daemon.until_down("plant")
+        stage.load(200, ("cloud", "plant"))
+        await stage.until(lambda: len(stage.ledger.missing()) > 50, 10, "a backlog")
+        stage.stop_load()
+        await stage.settle_sends()
+        await stage.kill_daemon()
+        await stage.proxies["plant"].heal()
+        await stage.restart_daemon()
+        return await stage.finish()
+
+
 async def test_failing_run_keeps_what_explains_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that is killed and has no journal loses messages: the harness has to notice, and to name the first ones."""
-    fault = named("daemon killed with a backlog")
-    monkeypatch.setattr("tests.fault.faults_daemon.journal", lambda run: None)
-    verdict, wrong, directory = await run_once(fault, SEED, is_long=False)
+    """A real loss: the harness has to notice it, to name the first messages, and to leave everything behind."""
+    monkeypatch.setattr("tests.fault.stage.QUIET_S", 0.5)
+    verdict, wrong, directory = await run_once(Fault(0, "backlog without journal", lose_a_backlog, 1), SEED, is_long=False)
     try:
         assert isinstance(verdict, Verdict)
-        assert "LOST" in wrong
+        assert [violation.breach for violation in verdict.violations] == [Breach.LOST]
         assert " cloud→plant " in wrong
         assert (directory / "verdict.txt").read_text().strip() == wrong.strip()
         assert (directory / "ledger.json").exists()
