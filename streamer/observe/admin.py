@@ -1,15 +1,17 @@
 """The HTTP port: `/metrics`, `/healthz` (the loop turns), `/readyz` (every endpoint works)."""
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from streamer.journal.journal import JournalState
 from streamer.observe.metrics import CONTENT_TYPE, Exposition
+from streamer.observe.port import Port
 from streamer.router.router import Router
 from streamer.transports.base import LinkState
 
 
 class AdminServer:
-    """Serves the admin pages on one port."""
+    """Serves the admin pages on one port, one request per connection."""
 
     def __init__(self, router: Router, exposition: Exposition, host: str, port: int) -> None:
         self._router = router
@@ -17,10 +19,11 @@ class AdminServer:
         self._host = host
         self._port = port
         self._runner: web.AppRunner | None = None
+        self._open_port: Port | None = None
 
     async def start(self) -> None:
         """Begin to listen. Raises OSError if the port is taken."""
-        app = web.Application()
+        app = web.Application(middlewares=[_say_goodbye])
         app.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -30,10 +33,17 @@ class AdminServer:
         )
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host.strip("[]"), self._port).start()
+        factory = self._runner.server
+        assert factory is not None
+        port = Port(factory, self._host.strip("[]"), self._port)
+        await port.open()
+        self._open_port = port
 
     async def stop(self) -> None:
         """Stop listening."""
+        if self._open_port is not None:
+            self._open_port.close()
+            self._open_port = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -47,6 +57,18 @@ class AdminServer:
     async def _readyz(self, request: web.Request) -> web.Response:
         reasons = unready(self._router)
         return web.json_response({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+
+
+@web.middleware
+async def _say_goodbye(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Who wants another page connects again: a connection lasts a few seconds at most (`Port`)."""
+    try:
+        answer = await handler(request)
+    except web.HTTPException as exc:
+        exc.force_close()
+        raise
+    answer.force_close()
+    return answer
 
 
 def unready(router: Router) -> list[str]:

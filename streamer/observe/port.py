@@ -1,0 +1,128 @@
+"""The TCP port of the admin pages: accepts connections, few at a time and each for a short while.
+
+So a client that holds connections open takes neither the port nor the process's descriptors away from others: it is the
+oldest connection that has to go. It does not use the loop's own server, which uvloop closes for good when it cannot accept.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable
+
+CONNECTIONS_AT_MOST = 32
+CONNECTION_S = 10.0
+"""From accepting a connection to aborting it: a request and its answer take milliseconds."""
+
+_BACKLOG = 128
+_AT_ONCE = 16  # connections that are accepted before the loop goes on
+_RETRY_S = 0.5
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""What a machine without IPv6 says to the second address of ``localhost``."""
+
+logger = logging.getLogger("ustreamer.admin")
+
+
+class Port:
+    """Makes a protocol with ``factory`` for every connection that it accepts."""
+
+    def __init__(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> None:
+        self._factory = factory
+        self._host = host
+        self._port = port
+        self._sockets: list[socket.socket] = []
+        self._opening: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Transport, asyncio.TimerHandle] = {}  # oldest first
+        self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
+
+    async def open(self) -> None:
+        """Listen on every address of the host that this machine has. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        missing: OSError | None = None
+        for family, _, _, _, address in dict.fromkeys(found):
+            try:
+                self._sockets.append(_listening(family, address))
+            except OSError as exc:
+                missing = exc
+                if exc.errno not in _NOT_HERE:
+                    break
+        if missing is not None and (missing.errno not in _NOT_HERE or not self._sockets):
+            self.close()
+            raise OSError(
+                missing.errno, f"{self._host}:{self._port}: {os.strerror(missing.errno or 0).lower()}"
+            ) from missing
+        for each in self._sockets:
+            self._listen(each)
+
+    def close(self) -> None:
+        """Listen no more, and cut what is open."""
+        loop = asyncio.get_running_loop()
+        for retry in self._retries.values():
+            retry.cancel()
+        self._retries.clear()
+        for each in self._sockets:
+            loop.remove_reader(each)
+            each.close()
+        self._sockets.clear()
+        for task in self._opening:
+            task.cancel()
+        for transport in list(self._connections):
+            self._cut(transport)
+
+    def _listen(self, listening: socket.socket) -> None:
+        self._retries.pop(listening, None)
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(_AT_ONCE):
+            try:
+                accepted, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as exc:  # no descriptor, no memory: whoever calls waits in the backlog
+                logger.error("admin_accept_failed reason=%s retry_in_s=%.1f", exc.strerror, _RETRY_S)
+                loop.remove_reader(listening)
+                self._retries[listening] = loop.call_later(_RETRY_S, self._listen, listening)
+                return
+            accepted.setblocking(False)
+            task = loop.create_task(self._take(accepted), name="admin-accept")
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _take(self, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            transport, _ = await loop.connect_accepted_socket(self._factory, accepted)
+        except BaseException as exc:
+            accepted.close()
+            if not isinstance(exc, OSError):
+                raise
+            return  # it went away at once
+        for gone in [each for each in self._connections if each.is_closing()]:
+            self._cut(gone)
+        while len(self._connections) >= CONNECTIONS_AT_MOST:
+            logger.warning("admin_crowded connections=%d consequence=%s", CONNECTIONS_AT_MOST, "the oldest one is cut")
+            self._cut(next(iter(self._connections)))
+        self._connections[transport] = loop.call_later(CONNECTION_S, self._cut, transport)
+
+    def _cut(self, transport: asyncio.Transport) -> None:
+        self._connections.pop(transport).cancel()
+        transport.abort()
+
+
+def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.setblocking(False)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
