@@ -5,6 +5,9 @@ Everything here runs on the event loop. Three kinds of thread do what can block:
     control   open, declare, undeclare, close       (`control`)
     watchers  one per subscription, waiting in recv (`subscription`)
     sender    put                                   (`sender`)
+
+What becomes of a message that was put is known in three ways: who listens to its key (`watch`, `reach`), which nodes are
+there (`nodes`), and, from another streamer, a receipt (`receipts`, `ledger`).
 """
 
 import asyncio
@@ -40,7 +43,7 @@ _SLOW_MIN_S = 0.02  # every put takes that long now and then
 
 
 class ZenohTransport(ListeningTransport):
-    """uTransport over Zenoh. There is no acknowledgement in Zenoh: a `Received` here has nobody to tell."""
+    """uTransport over Zenoh. Zenoh itself acknowledges nothing: only another streamer is told (`receipts`)."""
 
     kind = "zenoh"
     Options = ZenohOptions
