@@ -303,7 +303,7 @@ class Stage:
         deadline_s = time.monotonic() + within_s
         quiet_since_s = time.monotonic()
         progress: tuple[int, int] | None = None
-        while time.monotonic() < deadline_s:
+        while time.monotonic() < deadline_s and not self._has_ended():
             self.read()
             await self.hand_over()
             missing = len(self.ledger.missing())
@@ -335,21 +335,30 @@ class Stage:
         """Stop the load, wait for the rest, see that new messages cross, and compare."""
         self.stop_load()
         await self.settle(within_s)
-        dead = await self._probe_all()
+        dead = [self._last_words()] if self._has_ended() else await self._probe_all()
         await self._until_all_received()
         self.read()
         queued = await asyncio.to_thread(self.queued)
         verdict = self.ledger.verdict(allowance, queued)
         verdict.add(Breach.DEAD, dead)
-        try:
-            await asyncio.to_thread(self.daemon.check_books)
-        except AssertionError as exc:
-            verdict.add(Breach.BOOKS, [str(exc)])
+        if not self._has_ended():
+            try:
+                await asyncio.to_thread(self.daemon.check_books)
+            except AssertionError as exc:
+                verdict.add(Breach.BOOKS, [str(exc) or "no answer on the admin port"])
         errors = [f"{node.side}: {node.error!r}" for node in self.nodes.values() if node.error is not None]
         if self.source is not None and self.source.error is not None:
             errors.append(f"veh: {self.source.error!r}")
         assert not errors, errors
         return verdict
+
+    def _has_ended(self) -> bool:
+        return self.daemon.process is not None and self.daemon.process.poll() is not None
+
+    def _last_words(self) -> str:
+        assert self.daemon.process is not None
+        lines = [line.strip(" |+-") for line in self.daemon.log.splitlines()]
+        return f"the daemon has ended, exit status {self.daemon.process.poll()}: {next(filter(None, reversed(lines)), '')}"
 
     async def _until_all_received(self) -> None:
         """Where nothing happened to the source's link, everything that this daemon's subscription matched has to arrive."""
