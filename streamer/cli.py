@@ -117,6 +117,8 @@ async def _serve(config: Config, path: Path) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+    # The thread that writes the journal wants the interpreter some times per transaction, beside a loop that never rests.
+    sys.setswitchinterval(0.0005)
     return await daemon.run()
 
 
