@@ -80,6 +80,11 @@ class Peer:
         self.write(mqtt5.SubAckPacket(subscribe.packet_id, granted))
         return [item.pattern for item in subscribe.topic_filters]
 
+    async def written(self) -> None:
+        """Wait until most of what was written has been taken by the other side."""
+        async with asyncio.timeout(DEADLINE_S):
+            await self._writer.drain()
+
     def drop(self) -> None:
         """Cut the connection."""
         self._writer.transport.abort()

@@ -80,10 +80,10 @@ class StreamerProcess:
                 self.process.kill()
                 self.process.wait()
 
-    def get(self, page: str) -> tuple[int, str]:
+    def get(self, page: str, within_s: float = 10) -> tuple[int, str]:
         """An admin page: status and body; status 0 if nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{page}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{page}", timeout=within_s) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as exc:
             with exc:

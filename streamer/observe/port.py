@@ -16,7 +16,7 @@ CONNECTION_S = 10.0
 """From accepting a connection to aborting it: a request and its answer take milliseconds."""
 
 _BACKLOG = 128
-_AT_ONCE = 16  # connections that are accepted before the loop goes on
+_AT_ONCE = 4  # connections that are accepted before the loop goes on, and before older ones are cut for them
 _RETRY_S = 0.5
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """What a machine without IPv6 says to the second address of ``localhost``."""

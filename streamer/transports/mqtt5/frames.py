@@ -21,6 +21,11 @@ QOS = 0x06
 
 QOS_ABOVE_1 = 0x04
 
+_TO_A_CLIENT = bytes(
+    first & KIND == PUBLISH or first in (0x20, 0x40, 0x50, 0x62, 0x70, 0x90, 0xB0, 0xD0, 0xE0, 0xF0) for first in range(256)
+)
+"""Whether a packet from a broker can begin with that byte (MQTT 5, 2.1.3). What cannot is not waited for to its end."""
+
 _STUB_BYTES = 5 + 2 + 0xFFFF + 2
 """Fixed header, topic and packet id of a PUBLISH take so much at most."""
 
@@ -70,6 +75,8 @@ class FrameReader:
             if rest < 2:
                 self._needed = 2
                 break
+            if not _TO_A_CLIENT[data[position]]:
+                return frames, _malformed(f"a packet that begins with 0x{data[position]:02X}")
             length = data[position + 1]
             size = length + 2
             if length > 0x7F:  # more than one byte of length: the variable byte integer of MQTT 5, 1.5.5

@@ -93,6 +93,14 @@ def test_too_large_publish_without_room_for_a_packet_id_ends_the_connection() ->
         frames.publish_packet_id(stub)
 
 
+@pytest.mark.parametrize("data", [b"HTTP/1.1 400", b"\x00\xff", b"\x10\xff", b"\x82\x10", b"\xc0\x00"])
+def test_what_no_broker_begins_with_is_malformed_at_once(data: bytes) -> None:
+    complete, error = frames.FrameReader(1000).feed(mqtt5.PingRespPacket().write() + data)
+    assert len(complete) == 1
+    assert error is not None
+    assert error.reason == mqtt5.DisconnectReasonCode.MALFORMED_PACKET
+
+
 def test_length_of_more_than_four_bytes_is_malformed() -> None:
     _, error = frames.FrameReader(1000).feed(b"\x30\xff\xff\xff\xff\x01")
     assert error is not None
