@@ -48,17 +48,23 @@ class Flow:
 
 
 class Held:
-    """What a segment holds of one lane: number of messages, lowest seq, earliest deadline (0: none)."""
+    """What a segment holds of one lane: messages and their bytes, lowest seq, earliest deadline (0: none).
 
-    __slots__ = ("count", "deadline_ms", "first")
+    ``is_expected``: they are to be sent again.
+    """
+
+    __slots__ = ("bytes", "count", "deadline_ms", "first", "is_expected")
 
     def __init__(self, first: int) -> None:
         self.count = 0
+        self.bytes = 0
         self.first = first
         self.deadline_ms = 0
+        self.is_expected = False
 
-    def add(self, seq: int, deadline_ms: int) -> None:
+    def add(self, seq: int, size: int, deadline_ms: int) -> None:
         self.count += 1
+        self.bytes += size
         if seq < self.first:
             self.first = seq
         if deadline_ms and (not self.deadline_ms or deadline_ms < self.deadline_ms):
@@ -91,11 +97,16 @@ class Assurance:
     nothing is left, ``on_lost`` a lane and the number of its messages that could not be read.
     """
 
-    def __init__(self, target: str, unsure_s: float, max_bytes: int, number: Callable[[], int]) -> None:
+    def __init__(
+        self, target: str, unsure_s: float, max_bytes: int, number: Callable[[], int], is_patient: bool = True
+    ) -> None:
+        """``is_patient``: at the bound nothing more is sent; else the oldest then count as delivered early."""
         self.target = target
+        self.is_patient = is_patient
         self.unsure_s = unsure_s
         self.max_bytes = max_bytes
         self.bytes = 0
+        self._unsure_bytes = 0  # of messages that may become certain by waiting
         self.read_body: ReadBody | None = None
         self.on_redo: Callable[[Sequence[Delivery]], None] = lambda deliveries: None
         self.on_gone: Callable[[int], None] = lambda number: None
@@ -112,7 +123,7 @@ class Assurance:
     @property
     def is_full(self) -> bool:
         """Whether nothing more should be sent before something has become certain."""
-        return self.bytes + self._open.bytes >= self.max_bytes
+        return self.is_patient and self._unsure_bytes >= self.max_bytes
 
     @property
     def has_unstored(self) -> bool:
@@ -123,7 +134,7 @@ class Assurance:
         """These have left."""
         if not self._open.records:
             self.on_open()
-        self._open.add(deliveries)
+        self._unsure_bytes += self._open.add(deliveries)
         if self._open.bytes >= _SEGMENT_BYTES:
             self.close(now_s)
 
@@ -185,7 +196,7 @@ class Assurance:
             flow = flows[record.flow]
             entry = held.get(flow.lane) or held.setdefault(flow.lane, Held(record.seq))
             ttl = flow.incoming.ttl
-            entry.add(record.seq, created_ms(record.id) + ttl if ttl else 0)
+            entry.add(record.seq, len(record.payload or b""), created_ms(record.id) + ttl if ttl else 0)
         segment = Segment(self.target, number, now_s, flows, held)
         segment.start = start
         segment.size = len(body) + OVERHEAD_BYTES
@@ -198,7 +209,8 @@ class Assurance:
             _queue(lane).unsure += entry.count
             _queue(lane).stats.accepted += entry.count
             lane.unsure += entry.count
-            self._expect(lane, entry.first, segment)
+            self._unsure_bytes += entry.bytes
+            self._expect(lane, entry, segment)
         return sum(entry.count for entry in held.values())
 
     # -- time
@@ -207,19 +219,24 @@ class Assurance:
         """How many messages of which lane have become certain. Called by the clock's tick."""
         found: dict[Lane, int] = {}
         segments, aside = self._segments, self._aside
-        while segments and segments[0].made_s + self.unsure_s <= now_s:
+        while segments and (segments[0].made_s + self.unsure_s <= now_s or self._is_too_much):
             self._settle(segments.popleft(), found)
         while aside and aside[0][0] + absent_s <= now_s:
             self._settle(aside.popleft()[1], found)
         return found
 
+    @property
+    def _is_too_much(self) -> bool:
+        return not self.is_patient and self._unsure_bytes > self.max_bytes
+
     def _settle(self, segment: Segment, found: dict[Lane, int]) -> None:
         if not segment.held:
             return
-        for lane in [lane for lane in segment.held if not any(waiting is segment for _, waiting in lane.redo)]:
-            count = segment.held.pop(lane).count
-            found[lane] = found.get(lane, 0) + count
-            _let_go(lane, count)
+        for lane in [lane for lane, held in segment.held.items() if not held.is_expected]:
+            held = segment.held.pop(lane)
+            found[lane] = found.get(lane, 0) + held.count
+            self._unsure_bytes -= held.bytes
+            _let_go(lane, held.count)
         if not segment.held:
             self._gone(segment)
 
@@ -232,7 +249,7 @@ class Assurance:
         for segment in [*(segment for _, segment in self._aside), *self._segments]:
             held = segment.held.get(lane)
             if held is not None:
-                self._expect(lane, held.first, segment)
+                self._expect(lane, held, segment)
 
     def node_lost(self, now_s: float) -> None:
         """Somebody has gone, and may have missed everything that is unsure."""
@@ -245,15 +262,17 @@ class Assurance:
         aside, self._aside = self._aside, deque()
         for _, segment in aside:
             for lane, held in segment.held.items():
-                self._expect(lane, held.first, segment)
+                self._expect(lane, held, segment)
 
-    def _expect(self, lane: Lane, first: int, segment: Segment) -> None:
-        if any(waiting is segment for _, waiting in lane.redo):
+    def _expect(self, lane: Lane, held: Held, segment: Segment) -> None:
+        if held.is_expected:
             return
+        held.is_expected = True
+        self._unsure_bytes -= held.bytes
         at = len(lane.redo)
-        while at and lane.redo[at - 1][0] > first:
+        while at and lane.redo[at - 1][0] > held.first:
             at -= 1
-        lane.redo.insert(at, (first, segment))
+        lane.redo.insert(at, (held.first, segment))
         self._redoing[lane] = None
 
     # -- sending again
@@ -331,7 +350,8 @@ class _Open:
         self.received: list[Received] = []
         self.bytes = 0
 
-    def add(self, deliveries: Sequence[Delivery]) -> None:
+    def add(self, deliveries: Sequence[Delivery]) -> int:
+        before = self.bytes
         flows, records, held, came = self.flows, self.records, self.held, self.received
         for delivery in deliveries:
             lane = delivery.lane
@@ -347,9 +367,10 @@ class _Open:
             if entry is None:
                 entry = held[lane] = Held(seq)
             ttl = incoming.ttl
-            entry.add(seq, created_ms(message.id) + ttl if ttl else 0)
+            entry.add(seq, delivery.size, created_ms(message.id) + ttl if ttl else 0)
             came.append(received)
             self.bytes += delivery.size
+        return self.bytes - before
 
 
 def _queue(lane: Lane) -> RouteQueue:

@@ -201,10 +201,13 @@ class Custody:
         assert journal is not None
         room = journal.max_bytes - journal.bytes - batch.bytes
         written = []
+        # What one message of a lane has no room for, no later one may have: after a crash it would go first.
+        starving = {delivery.lane for delivery in self._starved if delivery.state is not State.SETTLED}
         for delivery in recent:
             if delivery.state is State.SETTLED or delivery.journaled:
                 continue
-            if delivery.size + ENTRY_BYTES > room:
+            if delivery.size + ENTRY_BYTES > room or delivery.lane in starving:
+                starving.add(delivery.lane)
                 self._no_room(delivery)
                 continue
             message = delivery.received.message

@@ -72,6 +72,7 @@ class RouteQueue:
         self._by_age: list[deque[Delivery]] = [deque() for _ in range(CLASSES)]
         self._fresh: list[Delivery] = []
         self._deadlines: list[tuple[int, int, Delivery]] = []
+        self._deadline_turns = 0  # deliveries themselves cannot be compared, and one may be listed twice
 
     def use(self, dispatch: Dispatch) -> None:
         """Take other bounds from now on; what is held already stays."""
@@ -216,7 +217,8 @@ class RouteQueue:
             if delivery.state is not State.SETTLED:
                 deadline_ms = delivery.message.deadline_ms
                 if deadline_ms is not None:
-                    heapq.heappush(heap, (deadline_ms, delivery.seq, delivery))
+                    self._deadline_turns += 1
+                    heapq.heappush(heap, (deadline_ms, self._deadline_turns, delivery))
         self._fresh.clear()
         expired: list[Delivery] = []
         in_flight: list[Delivery] = []

@@ -123,7 +123,7 @@ class Router:
         if not transport.unsure_s:
             return None
         max_bytes = _UNSURE_BYTES if config.journal is None else config.journal.max_bytes // _UNSURE_SHARE
-        assurance = Assurance(name, transport.unsure_s, max_bytes, self.custody.number)
+        assurance = Assurance(name, transport.unsure_s, max_bytes, self.custody.number, is_patient=self.journal is not None)
         assurance.on_lost = self.settler.lost
         self.custody.add_assurance(assurance)
         return assurance

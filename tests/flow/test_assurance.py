@@ -222,6 +222,53 @@ async def test_many_are_sent_again_piece_by_piece_and_nothing_younger_overtakes(
         assert stage.sent("vehicle") == sent + younger
 
 
+async def test_a_message_with_a_ttl_may_be_doubted_again_and_again() -> None:
+    async with Stage(unsure_s=UNSURE_S) as stage:
+        twin = order(stage, b"1", ttl=600_000)
+        stage.arrive("cloud", twin, order(stage, b"2", ttl=600_000))
+        for _ in range(3):
+            reach(stage, Reach.NOBODY)
+            stage.pass_time(50)
+            reach(stage, Reach.SOMEBODY)
+            stage.pass_time(50)
+        assert stage.queued(ROUTE) == 2
+        assert stage.sent("vehicle").count(twin) == 4
+
+
+async def test_at_the_bound_nothing_more_is_sent_and_what_is_doubted_is_sent_again_all_the_same() -> None:
+    async with Stage(unsure_s=UNSURE_S) as stage:
+        assurance = stage.router.egresses["vehicle"].assurance
+        assert assurance is not None
+        assurance.is_patient, assurance.max_bytes = True, 10_000
+        sent = [order(stage, bytes(1000)) for _ in range(20)]
+        for each in sent:
+            stage.arrive("cloud", each)
+        left = len(stage.sent("vehicle"))
+        assert 0 < left < 20
+        reach(stage, Reach.NOBODY)
+        reach(stage, Reach.SOMEBODY)
+        assert stage.sent("vehicle")[left:][:left] == sent[:left]
+        for _ in range(5):
+            stage.pass_time(UNSURE_S * 1000 + 50)
+            stage.router.custody.flush()
+        assert list(dict.fromkeys(stage.sent("vehicle"))) == sent
+        assert stage.outcomes(ROUTE) == {"delivered": 20}
+
+
+async def test_without_a_journal_the_oldest_count_as_delivered_at_the_bound() -> None:
+    async with Stage(unsure_s=UNSURE_S) as stage:
+        assurance = stage.router.egresses["vehicle"].assurance
+        assert assurance is not None
+        assurance.max_bytes = 10_000
+        for _ in range(20):
+            stage.arrive("cloud", order(stage, bytes(1000)))
+            stage.router.custody.flush()
+        assert len(stage.sent("vehicle")) == 20
+        stage.pass_time(50)
+        assert stage.outcomes(ROUTE)["delivered"] + stage.queued(ROUTE) == 20
+        assert 0 < stage.queued(ROUTE) <= 10
+
+
 class Receiver:
     """Hears what the network carries, unless it is stalled: then everything is lost, and its absence is noticed later."""
 

@@ -225,6 +225,16 @@ async def test_a_starved_message_is_written_when_another_one_has_left(tmp_path: 
         assert sum(each.acknowledged for each in received) == told + 3
 
 
+async def test_what_has_no_room_in_the_journal_keeps_the_rest_of_its_flow_out(tmp_path: Path) -> None:
+    async with life(tmp_path / "j.db", max_bytes=8 * 1024) as now:
+        now.hold()
+        large, small = order(now.stage, bytes(10_000)), order(now.stage, b"small")
+        other = now.stage.notify(b"other", sink=UUri("veh1", 0xC, 1, 0), source=ORDERS)
+        received = now.stage.arrive("cloud", large, small, other)
+        await now.flush()
+        assert [each.acknowledged for each in received] == [False, False, True]
+
+
 @pytest.mark.parametrize(("policy", "kept"), [("reject", "oldest"), ("evict", "newest")])
 async def test_a_full_journal_follows_the_policy_of_the_route(tmp_path: Path, policy: str, kept: str) -> None:
     dispatch = {"queue": {"on_full": policy}, "window": 1, "retry": {"jitter": 0}}
