@@ -132,6 +132,37 @@ async def test_without_descriptors_everything_waits_and_with_them_everything_arr
 
 @pytest.mark.mosquitto
 @needs_mosquitto
+async def test_journal_that_cannot_be_opened_anew_without_descriptors_heals_with_them(tmp_path: Path) -> None:
+    """Its file was removed: another one has to take its place."""
+    messages = notifications("alpha", "beta", 200)
+    with Mosquitto(persistence=True) as near, Mosquitto(persistence=True) as far:
+        ends = mqtt_endpoint(near.url, "alpha"), mqtt_endpoint(far.url, "beta")
+        async with (
+            MqttSide(near.port, "in-vehicle", []) as alpha,
+            MqttSide(far.port, "in-vehicle", ["alpha/#"]) as beta,
+            StreamerProcess(tmp_path, configuration(tmp_path, *ends)) as daemon,
+        ):
+            far.stop()
+            await daemon.until_down("second")
+            await alpha.send(messages[:100])
+            await daemon.until_total(100, "ustreamer_journal_written_messages_total")
+            with no_more_descriptors(daemon):
+                for file in tmp_path.glob("journal.db*"):
+                    file.unlink()
+                await alpha.send(messages[100:])
+                await until(lambda: bool(said(daemon, "journal_failing")), what="the journal to fail")
+            await daemon.until_total(1, "ustreamer_journal_up")
+            await daemon.until_total(200, "ustreamer_journal_written_messages_total")
+            far.start()
+            await beta.reconnect()
+            await until(lambda: len(beta.arrived) >= 200, what="arrival of everything")
+            assert sorted(ids(beta.arrived)) == sorted(ids(messages))
+            assert inversions(beta.arrived, messages) == 0
+            daemon.check_books()
+
+
+@pytest.mark.mosquitto
+@needs_mosquitto
 async def test_crowd_at_the_admin_port_takes_no_descriptors_from_the_rest(tmp_path: Path) -> None:
     """Ten times as many connections as descriptors are left, and the daemon has to connect anew."""
     with Mosquitto(persistence=True) as near, Mosquitto(persistence=True) as far, ExitStack() as crowd:

@@ -322,10 +322,9 @@ class Mqtt5Transport(ListeningTransport):
         self._session.connected(packet.session_present, packet.receive_max, packet.max_packet_size)
         self._write_outgoing()
         logger.info(
-            "connected endpoint=%s broker=%s:%d client_id=%s session_present=%s window=%d",
+            "connected endpoint=%s broker=%s client_id=%s session_present=%s window=%d",
             self.context.name,
-            self.options.host,
-            self.options.port,
+            f"{self.options.host}:{self.options.port}",
             self.client_id,
             packet.session_present,
             self.capacity,
