@@ -40,7 +40,7 @@ TICK_S = 0.05
 NO_ROUTE = "none"
 
 # Of the journal, what may be taken by messages that left unconfirmed; without a journal they are in memory.
-_UNSURE_SHARE = 4
+_UNSURE_SHARE = 2
 _UNSURE_BYTES = 64 * 1024 * 1024
 
 _FEW = 2000

@@ -18,10 +18,11 @@ def uncertain(seconds: float, rate: float = RATE) -> Allowance:
 
 
 def setting_for(run: Run, **more: object) -> Setting:
-    """Short leases in the short form, Zenoh's own in the long one."""
+    """With a journal, which keeps what is unsure. Short leases in the short form, Zenoh's own in the long one."""
+    changes = {"journal": {"path": str(run.directory / "journal.db")}} | more.pop("changes", {})  # type: ignore[operator]
     if not run.is_long:
-        return Setting(("cloud", "veh"), ways=TO_VEH, **more)  # type: ignore[arg-type]
-    return Setting(("cloud", "veh"), ways=TO_VEH, lease_ms=None, veh_options={}, **more)  # type: ignore[arg-type]
+        return Setting(("cloud", "veh"), changes, ways=TO_VEH, **more)  # type: ignore[arg-type]
+    return Setting(("cloud", "veh"), changes, ways=TO_VEH, lease_ms=None, veh_options={}, **more)  # type: ignore[arg-type]
 
 
 async def stopped(run: Run, seconds: float, most_bytes: int) -> Verdict:

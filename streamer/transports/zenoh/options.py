@@ -19,6 +19,10 @@ _CONNECT_RETRY = {"period_init_ms": 500, "period_max_ms": 4000, "period_increase
 # A lease of 10 s, and up to 12.5 s until a stalled link is known to have lost its matches (see `nodes`), with a margin.
 DEFAULT_UNCERTAIN_S = 15.0
 
+# Zenoh hands payloads beyond 3 KiB to receivers on the same machine through shared memory. When a receiver stalls for a
+# while it takes that memory back and uses it again: the messages are lost one by one, or arrive with the bytes of later ones,
+# and neither side hears of it (eclipse-zenoh 1.10.2, 16 MiB pool). Over the link nothing of the kind happens.
+_SHARED_MEMORY = "transport/shared_memory/enabled"
 _LEASE = "transport/link/tx/lease"
 _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_before_close"
 # Zenoh's own default is 5 s. A router between us and the receiver has that as well, and must be the first to give up.
@@ -30,7 +34,7 @@ class ZenohOptions(BaseModel):
 
     ``listen`` and ``connect`` hold Zenoh endpoints (``tcp/192.168.0.2:7447``); an empty ``listen`` listens on nothing.
     ``scouting`` is Zenoh's search by multicast. ``config_file`` is a configuration file of Zenoh itself (JSON5); of the
-    keys here only those that are given override it. ``receive_buffer`` is the number of samples that may wait per
+    keys here only those that are given override it; shared memory is off in any case. ``receive_buffer`` is the number of samples that may wait per
     subscription before Zenoh is held back, ``window`` the number of unconfirmed sends.
 
     A put that returned is no delivery. ``uncertain_s`` is for how long a message may still turn out to be lost: the
@@ -96,6 +100,7 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
     ):
         if option in given:
             _insert(config, option, key, value)
+    _insert(config, "config_file", _SHARED_MEMORY, False)
     if options.lease_ms is not None:
         _insert(config, "lease_ms", _LEASE, options.lease_ms)
     if options.wait_before_close_ms is not None:

@@ -56,3 +56,11 @@ def test_endpoint_that_zenoh_refuses_is_not_repeated() -> None:
         session_config(ZenohOptions(connect=["tcp/a#secret?x"]))
     assert "secret" not in str(caught.value)
     assert caught.value.key == "connect"
+
+
+@pytest.mark.parametrize("content", [None, "{transport: {shared_memory: {enabled: true}}}"])
+def test_shared_memory_is_off_whatever_a_file_says(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "zenoh.json5"
+    file.write_text(content or "{}")
+    config = session_config(ZenohOptions(config_file=file if content else None))
+    assert json.loads(config.get_json("transport/shared_memory/enabled")) is False
