@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.fault.ledger import Verdict
 from tests.fault.registry import FAULTS, Fault, Run
 
-MODULES = ("faults_daemon", "faults_mqtt", "faults_refusals", "faults_zenoh")
+MODULES = ("faults_daemon", "faults_hostile", "faults_mqtt", "faults_refusals", "faults_zenoh")
 """Modules of this package that register faults."""
 
 RUN_LIMIT_S = 600.0

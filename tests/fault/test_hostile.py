@@ -81,6 +81,11 @@ def descriptors(daemon: StreamerProcess) -> int:
     return len(os.listdir(f"/proc/{pid_of(daemon)}/fd"))
 
 
+def remove_journal(directory: Path) -> None:
+    for file in directory.glob("journal.db*"):
+        file.unlink()
+
+
 @contextmanager
 def no_more_descriptors(daemon: StreamerProcess) -> Iterator[None]:
     """Whatever the daemon wants to open fails; what is open stays open."""
@@ -147,8 +152,7 @@ async def test_journal_that_cannot_be_opened_anew_without_descriptors_heals_with
             await alpha.send(messages[:100])
             await daemon.until_total(100, "ustreamer_journal_written_messages_total")
             with no_more_descriptors(daemon):
-                for file in tmp_path.glob("journal.db*"):
-                    file.unlink()
+                remove_journal(tmp_path)
                 await alpha.send(messages[100:])
                 await until(lambda: bool(said(daemon, "journal_failing")), what="the journal to fail")
             await daemon.until_total(1, "ustreamer_journal_up")
