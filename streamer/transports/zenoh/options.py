@@ -20,8 +20,8 @@ _CONNECT_RETRY = {"period_init_ms": 500, "period_max_ms": 4000, "period_increase
 DEFAULT_UNCERTAIN_S = 15.0
 
 # Zenoh hands payloads beyond 3 KiB to receivers on the same machine through shared memory. When a receiver stalls for a
-# while it takes that memory back and uses it again: the messages are lost one by one, or arrive with the bytes of later ones,
-# and neither side hears of it (eclipse-zenoh 1.10.2, 16 MiB pool). Over the link nothing of the kind happens.
+# while it takes that memory back and uses it again: the messages are lost one by one, or arrive with the bytes of later
+# ones, and neither side hears of it (eclipse-zenoh 1.10.2, 16 MiB pool). Over the link nothing of the kind happens.
 _SHARED_MEMORY = "transport/shared_memory/enabled"
 _LEASE = "transport/link/tx/lease"
 _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_before_close"
@@ -34,8 +34,8 @@ class ZenohOptions(BaseModel):
 
     ``listen`` and ``connect`` hold Zenoh endpoints (``tcp/192.168.0.2:7447``); an empty ``listen`` listens on nothing.
     ``scouting`` is Zenoh's search by multicast. ``config_file`` is a configuration file of Zenoh itself (JSON5); of the
-    keys here only those that are given override it; shared memory is off in any case. ``receive_buffer`` is the number of samples that may wait per
-    subscription before Zenoh is held back, ``window`` the number of unconfirmed sends.
+    keys here only those that are given override it; shared memory is off in any case. ``receive_buffer`` is the number of
+    samples that may wait per subscription before Zenoh is held back, ``window`` the number of unconfirmed sends.
 
     A put that returned is no delivery. ``uncertain_s`` is for how long a message may still turn out to be lost: the
     receiver's lease (10 s unless configured there) and what Zenoh takes to notice; 0 switches that off, and a put counts

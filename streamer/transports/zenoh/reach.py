@@ -9,6 +9,9 @@ What `Publisher.matching_status` was seen to do (eclipse-zenoh 1.10.2; peers, an
   *grace*: a key without a match is `UNKNOWN` for so long after it was declared, or after a node came.
 - A stalled receiver keeps its match until its lease is over. If it makes Zenoh close the link before that (see
   `nodes`), the match goes with the transport or up to 12.5 s after its link.
+- A link that is reset can be back within 10 ms, before anything was said of a match that ended. What was put between is
+  lost, what is put then arrives. Hence the *question*: when a node was lost every key is `UNKNOWN` for a moment. If a node
+  has come by then, all that is unsure is doubted (`NOBODY`), and goes again once what it listens to is known.
 - With two receivers of a key, one of which is lost, the key stays matched: only the link tells (see `nodes`), and
   nothing at all if the lost one is behind a router.
 """
@@ -18,6 +21,7 @@ from collections.abc import Callable
 from streamer.transports.base import Reach
 
 GRACE_S = 0.5
+QUESTION_S = 0.1
 
 OnReach = Callable[[Reach], None]
 
@@ -25,11 +29,12 @@ OnReach = Callable[[Reach], None]
 class Key:
     """What is known of one key, and who wants to hear of it."""
 
-    __slots__ = ("grace_until_s", "matched", "reach", "watchers")
+    __slots__ = ("grace_until_s", "is_questioned", "matched", "reach", "watchers")
 
     def __init__(self, reach: Reach) -> None:
         self.matched: bool | None = None
         self.grace_until_s: float | None = None
+        self.is_questioned = False
         self.reach = reach
         self.watchers: list[OnReach] = []
 
@@ -83,6 +88,24 @@ class Reaches:
             for key in list(self.keys.values()):
                 self._judge(key)
 
+    def node_lost(self) -> None:
+        """A node was lost: whom do those reach who reached somebody? `answer` follows `QUESTION_S` later."""
+        for key in list(self.keys.values()):
+            if key.reach is Reach.SOMEBODY:
+                key.is_questioned = True
+                self._judge(key)
+
+    def answer(self, has_come: bool, now_s: float) -> None:
+        """The end of a question; ``has_come``: a node has come since, perhaps the one that was lost."""
+        for name, key in list(self.keys.items()):
+            if not key.is_questioned:
+                continue
+            key.is_questioned = False
+            if has_come:
+                self._tell(key, Reach.NOBODY)
+                self._give_grace(name, key, now_s)
+            self._judge(key)
+
     def node_came(self, now_s: float) -> None:
         """A node came; what it listens to is not known yet."""
         for name, key in list(self.keys.items()):
@@ -110,12 +133,13 @@ class Reaches:
     def _judge(self, key: Key) -> None:
         if self._alone:
             reach = Reach.NOBODY
-        elif key.matched:
-            reach = Reach.SOMEBODY
-        elif key.matched is None or key.grace_until_s is not None:
+        elif key.is_questioned or key.matched is None or key.grace_until_s is not None:
             reach = Reach.UNKNOWN
         else:
-            reach = Reach.NOBODY
+            reach = Reach.SOMEBODY if key.matched else Reach.NOBODY
+        self._tell(key, reach)
+
+    def _tell(self, key: Key, reach: Reach) -> None:
         if reach is not key.reach:
             key.reach = reach
             for tell in tuple(key.watchers):

@@ -183,6 +183,8 @@ class ZenohTransport(ListeningTransport):
             self._sender.report_through()  # they may be lost: they belong to those that `on_node` is about
         if is_there:
             self._watch.node_came()
+        else:
+            self._watch.node_lost()
         if not self._nodes.present:
             self._receipts.lose_all()
         self._watch.nodes(bool(self._nodes.present))

@@ -12,7 +12,7 @@ import zenoh
 
 from streamer.transports.base import Reach
 from streamer.transports.zenoh.control import Control, tell_loop
-from streamer.transports.zenoh.reach import GRACE_S, OnReach, Reaches
+from streamer.transports.zenoh.reach import GRACE_S, QUESTION_S, OnReach, Reaches
 
 logger = logging.getLogger("ustreamer.zenoh")
 
@@ -34,6 +34,8 @@ class Watch:
         self._unwatched = 0
         self._timer: asyncio.TimerHandle | None = None
         self._doubtful: set[str] = set()
+        self._question: asyncio.TimerHandle | None = None
+        self._has_come = False
 
     def open(self, loop: asyncio.AbstractEventLoop, control: Control, session: zenoh.Session) -> None:
         """The session is open: declare what is watched already."""
@@ -46,6 +48,8 @@ class Watch:
     def close(self) -> None:
         """Say nothing any more."""
         self._session = None
+        if self._question is not None:
+            self._question.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -71,8 +75,22 @@ class Watch:
         """Whether there is any other node."""
         self._reaches.nodes(are_there)
 
+    def node_lost(self) -> None:
+        """A node was lost; a moment later it is known who still listens, or that it is back."""
+        if self._session is not None:
+            self._reaches.node_lost()
+            if self._question is None:
+                self._has_come = False
+                self._question = self._loop.call_later(QUESTION_S, self._answer)
+
+    def _answer(self) -> None:
+        self._question = None
+        self._reaches.answer(self._has_come, self._loop.time())
+        self._set_timer()
+
     def node_came(self) -> None:
         """A node came; what it listens to is about to be known."""
+        self._has_come = True
         if self._session is not None:
             self._reaches.node_came(self._loop.time())
             self._set_timer()

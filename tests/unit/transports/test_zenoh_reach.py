@@ -111,3 +111,53 @@ def test_key_that_is_forgotten_in_its_grace_leaves_nothing_behind() -> None:
     assert d.reaches.next_s() is None
     d.reaches.tick(20.0)
     assert d.heard() == []
+
+
+def test_lost_node_is_a_question_and_who_still_listens_answers_it() -> None:
+    d = Dialogue()
+    d.reaches.matched("key", True, 10.0)
+    d.reaches.node_lost()
+    d.reaches.answer(False, 10.1)
+    assert d.heard() == [SOMEBODY, UNKNOWN, SOMEBODY]
+
+
+def test_match_that_ends_during_the_question_is_nobody_after_it() -> None:
+    d = Dialogue()
+    d.reaches.matched("key", True, 10.0)
+    d.reaches.node_lost()
+    d.reaches.matched("key", False, 10.05)
+    assert d.heard() == [SOMEBODY, UNKNOWN]
+    d.reaches.answer(False, 10.1)
+    assert d.heard() == [NOBODY]
+
+
+def test_node_that_is_back_at_once_is_a_doubt_and_is_waited_for() -> None:
+    d = Dialogue()
+    d.reaches.matched("key", True, 10.0)
+    d.reaches.node_lost()
+    d.reaches.node_came(10.01)
+    d.reaches.answer(True, 10.1)
+    assert d.heard() == [SOMEBODY, UNKNOWN, NOBODY, UNKNOWN]
+    d.reaches.tick(10.1 + GRACE_S)
+    assert d.heard() == [SOMEBODY]
+
+
+def test_last_node_that_is_back_at_once_is_a_doubt_too() -> None:
+    d = Dialogue()
+    d.reaches.matched("key", True, 10.0)
+    d.reaches.node_lost()
+    d.reaches.nodes(False)
+    d.reaches.node_came(10.01)
+    d.reaches.nodes(True)
+    d.reaches.answer(True, 10.1)
+    d.reaches.matched("key", True, 10.2)
+    assert d.heard() == [SOMEBODY, UNKNOWN, NOBODY, UNKNOWN, NOBODY, UNKNOWN, SOMEBODY]
+
+
+def test_question_is_not_asked_of_who_reached_nobody() -> None:
+    d = Dialogue()
+    d.reaches.matched("key", False, 10.0)
+    d.reaches.tick(11.0)
+    d.reaches.node_lost()
+    d.reaches.answer(True, 11.1)
+    assert d.heard() == [NOBODY]
