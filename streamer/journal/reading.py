@@ -74,7 +74,7 @@ class Reader:
             for crc, *values in page:
                 if crc32(values[-1]) != crc:
                     self.entries_corrupt += 1
-                    logger.error("journal_entry_damaged number=%d", values[0])
+                    logger.error("journal_entry_damaged file=%s number=%d", self._path, values[0])
                 else:
                     yield tuple(values)
 

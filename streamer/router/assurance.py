@@ -284,16 +284,22 @@ class Assurance:
         ]
 
     def refill(self, lane: Lane) -> int:
-        """Unpack what is next in a lane, some hundred messages at most; their number is returned."""
+        """Unpack what is next in a lane, some hundred messages at most; their number is returned.
+
+        Raises `JournalError` if the journal cannot be read now; then everything is as it was.
+        """
         unpacked = 0
         while lane.wants_redo and unpacked < _AT_ONCE:
-            _, segment = lane.redo.popleft()
-            held = segment.held.pop(lane)
-            _let_go(lane, held.count)
+            _, segment = lane.redo[0]
+            deliveries: list[Delivery] = []
             try:
                 deliveries = list(self._unpack(segment, lane))
             except (CorruptEntryError, packing.UnreadableError) as exc:
-                logger.error("segment_unreadable endpoint=%s messages=%d error=%s", self.target, held.count, exc)
+                logger.error("segment_lost endpoint=%s messages=%d error=%s", self.target, segment.held[lane].count, exc)
+            lane.redo.popleft()
+            held = segment.held.pop(lane)
+            _let_go(lane, held.count)
+            if not deliveries:
                 self.on_lost(lane, held.count)
             else:
                 _queue(lane).put_back_all(lane, deliveries)

@@ -294,12 +294,12 @@ class Custody:
         self.spilled += 1
 
     def load(self, delivery: Delivery) -> bool:
-        """Bring a spilled payload back; False if the journal cannot be read any more."""
+        """Bring a spilled payload back; False if it is lost. Raises `JournalError` if the journal cannot be read now."""
         assert self.journal is not None
         try:
             payload = packing.unpack(self.journal.row_body(delivery.seq)).payload
         except (CorruptEntryError, packing.UnreadableError) as exc:
-            logger.error("payload_lost seq=%d error=%s", delivery.seq, exc)
+            logger.error("payload_lost file=%s seq=%d error=%s", self.journal.path, delivery.seq, exc)
             return False
         received = delivery.received
         received.message = UMessage(received.message.id, received.message.attributes, payload)

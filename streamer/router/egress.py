@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from streamer.journal.entries import JournalError
 from streamer.router.assurance import Assurance
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody
@@ -27,6 +28,9 @@ logger = logging.getLogger("ustreamer.egress")
 _QUANTUM = 64
 # Lanes that are refilled from what is packed away per tick, beside those that ask for it by sending.
 _REFILLS = 64
+
+# After which a journal that could not be read is tried again.
+_READ_AGAIN_S = 1.0
 
 _NOBODY = "nobody listened for {:g} s"
 
@@ -153,9 +157,13 @@ class Egress:
             self.assurance.node_lost(self._clock.monotonic_s())
 
     def _refill(self, lane: Lane) -> None:
-        """Have a lane's next messages at hand, if they are packed away."""
+        """Have a lane's next messages at hand, if they are packed away. If they cannot be read now, the lane waits."""
         if lane.redo and self.assurance is not None:
-            self.assurance.refill(lane)
+            try:
+                self.assurance.refill(lane)
+            except JournalError as exc:
+                logger.error("segment_unreadable endpoint=%s error=%s", self.name, exc)
+                self._back_off(lane, _READ_AGAIN_S)
 
     def _refill_some(self, now_ms: int) -> None:
         if self.assurance is not None:
@@ -243,15 +251,34 @@ class Egress:
         return out, expired
 
     def _loaded(self, out: list[Delivery]) -> list[Delivery]:
-        """Fetch payloads that are only in the journal. What cannot be read any more is lost, and said so."""
-        loaded = []
+        """Fetch payloads that are only in the journal. What cannot be read any more is lost, and said so.
+
+        If the journal cannot be read *now*, the lane waits.
+        """
+        loaded: list[Delivery] = []
+        back: list[Delivery] = []
+        waiting: set[Lane] = set()
         for delivery in out:
-            if not delivery.spilled or self._custody.load(delivery):
-                loaded.append(delivery)
-            else:
-                self.in_flight -= 1
-                delivery.lane.returned()
-                self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "payload lost"))
+            lane = delivery.lane
+            if lane in waiting:
+                back.append(delivery)
+                continue
+            try:
+                if not delivery.spilled or self._custody.load(delivery):
+                    loaded.append(delivery)
+                    continue
+            except JournalError as exc:
+                logger.error("payload_unreadable endpoint=%s error=%s", self.name, exc)
+                waiting.add(lane)
+                back.append(delivery)
+                continue
+            self.in_flight -= 1
+            lane.returned()
+            self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "payload lost"))
+        self.in_flight -= len(back)
+        self._take_back(back)
+        for lane in waiting:
+            self._back_off(lane, _READ_AGAIN_S)
         return loaded
 
     def _floor(self) -> int:
@@ -352,16 +379,22 @@ class Egress:
         queue.stats.retries += 1
         lane.put_back(delivery)
         queue.came_back(delivery)
+        self._back_off(lane, wait_s(retry, delivery.attempts, self._random()))
+
+    def _back_off(self, lane: Lane, for_s: float) -> None:
+        """Park a lane for so long, unless it is already."""
         if not lane.park & Park.BACKOFF:
             self.park(lane, Park.BACKOFF)
             self._parked_seq += 1
-            until_s = self._clock.monotonic_s() + wait_s(retry, delivery.attempts, self._random())
-            heapq.heappush(self._parked, (until_s, self._parked_seq, lane))
+            heapq.heappush(self._parked, (self._clock.monotonic_s() + for_s, self._parked_seq, lane))
 
     def tick(self, now_s: float, now_ms: int) -> None:
         """End the back-off of lanes whose time has come, settle what expired while it waited, send."""
         while self._parked and self._parked[0][0] <= now_s:
-            self.unpark(heapq.heappop(self._parked)[2], Park.BACKOFF)
+            lane = heapq.heappop(self._parked)[2]
+            lane.park &= ~Park.BACKOFF
+            self._refill(lane)
+            self.file(lane)
         for queue in self.queues:
             for delivery in queue.take_expired(now_ms):
                 self._settler.expire(delivery, self)

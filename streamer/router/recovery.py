@@ -65,11 +65,12 @@ class Recovery:
         self._queue_of = queue_of
         self._egresses = egresses
         self._found = Recovered()
+        self._numbers: set[int] = set()  # of rows and segments that were read
 
     def run(self) -> Recovered:
-        """Put everything back."""
-        rows = self._rows()
-        self._segments(rows)
+        """Put everything back. Raises `JournalError` if the journal cannot be read now: call again to go on."""
+        self._rows()
+        self._segments()
         found = self._found
         if found != Recovered():
             logger.warning(
@@ -81,40 +82,45 @@ class Recovery:
             )
         return found
 
-    def _rows(self) -> set[int]:
+    def _rows(self) -> None:
         by_lane: dict[Lane, list[Delivery]] = {}
-        numbers = set()
+        try:
+            for row in self._journal.rows():
+                if row.number not in self._numbers:
+                    self._numbers.add(row.number)
+                    if (delivery := self._delivery(row)) is not None:
+                        by_lane.setdefault(delivery.lane, []).append(delivery)
+        finally:
+            for lane, deliveries in by_lane.items():
+                queue: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
+                queue.stats.accepted += len(deliveries)
+                queue.put_back_all(lane, deliveries)
+                self._egresses[queue.target].file(lane)
+
+    def _delivery(self, row: Row) -> Delivery | None:
+        try:
+            message = packing.unpack(row.body)
+        except packing.UnreadableError as exc:
+            logger.error("row_unreadable file=%s number=%d error=%s", self._journal.path, row.number, exc)
+            self._found.unreadable += 1
+            self._custody.forget_row(row.number)
+            return None
+        queue = self._queue_of(row.route, row.source, row.target)
+        if queue is None:
+            self._homeless(row, message)
+            return None
+        received = Received(message)
+        received.is_kept = True
+        attributes = packing.outgoing(message.attributes, row.outgoing)
+        leaving = message if attributes is message.attributes else message._replace(attributes=attributes)
+        lane = queue.lane((attributes.source, attributes.sink))
         now_s = self._clock.monotonic_s()
-        for row in self._journal.rows():
-            numbers.add(row.number)
-            try:
-                message = packing.unpack(row.body)
-            except packing.UnreadableError as exc:
-                logger.error("row_unreadable number=%d error=%s", row.number, exc)
-                self._found.unreadable += 1
-                self._custody.forget_row(row.number)
-                continue
-            queue = self._queue_of(row.route, row.source, row.target)
-            if queue is None:
-                self._homeless(row, message)
-                continue
-            received = Received(message)
-            received.is_kept = True
-            attributes = packing.outgoing(message.attributes, row.outgoing)
-            leaving = message if attributes is message.attributes else message._replace(attributes=attributes)
-            lane = queue.lane((attributes.source, attributes.sink))
-            delivery = Delivery(received, leaving, lane, row.number, size_of(leaving), now_s, row.entered_ms)
-            delivery.attempts = row.attempts
-            self._custody.restored(delivery)
-            self._remembered.young[key_of(message)] = received
-            by_lane.setdefault(lane, []).append(delivery)
-            self._found.waiting += 1
-        for lane, deliveries in by_lane.items():
-            restored: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
-            restored.stats.accepted += len(deliveries)
-            restored.put_back_all(lane, deliveries)
-            self._egresses[restored.target].file(lane)
-        return numbers
+        delivery = Delivery(received, leaving, lane, row.number, size_of(leaving), now_s, row.entered_ms)
+        delivery.attempts = row.attempts
+        self._custody.restored(delivery)
+        self._remembered.young[key_of(message)] = received
+        self._found.waiting += 1
+        return delivery
 
     def _homeless(self, row: Row, message: UMessage) -> None:
         self._found.homeless += 1
@@ -122,18 +128,21 @@ class Recovery:
         if row.source in self._egresses:
             self._settler.homeless(Received(message), row.source, _NO_WAY)
 
-    def _segments(self, rows: set[int]) -> None:
+    def _segments(self) -> None:
         now_s = self._clock.monotonic_s()
         for segment in self._journal.segments():
+            if segment.number in self._numbers:
+                continue
+            self._numbers.add(segment.number)
             egress = self._egresses.get(segment.target)
             assurance = None if egress is None else egress.assurance
             if egress is None or assurance is None:
                 self._custody.forget_segment(segment.number)  # it had left; nobody can say more of it now
                 continue
             try:
-                held = assurance.restore(segment.number, segment.body, self._flow, now_s, rows)
+                held = assurance.restore(segment.number, segment.body, self._flow, now_s, self._numbers)
             except (packing.UnreadableError, CorruptEntryError) as exc:
-                logger.error("segment_unreadable number=%d error=%s", segment.number, exc)
+                logger.error("segment_lost file=%s number=%d error=%s", self._journal.path, segment.number, exc)
                 self._found.unreadable += 1
                 self._custody.forget_segment(segment.number)
                 continue

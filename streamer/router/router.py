@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from streamer.config import Config, Dispatch
-from streamer.journal.entries import Letter
+from streamer.journal.entries import JournalError, Letter
 from streamer.journal.journal import Journal
 from streamer.router import packing
 from streamer.router.assurance import Assurance
@@ -23,7 +23,7 @@ from streamer.router.egress import Egress
 from streamer.router.ingress import Ingress
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
-from streamer.router.recovery import Recovered, Recovery
+from streamer.router.recovery import Recovery
 from streamer.router.remember import RememberedIds
 from streamer.router.reporter import Reporter, ReportOptions
 from streamer.router.settle import Settler
@@ -44,6 +44,7 @@ _UNSURE_SHARE = 2
 _UNSURE_BYTES = 64 * 1024 * 1024
 
 _FEW = 2000
+_SELDOM = 20  # ticks
 # At a stop, for what is on its way to us from a network that keeps nothing.
 _LISTEN_ON_S = 2.0
 # After the drain, for the dead letters of what was given up.
@@ -102,6 +103,7 @@ class Router:
             for name, transport in transports.items()
         }
         self._dispatch = config.dispatch
+        self._recovery: Recovery | None = None  # while it is not complete
         self._to_redrive: dict[int, tuple[Letter, int | None]] = {}
         self._redriven: set[int] = set()  # until the journal has forgotten them
         self.redriven = 0
@@ -165,15 +167,23 @@ class Router:
         self.egresses[target].add_queue(queue)
         return queue
 
-    def recover(self) -> Recovered:
+    def recover(self) -> None:
         """Take over what an earlier process has left in the journal, which is open. Best before `start`."""
         assert self.journal is not None
-        recovery = Recovery(
+        self._recovery = Recovery(
             self.journal, self.custody, self.settler, self.remembered, self._clock, self._queue_for, self.egresses
         )
-        found = recovery.run()
-        self.pump()
-        return found
+        self._recover()
+
+    def _recover(self) -> None:
+        """Goes on at a later tick if the journal cannot be read now."""
+        if self._recovery is not None:
+            try:
+                self._recovery.run()
+                self._recovery = None
+            except JournalError as exc:
+                logger.error("recovery_interrupted error=%s", exc)
+            self.pump()
 
     def _queue_for(self, name: str, source: str, target: str) -> RouteQueue | None:
         """The queue of a route that was there when a message was accepted."""
@@ -200,13 +210,13 @@ class Router:
         for number, (letter, ttl_ms) in list(self._to_redrive.items()):
             ingress = self.ingresses.get(letter.ingress)
             if ingress is None:
-                logger.error("redrive_impossible id=%s ingress=%s: no such endpoint", letter.id.hex(), letter.ingress)
+                logger.error("redrive_impossible reason=no_such_endpoint ingress=%s id=%s", letter.ingress, letter.id.hex())
                 del self._to_redrive[number]
                 continue
             try:
                 message = packing.unpack(letter.body)
             except packing.UnreadableError as exc:
-                logger.error("redrive_impossible id=%s error=%s", letter.id.hex(), exc)
+                logger.error("redrive_impossible reason=unreadable id=%s error=%s", letter.id.hex(), exc)
                 del self._to_redrive[number]
                 continue
             if ttl_ms is not None:
@@ -300,7 +310,7 @@ class Router:
         self._ticks += 1
         for ingress in self.ingresses.values():
             # With much held back, a look at all of it at every tick would cost too much.
-            if ingress.waiting and (len(ingress.waiting) <= _FEW or self._ticks % 20 == 0):
+            if ingress.waiting and (len(ingress.waiting) <= _FEW or self._ticks % _SELDOM == 0):
                 ingress.expire_waiting()
             ingress.tick(now_s)
         for egress in self.egresses.values():
@@ -308,8 +318,10 @@ class Router:
         for queue in [queue for queue in self._retired if not queue.messages and not queue.unsure]:
             self._retired.remove(queue)
             self.egresses[queue.target].remove_queue(queue)
-        if self._to_redrive and self._ticks % 20 == 0:
-            self._redrive_some()
+        if self._ticks % _SELDOM == 0:
+            self._recover()
+            if self._to_redrive:
+                self._redrive_some()
 
     def _mark(self, egress: Egress) -> None:
         self._to_pump[egress] = None

@@ -3,9 +3,11 @@
 Every delivery comes through here exactly once.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from streamer.journal.entries import JournalError
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody
 from streamer.router.lane import Delivery, Lane, Park
@@ -20,6 +22,8 @@ from streamer.uprotocol.uuid import created_ms
 if TYPE_CHECKING:
     from streamer.router.assurance import Assurance
     from streamer.router.egress import Egress
+
+logger = logging.getLogger("ustreamer.settle")
 
 _UNREADABLE = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "its payload could not be read from the journal")
 
@@ -98,8 +102,8 @@ class Settler:
     def fail(self, delivery: Delivery, failure: Failure) -> None:
         """A message that was accepted will not be delivered."""
         queue: RouteQueue = delivery.lane.queue  # type: ignore[assignment]  # see Egress
-        if delivery.spilled and failure.is_reported and not self._custody.load(delivery):
-            failure = _UNREADABLE
+        if delivery.spilled and failure.is_reported:
+            failure = self._with_payload(delivery, failure)
         queue.leave(delivery)
         queue.stats.count(failure.outcome, failure.code)
         if delivery.journaled:
@@ -108,6 +112,14 @@ class Settler:
             self.report(delivery.received, queue.source, failure, queue, delivery)
         self._release(delivery.received)
         delivery.forget()
+
+    def _with_payload(self, delivery: Delivery, failure: Failure) -> Failure:
+        """Fetch the payload that is to be reported. If the journal cannot be read now, the report goes without it."""
+        try:
+            return failure if self._custody.load(delivery) else _UNREADABLE
+        except JournalError as exc:
+            logger.error("payload_not_reported route=%s error=%s", delivery.lane.queue.name, exc)  # type: ignore[attr-defined]  # see Egress
+            return failure
 
     def turn_away(self, received: Received, ingress: str, stats: RouteStats, failure: Failure) -> None:
         """A message that came in through ``ingress`` is not accepted on the account ``stats``."""

@@ -131,13 +131,8 @@ class Nodes:
             self.present.discard(node)
             if (timer := self._settling.pop(node, None)) is not None:
                 timer.cancel()
-        logger.info(
-            "zenoh_node_%s endpoint=%s zid=%s nodes=%d",
-            "found" if is_there else "lost",
-            self._name,
-            node[0],
-            len(self.present),
-        )
+        text = "zenoh_node_found endpoint=%s zid=%s nodes=%d" if is_there else "zenoh_node_lost endpoint=%s zid=%s nodes=%d"
+        logger.info(text, self._name, node[0], len(self.present))
         self._changed(is_there)
 
     def _settle(self, node: Node) -> None:

@@ -23,6 +23,7 @@ DEFAULT_UNCERTAIN_S = 15.0
 # while it takes that memory back and uses it again: the messages are lost one by one, or arrive with the bytes of later
 # ones, and neither side hears of it (eclipse-zenoh 1.10.2, 16 MiB pool). Over the link nothing of the kind happens.
 _SHARED_MEMORY = "transport/shared_memory/enabled"
+_MAX_MESSAGE = "transport/link/rx/max_message_size"
 _LEASE = "transport/link/tx/lease"
 _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_before_close"
 # Zenoh's own default is 5 s. A router between us and the receiver has that as well, and must be the first to give up.
@@ -42,6 +43,9 @@ class ZenohOptions(BaseModel):
     as delivered. ``lease_ms`` is ours: others give us up when they hear nothing for so long. ``wait_before_close_ms`` is
     how long one stalled receiver can block our puts before Zenoh closes the link to it (default: 1000, for a client Zenoh's
     5000: it must not be shorter than the router's, or a stalled receiver behind the router costs us the router).
+
+    What arrives with more than ``max_message_bytes`` is dropped by Zenoh, without a word and without being put together in
+    memory.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -56,6 +60,7 @@ class ZenohOptions(BaseModel):
     uncertain_s: float = Field(default=DEFAULT_UNCERTAIN_S, ge=0)
     lease_ms: int | None = Field(default=None, ge=100)
     wait_before_close_ms: int | None = Field(default=None, ge=50)
+    max_message_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     listeners: ListenerOptions = ListenerOptions()
 
     @field_validator("listen", "connect")
@@ -101,6 +106,8 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
         if option in given:
             _insert(config, option, key, value)
     _insert(config, "config_file", _SHARED_MEMORY, False)
+    if options.config_file is None or "max_message_bytes" in given:
+        _insert(config, "max_message_bytes", _MAX_MESSAGE, options.max_message_bytes)
     if options.lease_ms is not None:
         _insert(config, "lease_ms", _LEASE, options.lease_ms)
     if options.wait_before_close_ms is not None:

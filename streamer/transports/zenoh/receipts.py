@@ -148,13 +148,8 @@ class Receipts:
     def _token(self, is_there: bool, streamer: str, authority: str) -> None:
         if self._session is None:
             return
-        logger.info(
-            "zenoh_streamer_%s endpoint=%s zid=%s serves=%s",
-            "found" if is_there else "lost",
-            self._name,
-            streamer,
-            authority,
-        )
+        found, lost = "zenoh_streamer_found endpoint=%s zid=%s serves=%s", "zenoh_streamer_lost endpoint=%s zid=%s serves=%s"
+        logger.info(found if is_there else lost, self._name, streamer, authority)
         if is_there:
             self.ledger.add_streamer(streamer, authority)
         else:

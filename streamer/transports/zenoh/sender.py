@@ -134,12 +134,14 @@ class Sender:
         success: Unsure | None = None,
         slow_s: float = math.inf,
         was_slow: Callable[[], None] = lambda: None,
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self._loop = loop
         self._put = put
         self._success = success
         self._slow_s = slow_s
         self._was_slow = was_slow
+        self._now_ms = now_ms
         self._link: object | None = None
         self._queue: SimpleQueue[list[_Batch] | None] = SimpleQueue()
         self._fresh: list[_Batch] = []  # not handed over yet
@@ -272,7 +274,11 @@ class Sender:
             began_s = now_s()
             for batch in batches:
                 for number, parcel in enumerate(batch.parcels, 1):
-                    error = put(parcel.message) if batch.link is self._link else None
+                    error: SendError | None = None
+                    if self._behind and parcel.message.is_expired(self._now_ms()):
+                        error = LinkLostError("its TTL passed behind a put that was blocked")  # whoever sent it looks again
+                    elif batch.link is self._link:
+                        error = put(parcel.message)
                     if batch.link is not self._link:  # lost before the put, or during it
                         error = LinkLostError()
                     if error is not None:

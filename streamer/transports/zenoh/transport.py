@@ -117,6 +117,7 @@ class ZenohTransport(ListeningTransport):
             success=UNSURE if self.options.uncertain_s else None,
             slow_s=max(_SLOW * wait_before_close_s(config), _SLOW_MIN_S),
             was_slow=self._was_slow,
+            now_ms=self.context.now_ms,
         )
         self._nodes = nodes = Nodes(self._loop, self._control, self.context.name, self._node_changed, self._node_settled)
         self._intake.open(self._loop, self._control, session)

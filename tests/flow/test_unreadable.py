@@ -1,0 +1,63 @@
+"""The journal cannot be read now (no descriptors, EIO): what is in it waits; nothing is lost and nothing dies."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from streamer.journal import reading
+from streamer.journal.entries import JournalError
+from streamer.transports.base import Reach
+from tests.flow.test_assurance import reach
+from tests.flow.test_journal import life, order
+
+
+def fails(number: int) -> bytes:
+    raise JournalError("unable to open database file")
+
+
+async def test_spilled_payload_that_cannot_be_read_now_waits(tmp_path: Path) -> None:
+    async with life(tmp_path / "j.db", memory=1) as now:
+        now.hold()
+        now.stage.arrive("cloud", *(order(now.stage, b"%d" % n) for n in range(5)))
+        await now.flush()
+        assert now.stage.router.custody.spilled
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(now.journal, "row_body", fails)
+            now.stage.transports["vehicle"].release_held()
+            now.stage.pass_time(100)
+        now.stage.pass_time(1000)
+        assert [m.payload for m in now.stage.sent("vehicle")] == [b"%d" % n for n in range(5)]
+
+
+async def test_segment_that_cannot_be_read_now_waits(tmp_path: Path) -> None:
+    async with life(tmp_path / "j.db", memory=1, unsure_s=10) as now:
+        now.stage.arrive("cloud", *(order(now.stage, b"%d" % n) for n in range(5)))
+        await now.flush()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(now.stage.router.custody.assurances[0], "read_body", fails)
+            reach(now.stage, Reach.NOBODY)
+            reach(now.stage, Reach.SOMEBODY)
+            now.stage.pass_time(100)
+        now.stage.pass_time(1000)
+        assert [m.payload for m in now.stage.sent("vehicle")] == 2 * [b"%d" % n for n in range(5)]
+
+
+async def test_recovery_that_cannot_read_now_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with life(tmp_path / "j.db") as before:
+        before.hold()
+        before.stage.arrive("cloud", *(order(before.stage, b"%d" % n) for n in range(5)))
+        await before.flush()
+    real, calls = reading.connect, []
+
+    def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
+        calls.append(path)
+        if len(calls) == 1:
+            raise sqlite3.OperationalError("unable to open database file")
+        return real(path, read_only)
+
+    monkeypatch.setattr(reading, "connect", connect)
+    async with life(tmp_path / "j.db") as after:
+        for _ in range(20):
+            after.stage.pass_time(50)
+        assert [m.payload for m in after.stage.sent("vehicle")] == [b"%d" % n for n in range(5)]
