@@ -185,11 +185,11 @@ endpoints:
   vehicle:
     transport: zenoh
     authorities: [{vehicle}]
-    options: {{listen: ["{zenoh}"]}}
+    options: {{listen: ["{zenoh}"], uncertain_s: 2}}
   garage:                     # a second vehicle that sleeps: nobody ever connects here
     transport: zenoh
     authorities: [{sleeper}]
-    options: {{listen: ["{garage}"]}}
+    options: {{listen: ["{garage}"], uncertain_s: 2}}
   cloud:
     transport: mqtt5
     authorities: [{cloud}, "*"]

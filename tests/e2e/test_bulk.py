@@ -49,5 +49,5 @@ async def test_all_arrive_once_in_order_with_equal_bytes(first: str, second: str
         }
         assert inversions(arrived, [far.as_arriving(m) for m in messages]) == 0
         topology.daemon.check_books()
-        assert topology.daemon.total("ustreamer_outcomes_total", route="first-second", outcome="delivered") == COUNT
+        await topology.daemon.until_total(COUNT, "ustreamer_outcomes_total", route="first-second", outcome="delivered")
         assert topology.daemon.total("ustreamer_outcomes_total") == COUNT

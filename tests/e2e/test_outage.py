@@ -37,7 +37,7 @@ async def test_far_broker_restarts_and_nothing_is_missing() -> None:
         await sending
         await until(lambda: len({m.id for m in receiver.arrived}) == COUNT, 60, "arrival of everything")
         assert inversions(receiver.arrived, messages) == 0
-        assert topology.daemon.total("ustreamer_outcomes_total", route="first-second", outcome="delivered") == COUNT
+        await topology.daemon.until_total(COUNT, "ustreamer_outcomes_total", route="first-second", outcome="delivered")
         assert topology.daemon.total("ustreamer_reconnects_total", endpoint="second") == 1
         assert topology.daemon.total("ustreamer_dead_letters_total") == 0
         topology.daemon.check_books()

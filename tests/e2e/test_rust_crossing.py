@@ -24,7 +24,7 @@ async def test_publish_crosses_from_and_to_the_rust_sdk(tmp_path: Path) -> None:
                 "vehicle": {
                     "transport": "zenoh",
                     "authorities": [rust],
-                    "options": {"listen": ["tcp/127.0.0.1:0"], "scouting": True},
+                    "options": {"listen": ["tcp/127.0.0.1:0"], "scouting": True, "uncertain_s": 1},
                 },
                 "cloud": {
                     "transport": "mqtt5",
