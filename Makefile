@@ -10,7 +10,7 @@ demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

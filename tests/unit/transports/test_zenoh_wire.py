@@ -156,7 +156,11 @@ def test_sample_without_attachment_is_no_message() -> None:
     assert refusal(None) is Malformed.MARKER
 
 
-@pytest.mark.parametrize("attachment", [b"", b"\x00", b"\x02" + encode_attachment(UMessage(ID, PUBLISH))[1:]])
+@pytest.mark.parametrize(
+    "attachment",
+    [b"", b"\x00", b"\x02" + encode_attachment(UMessage(ID, PUBLISH))[1:]],
+    ids=["nothing", "version 0", "version 2"],
+)
 def test_other_versions_are_refused(attachment: bytes) -> None:
     assert refusal(attachment) is Malformed.VERSION
 

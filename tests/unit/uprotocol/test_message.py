@@ -150,7 +150,9 @@ def test_all_broken_rules_are_listed_together():
     assert str(caught.value).count("; ") == 5
 
 
-@pytest.mark.parametrize("uuid", [b"", bytes(16), b"\xff" * 16, new_id(START_MS) + b"\x00"])
+@pytest.mark.parametrize(
+    "uuid", [b"", bytes(16), b"\xff" * 16, new_id(START_MS) + b"\x00"], ids=["empty", "zeros", "ones", "too long"]
+)
 def test_id_must_be_a_uuid_of_version_7(uuid: bytes):
     with pytest.raises(InvalidMessageError, match="id "):
         UMessage(uuid, PUBLISH).check()
