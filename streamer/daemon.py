@@ -132,7 +132,7 @@ class Daemon:
 
     async def _open_journal(self, journal: Journal) -> None:
         """Deliver first what an earlier process has left. A file that cannot be used now is waited for in the background."""
-        journal.on_redrive = self.router.redrive
+        journal.on_redrive = self.router.redrive.take
         opened = asyncio.Event()
 
         def on_opened() -> None:

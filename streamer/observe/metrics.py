@@ -117,7 +117,7 @@ class RouterCollector(Collector):
                 "Dead letters that went because the store is bounded.",
                 journal.letters_evicted,
             ),
-            ("ustreamer_journal_dead_letters_redriven", "Dead letters that were sent again.", self._router.redriven),
+            ("ustreamer_journal_dead_letters_redriven", "Dead letters that were sent again.", self._router.redrive.count),
         ):
             yield CounterMetricFamily(name, text, value)
 

@@ -19,75 +19,20 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from streamer.journal.entries import CorruptEntryError
 from streamer.router import packing
 from streamer.router.lane import Delivery, Lane
-from streamer.router.queue import RouteQueue, size_of
+from streamer.router.queue import size_of
+from streamer.router.segment import OVERHEAD_BYTES, Flow, Held, OpenSegment, Segment, queue_of
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uuid import created_ms
 
 logger = logging.getLogger("ustreamer.assurance")
 
-OVERHEAD_BYTES = 64
 _SEGMENT_BYTES = 4 * 1024 * 1024
 _AT_ONCE = 256  # so many messages of a lane are unpacked at a time
 _PARSED = 8  # segments that several lanes are being refilled from
 
 ReadBody = Callable[[int], bytes]
 """The body of a segment that is in the journal. Raises `CorruptEntryError`."""
-
-
-class Flow:
-    """What messages of one segment have in common."""
-
-    __slots__ = ("incoming", "index", "lane", "outgoing")
-
-    def __init__(self, index: int, lane: Lane, incoming: Attributes, outgoing: Attributes) -> None:
-        self.index = index
-        self.lane = lane
-        self.incoming = incoming
-        self.outgoing = outgoing
-
-
-class Held:
-    """What a segment holds of one lane: messages and their bytes, lowest seq, earliest deadline (0: none).
-
-    ``is_expected``: they are to be sent again.
-    """
-
-    __slots__ = ("bytes", "count", "deadline_ms", "first", "is_expected")
-
-    def __init__(self, first: int) -> None:
-        self.count = 0
-        self.bytes = 0
-        self.first = first
-        self.deadline_ms = 0
-        self.is_expected = False
-
-    def add(self, seq: int, size: int, deadline_ms: int) -> None:
-        self.count += 1
-        self.bytes += size
-        if seq < self.first:
-            self.first = seq
-        if deadline_ms and (not self.deadline_ms or deadline_ms < self.deadline_ms):
-            self.deadline_ms = deadline_ms
-
-
-class Segment:
-    """Many messages of one moment. ``received`` is what they came in with, until the segment is stored."""
-
-    __slots__ = ("body", "flows", "held", "is_stored", "made_s", "number", "received", "size", "skip", "start", "target")
-
-    def __init__(self, target: str, number: int, made_s: float, flows: list[Flow], held: dict[Lane, Held]) -> None:
-        self.target = target
-        self.number = number
-        self.made_s = made_s
-        self.flows = flows
-        self.held = held
-        self.received: list[Received] = []
-        self.body: bytes | None = None  # None: only in the journal
-        self.start = 0  # where in the body the messages begin
-        self.size = 0
-        self.is_stored = False
-        self.skip: frozenset[int] = frozenset()  # messages that are elsewhere, too
 
 
 class Assurance:
@@ -118,7 +63,7 @@ class Assurance:
         self._unstored: list[Segment] = []
         self._redoing: dict[Lane, None] = {}
         self._parsed: OrderedDict[int, tuple[bytes, dict[int, list[packing.PackedMessage]]]] = OrderedDict()
-        self._open = _Open()
+        self._open = OpenSegment()
 
     @property
     def is_full(self) -> bool:
@@ -143,14 +88,8 @@ class Assurance:
         current = self._open
         if not current.records:
             return
-        self._open = _Open()
-        flows = list(current.flows.values())
-        segment = Segment(self.target, self._number(), now_s, flows, current.held)
-        packed = [packing.pack_flow(_packed(flow)) for flow in flows]
-        segment.body = packing.pack_segment(packed, current.records)
-        segment.start = packing.start_of(packed)
-        segment.size = len(segment.body) + OVERHEAD_BYTES
-        segment.received = current.received
+        self._open = OpenSegment()
+        segment = current.closed(self.target, self._number(), now_s)
         self.bytes += segment.size
         self._segments.append(segment)
         self._unstored.append(segment)
@@ -206,8 +145,8 @@ class Assurance:
         if not held:
             self._gone(segment)
         for lane, entry in held.items():
-            _queue(lane).unsure += entry.count
-            _queue(lane).stats.accepted += entry.count
+            queue_of(lane).unsure += entry.count
+            queue_of(lane).stats.accepted += entry.count
             lane.unsure += entry.count
             self._unsure_bytes += entry.bytes
             self._expect(lane, entry, segment)
@@ -302,7 +241,7 @@ class Assurance:
             if not deliveries:
                 self.on_lost(lane, held.count)
             else:
-                _queue(lane).put_back_all(lane, deliveries)
+                queue_of(lane).put_back_all(lane, deliveries)
                 self.on_redo(deliveries)
             unpacked += held.count
             if not segment.held:
@@ -344,57 +283,10 @@ class Assurance:
             self.on_gone(segment.number)
 
 
-class _Open:
-    """The segment that is being filled."""
-
-    __slots__ = ("bytes", "flows", "held", "received", "records")
-
-    def __init__(self) -> None:
-        self.flows: dict[tuple[Lane, Attributes], Flow] = {}
-        self.records: list[bytes] = []
-        self.held: dict[Lane, Held] = {}
-        self.received: list[Received] = []
-        self.bytes = 0
-
-    def add(self, deliveries: Sequence[Delivery]) -> int:
-        before = self.bytes
-        flows, records, held, came = self.flows, self.records, self.held, self.received
-        for delivery in deliveries:
-            lane = delivery.lane
-            received = delivery.received
-            message = received.message
-            incoming = message.attributes
-            flow = flows.get((lane, incoming))
-            if flow is None:
-                flow = flows[lane, incoming] = Flow(len(flows), lane, incoming, delivery.message.attributes)
-            seq = delivery.seq
-            records += packing.pack_record(flow.index, seq, delivery.entered_ms, message)
-            entry = held.get(lane)
-            if entry is None:
-                entry = held[lane] = Held(seq)
-            ttl = incoming.ttl
-            entry.add(seq, delivery.size, created_ms(message.id) + ttl if ttl else 0)
-            came.append(received)
-            self.bytes += delivery.size
-        return self.bytes - before
-
-
-def _queue(lane: Lane) -> RouteQueue:
-    queue: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
-    return queue
-
-
 def _let_go(lane: Lane, count: int) -> None:
-    _queue(lane).unsure -= count
+    queue_of(lane).unsure -= count
     lane.unsure -= count
 
 
 def _is_due(segment: Segment, lane: Lane, now_ms: int) -> bool:
     return 0 < segment.held[lane].deadline_ms < now_ms
-
-
-def _packed(flow: Flow) -> packing.PackedFlow:
-    queue = _queue(flow.lane)
-    return packing.PackedFlow(
-        queue.name, queue.source, queue.target, packing.mark(flow.incoming, flow.outgoing), flow.incoming
-    )

@@ -20,11 +20,12 @@ from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError, Lett
 from streamer.journal.entries import Segment as SegmentEntry
 from streamer.journal.journal import Journal
 from streamer.router import packing
-from streamer.router.assurance import Assurance, Segment
+from streamer.router.assurance import Assurance
 from streamer.router.clock import Clock
 from streamer.router.lane import Delivery, State
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
+from streamer.router.segment import Segment
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode

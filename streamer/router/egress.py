@@ -7,9 +7,9 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from streamer.journal.entries import JournalError
+from streamer.router.absence import Absence
 from streamer.router.assurance import Assurance
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody
@@ -18,7 +18,7 @@ from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
 from streamer.router.retry import is_exhausted, wait_s
 from streamer.router.settle import Settler
-from streamer.transports.base import UNSURE, LinkState, Reach, Unsure, UTransport
+from streamer.transports.base import UNSURE, LinkState, Unsure, UTransport
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
 from streamer.uprotocol.status import UCode
 
@@ -31,8 +31,6 @@ _REFILLS = 64
 
 # After which a journal that could not be read is tried again.
 _READ_AGAIN_S = 1.0
-
-_NOBODY = "nobody listened for {:g} s"
 
 
 class Egress:
@@ -62,16 +60,15 @@ class Egress:
         self._parked: list[tuple[float, int, Lane]] = []
         self._parked_seq = 0
         self._opening: set[Lane] = set()
-        self._absent: dict[Lane, None] = {}  # nobody listens to these
-        self._unheard: dict[Lane, None] = {}  # of these, those whose messages are for nobody
+        self._absence = Absence(transport, settler, assurance, clock, self)
         self._pumping = False
         self._distrusted = False  # the transport has failed in the middle of a batch
 
     def add_queue(self, queue: RouteQueue) -> None:
         """Serve the lanes of one more route."""
         self.queues.append(queue)
-        queue.on_lane = self._watch
-        queue.on_lane_retired = self._forget
+        queue.on_lane = self._absence.watch
+        queue.on_lane_retired = self._absence.forget
         self.refit()
 
     def remove_queue(self, queue: RouteQueue) -> None:
@@ -95,7 +92,7 @@ class Egress:
         elif lane.is_opening:
             self._opening.add(lane)
         elif lane.is_for_nobody:
-            self._unheard[lane] = None
+            self._absence.unheard(lane)
 
     def park(self, lane: Lane, why: Park) -> None:
         """Stop a lane for a reason."""
@@ -106,44 +103,7 @@ class Egress:
         lane.park &= ~why
         self.file(lane)
 
-    # -- who listens
-
-    def _watch(self, lane: Lane) -> None:
-        """A lane has come: find out whether anybody listens to its flow."""
-        lane.on_reach = partial(self._reach_changed, lane)
-        reach = self.transport.watch_flow(*lane.key, lane.on_reach)
-        if reach is not Reach.SOMEBODY:
-            self._reach_changed(lane, reach)
-
-    def _forget(self, lane: Lane) -> None:
-        if lane.on_reach is not None:
-            self.transport.forget_flow(*lane.key, lane.on_reach)
-        self._absent.pop(lane, None)
-        self._unheard.pop(lane, None)
-
-    def _reach_changed(self, lane: Lane, reach: Reach) -> None:
-        lane.reach = reach
-        if reach is Reach.SOMEBODY:
-            lane.absent_since_s = None
-            lane.is_suspect = False
-            self._absent.pop(lane, None)
-            self._unheard.pop(lane, None)
-            self._refill(lane)
-            self.unpark(lane, Park.ABSENT)
-            self.pump(self._clock.wall_ms())
-            return
-        self.park(lane, Park.ABSENT)
-        if reach is Reach.NOBODY:
-            now_s = self._clock.monotonic_s()
-            if lane.absent_since_s is None:
-                lane.absent_since_s = now_s
-            self._absent[lane] = None
-            if lane.unsure or lane.in_flight:
-                lane.is_suspect = True
-                lane.doubtful = lane.in_flight
-                if self.assurance is not None and lane.unsure:
-                    self.assurance.doubt(lane, now_s)
-            self.file(lane)
+    # -- what has to leave again
 
     def node_changed(self, is_there: bool) -> None:
         """A node of the far network was lost, or has come."""
@@ -156,7 +116,7 @@ class Egress:
         else:
             self.assurance.node_lost(self._clock.monotonic_s())
 
-    def _refill(self, lane: Lane) -> None:
+    def refill(self, lane: Lane) -> None:
         """Have a lane's next messages at hand, if they are packed away. If they cannot be read now, the lane waits."""
         if lane.redo and self.assurance is not None:
             try:
@@ -168,42 +128,8 @@ class Egress:
     def _refill_some(self, now_ms: int) -> None:
         if self.assurance is not None:
             for lane in self.assurance.lanes_in_need(now_ms)[:_REFILLS]:
-                self._refill(lane)
+                self.refill(lane)
                 self.file(lane)
-
-    def _give_up_absent(self, now_s: float) -> None:
-        """Settle what has waited too long for somebody to listen."""
-        if self.transport.state is LinkState.DOWN:  # a lost link is waited for
-            return
-        for lane in list(self._absent):
-            queue: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
-            absent_s = queue.dispatch.absent_s
-            since_s = lane.absent_since_s
-            if since_s is None or now_s - since_s <= absent_s:
-                continue
-            if lane.wants_redo:
-                self._refill(lane)
-            for delivery in lane.waiting():
-                if now_s - delivery.entered_s <= absent_s:
-                    break
-                lane.drop(delivery)
-                if lane.is_publish:
-                    self._settler.unheard(delivery)
-                else:
-                    reason = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, _NOBODY.format(absent_s))
-                    self._settler.fail(delivery, reason)
-            if not (lane.live or lane.redo or lane.in_flight):
-                lane.is_suspect = False
-
-    def _settle_unheard(self) -> None:
-        """A Publish that nobody listens to is for nobody."""
-        lanes, self._unheard = self._unheard, {}
-        for lane in lanes:
-            if lane.is_for_nobody:
-                for delivery in lane.waiting():
-                    lane.drop(delivery)
-                    self._settler.unheard(delivery)
-        self._settler.after_settling(self)
 
     # -- sending
 
@@ -213,8 +139,8 @@ class Egress:
             return
         self._pumping = True
         try:
-            if self._unheard:
-                self._settle_unheard()
+            if self._absence.settle_unheard():
+                self._settler.after_settling(self)
             while self._send_some(now_ms):
                 pass
         finally:
@@ -241,7 +167,7 @@ class Egress:
         while room > 0 and (lane := self._next_ready(floor)) is not None:
             room -= lane.take(min(room, _QUANTUM, lane.window - lane.in_flight), now_ms, out, expired)
             if lane.redo:
-                self._refill(lane)
+                self.refill(lane)
             self.file(lane)
             if lane.top > floor and lane.is_opening:
                 floor = lane.top
@@ -393,14 +319,13 @@ class Egress:
         while self._parked and self._parked[0][0] <= now_s:
             lane = heapq.heappop(self._parked)[2]
             lane.park &= ~Park.BACKOFF
-            self._refill(lane)
+            self.refill(lane)
             self.file(lane)
         for queue in self.queues:
             for delivery in queue.take_expired(now_ms):
                 self._settler.expire(delivery, self)
             queue.judge_stalled(self.transport.state is LinkState.UP)
-        if self._absent:
-            self._give_up_absent(now_s)
+        self._absence.tick(now_s)
         if self.assurance is not None:
             absent_s = max((queue.dispatch.absent_s for queue in self.queues), default=0.0)
             for lane, count in self.assurance.certain(now_s, absent_s).items():

@@ -8,22 +8,21 @@ import asyncio
 import contextlib
 import logging
 import random as _random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from streamer.config import Config, Dispatch
-from streamer.journal.entries import JournalError, Letter
+from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal
-from streamer.router import packing
 from streamer.router.assurance import Assurance
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody, Later
-from streamer.router.dead_letter import live_on
 from streamer.router.egress import Egress
 from streamer.router.ingress import Ingress
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
 from streamer.router.recovery import Recovery
+from streamer.router.redrive import Redrive
 from streamer.router.remember import RememberedIds
 from streamer.router.reporter import Reporter, ReportOptions
 from streamer.router.settle import Settler
@@ -104,9 +103,7 @@ class Router:
         }
         self._dispatch = config.dispatch
         self._recovery: Recovery | None = None  # while it is not complete
-        self._to_redrive: dict[int, tuple[Letter, int | None]] = {}
-        self._redriven: set[int] = set()  # until the journal has forgotten them
-        self.redriven = 0
+        self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self._queues: dict[str, RouteQueue] = {}
         self._retired: list[RouteQueue] = []
         self._to_pump: dict[Egress, None] = {}
@@ -195,38 +192,6 @@ class Router:
         queue = self._new_queue(name, source, target, self._dispatch)
         self._retired.append(queue)
         return queue
-
-    def redrive(self, letters: Sequence[Letter], ttls_ms: Sequence[int | None]) -> None:
-        """Send messages again that had become dead letters, each with so many ms to live (0: for ever), or its own TTL.
-
-        They take the way that the routing table shows now. Those for which there is no room yet wait.
-        """
-        for letter, ttl_ms in zip(letters, ttls_ms, strict=True):
-            if letter.number not in self._redriven:
-                self._to_redrive[letter.number] = (letter, ttl_ms)
-        self._redrive_some()
-
-    def _redrive_some(self) -> None:
-        for number, (letter, ttl_ms) in list(self._to_redrive.items()):
-            ingress = self.ingresses.get(letter.ingress)
-            if ingress is None:
-                logger.error("redrive_impossible reason=no_such_endpoint ingress=%s id=%s", letter.ingress, letter.id.hex())
-                del self._to_redrive[number]
-                continue
-            try:
-                message = packing.unpack(letter.body)
-            except packing.UnreadableError as exc:
-                logger.error("redrive_impossible reason=unreadable id=%s error=%s", letter.id.hex(), exc)
-                del self._to_redrive[number]
-                continue
-            if ttl_ms is not None:
-                message = live_on(message, ttl_ms, self._clock.wall_ms())
-            if ingress.redrive(message):
-                del self._to_redrive[number]
-                self.custody.letter_done(number)
-                self._redriven.add(number)
-                self.redriven += 1
-        self.pump()
 
     async def start(self) -> None:
         """Authenticate with the transports, register the listeners, connect."""
@@ -320,8 +285,7 @@ class Router:
             self.egresses[queue.target].remove_queue(queue)
         if self._ticks % _SELDOM == 0:
             self._recover()
-            if self._to_redrive:
-                self._redrive_some()
+            self.redrive.go_on()
 
     def _mark(self, egress: Egress) -> None:
         self._to_pump[egress] = None

@@ -21,6 +21,7 @@ QUICK = [
     "link reset under load",
     "backlog drains without new traffic",
     "receiver killed and restarted",
+    "journal at its bound",
     "disk full, then not",
     "head of a flow refused, then accepted",
     "each reason of a PUBACK",

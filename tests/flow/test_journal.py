@@ -72,7 +72,7 @@ async def life(
     try:
         async with Stage(config, unsure_s=unsure_s, journal=journal, clock=clock) as stage:
             stage.router.recover()
-            journal.on_redrive = stage.router.redrive
+            journal.on_redrive = stage.router.redrive.take
             yield Life(stage, journal)
             stage.router.custody.flush = lambda: None  # type: ignore[method-assign]  # nothing is written after the end
             stage.due.clear()
@@ -340,8 +340,8 @@ async def test_a_dead_letter_is_kept_and_can_be_sent_again_with_its_id_and_attri
         assert now.journal.bytes > 0
         assert now.stage.outcomes(DOWN) == {"dead_lettered": 1}
         vehicle.refuse = lambda message: None
-        now.stage.router.redrive(now.letters, [None])
-        now.stage.router.redrive(now.letters, [None])
+        now.stage.router.redrive.take(now.letters, [None])
+        now.stage.router.redrive.take(now.letters, [None])
         assert now.stage.sent("vehicle") == [message]
         await now.flush()
         assert now.journal.bytes == 0
@@ -359,7 +359,7 @@ async def test_an_expired_one_is_sent_again_only_with_a_new_ttl(
         await now.flush()
         vehicle.refuse = lambda message: None
         now.stage.pass_time(60_000)
-        now.stage.router.redrive(now.letters[:1], [ttl_ms])
+        now.stage.router.redrive.take(now.letters[:1], [ttl_ms])
         await now.flush()
         if leaves_with is None:
             assert now.stage.sent("vehicle") == []
