@@ -114,8 +114,11 @@ class Daemon:
                 ticking.cancel()
             return left
         finally:
-            for transport in self.transports.values():
-                await transport.stop()
+            for name, transport in self.transports.items():
+                try:
+                    await transport.stop()
+                except Exception:  # a plugin's fault must not keep the journal from being closed
+                    logger.exception("stop_failed endpoint=%s", name)
             if self.journal is not None:
                 await self._close_journal(self.journal)
             if self._admin is not None:

@@ -28,6 +28,7 @@ from streamer.uprotocol.uuid import created_ms
 logger = logging.getLogger("ustreamer.assurance")
 
 _SEGMENT_BYTES = 4 * 1024 * 1024
+_OPEN_S = 1.0
 _AT_ONCE = 256  # so many messages of a lane are unpacked at a time
 _PARSED = 8  # segments that several lanes are being refilled from
 
@@ -39,7 +40,8 @@ class Assurance:
     """The segments of one endpoint, oldest first.
 
     ``on_redo`` is given deliveries that stand in their lane again, ``on_gone`` the number of a stored segment of which
-    nothing is left, ``on_lost`` a lane and the number of its messages that could not be read.
+    nothing is left, ``on_lost`` a lane and the number of its messages that could not be read, ``on_certain`` what
+    came in with messages that are certain before they were stored.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Assurance:
         self.on_gone: Callable[[int], None] = lambda number: None
         self.on_lost: Callable[[Lane, int], None] = lambda lane, count: None
         self.on_open: Callable[[], None] = lambda: None
+        self.on_certain: Callable[[Received], None] = lambda received: None
         self._number = number
         self._segments: deque[Segment] = deque()
         self._aside: deque[tuple[float, Segment]] = deque()  # with the moment at which the doubt came
@@ -79,6 +82,8 @@ class Assurance:
         """These have left."""
         if not self._open.records:
             self.on_open()
+        if not self._open.records:
+            self._open.made_s = now_s
         self._unsure_bytes += self._open.add(deliveries)
         if self._open.bytes >= _SEGMENT_BYTES:
             self.close(now_s)
@@ -98,7 +103,7 @@ class Assurance:
         """Every segment that was closed since the last call, the open one too. Call `stored` for each, once it is safe."""
         self.close(now_s)
         taken, self._unstored = self._unstored, []
-        return taken
+        return [segment for segment in taken if segment.held or segment.received]
 
     def stored(self, segment: Segment, in_journal: bool) -> None:
         """What the segment came in with has been seen to; with a journal, its body need not be in memory."""
@@ -156,6 +161,8 @@ class Assurance:
 
     def certain(self, now_s: float, absent_s: float) -> dict[Lane, int]:
         """How many messages of which lane have become certain. Called by the clock's tick."""
+        if self._open.records and self._open.made_s + _OPEN_S <= now_s:  # the journal is busy, and closes none
+            self.close(now_s)
         found: dict[Lane, int] = {}
         segments, aside = self._segments, self._aside
         while segments and (segments[0].made_s + self.unsure_s <= now_s or self._is_too_much):
@@ -177,7 +184,10 @@ class Assurance:
             self._unsure_bytes -= held.bytes
             _let_go(lane, held.count)
         if not segment.held:
+            received, segment.received = segment.received, []
             self._gone(segment)
+            for each in received:  # all of it is delivered before it was stored
+                self.on_certain(each)
 
     # -- doubt
 
@@ -222,13 +232,13 @@ class Assurance:
             lane for lane in self._redoing if lane.wants_redo and (not lane.park or _is_due(lane.redo[0][1], lane, now_ms))
         ]
 
-    def refill(self, lane: Lane) -> int:
-        """Unpack what is next in a lane, some hundred messages at most; their number is returned.
+    def refill(self, lane: Lane, whole: bool = False) -> int:
+        """Unpack what is next in a lane, some hundred messages at most, or all; their number is returned.
 
         Raises `JournalError` if the journal cannot be read now; then everything is as it was.
         """
         unpacked = 0
-        while lane.wants_redo and unpacked < _AT_ONCE:
+        while lane.redo and (whole or (lane.wants_redo and unpacked < _AT_ONCE)):
             _, segment = lane.redo[0]
             deliveries: list[Delivery] = []
             try:
@@ -278,7 +288,7 @@ class Assurance:
     def _gone(self, segment: Segment) -> None:
         self.bytes -= segment.size
         self._parsed.pop(segment.number, None)
-        segment.body = None if segment.is_stored else segment.body
+        segment.body = None
         if segment.is_stored:
             self.on_gone(segment.number)
 

@@ -68,7 +68,7 @@ class Custody:
         self._recent: list[Delivery] = []
         self._kept_at_source: deque[Delivery] = deque()  # oldest first
         self._starved: list[Delivery] = []  # the journal has no room for them: unacknowledged
-        self._purge_at = _PURGE_AT
+        self._purge_at = self._purge_recent_at = _PURGE_AT
         self._room_came = False  # something has left the journal since
         self._done: Batch = Batch()
         self._is_due = False
@@ -93,6 +93,7 @@ class Custody:
         self.assurances.append(assurance)
         assurance.on_open = self.schedule
         assurance.on_redo = self._again
+        assurance.on_certain = lambda received: self.release(received)
         if self.journal is not None:
             assurance.read_body = self.journal.segment_body
             assurance.on_gone = self.forget_segment
@@ -179,6 +180,9 @@ class Custody:
             self._stored([segment for each in self.assurances for segment in each.take_unstored(now_s)], False)
             return
         if self.journal.is_busy:
+            if len(recent) >= self._purge_recent_at:  # a commit may hang for long
+                recent = [delivery for delivery in recent if delivery.state is not State.SETTLED]
+                self._purge_recent_at = max(_PURGE_AT, 2 * len(recent))
             self._recent = recent
             return  # `_committed` comes back to it
         if self._starved and self._room_came:
@@ -207,7 +211,9 @@ class Custody:
         for delivery in recent:
             if delivery.state is State.SETTLED or delivery.journaled:
                 continue
-            if delivery.size + ENTRY_BYTES > room or delivery.lane in starving:
+            # What has been acknowledged takes the place of what leaves the journal in this batch: a segment, a letter.
+            is_due = delivery.received.is_kept
+            if not is_due and (delivery.size + ENTRY_BYTES > room or delivery.lane in starving):
                 starving.add(delivery.lane)
                 self._no_room(delivery)
                 continue
@@ -258,9 +264,12 @@ class Custody:
     def _committed(self, written: list[Delivery], segments: list[Segment], frees: bool) -> None:
         """What was handed over is safe: tell the sources."""
         self._turned.set()
+        # A message with several destinations is safe once it is written for each of them.
+        unwritten = {id(delivery.received) for delivery in self._starved if delivery.state is not State.SETTLED}
         for delivery in written:
             if delivery.state is not State.SETTLED:
-                delivery.received.keep()
+                if id(delivery.received) not in unwritten:
+                    delivery.received.keep()
                 if self.in_memory > self._memory_bytes:
                     self._spill(delivery)
         self._stored(segments, True)

@@ -125,6 +125,12 @@ class Egress:
                 logger.error("segment_unreadable endpoint=%s error=%s", self.name, exc)
                 self._back_off(lane, _READ_AGAIN_S)
 
+    def unpack_all(self) -> None:
+        """Have everything that is to be sent again in its lane, whatever memory that takes."""
+        for lane in [lane for queue in self.queues for lane in queue.lanes.values()]:
+            while lane.redo and self.assurance is not None and self.assurance.refill(lane, whole=True):
+                pass
+
     def _refill_some(self, now_ms: int) -> None:
         if self.assurance is not None:
             for lane in self.assurance.lanes_in_need(now_ms)[:_REFILLS]:

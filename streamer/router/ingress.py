@@ -101,9 +101,12 @@ class Ingress(UListener):
             if not received.source_keeps:
                 del self.waiting[key], self._turn[key]
                 self.held_bytes -= size_of(received.message)
+                resolved = self._resolve(received.message.attributes)
+                if resolved.failure is not None:  # its route is gone since
+                    self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
+                    continue
                 self._remembered.young[key] = received
-                attributes = received.message.attributes
-                self._enter(received, self._resolved.get(attributes) or self._resolve(attributes), now_s, now_ms)
+                self._enter(received, resolved, now_s, now_ms)
 
     def redrive(self, message: UMessage) -> bool:
         """Take a message that had become a dead letter as if it came now, seen before or not; False if there is no room."""
@@ -118,6 +121,7 @@ class Ingress(UListener):
         ):
             return False
         received = Received(message)
+        received.is_kept = True  # it has been acknowledged long ago
         if failure is not None:
             self._settler.turn_away(received, self.name, self.unrouted, failure)
         else:
@@ -151,6 +155,9 @@ class Ingress(UListener):
             if keys:  # behind what had to be held back again
                 self._held.setdefault(queue, deque()).extend(keys)
                 queue.blocked = True
+        self._go_on_if_few_wait()
+
+    def _go_on_if_few_wait(self) -> None:
         if self._paused and len(self.waiting) < _PAUSE_AT // 2 and self.held_bytes < _PAUSE_AT_BYTES // 2:
             self._paused = False
             if not self.closed:
@@ -164,6 +171,7 @@ class Ingress(UListener):
             del self._turn[key]
             self.held_bytes -= size_of(received.message)
             self._turn_away(received, _EXPIRED_OUTSIDE)
+        self._go_on_if_few_wait()
 
     def tick(self, now_s: float) -> None:
         """The clock's work on what has been heard: strays whose grace is over, ids that are old enough to be forgotten."""
@@ -265,7 +273,9 @@ class Ingress(UListener):
         if turn is None or key in self.waiting:
             return True
         keys = self._held.get(queue)
-        return keys is not None and self._turn[keys[0]] < turn
+        while keys and keys[0] not in self._turn:  # it has expired
+            keys.popleft()
+        return keys is not None and len(keys) > 0 and self._turn[keys[0]] < turn
 
     def _hold_back(self, key: bytes, received: Received, queue: RouteQueue) -> None:
         if len(self.waiting) >= _HOLD_AT_MOST:

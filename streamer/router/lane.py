@@ -101,8 +101,8 @@ class Lane:
     ``filed`` is the priority class under which the egress lists it as ready, or -1; ``listed`` has a bit for each class
     in whose list it stands, also where it waits to be passed over. ``unsure`` counts what is packed away: sent, and not
     known to have arrived; ``redo`` are the packs that are to be sent again, each with its lowest ``seq``. ``doubtful``
-    counts what was in flight when the last doubt came. ``is_suspect``: nobody listens any more to what had a listener, so
-    that something may wait here for it.
+    counts what was in flight when the last doubt came, and is waited for: it has to leave again, before anything younger.
+    ``is_suspect``: nobody listens any more to what had a listener, so that something may wait here for it.
     """
 
     __slots__ = (
@@ -157,12 +157,12 @@ class Lane:
     @property
     def is_ready(self) -> bool:
         """Whether something may be sent from this lane now."""
-        return self.live > 0 and not self.park and self.in_flight < self.window
+        return self.live > 0 and not self.park and not self.doubtful and self.in_flight < self.window
 
     @property
     def is_opening(self) -> bool:
         """Whether more could be sent if only the lane's window, still opening, were larger."""
-        return self.live > 0 and not self.park and self.window <= self.in_flight < self.max_window
+        return self.live > 0 and not self.park and not self.doubtful and self.window <= self.in_flight < self.max_window
 
     @property
     def is_idle(self) -> bool:

@@ -59,6 +59,7 @@ class RouteQueue:
         self.messages = 0
         self.bytes = 0
         self.unsure = 0
+        self.may_retire = True  # idle lanes go when there are many
         self.may_stall = False  # a journal takes what stands still
         self.stalled = 0
         self.stalled_bytes = 0
@@ -90,7 +91,7 @@ class RouteQueue:
         """The lane of a flow."""
         lane = self.lanes.get(key)
         if lane is None:
-            if len(self.lanes) >= self._retire_at:
+            if len(self.lanes) >= self._retire_at and self.may_retire:
                 self._retire_idle_lanes()
                 self._retire_at = max(_MAX_LANES, 2 * len(self.lanes))
             lane = self.lanes[key] = Lane(key, self, self.dispatch.flow_window)

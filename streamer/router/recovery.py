@@ -66,11 +66,16 @@ class Recovery:
         self._egresses = egresses
         self._found = Recovered()
         self._numbers: set[int] = set()  # of rows and segments that were read
+        self._queues: set[RouteQueue] = set()  # whose lanes stay while they are being filled
 
     def run(self) -> Recovered:
         """Put everything back. Raises `JournalError` if the journal cannot be read now: call again to go on."""
-        self._rows()
-        self._segments()
+        try:
+            self._rows()
+            self._segments()
+        finally:
+            for queue in self._queues:
+                queue.may_retire = True
         found = self._found
         if found != Recovered():
             logger.warning(
@@ -105,7 +110,7 @@ class Recovery:
             self._found.unreadable += 1
             self._custody.forget_row(row.number)
             return None
-        queue = self._queue_of(row.route, row.source, row.target)
+        queue = self._queue(row.route, row.source, row.target)
         if queue is None:
             self._homeless(row, message)
             return None
@@ -121,6 +126,13 @@ class Recovery:
         self._remembered.young[key_of(message)] = received
         self._found.waiting += 1
         return delivery
+
+    def _queue(self, route: str, source: str, target: str) -> RouteQueue | None:
+        queue = self._queue_of(route, source, target)
+        if queue is not None:
+            queue.may_retire = False
+            self._queues.add(queue)
+        return queue
 
     def _homeless(self, row: Row, message: UMessage) -> None:
         self._found.homeless += 1
@@ -149,7 +161,7 @@ class Recovery:
             self._found.unsure += held
 
     def _flow(self, packed: packing.PackedFlow) -> tuple[Lane, Attributes]:
-        queue = self._queue_of(packed.route, packed.source, packed.target)
+        queue = self._queue(packed.route, packed.source, packed.target)
         if queue is None:
             raise AssertionError("the endpoint has an assurance, so there is a queue")
         attributes = packing.outgoing(packed.attributes, packed.outgoing)

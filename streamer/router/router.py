@@ -363,6 +363,8 @@ class Router:
 
     async def _give_up(self) -> None:
         """Without a journal: what is in our custody becomes a dead letter."""
+        for egress in self.egresses.values():
+            egress.unpack_all()
         for queue in [queue for egress in self.egresses.values() for queue in egress.queues if queue.source]:
             for delivery in list(queue.waiting()):
                 if delivery.received.is_kept or not delivery.received.source_keeps:

@@ -70,10 +70,11 @@ class Segment:
 class OpenSegment:
     """The segment that is being filled."""
 
-    __slots__ = ("bytes", "flows", "held", "received", "records")
+    __slots__ = ("bytes", "flows", "held", "made_s", "received", "records")
 
     def __init__(self) -> None:
         self.flows: dict[tuple[Lane, Attributes], Flow] = {}
+        self.made_s = 0.0
         self.records: list[bytes] = []
         self.held: dict[Lane, Held] = {}
         self.received: list[Received] = []

@@ -75,18 +75,20 @@ class Received:
     def attach(self, copy: "Received") -> None:
         """Let a second copy of the same message share the fate of this one: it is released with it.
 
-        Beyond a few, copies are released at once: whoever sends that many must not fill our memory. So is one that
-        comes when this one has been released.
+        Beyond a few, the oldest copy is released: whoever sends that many must not fill our memory, and after a reconnect
+        only the latest copy's receipt counts. A copy that comes when this one has been released is released at once.
         """
         if self.holders <= 0:
             copy.release()
             return
         if self._copies is None:
             self._copies = []
-        if self.is_kept or len(self._copies) >= _MAX_COPIES:
+        if self.is_kept:
             copy.release()
-        else:
-            self._copies.append(copy)
+            return
+        self._copies.append(copy)
+        if len(self._copies) > _MAX_COPIES:
+            self._copies.pop(0).release()
 
     def release(self) -> None:
         """One holder is done with the message: it is delivered, kept on disk, or accounted for otherwise."""
