@@ -1,0 +1,89 @@
+"""The trace record: the one definition of what the daemon writes and the jobs read.
+
+One record is one delivery outcome at one streamer: a message with two destinations gives two, one with none gives one. A
+record never changes once it is written. Files carry the version in their metadata under `VERSION_KEY`; columns are only
+ever added at the end, and a column that an older file lacks is read as null.
+"""
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+VERSION = 1
+VERSION_KEY = "ustreamer.trace.version"
+
+PARTITIONS = ("date", "hour", "streamer")
+"""Folders: ``date=2026-11-21/hour=7/streamer=gateway.veh1``, of the ingress time in UTC. Hours are not zero-padded."""
+
+
+def _field(name: str, type_: DataType, meaning: str, nullable: bool = True) -> StructField:
+    return StructField(name, type_, nullable, {"comment": meaning})
+
+
+TRACE = StructType(
+    [
+        _field("ts", TimestampType(), "when the streamer took the message in, µs, UTC", nullable=False),
+        _field("msg_ts", TimestampType(), "when the message was made, from its UUIDv7, ms, UTC; null if the id is none"),
+        _field(
+            "seq", LongType(), "number of the record in this run of the streamer, from 0; a hole is a lost record", False
+        ),
+        _field("run_ts", TimestampType(), "when this run of the streamer began, µs, UTC: tells its runs apart", False),
+        _field("msg_id", BinaryType(), "UUIDv7, 16 bytes", False),
+        _field("req_id", BinaryType(), "id of the Request that a Response answers, 16 bytes"),
+        _field("route", StringType(), "name of the route; none, dead-letter and rpc-error are the streamer's own", False),
+        _field("src_authority", StringType(), "authority of the source", False),
+        _field("src_ue_id", LongType(), "uEntity id of the source, with its instance in the upper 16 bits", False),
+        _field("src_ue_version", IntegerType(), "major version of the source", False),
+        _field("src_resource_id", IntegerType(), "resource of the source; the topic of a Publish", False),
+        _field("sink_authority", StringType(), "the same four of the sink; null for a Publish"),
+        _field("sink_ue_id", LongType(), "uEntity id of the sink"),
+        _field("sink_ue_version", IntegerType(), "major version of the sink"),
+        _field("sink_resource_id", IntegerType(), "resource of the sink; the method of a Request"),
+        _field("msg_type", StringType(), "publish, notification, request, response; unspecified if it had none", False),
+        _field("priority", StringType(), "CS0 to CS6; a message that says nothing has CS1", False),
+        _field("payload_bytes", LongType(), "length of the payload", False),
+        _field("ingress", StringType(), "endpoint through which it came; null for what the streamer made itself"),
+        _field("egress", StringType(), "endpoint to which it was to go; null if there was none"),
+        _field("ingress_transport", StringType(), "kind of the ingress: mqtt5, zenoh"),
+        _field("egress_transport", StringType(), "kind of the egress"),
+        _field("ttl_ms", LongType(), "time to live; null if it has none"),
+        _field("age_us", LongType(), "ts minus msg_ts: negative if the sender's clock is ahead"),
+        _field("queue_wait_us", LongType(), "ingress to when it last left for the transport; null if it never left"),
+        _field("latency_us", LongType(), "ingress to confirmation, or to the moment of the outcome if it was not delivered"),
+        _field("retries", IntegerType(), "how often the destination refused it", False),
+        _field("outcome", StringType(), "what became of it: see `OUTCOMES`", False),
+        _field("ucode", StringType(), "UCode of the reason: OK if it was delivered", False),
+        _field(
+            "redelivered", BooleanType(), "it may have left before: after a lost link, a doubt, a restart, a redrive", False
+        ),
+        _field("traceparent", StringType(), "W3C trace context, as it came"),
+    ]
+)
+
+PARTITIONED = StructType(
+    [
+        *TRACE.fields,
+        _field("date", DateType(), "UTC date of ts"),
+        _field("hour", IntegerType(), "UTC hour of ts"),
+        _field("streamer", StringType(), "authority of the streamer that wrote the record"),
+    ]
+)
+"""`TRACE` with its partition columns: what a job reads."""
+
+OUTCOMES = ("delivered", "expired", "rejected", "dead_lettered", "duplicate", "local", "unwanted", "unheard")
+"""Every outcome. Delivered: its destination has it. Expired, rejected and dead_lettered are failures, and have a dead letter.
+
+Duplicate: its id was seen before, so it went no further. Local: its sink lives where it came from. Unwanted: a Publish that
+no route forwards. Unheard: a Publish that nobody listens to.
+"""
+
+FAILURES = ("expired", "rejected", "dead_lettered")

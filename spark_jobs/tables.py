@@ -1,0 +1,144 @@
+"""The tables that the jobs write: one explicit schema each, and the question that it answers.
+
+Every table is partitioned by ``date`` and holds Parquet files; a date of a table is replaced as a whole. The date is that of
+the record (its ingress time), except in the two tables of the audit, where it is that of the message (`msg_ts`).
+"""
+
+from typing import NamedTuple
+
+from spark_jobs.schema import OUTCOMES
+
+
+class Table(NamedTuple):
+    """One output table: its folder's name, its question, its columns with Spark's types (``date`` first: the partition)."""
+
+    name: str
+    question: str
+    columns: dict[str, str]
+
+    @property
+    def ddl(self) -> str:
+        """The schema as Spark reads it from text."""
+        return ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+
+
+_TABLES: dict[str, Table] = {}
+
+
+def _table(name: str, question: str, columns: str) -> Table:
+    parsed = dict(column.rsplit(" ", 1) for column in f"date DATE, {columns}".split(", "))
+    table = _TABLES[name] = Table(name, question, parsed)
+    return table
+
+
+_BY_OUTCOME = ", ".join(f"{outcome} BIGINT" for outcome in OUTCOMES)
+
+ROUTE_HOURLY = _table(
+    "route_hourly",
+    "How much did each route carry in each hour, and what became of it?",
+    f"hour INT, streamer STRING, route STRING, ingress STRING, egress STRING, messages BIGINT, bytes BIGINT, {_BY_OUTCOME}, "
+    "retries BIGINT, redelivered BIGINT",
+)
+LATENCY = _table(
+    "latency",
+    "How long did messages take in each hour? Sketches can be merged over hours, routes and days.",
+    # KLL sketches (k = 800) of delivered messages in µs; percentiles here come from the sketch
+    "hour INT, streamer STRING, route STRING, messages BIGINT, latency_sketch BINARY, queue_wait_sketch BINARY, "
+    "latency_p50_us BIGINT, latency_p99_us BIGINT, queue_wait_p50_us BIGINT, queue_wait_p99_us BIGINT",
+)
+LATENCY_DAILY = _table(
+    "latency_daily",
+    "How long did messages take on each route that day, exactly?",
+    # a percentile is the smallest observed value that at least that share of the values does not exceed
+    "streamer STRING, route STRING, measure STRING, messages BIGINT, min_us BIGINT, p50_us BIGINT, p90_us BIGINT, "
+    "p95_us BIGINT, p99_us BIGINT, p999_us BIGINT, max_us BIGINT",
+)
+"""``measure``: latency or queue_wait."""
+OUTCOMES_TABLE = _table(
+    "outcomes",
+    "What became of the messages between whom, and is that usual?",
+    "streamer STRING, route STRING, src_authority STRING, sink_authority STRING, outcome STRING, ucode STRING, "
+    "messages BIGINT, bytes BIGINT, usual DOUBLE, days INT, change DOUBLE",
+)
+"""``usual``: mean per day over those of the 14 days before on which the streamer wrote anything (``days`` of them; a day
+without such a row counts 0); null without any. ``change``: messages / usual − 1; null if usual is null or 0."""
+DEAD_LETTERS = _table(
+    "dead_letters",
+    "What failed, why, between whom, and is that usual?",
+    "streamer STRING, route STRING, outcome STRING, ucode STRING, src_authority STRING, src_ue_id BIGINT, "
+    "sink_authority STRING, sink_ue_id BIGINT, messages BIGINT, bytes BIGINT, first_ts TIMESTAMP, last_ts TIMESTAMP, "
+    "usual DOUBLE, days INT, change DOUBLE",
+)
+TRAFFIC_MATRIX = _table(
+    "traffic_matrix",
+    "Who talks to whom, and how much of it arrives?",
+    # sink_authority null: Publishes
+    "streamer STRING, src_authority STRING, sink_authority STRING, messages BIGINT, bytes BIGINT, delivered BIGINT, failed BIGINT",
+)
+TOP_TALKERS = _table(
+    "top_talkers",
+    "Which uEntities send the most?",
+    # the first 50 by messages and the first 50 by bytes, per streamer; share: of all that the streamer took in
+    "streamer STRING, by STRING, rank INT, src_authority STRING, src_ue_id BIGINT, messages BIGINT, bytes BIGINT, share DOUBLE",
+)
+TTL_MARGIN = _table(
+    "ttl_margin",
+    "How close to expiry do messages arrive?",
+    # messages with a TTL that were delivered, by the share of the TTL that was left (late: none), and those that expired
+    "streamer STRING, route STRING, messages BIGINT, expired BIGINT, late BIGINT, under_10 BIGINT, under_25 BIGINT, "
+    "under_50 BIGINT, over_50 BIGINT, least_margin_ms BIGINT",
+)
+REDELIVERY = _table(
+    "redelivery",
+    "How often did messages have to leave more than once?",
+    "streamer STRING, route STRING, messages BIGINT, redelivered BIGINT, duplicates BIGINT, retried BIGINT, retries BIGINT, "
+    "max_retries INT",
+)
+DELIVERY_AUDIT = _table(
+    "delivery_audit",
+    "Of the messages made that day, seen from all streamers together: what became of each?",
+    "src_authority STRING, sink_authority STRING, msg_type STRING, status STRING, messages BIGINT, copies BIGINT, "
+    "latency_p50_us BIGINT, latency_p99_us BIGINT, latency_max_us BIGINT",
+)
+"""One row per status, each message counted once. ``status``: see `STATUSES`. ``copies``: further copies of these messages that
+were delivered or set aside. Latency end to end: from msg_ts to the last confirmation, for delivered messages, by skew-corrected
+clocks."""
+DELIVERY_AUDIT_DETAIL = _table(
+    "delivery_audit_detail",
+    "Which messages are behind each finding?",
+    "finding STRING, msg_id BINARY, msg_ts TIMESTAMP, msg_type STRING, src_authority STRING, src_ue_id BIGINT, "
+    "src_resource_id INT, sink_authority STRING, sink_ue_id BIGINT, sink_resource_id INT, streamers STRING, "
+    "last_streamer STRING, last_route STRING, missing_at STRING, ucode STRING, copies INT",
+)
+"""One row per message and finding (`FINDINGS`). ``streamers``: those that saw it, in order, with commas."""
+STREAMER_HEALTH = _table(
+    "streamer_health",
+    "Can the traces of each streamer be trusted?",
+    # records_missing: holes in seq; gaps: how many holes; restarts: runs that began that day after another; missing_hours: hours
+    # without a record between hours with some, as text "3,4"; clock_skew_ms: its clock minus that of skew_against
+    "streamer STRING, records BIGINT, runs INT, restarts INT, gaps BIGINT, records_missing BIGINT, missing_hours STRING, "
+    "first_ts TIMESTAMP, last_ts TIMESTAMP, clock_skew_ms DOUBLE, skew_against STRING, skew_messages BIGINT",
+)
+SLO = _table(
+    "slo",
+    "Did each route keep what was promised?",
+    # objective: availability, p99_latency_ms, expiry_rate; budget_left: share of the day's error budget, negative if overspent,
+    # null for latency; messages: what it was judged by
+    "name STRING, streamer STRING, route STRING, objective STRING, target DOUBLE, actual DOUBLE, met BOOLEAN, "
+    "budget_left DOUBLE, messages BIGINT",
+)
+ANOMALIES = _table(
+    "anomalies",
+    "Which hours were unlike the same hour of the 14 days before?",
+    # metric: messages, failed_share, latency_p99_us; score: robust z-score (0.6745 × (value − median) / MAD)
+    "hour INT, streamer STRING, route STRING, metric STRING, value DOUBLE, median DOUBLE, mad DOUBLE, score DOUBLE, days INT",
+)
+
+STATUSES = ("delivered", "lost", "expired", "dead_lettered", "rejected", "unheard", "unwanted", "local")
+"""The fate of a message across all streamers. Lost: handed over by one, expected at another, never seen there."""
+
+FINDINGS = ("lost", "expired", "dead_lettered", "rejected", "delivered_twice", "duplicate", "untraced")
+"""What is worth a message id. delivered_twice: the same streamer delivered it more than once over the same route. duplicate: a
+further copy was set aside. untraced: seen before and after a streamer of its path, but not by it."""
+
+TABLES: dict[str, Table] = dict(_TABLES)
