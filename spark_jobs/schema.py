@@ -80,7 +80,7 @@ PARTITIONED = StructType(
 """`TRACE` with its partition columns: what a job reads."""
 
 OUTCOMES = ("delivered", "expired", "rejected", "dead_lettered", "duplicate", "local", "unwanted", "unheard")
-"""Every outcome. Delivered: its destination has it. Expired, rejected and dead_lettered are failures, and have a dead letter.
+"""Every outcome. Delivered: its destination has it. Expired, rejected and dead_lettered are failures.
 
 Duplicate: its id was seen before, so it went no further. Local: its sink lives where it came from. Unwanted: a Publish that
 no route forwards. Unheard: a Publish that nobody listens to.

@@ -73,13 +73,15 @@ TRAFFIC_MATRIX = _table(
     "traffic_matrix",
     "Who talks to whom, and how much of it arrives?",
     # sink_authority null: Publishes
-    "streamer STRING, src_authority STRING, sink_authority STRING, messages BIGINT, bytes BIGINT, delivered BIGINT, failed BIGINT",
+    "streamer STRING, src_authority STRING, sink_authority STRING, messages BIGINT, bytes BIGINT, delivered BIGINT, "
+    "failed BIGINT",
 )
 TOP_TALKERS = _table(
     "top_talkers",
     "Which uEntities send the most?",
     # the first 50 by messages and the first 50 by bytes, per streamer; share: of all that the streamer took in
-    "streamer STRING, by STRING, rank INT, src_authority STRING, src_ue_id BIGINT, messages BIGINT, bytes BIGINT, share DOUBLE",
+    "streamer STRING, by STRING, rank INT, src_authority STRING, src_ue_id BIGINT, messages BIGINT, bytes BIGINT, "
+    "share DOUBLE",
 )
 TTL_MARGIN = _table(
     "ttl_margin",
@@ -100,9 +102,9 @@ DELIVERY_AUDIT = _table(
     "src_authority STRING, sink_authority STRING, msg_type STRING, status STRING, messages BIGINT, copies BIGINT, "
     "latency_p50_us BIGINT, latency_p99_us BIGINT, latency_max_us BIGINT",
 )
-"""One row per status, each message counted once. ``status``: see `STATUSES`. ``copies``: further copies of these messages that
-were delivered or set aside. Latency end to end: from msg_ts to the last confirmation, for delivered messages, by skew-corrected
-clocks."""
+"""One row per status, each message counted once. ``status``: see `STATUSES`. ``copies``: further copies of these
+messages that were delivered or set aside. Latency end to end: from msg_ts to the last confirmation, for delivered
+messages, by skew-corrected clocks."""
 DELIVERY_AUDIT_DETAIL = _table(
     "delivery_audit_detail",
     "Which messages are behind each finding?",
@@ -114,16 +116,16 @@ DELIVERY_AUDIT_DETAIL = _table(
 STREAMER_HEALTH = _table(
     "streamer_health",
     "Can the traces of each streamer be trusted?",
-    # records_missing: holes in seq; gaps: how many holes; restarts: runs that began that day after another; missing_hours: hours
-    # without a record between hours with some, as text "3,4"; clock_skew_ms: its clock minus that of skew_against
+    # records_missing: holes in seq; gaps: how many holes; restarts: runs that began that day after another; missing_hours:
+    # hours without a record between hours with some, as text "3,4"; clock_skew_ms: its clock minus that of skew_against
     "streamer STRING, records BIGINT, runs INT, restarts INT, gaps BIGINT, records_missing BIGINT, missing_hours STRING, "
     "first_ts TIMESTAMP, last_ts TIMESTAMP, clock_skew_ms DOUBLE, skew_against STRING, skew_messages BIGINT",
 )
 SLO = _table(
     "slo",
     "Did each route keep what was promised?",
-    # objective: availability, p99_latency_ms, expiry_rate; budget_left: share of the day's error budget, negative if overspent,
-    # null for latency; messages: what it was judged by
+    # objective: availability, p99_latency_ms, expiry_rate; budget_left: share of the day's error budget, negative if
+    # overspent, null for latency; messages: what it was judged by
     "name STRING, streamer STRING, route STRING, objective STRING, target DOUBLE, actual DOUBLE, met BOOLEAN, "
     "budget_left DOUBLE, messages BIGINT",
 )
@@ -131,14 +133,15 @@ ANOMALIES = _table(
     "anomalies",
     "Which hours were unlike the same hour of the 14 days before?",
     # metric: messages, failed_share, latency_p99_us; score: robust z-score (0.6745 × (value − median) / MAD)
-    "hour INT, streamer STRING, route STRING, metric STRING, value DOUBLE, median DOUBLE, mad DOUBLE, score DOUBLE, days INT",
+    "hour INT, streamer STRING, route STRING, metric STRING, value DOUBLE, median DOUBLE, mad DOUBLE, score DOUBLE, "
+    "days INT",
 )
 
 STATUSES = ("delivered", "lost", "expired", "dead_lettered", "rejected", "unheard", "unwanted", "local")
 """The fate of a message across all streamers. Lost: handed over by one, expected at another, never seen there."""
 
 FINDINGS = ("lost", "expired", "dead_lettered", "rejected", "delivered_twice", "duplicate", "untraced")
-"""What is worth a message id. delivered_twice: the same streamer delivered it more than once over the same route. duplicate: a
-further copy was set aside. untraced: seen before and after a streamer of its path, but not by it."""
+"""What is worth a message id. delivered_twice: the same streamer delivered it more than once over the same route.
+duplicate: a further copy was set aside. untraced: seen before and after a streamer of its path, but not by it."""
 
 TABLES: dict[str, Table] = dict(_TABLES)
