@@ -80,6 +80,17 @@ class Peer:
         self.write(mqtt5.SubAckPacket(subscribe.packet_id, granted))
         return [item.pattern for item in subscribe.topic_filters]
 
+    async def answer_publishes(self, answer: Callable[[mqtt5.PublishPacket], bytes | mqtt5.PubAckPacket]) -> None:
+        """Take one connection and one SUBSCRIBE; from then on every PUBLISH is answered, and every ping. Until cancelled."""
+        await self.accept(receive_max=1000)
+        await self.grant()
+        while True:
+            packet = await self.next(object)
+            if isinstance(packet, mqtt5.PingReqPacket):
+                self.write(mqtt5.PingRespPacket())
+            elif isinstance(packet, mqtt5.PublishPacket):
+                self.write(answer(packet))
+
     async def written(self) -> None:
         """Wait until most of what was written has been taken by the other side."""
         async with asyncio.timeout(DEADLINE_S):

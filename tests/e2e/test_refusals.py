@@ -8,7 +8,7 @@ import pytest
 
 from tests.brokers import Rumqttd
 from tests.independent import MqttSide, Plain, until
-from tests.mqtt_peer import FakeBroker, Peer
+from tests.mqtt_peer import FakeBroker
 from tests.process import StreamerProcess
 
 OTHERS = 3000  # more than the receive maximum: what is refused must not use it up
@@ -23,16 +23,6 @@ class RefusingBroker:
         self.refusing = True
         self.refusals = 0
         self.taken: list[bytes] = []
-
-    async def serve(self, peer: Peer) -> None:
-        await peer.accept(receive_max=1000)
-        await peer.grant()
-        while True:
-            packet = await peer.next(object)
-            if isinstance(packet, mqtt5.PingReqPacket):
-                peer.write(mqtt5.PingRespPacket())
-            elif isinstance(packet, mqtt5.PublishPacket):
-                peer.write(self.answer(packet))
 
     def answer(self, packet: mqtt5.PublishPacket) -> mqtt5.PubAckPacket:
         if self.refusing and ("3", "//alpha/BAD/1/8001") in packet.user_properties:
@@ -72,7 +62,7 @@ async def test_refused_flow_delays_nobody_and_arrives_in_order(
             }
             daemon = StreamerProcess(tmp_path, config)
             daemon.start()
-            serving = asyncio.create_task(far.serve(await fake.peer()))
+            serving = asyncio.create_task((await fake.peer()).answer_publishes(far.answer))
             try:
                 await daemon.until_up()
                 async with MqttSide(near.port, "off-vehicle", []) as sender:

@@ -9,7 +9,7 @@ import mqtt5
 
 from tests.fault.ledger import Ledger, Sent, digest_of
 from tests.fault.mqtt_tap import id_of
-from tests.mqtt_peer import FakeBroker, Peer
+from tests.mqtt_peer import FakeBroker
 
 Script = Callable[[Sent, int], int | None]
 """A message and how often it was refused before → the reason code to refuse it with, None to take it."""
@@ -39,17 +39,7 @@ class ScriptedBroker:
 
     async def _accept(self) -> None:
         while True:
-            await self._serve(await self._fake.peer())
-
-    async def _serve(self, peer: Peer) -> None:
-        await peer.accept(receive_max=1000)
-        await peer.grant()
-        while True:
-            packet = await peer.next(object)
-            if isinstance(packet, mqtt5.PingReqPacket):
-                peer.write(mqtt5.PingRespPacket())
-            elif isinstance(packet, mqtt5.PublishPacket):
-                peer.write(self._answer(packet))
+            await (await self._fake.peer()).answer_publishes(self._answer)
 
     def _answer(self, packet: mqtt5.PublishPacket) -> bytes:
         message_id = id_of(packet.user_properties)
