@@ -1,0 +1,55 @@
+"""The command line that all jobs share."""
+
+import argparse
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    dates: tuple[dt.date, ...]
+    """Ascending; empty only where the dates may be left out."""
+    input: str
+    output: str
+    slo: str | None
+
+
+def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bool = True) -> Options:
+    """Read `argv` (the process's own if None). Exits with code 2 and one line that says what is wrong."""
+    parser = argparse.ArgumentParser(f"python -m {program}", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--date", type=_date, metavar="D", help="the UTC date to compute, as 2026-11-21")
+    parser.add_argument("--from", type=_date, metavar="D", dest="first", help="the first of several dates")
+    parser.add_argument("--to", type=_date, metavar="D", dest="last", help="the last of several dates")
+    parser.add_argument(
+        "--input", type=_path, required=True, help="the traces: any folder that Spark reads (file:, s3a:, hdfs:, abfs:)"
+    )
+    parser.add_argument("--output", type=_path, required=True, help="where the tables go: the same kinds of folder")
+    parser.add_argument(
+        "--slo", metavar="FILE", help="targets of the routes, YAML (default: none, so the table slo is empty)"
+    )
+    given = parser.parse_args(argv)
+    if given.date and (given.first or given.last):
+        parser.error("--date names one date, --from and --to several: give one or the other")
+    if bool(given.first) != bool(given.last):
+        parser.error("--from and --to go together")
+    if dates_required and not (given.date or given.first):
+        parser.error("which date? Give --date, or --from and --to")
+    first, last = given.date or given.first, given.date or given.last
+    if first and first > last:
+        parser.error(f"--from {first} is after --to {last}")
+    days = range((last - first).days + 1) if first else ()
+    return Options(tuple(first + dt.timedelta(days=day) for day in days), given.input, given.output, given.slo)
+
+
+def _date(text: str) -> dt.date:
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date: expected one as 2026-11-21") from None
+
+
+def _path(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a folder, got an empty text")
+    return text.rstrip("/") or "/"

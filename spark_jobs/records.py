@@ -1,0 +1,98 @@
+"""Reading: the trace records of some dates, the files they are in, and tables that were published before."""
+
+import datetime as dt
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from spark_jobs.schema import PARTITIONED
+from spark_jobs.storage import Storage
+from spark_jobs.tables import Table
+
+_FILES = "*.parquet"  # the writer's temporary names end differently, and Spark passes over hidden ones by itself
+
+
+class InputMissingError(FileNotFoundError):
+    """The folder of the traces does not exist: more likely a mistyped path than a day without messages."""
+
+
+class File(NamedTuple):
+    """What tells a file from a later one of the same name."""
+
+    size_bytes: int
+    modified_ms: int
+
+
+def dates(spark: SparkSession, input: str) -> list[dt.date]:
+    """The dates that have a folder, ascending. Raises InputMissingError."""
+    return _dates(_checked(Storage(spark), input), input)
+
+
+def read(spark: SparkSession, input: str, wanted: Iterable[dt.date]) -> DataFrame:
+    """The records of these dates, as `schema.PARTITIONED`; no rows for a date without a folder. Raises InputMissingError.
+
+    Only the folders of these dates are listed. A column that an older file lacks is null; one that only a newer file has is
+    left out.
+    """
+    if not (folders := _folders(spark, input, wanted)):
+        return _empty(spark, PARTITIONED)
+    reader = spark.read.schema(PARTITIONED).option("basePath", input).option("pathGlobFilter", _FILES)
+    return reader.parquet(*folders)
+
+
+def files(spark: SparkSession, input: str, wanted: Iterable[dt.date]) -> dict[dt.date, dict[str, File]]:
+    """The files of each of these dates, by their path below its folder. Spark lists them, so that many cost little."""
+    wanted = set(wanted)
+    found: dict[dt.date, dict[str, File]] = {date: {} for date in sorted(wanted)}
+    if not (folders := _folders(spark, input, wanted)):
+        return found
+    reader = spark.read.format("binaryFile").option("pathGlobFilter", _FILES).option("recursiveFileLookup", "true")
+    modified_ms = F.unix_millis("modificationTime").alias("modified_ms")
+    # A narrow coalesce: a task per file would cost more than asking the file system does.
+    listed = reader.load(folders).select("path", "length", modified_ms).coalesce(spark.sparkContext.defaultParallelism)
+    for row in listed.collect():
+        date, below = re.split(r"/date=(?=\d{4}-\d\d-\d\d/)", row.path)[-1].split("/", 1)
+        found[dt.date.fromisoformat(date)][below] = File(row.length, row.modified_ms)
+    return found
+
+
+def read_table(spark: SparkSession, output: str, table: Table, wanted: Iterable[dt.date] | None = None) -> DataFrame:
+    """The rows of a published table on these dates (all if None), with its columns; none where it was not published."""
+    root = f"{output}/{table.name}"
+    storage = Storage(spark)
+    present = _dates(storage, root)
+    asked = present if wanted is None else sorted(set(wanted).intersection(present))
+    if not asked:
+        return _empty(spark, _schema(table))
+    reader = spark.read.schema(_schema(table)).option("basePath", root)
+    return reader.parquet(*(f"{root}/date={date}" for date in asked)).select(*table.columns)  # else the date comes last
+
+
+def _checked(storage: Storage, input: str) -> Storage:
+    if not storage.exists(input):
+        raise InputMissingError(f"there is no folder {input}: expected the traces, as date=…/hour=…/streamer=…")
+    return storage
+
+
+def _dates(storage: Storage, root: str) -> list[dt.date]:
+    names = storage.names(f"{root}/date=*")
+    return [dt.date.fromisoformat(name[5:]) for name in names if re.fullmatch(r"date=\d{4}-\d\d-\d\d", name)]
+
+
+def _folders(spark: SparkSession, input: str, wanted: Iterable[dt.date]) -> list[str]:
+    storage = _checked(Storage(spark), input)
+    folders = [f"{input}/date={date}" for date in sorted(set(wanted))]
+    return [folder for folder in folders if storage.exists(folder)]
+
+
+def _schema(table: Table) -> StructType:
+    return StructType.fromDDL(table.ddl)
+
+
+def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
+    """No rows; `createDataFrame` would start Python workers for them."""
+    return spark.range(0).select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in schema))

@@ -1,0 +1,65 @@
+"""Files and folders through Hadoop's FileSystem, which is what Spark itself uses: local, hdfs, s3a and abfs alike."""
+
+import uuid
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+class Storage:
+    """The file system behind any path that Spark reads. Paths are texts; a path without a scheme is on Spark's default one."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        context: Any = spark.sparkContext
+        self._jvm: Any = context._jvm
+        self._conf: Any = context._jsc.hadoopConfiguration()
+
+    def _at(self, path: str) -> tuple[Any, Any]:
+        hadoop_path = self._jvm.org.apache.hadoop.fs.Path(path)
+        return hadoop_path.getFileSystem(self._conf), hadoop_path
+
+    def exists(self, path: str) -> bool:
+        system, at = self._at(path)
+        return bool(system.exists(at))
+
+    def names(self, pattern: str) -> list[str]:
+        """The last components of the paths that match a glob, sorted."""
+        system, at = self._at(pattern)
+        return sorted(status.getPath().getName() for status in system.globStatus(at) or ())
+
+    def delete(self, path: str) -> None:
+        """Remove a file, or a folder with what is in it; nothing happens if there is none."""
+        system, at = self._at(path)
+        system.delete(at, True)
+
+    def replace(self, target: str, fresh: str) -> None:
+        """Put `fresh` in the place of `target`. Raises OSError if that fails; then, or after a kill, `target` may be missing."""
+        system, at = self._at(target)
+        _, source = self._at(fresh)
+        system.delete(at, True)
+        system.mkdirs(at.getParent())
+        if not system.rename(source, at):
+            raise OSError(f"cannot move {fresh} to {target}")
+
+    def read_text(self, path: str) -> str | None:
+        """A whole UTF-8 file; None if it does not exist."""
+        system, at = self._at(path)
+        if not system.exists(at):
+            return None
+        stream = system.open(at)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write_text(self, path: str, text: str) -> None:
+        """Write a file that appears whole or not at all."""
+        folder, _, name = path.rpartition("/")
+        fresh = f"{folder}/.{name}-{uuid.uuid4().hex}"
+        system, at = self._at(fresh)
+        stream = system.create(at, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self.replace(path, fresh)

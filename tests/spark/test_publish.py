@@ -1,0 +1,80 @@
+import datetime as dt
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from spark_jobs import publish as publishing
+from spark_jobs.publish import publish
+from spark_jobs.records import read_table
+from spark_jobs.storage import Storage
+from spark_jobs.tables import TRAFFIC_MATRIX
+from tests.spark.traces import DATE
+
+NEXT = DATE + dt.timedelta(days=1)
+
+
+def matrix(spark: SparkSession, *sources: str, date: dt.date = DATE) -> DataFrame:
+    rows = [(date, "gateway", source, None, 4, 400, 3, 1) for source in sources]
+    return spark.createDataFrame(rows, TRAFFIC_MATRIX.ddl)
+
+
+def sources(spark: SparkSession, output: Path) -> list[tuple[dt.date, str]]:
+    return sorted((row.date, row.src_authority) for row in read_table(spark, str(output), TRAFFIC_MATRIX).collect())
+
+
+def test_a_published_date_reads_back_with_the_tables_columns(spark: SparkSession, tmp_path: Path) -> None:
+    rows = matrix(spark, "veh1", "veh2")
+    assert publish(rows, TRAFFIC_MATRIX, str(tmp_path), DATE) == 2
+    read = read_table(spark, str(tmp_path), TRAFFIC_MATRIX)
+    assert read.columns == list(TRAFFIC_MATRIX.columns)
+    assertDataFrameEqual(read, rows)
+
+
+def test_an_empty_result_takes_the_place_of_rows_and_other_dates_stay(spark: SparkSession, tmp_path: Path) -> None:
+    publish(matrix(spark, "veh1"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+    publish(matrix(spark, "veh2", date=NEXT), TRAFFIC_MATRIX, str(tmp_path), NEXT)
+    assert publish(matrix(spark), TRAFFIC_MATRIX, str(tmp_path), DATE) == 0
+    assert sources(spark, tmp_path) == [(NEXT, "veh2")]
+    # Readable by itself, and by anything that takes the folder as a table of its own
+    assert spark.read.parquet(str(tmp_path / "traffic_matrix" / f"date={DATE}")).count() == 0
+
+
+def test_what_a_killed_run_left_in_staging_is_removed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(matrix(spark, "old"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+
+    def killed(self: Storage, target: str, fresh: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(publishing.Storage, "replace", killed)
+        publish(matrix(spark, "half"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+    staging = tmp_path / "_staging" / "traffic_matrix"
+    other = staging / f"{NEXT}-of-another-run"
+    other.mkdir()
+    assert len(list(staging.iterdir())) == 2
+    assert sources(spark, tmp_path) == [(DATE, "old")]
+
+    publish(matrix(spark, "new"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+    assert sources(spark, tmp_path) == [(DATE, "new")]
+    assert list(staging.iterdir()) == [other]
+
+
+def test_a_kill_between_removal_and_move_is_mended_by_the_next_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(matrix(spark, "old"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+
+    def killed(self: Storage, target: str, fresh: str) -> None:
+        self.delete(target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(publishing.Storage, "replace", killed)
+        publish(matrix(spark, "half"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+    assert sources(spark, tmp_path) == []
+    publish(matrix(spark, "new"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+    assert sources(spark, tmp_path) == [(DATE, "new")]

@@ -1,0 +1,64 @@
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import records
+from spark_jobs.schema import PARTITIONED
+from tests.spark.traces import DATE, at, record, write
+
+NEXT = DATE + dt.timedelta(days=1)
+
+
+def test_only_the_dates_asked_for_are_read_with_their_partition_columns(spark: SparkSession, tmp_path: Path) -> None:
+    today, tomorrow = record("07:59:59.999999", streamer="007"), record(at("00:00", NEXT))
+    write(tmp_path, [today, tomorrow])
+    read = records.read(spark, str(tmp_path), [DATE])
+    assert [(f.name, f.dataType) for f in read.schema] == [(f.name, f.dataType) for f in PARTITIONED]
+    (row,) = read.collect()
+    assert (bytes(row.msg_id), row.date, row.hour, row.streamer) == (today["msg_id"], DATE, 7, "007")
+    assert records.read(spark, str(tmp_path), [DATE, NEXT]).count() == 2
+    assert len(read.inputFiles()) == 1
+    assert records.dates(spark, str(tmp_path)) == [DATE, NEXT]
+
+
+def test_a_date_without_a_folder_is_empty_and_a_missing_input_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    read = records.read(spark, str(tmp_path), [DATE])
+    assert read.collect() == []
+    assert read.columns == PARTITIONED.names
+    assert records.files(spark, str(tmp_path), [DATE]) == {DATE: {}}
+    for attempt in (records.read, records.files):
+        with pytest.raises(records.InputMissingError, match="nowhere: expected the traces"):
+            attempt(spark, str(tmp_path / "nowhere"), [DATE])
+
+
+def test_spool_and_temporary_names_are_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+    (file,) = write(tmp_path, [record()])
+    (tmp_path / ".spool").mkdir()
+    (tmp_path / ".spool" / "run.arrows").write_bytes(b"not parquet")
+    for name in (".part-1.parquet", "_part-2.parquet", "part-3.parquet.tmp"):
+        (file.parent / name).write_bytes(b"torn")
+    hidden = file.parent.parent / ".half"
+    hidden.mkdir()
+    (hidden / "part-4.parquet").write_bytes(b"torn")
+    assert records.read(spark, str(tmp_path), [DATE]).count() == 1
+    assert list(records.files(spark, str(tmp_path), [DATE])[DATE]) == [f"hour=7/streamer=gateway/{file.name}"]
+
+
+def test_older_and_newer_files_are_read_together(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, [record(retries=1, traceparent="00-a")], without=["redelivered", "traceparent"])
+    write(tmp_path, [record(retries=2, traceparent="00-b", redelivered=True)], extra=pa.field("later", pa.string()))
+    rows = records.read(spark, str(tmp_path), [DATE]).orderBy("retries").collect()
+    assert [(row.retries, row.traceparent, row.redelivered) for row in rows] == [(1, None, None), (2, "00-b", True)]
+
+
+def test_files_tell_size_and_time_by_their_path_below_the_date(spark: SparkSession, tmp_path: Path) -> None:
+    first, second = write(tmp_path, [record("07:00"), record("23:00", streamer="back.end")])
+    found = records.files(spark, str(tmp_path), [DATE, NEXT])
+    expected = {
+        str(file.relative_to(tmp_path / f"date={DATE}")): (file.stat().st_size, file.stat().st_mtime_ns // 1_000_000)
+        for file in (first, second)
+    }
+    assert found == {DATE: expected, NEXT: {}}

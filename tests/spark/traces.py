@@ -1,0 +1,108 @@
+"""Hand-made traces: records with sensible defaults, written as the daemon does, into its folders, with pyarrow."""
+
+import datetime as dt
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, BooleanType, DataType, IntegerType, LongType, StringType, TimestampType
+
+from spark_jobs.schema import PARTITIONED, TRACE, VERSION, VERSION_KEY
+
+DATE = dt.date(2026, 11, 20)
+_ARROW: dict[type[DataType], pa.DataType] = {
+    BinaryType: pa.binary(),
+    BooleanType: pa.bool_(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    StringType: pa.string(),
+    TimestampType: pa.timestamp("us", tz="UTC"),
+}
+SCHEMA = pa.schema(
+    [pa.field(field.name, _ARROW[type(field.dataType)], field.nullable) for field in TRACE],
+    metadata={VERSION_KEY: str(VERSION)},
+)
+
+Record = dict[str, Any]
+
+
+def at(clock: str = "07:00", date: dt.date = DATE) -> dt.datetime:
+    """A time of day of `date`, in UTC: ``at("07:30:00.000123")``."""
+    return dt.datetime.combine(date, dt.time.fromisoformat(clock), dt.UTC)
+
+
+def record(ts: dt.datetime | str = "07:00", **given: Any) -> Record:
+    """One delivered Publish, with whatever is given instead. `streamer` may be given; its default is ``gateway``."""
+    ts = at(ts) if isinstance(ts, str) else ts
+    made: Record = {
+        "ts": ts,
+        "msg_ts": ts.replace(microsecond=ts.microsecond // 1000 * 1000),
+        "seq": 0,
+        "run_ts": dt.datetime.combine(ts.date(), dt.time(0), dt.UTC),
+        "msg_id": uuid.uuid4().bytes,
+        "req_id": None,
+        "route": "up",
+        "src_authority": "veh1",
+        "src_ue_id": 1,
+        "src_ue_version": 1,
+        "src_resource_id": 0x8000,
+        "sink_authority": None,
+        "sink_ue_id": None,
+        "sink_ue_version": None,
+        "sink_resource_id": None,
+        "msg_type": "publish",
+        "priority": "CS1",
+        "payload_bytes": 100,
+        "ingress": "vehicle",
+        "egress": "cloud",
+        "ingress_transport": "zenoh",
+        "egress_transport": "mqtt5",
+        "ttl_ms": None,
+        "age_us": 0,
+        "queue_wait_us": 100,
+        "latency_us": 1000,
+        "retries": 0,
+        "outcome": "delivered",
+        "ucode": "OK",
+        "redelivered": False,
+        "traceparent": None,
+        "streamer": "gateway",
+    }
+    if unknown := given.keys() - made.keys():
+        raise AssertionError(f"no such columns: {sorted(unknown)}")
+    return made | given
+
+
+def write(
+    root: Path, records: Iterable[Record], *, without: Sequence[str] = (), extra: pa.Field | None = None
+) -> list[Path]:
+    """Write a file per date, hour and streamer below `root`; `without`: columns that an older writer lacked, `extra`: one that
+    only a newer one has. Returns the files."""
+    groups: dict[tuple[dt.date, int, str], list[Record]] = defaultdict(list)
+    for each in records:
+        groups[each["ts"].date(), each["ts"].hour, each["streamer"]].append(each)
+    written = []
+    for (date, hour, streamer), rows in sorted(groups.items()):
+        schema = pa.schema([field for field in SCHEMA if field.name not in without], metadata=SCHEMA.metadata)
+        plain = [{name: row[name] for name in schema.names} for row in rows]
+        table = pa.Table.from_pylist(plain, schema=schema)
+        if extra is not None:
+            table = table.append_column(extra, pa.nulls(len(rows), extra.type))
+        folder = root / f"date={date}" / f"hour={hour}" / f"streamer={streamer}"
+        folder.mkdir(parents=True, exist_ok=True)
+        written.append(folder / f"part-{uuid.uuid4()}.parquet")
+        pq.write_table(table, written[-1], compression="zstd")
+    return written
+
+
+def frame(spark: SparkSession, records: Iterable[Record]) -> DataFrame:
+    """The records as a job reads them (`schema.PARTITIONED`), without files."""
+    rows = [
+        tuple(({**r, "date": r["ts"].date(), "hour": r["ts"].hour})[name] for name in PARTITIONED.names) for r in records
+    ]
+    return spark.createDataFrame(rows, PARTITIONED)
