@@ -3,8 +3,9 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 PROTOS := $(wildcard streamer/uprotocol/proto/*.proto)
+NIGHTLY ?= build/nightly
 
-.PHONY: demo test lint bench fault proto clean
+.PHONY: demo test lint bench bench-spark fault nightly spark-zip proto clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -21,14 +22,22 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.run $(ARGS)
 
+bench-spark: $(VENV)/.dev
+	$(BIN)/python -m tests.bench.spark $(ARGS)
+
 fault: $(VENV)/.dev
 	$(BIN)/python -m tests.fault.run $(ARGS)
+
+# For spark-submit --py-files. Needs no virtual environment.
+spark-zip:
+	$(PYTHON) deploy/spark/build_zip.py dist/spark_jobs.zip
 
 proto: $(VENV)/.dev
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.venv:
@@ -38,6 +47,10 @@ $(VENV)/.venv:
 
 $(VENV)/.demo: $(VENV)/.venv pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	touch $@
+
+$(VENV)/.spark: $(VENV)/.venv pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[spark,java]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.venv pyproject.toml
