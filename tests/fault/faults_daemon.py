@@ -17,8 +17,8 @@ from tests.fault.stage import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, Setting, Sta
 RATE = 300.0
 MQTT_ONLY = ("cloud", "plant")
 MIB = 1 << 20
-FLUSH_S = 0.3
-"""Long enough for what was acknowledged to be in the file: many flush intervals."""
+LINK_LATER_S = 0.5
+"""So long the disk has room again (or the new daemon a full one) before anything can leave: many flush intervals."""
 
 
 def journal(run: Run, **more: object) -> dict[str, object]:
@@ -42,7 +42,7 @@ async def kill_and_restart(run: Run, setting: Setting) -> Verdict:
             await stage.kill_daemon()
             await asyncio.sleep(run.between(0, 0.5))
             await stage.restart_daemon()
-        await asyncio.sleep(0.3)
+        await stage.until_flowing()
         return await stage.finish(killed(rounds))
 
 
@@ -61,7 +61,7 @@ async def daemon_killed_with_backlog(run: Run) -> Verdict:
     """What waits for a link that is down has been acknowledged to its source long ago: only the journal has it."""
     async with Stage(run.directory, run.seed, Setting(changes={"journal": journal(run)})) as stage:
         stage.load(RATE)
-        await asyncio.sleep(0.3)
+        await stage.until_flowing()
         await stage.proxies["plant"].refuse()
         stage.proxies["plant"].reset()
         await asyncio.sleep(run.between(0.5, 2))
@@ -74,7 +74,7 @@ async def daemon_killed_with_backlog(run: Run) -> Verdict:
             await stage.start_daemon()
         await stage.proxies["plant"].heal()
         await stage.until_ready()
-        await asyncio.sleep(0.3)
+        await stage.until_flowing()
         assert backlog, "nothing waited"
         return await stage.finish(killed(2))
 
@@ -107,7 +107,7 @@ async def sigterm(run: Run, with_rest: bool) -> Verdict:
             assert stage.ledger.missing(), "nothing was left"
             await stage.proxies["plant"].heal()
         await stage.restart_daemon()
-        await asyncio.sleep(0.3)
+        await stage.until_flowing()
         return await stage.finish(killed(1))
 
 
@@ -188,7 +188,7 @@ async def disk_full(run: Run) -> Verdict:
         setting = Setting(MQTT_ONLY, changes={"journal": {"path": str(disk / "journal.db")}})
         async with Stage(run.directory, run.seed, setting) as stage:
             stage.load(RATE)
-            await asyncio.sleep(0.3)
+            await stage.until_flowing()
             await stage.proxies["plant"].refuse()
             stage.proxies["plant"].reset()
             await asyncio.sleep(run.between(0.2, 0.8))
@@ -201,7 +201,7 @@ async def disk_full(run: Run) -> Verdict:
                 await stage.start_daemon()
             if run.chance.random() < 0.5:
                 filler.unlink(missing_ok=True)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(LINK_LATER_S)
             await stage.proxies["plant"].heal()
             await stage.until_linked()
             verdict = await stage.finish(killed(1))  # also with a disk that is still full: then nothing waits long
@@ -227,7 +227,10 @@ async def journal_not_writable(run: Run) -> Verdict:
         place.unlink()
         place.mkdir()
         await stage.until((place / "journal.db").exists, 15, "the journal")
-        await asyncio.sleep(FLUSH_S + 1)
+        await stage.daemon.until_total(1, "ustreamer_journal_up")
+        waiting = len(stage.ledger.missing())
+        written = "ustreamer_journal_written_messages_total"
+        await stage.until(lambda: stage.daemon.total(written) >= waiting, 15, "what waits to be in the journal")
         await stage.kill_daemon()
         assert stage.ledger.missing()
         await stage.proxies["plant"].heal()

@@ -50,7 +50,7 @@ async def broker_dies(run: Run, persistence: bool) -> Verdict:
         side = run.chance.choice(BROKERS)
         await asyncio.sleep(run.between(0.3, 1.5))
         await kill_and_start_broker(stage, side, run.between(0, run.lasts(0.5, 5)))
-        await asyncio.sleep(0.5)
+        await stage.until_flowing()
         # a broker that comes back with an old state repeats what it had passed on: these copies are not the daemon's
         verdict = await stage.finish(Allowance(duplicates=10**9))
         copies = {name: tap.copies for name, tap in stage.taps.items()}
@@ -80,7 +80,7 @@ async def broker_down_at_start(run: Run) -> Verdict:
         assert stage.daemon.total("ustreamer_endpoint_up", endpoint=side) == 0
         await stage.proxies[side].heal()
         await stage.until_ready()
-        await asyncio.sleep(0.3)
+        await stage.until_flowing()
         return await stage.finish()
 
 
@@ -125,7 +125,7 @@ async def harm_in_a_drain(run: Run, harm: Callable[[Stage], object]) -> Verdict:
     async with Stage(run.directory, run.seed, Setting(MQTT_ONLY)) as stage:
         proxy = stage.proxies["plant"]
         stage.load(RATE)
-        await asyncio.sleep(0.3)
+        await stage.until_flowing()
         await proxy.refuse()
         proxy.reset()
         await asyncio.sleep(run.lasts(1, 5))
@@ -183,7 +183,7 @@ async def backlog_drains(run: Run) -> Verdict:
     async with Stage(run.directory, run.seed, Setting()) as stage:
         side = run.chance.choice(BROKERS)
         stage.load(RATE)
-        await asyncio.sleep(0.3)
+        await stage.until_flowing()
         await stage.proxies[side].refuse()
         stage.proxies[side].reset()
         await asyncio.sleep(run.lasts(1, 10))

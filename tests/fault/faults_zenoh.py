@@ -61,7 +61,7 @@ async def receiver_killed(run: Run) -> Verdict:
             await asyncio.to_thread(stage.receiver.kill)
             await asyncio.sleep(run.between(0, run.lasts(0.5, 5)))
             await asyncio.to_thread(stage.receiver.start)
-        await asyncio.sleep(0.5)
+        await stage.until_flowing()
         return await stage.finish(uncertain(rounds * run.lasts(5, 15)))
 
 
@@ -86,7 +86,7 @@ async def receiver_link_stalled(run: Run) -> Verdict:
         stage.proxies["receiver"].stall()
         await asyncio.sleep(run.lasts(4, 20))
         await stage.proxies["receiver"].heal()
-        await asyncio.sleep(0.5)
+        await stage.until_flowing()
         return await stage.finish(uncertain(run.lasts(8, 30)))
 
 
@@ -99,7 +99,7 @@ async def router_killed(run: Run) -> Verdict:
         await asyncio.to_thread(stage.router.kill)
         await asyncio.sleep(run.between(0, run.lasts(0.5, 5)))
         await asyncio.to_thread(stage.router.start)
-        await asyncio.sleep(0.5)
+        await stage.until_flowing()
         return await stage.finish(uncertain(run.lasts(8, 15)))
 
 
@@ -113,7 +113,7 @@ async def receiver_behind_router_stopped(run: Run) -> Verdict:
         stage.load(RATE)
         await asyncio.sleep(run.between(0.3, 1.0))
         await stage.stop_receiver(run.lasts(4, 20))
-        await asyncio.sleep(0.5)
+        await stage.until_flowing()
         return await stage.finish(replace(uncertain(run.lasts(8, 30)), inversions=True))
 
 
@@ -126,7 +126,7 @@ async def receiver_appears(run: Run) -> Verdict:
         assert stage.ledger.dead_letters() == {}
         await asyncio.to_thread(stage.receiver.start)
         await stage.until(lambda: stage.ledger.arrivals_at("veh") > 0, 10, "the first arrival")
-        await asyncio.sleep(0.5)
+        await stage.until_flowing()
         return await finish_without_unheard(stage, uncertain(0))
 
 

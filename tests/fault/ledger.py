@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 FIRST = 5
@@ -200,6 +201,12 @@ class Ledger:
         """Messages that have arrived, each counted once."""
         with self._lock:
             return len(self._arrived)
+
+    def crossed(self, skip: int) -> set[tuple[str, str]]:
+        """Ways (from, to) on which something has arrived, the first ``skip`` messages that were sent left aside."""
+        with self._lock:
+            sent = islice(self._sent.values(), skip, None)
+            return {(entry.origin, entry.to) for entry in sent if entry.id in self._arrived}
 
     def arrivals_at(self, side: str) -> int:
         with self._lock:

@@ -156,12 +156,8 @@ class Stage:
             self.router = ZenohNode(self.directory, "--mode", "router", "--listen", at, *lease)
             stack.callback(self.router.kill)
             await asyncio.to_thread(self.router.start)
-            where = [
-                "--mode",
-                "client",
-                "--connect",
-                at,
-            ]  # a router passes nothing on between peers that it takes for connected
+            # a router passes nothing on between peers that it takes for connected
+            where = ["--mode", "client", "--connect", at]
         else:
             where = ["--listen", f"tcp/127.0.0.1:{ports['receiver']}"]
         self.receiver = ZenohNode(self.directory, *where, *keys, *lease)
@@ -325,6 +321,11 @@ class Stage:
             return condition()
 
         await until(true_now, within_s, what)
+
+    async def until_flowing(self) -> None:
+        """Wait until something that is sent from now on has arrived on every way: the load gets through."""
+        so_far = len(self.ledger.entries())
+        await self.until(lambda: self.ledger.crossed(so_far) >= set(self.ways), SETTLE_S, "traffic on every way")
 
     async def settle_sends(self, within_s: float = 20) -> None:
         """Wait until the brokers have confirmed what was to be sent."""
