@@ -24,8 +24,8 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import check_id, created_ms
 from tests.brokers import Mosquitto, needs_mosquitto
+from tests.flow.life import life
 from tests.flow.stage import CLIMATE, DEAD_LETTERS, ORDERS, VEHICLE_APP, Stage, configuration
-from tests.flow.test_journal import life
 from tests.independent import MqttSide, ZenohSide, until
 from tests.unit.journal.actors import Desk, row
 from tests.zenoh_peers import free_endpoint

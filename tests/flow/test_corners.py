@@ -10,8 +10,8 @@ from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from tests.flow.life import DOWN, life
 from tests.flow.stage import CLOUD_APP, ORDERS, VEHICLE_APP, Stage, WoundClock, configuration, three_networks
-from tests.flow.test_journal import DOWN, life
 
 OTHER = UUri("veh1", 0xC, 1, 0)
 BOTH = [

@@ -1,87 +1,20 @@
 """What the journal is for: whatever was acknowledged survives the process, and goes out in order when it is back."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.journal.entries import Letter
 from streamer.journal.journal import Journal, JournalState
-from streamer.router.queue import OVERHEAD_BYTES
 from streamer.transports.base import Reach
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import UUri
+from tests.flow.life import DOWN, MIB, life, order
 from tests.flow.stage import CLIMATE, CLOUD_APP, ORDERS, VEHICLE_APP, Stage, WoundClock, configuration
 from tests.independent import until
-
-MIB = 1 << 20
-DOWN = "cloud-vehicle"
-
-
-class Life:
-    """One life of the daemon's router, on the journal's file."""
-
-    def __init__(self, stage: Stage, journal: Journal) -> None:
-        self.stage = stage
-        self.journal = journal
-        self.letters: list[Letter] = []  # that the journal was given
-        custody = stage.router.custody
-        keep = custody.letter
-
-        def letter(letter: Letter) -> None:
-            self.letters.append(letter)
-            keep(letter)
-
-        custody.letter = letter  # type: ignore[method-assign]
-
-    async def flush(self) -> None:
-        """Write what is due, and all that comes of it."""
-        while self.stage.due or self.journal.is_busy:
-            due = list(self.stage.due)
-            self.stage.due.clear()
-            for flush in due:
-                flush()
-            await until(lambda: not self.journal.is_busy, 10, "the commit")
-        self.stage.check_books()
-
-    def hold(self, endpoint: str = "vehicle") -> None:
-        self.stage.transports[endpoint].hold = True
-
-
-@asynccontextmanager
-async def life(
-    path: Path,
-    max_bytes: int = 64 * MIB,
-    memory: int = 64 * MIB,
-    unsure_s: float = 0,
-    clock: WoundClock | None = None,
-    **changes: object,
-) -> AsyncIterator[Life]:
-    """A router on ``path`` that has recovered what was there. At the end it is gone, without a farewell."""
-    config = configuration(journal={"path": str(path), "max_bytes": max_bytes, "memory": memory}, **changes)
-    journal = Journal(path, max_bytes, 1000, max_bytes // 4, asyncio.get_running_loop().call_soon_threadsafe)
-    opened = asyncio.Event()
-    journal.start(opened.set)
-    await asyncio.wait_for(opened.wait(), 10)
-    try:
-        async with Stage(config, unsure_s=unsure_s, journal=journal, clock=clock) as stage:
-            stage.router.recover()
-            journal.on_redrive = stage.router.redrive.take
-            yield Life(stage, journal)
-            stage.router.custody.flush = lambda: None  # type: ignore[method-assign]  # nothing is written after the end
-            stage.due.clear()
-    finally:
-        assert await asyncio.to_thread(journal.stop, 10)
-
-
-def order(stage: Stage, text: bytes = b"", **options: object) -> UMessage:
-    return stage.notify(text, sink=VEHICLE_APP, source=ORDERS, **options)
 
 
 async def test_what_is_confirmed_before_the_flush_never_touches_the_disk(tmp_path: Path) -> None:
@@ -194,179 +127,6 @@ async def test_an_endpoint_that_is_gone_makes_dead_letters_of_what_it_was_to_hav
         await now.flush()
     async with life(tmp_path / "j.db", **changes) as now:
         assert now.stage.dead_letters("cloud") == []
-
-
-async def test_with_the_journal_at_its_bound_sources_are_not_told_until_there_is_room(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", max_bytes=8 * 1024) as now:
-        now.hold()
-        received = now.stage.arrive("cloud", *(order(now.stage, bytes(1000)) for _ in range(20)))
-        await now.flush()
-        told = [each.acknowledged for each in received]
-        assert 0 < sum(told) < 20
-        assert told == sorted(told, reverse=True)
-        now.stage.transports["vehicle"].release_held()
-        await now.flush()
-        assert all(each.acknowledged for each in received)
-        assert now.stage.outcomes(DOWN) == {"delivered": 20}
-        now.hold()
-        (again,) = now.stage.arrive("cloud", order(now.stage, bytes(1000)))
-        await now.flush()
-        assert again.acknowledged
-
-
-async def test_a_starved_message_is_written_when_another_one_has_left(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", max_bytes=8 * 1024) as now:
-        now.hold()
-        received = now.stage.arrive("cloud", *(order(now.stage, bytes(1000)) for _ in range(20)))
-        await now.flush()
-        told = sum(each.acknowledged for each in received)
-        now.stage.transports["vehicle"].release_held(3)
-        await now.flush()
-        assert sum(each.acknowledged for each in received) == told + 3
-
-
-async def test_what_has_no_room_in_the_journal_keeps_the_rest_of_its_flow_out(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", max_bytes=8 * 1024) as now:
-        now.hold()
-        large, small = order(now.stage, bytes(10_000)), order(now.stage, b"small")
-        other = now.stage.notify(b"other", sink=UUri("veh1", 0xC, 1, 0), source=ORDERS)
-        received = now.stage.arrive("cloud", large, small, other)
-        await now.flush()
-        assert [each.acknowledged for each in received] == [False, False, True]
-
-
-@pytest.mark.parametrize(("policy", "kept"), [("reject", "oldest"), ("evict", "newest")])
-async def test_a_full_journal_follows_the_policy_of_the_route(tmp_path: Path, policy: str, kept: str) -> None:
-    dispatch = {"queue": {"on_full": policy}, "window": 1, "retry": {"jitter": 0}}
-    async with life(tmp_path / "j.db", max_bytes=8 * 1024, dispatch=dispatch) as now:
-        now.hold()
-        messages = [order(now.stage, bytes([number]) * 1000) for number in range(20)]
-        received = now.stage.arrive("cloud", *messages)
-        await now.flush()
-        for _ in range(30):
-            await now.flush()
-        assert all(each.acknowledged for each in received)
-        given_up = now.stage.outcomes(DOWN)["dead_lettered"]
-        now.stage.transports["vehicle"].release_held()
-        arrived = now.stage.sent("vehicle")
-        assert len(arrived) + given_up == 20
-        assert arrived[0] == messages[0]  # in flight, and never evicted
-        assert (arrived[-1] == messages[-1]) is (kept == "newest")
-
-
-async def test_a_queue_may_be_larger_than_memory(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", memory=10 * (1000 + OVERHEAD_BYTES)) as now:
-        now.hold()
-        now.stage.transports["vehicle"].lose_link()
-        messages = [
-            order(now.stage, number.to_bytes(2, "big") * 500, ttl=90_000 if number == 99 else None) for number in range(100)
-        ]
-        now.stage.arrive("cloud", *messages)
-        await now.flush()
-        assert now.stage.router.custody.spilled == 90
-        now.stage.pass_time(90_050)
-        assert [m.message.payload for m in now.stage.dead_letters("cloud")] == [messages[99].payload]
-        now.stage.transports["vehicle"].hold = False
-        now.stage.transports["vehicle"].restore_link()
-        assert now.stage.sent("vehicle") == messages[:99]
-        await now.flush()
-        assert (now.stage.router.custody.spilled, now.stage.router.custody.in_memory, now.journal.rows_written) == (
-            0,
-            0,
-            100,
-        )
-
-
-async def test_what_stands_still_costs_what_moves_no_room(tmp_path: Path) -> None:
-    dispatch = {"queue": {"messages": 10, "stalled_factor": 3}, "retry": {"jitter": 0}}
-    async with life(tmp_path / "j.db", dispatch=dispatch) as now:
-        stage = now.stage
-        stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.UNKNOWN)
-        stuck = []
-        for number in range(60):
-            stuck += stage.arrive("cloud", order(stage, b"%d" % number))
-            stage.pass_time(50)
-            await now.flush()
-        told = sum(each.acknowledged for each in stuck)
-        assert told == 40  # three times the bound on top, and the bound itself: then the source waits
-        stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.SOMEBODY)
-        assert [int(message.payload or b"") for message in stage.sent("vehicle")] == list(range(60))
-        assert all(each.acknowledged for each in stuck)
-
-
-async def test_a_flow_that_stands_still_holds_up_no_other(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", dispatch={"queue": {"messages": 10}, "retry": {"jitter": 0}}) as now:
-        stage = now.stage
-        stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.UNKNOWN)
-        for number in range(50):
-            stage.arrive("cloud", order(stage, b"%d" % number))
-            stage.pass_time(50)
-            await now.flush()
-        moving = stage.notify(b"moving", sink=UUri("veh1", 0xC, 1, 0), source=ORDERS)
-        stage.arrive("cloud", moving)
-        assert stage.sent("vehicle") == [moving]
-
-
-async def test_an_endpoint_that_is_away_holds_up_no_other(tmp_path: Path) -> None:
-    changes = {
-        "endpoints": {
-            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
-            "phone": {"transport": "memory", "authorities": ["phone1"]},
-            "cloud": {"transport": "memory", "authorities": ["*"]},
-        },
-        "routes": [{"from": "cloud", "to": "vehicle"}, {"from": "cloud", "to": "phone"}],
-        "dispatch": {"queue": {"messages": 10}, "retry": {"jitter": 0}},
-    }
-    async with life(tmp_path / "j.db", **changes) as now:
-        stage = now.stage
-        stage.transports["vehicle"].lose_link()
-        for number in range(100):
-            (received,) = stage.arrive("cloud", order(stage, b"%d" % number))
-            stage.pass_time(50)
-            await now.flush()
-            assert received.acknowledged
-        moving = stage.notify(b"moving", sink=UUri("phone1", 0xC, 1, 0), source=ORDERS)
-        stage.arrive("cloud", moving)
-        assert stage.sent("phone") == [moving]
-
-
-async def test_a_dead_letter_is_kept_and_can_be_sent_again_with_its_id_and_attributes(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        vehicle = now.stage.transports["vehicle"]
-        vehicle.refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
-        message = order(now.stage, b"again", ttl=60_000)
-        now.stage.arrive("cloud", message)
-        await now.flush()
-        assert now.journal.bytes > 0
-        assert now.stage.outcomes(DOWN) == {"dead_lettered": 1}
-        vehicle.refuse = lambda message: None
-        now.stage.router.redrive.take(now.letters, [None])
-        now.stage.router.redrive.take(now.letters, [None])
-        assert now.stage.sent("vehicle") == [message]
-        await now.flush()
-        assert now.journal.bytes == 0
-
-
-@pytest.mark.parametrize(("ttl_ms", "leaves_with"), [(None, None), (5_000, 65_000), (0, 0)])
-async def test_an_expired_one_is_sent_again_only_with_a_new_ttl(
-    tmp_path: Path, ttl_ms: int | None, leaves_with: int | None
-) -> None:
-    async with life(tmp_path / "j.db") as now:
-        vehicle = now.stage.transports["vehicle"]
-        vehicle.refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
-        message = order(now.stage, b"again", ttl=30_000)
-        now.stage.arrive("cloud", message)
-        await now.flush()
-        vehicle.refuse = lambda message: None
-        now.stage.pass_time(60_000)
-        now.stage.router.redrive.take(now.letters[:1], [ttl_ms])
-        await now.flush()
-        if leaves_with is None:
-            assert now.stage.sent("vehicle") == []
-            assert [letter.outcome for letter in now.letters] == ["dead_lettered", "expired"]
-        else:
-            (left,) = now.stage.sent("vehicle")
-            assert (left.id, left.payload, left.attributes.ttl) == (message.id, b"again", leaves_with)
 
 
 async def test_an_rpc_answer_that_could_not_leave_before_a_crash_leaves_after_it(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""One Publish for several authorities: a copy for each on a network that wants an address, and one wherever it goes."""
+
+from dataclasses import replace
+
+from streamer.config import Config
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.uri import everything_at
+from tests.flow.stage import ORDERS, Stage, configuration, three_networks
+
+
+def addressed(message: UMessage, *authorities: str) -> list[UMessage]:
+    """Its copies on a network that wants an address."""
+    return [message._replace(attributes=replace(message.attributes, sink=everything_at(name))) for name in authorities]
+
+
+def two_in_the_vehicle(**changes: object) -> Config:
+    return configuration(
+        endpoints={
+            "vehicle": {"transport": "memory", "authorities": ["veh1", "trailer1"]},
+            "cloud": {"transport": "memory", "authorities": ["*"]},
+        },
+        **changes,
+    )
+
+
+async def test_publish_for_two_authorities_behind_one_endpoint_arrives_there_once():
+    async with Stage(two_in_the_vehicle(), addressed=("cloud",)) as stage:
+        order = stage.speed(source=ORDERS)
+        first, second = stage.arrive("cloud", *addressed(order, "veh1", "trailer1"))
+        assert stage.sent("vehicle") == [order]
+        assert stage.outcomes("cloud-vehicle") == {"delivered": 1, "duplicate": 1}
+        assert stage.outcomes("none") == {}
+        assert first.acknowledged
+        assert second.acknowledged
+        stage.arrive("cloud", *addressed(order, "trailer1"))  # its own copy again
+        assert stage.sent("vehicle") == [order]
+        assert stage.outcomes("none") == {"duplicate": 1}
+
+
+async def test_publish_that_is_redriven_goes_again_where_it_has_gone():
+    async with Stage(two_in_the_vehicle(), addressed=("cloud",)) as stage:
+        order = stage.speed(source=ORDERS)
+        (copy,) = addressed(order, "veh1")
+        stage.arrive("cloud", copy)
+        assert stage.router.ingresses["cloud"].redrive(copy)
+        stage.router.pump()
+        assert stage.sent("vehicle") == [order, order]
+
+
+async def test_second_copy_is_acknowledged_and_the_first_when_it_has_arrived():
+    async with Stage(two_in_the_vehicle(), addressed=("cloud",)) as stage:
+        stage.transports["vehicle"].hold = True
+        first, second = stage.arrive("cloud", *addressed(stage.speed(source=ORDERS), "veh1", "trailer1"))
+        assert not first.acknowledged
+        assert second.acknowledged
+        stage.transports["vehicle"].release_held()
+        assert first.acknowledged
+        assert not any(stage.router.remembered.young.values())  # nothing but ids is kept
+
+
+async def test_second_copy_is_taken_where_the_first_found_no_room():
+    config = two_in_the_vehicle(routes=[{"from": "cloud", "to": "vehicle", "queue": {"messages": 1, "on_full": "reject"}}])
+    async with Stage(config, addressed=("cloud",)) as stage:
+        stage.transports["vehicle"].lose_link()
+        before, order = stage.speed(source=ORDERS), stage.speed(source=ORDERS)
+        stage.arrive("cloud", *addressed(before, "veh1"), *addressed(order, "veh1"))
+        stage.transports["vehicle"].restore_link()
+        stage.arrive("cloud", *addressed(order, "trailer1"))
+        assert stage.sent("vehicle") == [before, order]
+        assert stage.outcomes("cloud-vehicle") == {"delivered": 2, "rejected": 1}
+
+
+async def test_copies_for_authorities_behind_different_endpoints_all_go():
+    config = three_networks(routes=[{"from": "cloud", "to": "vehicle"}, {"from": "cloud", "to": "phone"}])
+    async with Stage(config, addressed=("cloud",)) as stage:
+        order = stage.speed(source=ORDERS)
+        stage.arrive("cloud", *addressed(order, "veh1", "phone1"))
+        assert stage.sent("vehicle") == stage.sent("phone") == [order]
