@@ -1,0 +1,28 @@
+"""Our transport and a scripted broker, as far as a dialogue has come when a test goes on with it."""
+
+from streamer.transports.mqtt5 import wire
+from streamer.uprotocol.uri import UUri
+from tests.e2e.signals import TOPIC, message
+from tests.mqtt_peer import Endpoint, FakeBroker, Inbox, Peer
+
+OTHER = UUri.parse("//veh1/A8000/2/8A51")
+
+
+def incoming(text: str, packet_id: int) -> bytes:
+    return wire.encode(message(text), "veh1/8000/A/2/8A50", packet_id)
+
+
+async def connected(fake: FakeBroker, endpoint: Endpoint, **connack: object) -> Peer:
+    peer = await fake.peer()
+    await peer.accept(**connack)
+    await endpoint.up()
+    return peer
+
+
+async def subscribed(fake: FakeBroker, endpoint: Endpoint, inbox: Inbox, **connack: object) -> Peer:
+    peer = await fake.peer()
+    await peer.accept(**connack)
+    await endpoint.transport.register_listener(TOPIC, None, inbox)
+    await peer.grant()
+    await endpoint.up()
+    return peer

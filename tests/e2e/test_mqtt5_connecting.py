@@ -1,0 +1,199 @@
+"""The MQTT 5 transport against a scripted broker: how a connection comes about, with its subscriptions, and ends."""
+
+import asyncio
+import logging
+
+import mqtt5
+import pytest
+
+from streamer.transports.base import LinkState
+from streamer.transports.errors import LinkLostError
+from tests.e2e.dialogue import OTHER, connected, subscribed
+from tests.e2e.signals import TOPIC, message
+from tests.mqtt_peer import Endpoint, FakeBroker, Inbox, Peer, until
+
+
+async def test_connect_says_what_the_options_say(fake: FakeBroker) -> None:
+    options = {"receive_maximum": 7, "session_expiry_s": 60, "keep_alive_s": 9, "max_packet_bytes": 4096}
+    async with Endpoint(fake.url, "gateway.veh_1", **options).running():
+        connect = await (await fake.peer()).accept()
+    assert connect.client_id == "gateway-veh-1"
+    assert (connect.receive_max, connect.session_expiry_interval) == (7, 60)
+    assert (connect.keep_alive, connect.max_packet_size, connect.clean_start) == (9, 4096, False)
+
+
+async def test_up_only_after_every_subscription_is_confirmed(fake: FakeBroker) -> None:
+    endpoint = Endpoint(fake.url)
+    async with endpoint.running():
+        for number in range(60):
+            await endpoint.transport.register_listener(TOPIC._replace(resource=0x8000 + number), None, Inbox())
+        peer = await fake.peer()
+        await peer.accept()
+        assert len(await peer.grant()) == 50
+        assert not endpoint.is_up
+        assert len(await peer.grant()) == 10
+        await endpoint.up()
+    assert endpoint.states == [LinkState.UP, LinkState.DOWN]
+
+
+async def test_refused_subscription_is_counted_and_does_not_keep_the_link_down(fake: FakeBroker) -> None:
+    endpoint = Endpoint(fake.url)
+    async with endpoint.running():
+        await endpoint.transport.register_listener(TOPIC, None, Inbox())
+        peer = await fake.peer()
+        await peer.accept()
+        subscribe = await peer.next(mqtt5.SubscribePacket)
+        peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.NOT_AUTHORIZED]))
+        await endpoint.up()
+        assert endpoint.transport.refused_subscriptions == 1
+        (problem,) = endpoint.transport.problems()
+        assert "'veh1/8000/A/2/8A50'" in problem
+        assert "NOT_AUTHORIZED (0x87)" in problem
+
+
+async def refused(fake: FakeBroker, endpoint: Endpoint, inbox: Inbox, count: int = 1) -> Peer:
+    """A connection on which the broker refused that many filters."""
+    for number in range(count):
+        await endpoint.transport.register_listener(TOPIC._replace(resource=0x8000 + number), None, inbox)
+    peer = await fake.peer()
+    await peer.accept()
+    subscribe = await peer.next(mqtt5.SubscribePacket)
+    peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.NOT_AUTHORIZED] * count))
+    await endpoint.up()
+    return peer
+
+
+async def test_refused_filter_is_a_problem_until_it_is_granted(fake: FakeBroker) -> None:
+    endpoint = Endpoint(fake.url)
+    async with endpoint.running():
+        peer = await refused(fake, endpoint, Inbox())
+        assert len(endpoint.transport.problems()) == 1
+        peer.drop()
+        await until(lambda: not endpoint.is_up)
+        peer = await fake.peer()
+        await peer.accept()
+        await peer.grant()
+        await endpoint.up()
+        assert endpoint.transport.problems() == []
+
+
+async def test_refused_filter_is_no_problem_once_nobody_wants_it(fake: FakeBroker) -> None:
+    endpoint, inbox = Endpoint(fake.url), Inbox()
+    async with endpoint.running():
+        peer = await refused(fake, endpoint, inbox, count=12)
+        assert len(endpoint.transport.problems()) == 10
+        for number in range(12):
+            await endpoint.transport.unregister_listener(TOPIC._replace(resource=0x8000 + number), None, inbox)
+            await peer.next(mqtt5.UnsubscribePacket)
+        assert endpoint.transport.problems() == []
+        await endpoint.transport.register_listener(TOPIC, None, inbox)
+        await endpoint.transport.unregister_listener(TOPIC, None, inbox)
+        subscribe = await peer.next(mqtt5.SubscribePacket)
+        peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.NOT_AUTHORIZED]))
+        await until(lambda: endpoint.transport.refused_subscriptions == 13)
+        assert endpoint.transport.problems() == []
+
+
+async def test_error_that_nobody_thought_of_is_logged_and_tried_again(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*args: object, **named: object) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(mqtt5, "ConnectPacket", broken)
+    endpoint = Endpoint(fake.url)
+    async with endpoint.running():
+        await (await fake.peer()).closed()
+        await connected(fake, endpoint)
+    record = next(record for record in caplog.records if "connect_failed" in record.message)
+    assert record.exc_info is not None
+    assert "reason=ZeroDivisionError" in record.message
+
+
+async def test_filters_with_one_topic_are_subscribed_once(fake: FakeBroker) -> None:
+    endpoint, inbox = Endpoint(fake.url, topics="off-vehicle"), Inbox()
+    async with endpoint.running():
+        peer = await connected(fake, endpoint)
+        await endpoint.transport.register_listener(TOPIC, None, inbox)
+        await endpoint.transport.register_listener(OTHER, None, inbox)
+        assert await peer.grant() == ["veh1/gateway"]
+        await endpoint.transport.unregister_listener(TOPIC, None, inbox)
+        await endpoint.transport.unregister_listener(OTHER, None, inbox)
+        unsubscribe = await peer.next(mqtt5.UnsubscribePacket)
+        assert unsubscribe.patterns == ["veh1/gateway"]
+
+
+async def test_after_a_reconnect_filters_are_brought_up_to_date(fake: FakeBroker) -> None:
+    endpoint, inbox = Endpoint(fake.url), Inbox()
+    async with endpoint.running():
+        peer = await subscribed(fake, endpoint, inbox)
+        peer.drop()
+        await until(lambda: not endpoint.is_up)
+        await endpoint.transport.unregister_listener(TOPIC, None, inbox)
+        await endpoint.transport.register_listener(OTHER, None, inbox)
+        again = await fake.peer()
+        await again.accept(session_present=True)
+        assert await again.grant() == ["veh1/8000/A/2/8A51"]
+        unsubscribe = await again.next(mqtt5.UnsubscribePacket)
+        assert unsubscribe.patterns == ["veh1/8000/A/2/8A50"]
+        await endpoint.up()
+        assert endpoint.reconnects == 1
+
+
+@pytest.mark.parametrize("reason", [mqtt5.ConnAckReasonCode.NOT_AUTHORIZED, mqtt5.ConnAckReasonCode.SERVER_BUSY, 0x77])
+async def test_refused_connection_is_tried_again(
+    fake: FakeBroker, reason: mqtt5.ConnAckReasonCode | int, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = Endpoint(fake.url)
+    async with endpoint.running():
+        peer = await fake.peer()
+        await peer.next(mqtt5.ConnectPacket)
+        peer.write(b"\x20\x03\x00\x77\x00" if isinstance(reason, int) else mqtt5.ConnAckPacket(reason_code=reason))
+        await peer.closed()
+        await connected(fake, endpoint)
+    assert endpoint.states == [LinkState.UP, LinkState.DOWN]
+    if reason == mqtt5.ConnAckReasonCode.NOT_AUTHORIZED:
+        assert "NOT_AUTHORIZED (0x87), PERMISSION_DENIED" in caplog.text
+
+
+async def test_broker_that_says_nothing_is_left_and_tried_again(fake: FakeBroker) -> None:
+    endpoint = Endpoint(fake.url, connect_timeout_s=0.2)
+    async with endpoint.running():
+        await (await fake.peer()).next(mqtt5.ConnectPacket)
+        await connected(fake, endpoint)
+
+
+async def test_session_taken_over_is_said_and_the_link_comes_back(
+    fake: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = Endpoint(fake.url)
+    async with endpoint.running():
+        peer = await connected(fake, endpoint)
+        peer.write(mqtt5.DisconnectPacket(reason_code=mqtt5.DisconnectReasonCode.SESSION_TAKEN_OVER))
+        await connected(fake, endpoint)
+    assert any(record.levelno == logging.ERROR and "same client id" in record.message for record in caplog.records)
+
+
+async def test_stop_says_goodbye_and_gives_back_what_is_unconfirmed(fake: FakeBroker) -> None:
+    endpoint = Endpoint(fake.url)
+    async with endpoint.running():
+        peer = await connected(fake, endpoint)
+        endpoint.submit([message("a"), message("b")])
+        await peer.next(mqtt5.PublishPacket)
+        await peer.next(mqtt5.PublishPacket)
+        await endpoint.transport.stop()
+        goodbye = await peer.next(mqtt5.DisconnectPacket)
+        assert goodbye.reason_code == mqtt5.DisconnectReasonCode.NORMAL_DISCONNECTION
+        await endpoint.transport.stop()
+    ((payloads, error),) = endpoint.told
+    assert payloads == [b"a", b"b"]
+    assert isinstance(error, LinkLostError)
+
+
+async def test_stop_without_any_connection_ends_at_once(fake: FakeBroker) -> None:
+    endpoint = Endpoint("mqtt://127.0.0.1:9")
+    async with asyncio.timeout(5):
+        async with endpoint.running():
+            pass
+    assert endpoint.states == []
