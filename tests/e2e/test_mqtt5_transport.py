@@ -52,8 +52,8 @@ async def test_an_independent_client_is_understood_and_understands(kind: str) ->
     inbox = Inbox()
     with broker(kind) as server:
         async with (
-            Endpoint(server.url, "gateway").running() as ours,
             aiomqtt.Client(HOST, server.port, protocol=aiomqtt.ProtocolVersion.V5) as theirs,
+            Endpoint(server.url, "gateway").running() as ours,  # last: it subscribes before it is up
         ):
             await ours.transport.register_listener(TOPIC, None, inbox)
             await ours.up()
