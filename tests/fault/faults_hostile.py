@@ -4,10 +4,10 @@ import asyncio
 
 from tests.fault.faults_mqtt import BROKERS, times
 from tests.fault.faults_zenoh import uncertain
+from tests.fault.hostile import no_more_descriptors
 from tests.fault.ledger import Verdict
 from tests.fault.registry import Run, fault
 from tests.fault.stage import Setting, Stage
-from tests.fault.test_hostile import no_more_descriptors
 
 RATE = 300.0
 

@@ -1,0 +1,33 @@
+"""Steps of the wall clock, and what must hold on a stage of memory networks whatever the clock does."""
+
+from collections.abc import Callable
+
+import pytest
+
+from streamer.transports.base import Reach
+from tests.flow.stage import ORDERS, VEHICLE_APP, Stage
+
+HOUR_MS = 3_600_000
+ROUTE = "cloud-vehicle"
+SHORT_MS, LONG_MS = 10_000, 2 * HOUR_MS
+RETRY_MS = 500
+ABSENT_MS = 60_000
+STEPS = pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS], ids=["an hour ahead", "an hour back"])
+
+
+def nobody_listens(stage: Stage) -> Callable[[], None]:
+    stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.NOBODY)
+    return lambda: stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.SOMEBODY)
+
+
+def payloads(stage: Stage) -> list[bytes | None]:
+    return [message.payload for message in stage.sent("vehicle")]
+
+
+def check_latencies(stage: Stage) -> None:
+    """Nothing took less than no time, and nothing took an hour by the monotonic clock."""
+    for account in stage.router.accounts():
+        stats = account.stats
+        assert stats.end_to_end.sum >= 0
+        assert 0 <= stats.in_daemon.sum < HOUR_MS / 1000
+        assert sum(stats.end_to_end.counts) == sum(stats.in_daemon.counts)

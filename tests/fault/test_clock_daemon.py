@@ -1,0 +1,186 @@
+"""The wall clock is stepped by an hour while a daemon with a real broker, or real Zenoh, holds messages."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from streamer.config import Config
+from streamer.config_file import load
+from streamer.daemon import Daemon
+from streamer.router.clock import SystemClock
+from streamer.transports.base import LinkState
+from streamer.transports.memory import MemoryReceived, MemoryTransport
+from streamer.uprotocol.message import Options, UMessage, notification
+from streamer.uprotocol.uri import UUri
+from tests.brokers import Mosquitto, needs_mosquitto
+from tests.fault.clock_steps import HOUR_MS, LONG_MS, STEPS
+from tests.flow.stage import DEAD_LETTERS
+from tests.independent import MqttSide, ZenohSide, until
+from tests.zenoh_peers import free_endpoint
+
+
+class SteppedClock(SystemClock):
+    """The machine's clocks, of which the test steps the one on the wall."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
+
+
+class Running:
+    """A daemon in this process, between a memory network (``vehicle``) and a real one (``far``)."""
+
+    def __init__(self, daemon: Daemon, clock: SteppedClock) -> None:
+        self.daemon = daemon
+        self.clock = clock
+        self.received: list[MemoryReceived] = []
+
+    @property
+    def vehicle(self) -> MemoryTransport:
+        transport = self.daemon.transports["vehicle"]
+        assert isinstance(transport, MemoryTransport)
+        return transport
+
+    async def until_far(self, state: LinkState) -> None:
+        await until(lambda: self.daemon.transports["far"].state is state, 20, f"far to be {state}")
+
+    def send(self, *texts: str, **options: Any) -> None:
+        now_ms = self.clock.wall_ms()
+        batch = [
+            MemoryReceived(
+                notification(now_ms, UUri("veh1", 1, 1, 0x8000), UUri("far", 2, 1, 0), text.encode(), Options(**options))
+            )
+            for text in texts
+        ]
+        self.received += batch
+        self.vehicle.inject(*batch)
+
+    def outcomes(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for account in self.daemon.router.accounts():
+            if account.name == "vehicle-far":
+                for (outcome, _), number in account.stats.outcomes.items():
+                    found[outcome.value] = number
+        return found
+
+    def dead_letters(self) -> list[UMessage]:
+        return [message for message in self.vehicle.sent if message.attributes.source == DEAD_LETTERS]
+
+    def check(self) -> None:
+        """The books balance, and no latency is negative or an hour."""
+        for account in self.daemon.router.accounts():
+            assert account.stats.accepted == account.stats.settled + account.queued, account
+            assert account.stats.end_to_end.sum >= 0
+            assert 0 <= account.stats.in_daemon.sum < HOUR_MS / 1000
+
+
+@asynccontextmanager
+async def running(config: Config, clock: SteppedClock) -> AsyncIterator[Running]:
+    daemon = Daemon(config, clock=clock)
+    working = asyncio.create_task(daemon.run())
+    try:
+        yield Running(daemon, clock)
+    finally:
+        daemon.stop()
+        await working
+
+
+def configured(directory: Path, far: dict[str, Any]) -> Config:
+    path = directory / "streamer.yaml"
+    config = {
+        "authority": "gateway.veh1",
+        "endpoints": {
+            "vehicle": {"transport": "memory", "authorities": ["veh1"], "options": {"bus": str(directory)}},
+            "far": {"authorities": ["far"], **far},
+        },
+        "routes": [{"from": "vehicle", "to": "far"}, {"from": "far", "to": "vehicle"}],
+        "journal": {"path": str(directory / "journal.db")},
+        "metrics": None,
+        "shutdown": {"drain_s": 1},
+    }
+    path.write_text(yaml.safe_dump(config))
+    return load(path)
+
+
+def through_mqtt(broker: Mosquitto) -> dict[str, Any]:
+    options = {"broker": broker.url, "topics": "in-vehicle", "reconnect": {"initial_ms": 50, "max_ms": 100}}
+    return {"transport": "mqtt5", "options": options}
+
+
+@pytest.mark.mosquitto
+@needs_mosquitto
+@STEPS
+async def test_mqtt_broker_that_comes_back_after_the_clock_was_stepped_gets_what_has_not_expired(
+    tmp_path: Path, step_ms: int
+) -> None:
+    clock = SteppedClock()
+    with Mosquitto(persistence=True) as broker:
+        config = configured(tmp_path, through_mqtt(broker))
+        async with MqttSide(broker.port, "in-vehicle", ["veh1/#"]) as app, running(config, clock) as now:
+            await now.until_far(LinkState.UP)
+            broker.stop()
+            await now.until_far(LinkState.DOWN)
+            now.send("a", "b")
+            now.send("short", ttl=600_000)
+            now.send("long", ttl=LONG_MS)
+            clock.ahead_ms = step_ms
+            now.send("new", ttl=600_000)
+            expected = ["a", "b", "long", "new"] if step_ms > 0 else ["a", "b", "short", "long", "new"]
+            broker.start()
+            await app.reconnect()
+            await until(lambda: len(app.arrived) >= len(expected), 20, "arrival")
+            await until(lambda: sum(now.outcomes().values()) == 5, 20, "an outcome of everything")
+            assert [message.payload.decode() for message in app.arrived] == expected
+            assert len(now.dead_letters()) == 5 - len(expected)
+            assert now.outcomes() == ({"delivered": 4, "expired": 1} if step_ms > 0 else {"delivered": 5})
+            assert all(received.acknowledged for received in now.received)
+            now.check()
+
+
+@pytest.mark.mosquitto
+@needs_mosquitto
+async def test_restart_with_the_clock_set_back_sends_the_old_before_the_new(tmp_path: Path) -> None:
+    clock = SteppedClock()
+    with Mosquitto(persistence=True) as broker:
+        config = configured(tmp_path, through_mqtt(broker))
+        async with MqttSide(broker.port, "in-vehicle", ["veh1/#"]) as app:
+            broker.stop()
+            async with running(config, clock) as first:
+                await until(lambda: first.vehicle.state is LinkState.UP, what="the memory network")
+                first.send("1", "2", "3", ttl=LONG_MS)
+            clock.ahead_ms = -HOUR_MS
+            async with running(config, clock) as second:
+                await until(lambda: second.vehicle.state is LinkState.UP, what="the memory network")
+                second.send("4", "5", ttl=LONG_MS)
+                broker.start()
+                await app.reconnect()
+                await until(lambda: len(app.arrived) >= 5, 20, "arrival")
+                assert [message.payload.decode() for message in app.arrived] == ["1", "2", "3", "4", "5"]
+                second.check()
+
+
+@STEPS
+async def test_zenoh_receiver_that_comes_after_the_clock_was_stepped_gets_what_has_not_expired(
+    tmp_path: Path, step_ms: int
+) -> None:
+    clock = SteppedClock()
+    here = free_endpoint()
+    far = {"transport": "zenoh", "options": {"mode": "peer", "listen": [here], "uncertain_s": 1}}
+    async with running(configured(tmp_path, far), clock) as now:
+        await now.until_far(LinkState.ALONE)
+        now.send("short", ttl=600_000)
+        now.send("long", ttl=LONG_MS)
+        clock.ahead_ms = step_ms
+        expected = ["long"] if step_ms > 0 else ["short", "long"]
+        async with ZenohSide(connect=[here]) as app:
+            await until(lambda: len(app.arrived) >= len(expected), 20, "arrival")
+            await until(lambda: sum(now.outcomes().values()) == 2, 20, "an outcome of everything")
+            assert [message.payload.decode() for message in app.arrived] == expected
+        now.check()
