@@ -1,0 +1,76 @@
+"""``python -m spark_jobs.generate``: traces for a demonstration or for a measurement of scale."""
+
+import argparse
+import datetime as dt
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from spark_jobs.generate import Faults, Plan, Surge, generate, release
+
+_NAMES = ("gateway.cloud", "gateway.edge", "gateway.veh1")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Generate, or with ``--release`` let held-back files arrive. Returns the exit code."""
+    parser = argparse.ArgumentParser("python -m spark_jobs.generate", description=__doc__)
+    parser.add_argument("--output", type=Path, required=True, help="folder of the traces")
+    parser.add_argument("--from", type=dt.date.fromisoformat, dest="first", metavar="D", help="first date, as 2026-11-21")
+    parser.add_argument("--days", type=int, default=1)
+    parser.add_argument("--records", type=int, default=100_000, help="about so many records over these days")
+    parser.add_argument("--streamers", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--history-days", type=int, default=0, help="days before, without faults")
+    parser.add_argument("--history-share", type=float, default=1.0, help="their volume, as a share of a day's")
+    parser.add_argument("--hold", action="append", default=[], metavar="STREAMER/DATE/HOUR", help="hold these files back")
+    parser.add_argument("--release", action="store_true", help="only move the files that were held back to their places")
+    given = parser.parse_args(argv)
+    if given.release:
+        sys.stdout.write(f"{release(given.output)} files arrived\n")
+        return 0
+    if given.first is None or given.days < 1 or given.streamers < 2:
+        parser.error("needs --from, at least one day and at least two streamers")
+    begun = time.perf_counter()
+    truth = generate(plan_of(given), given.output)
+    took_s = time.perf_counter() - begun
+    sys.stdout.write(f"{truth['records']} records in {took_s:.1f} s ({truth['records'] / took_s:.0f}/s): {given.output}\n")
+    for finding, rows in sorted(truth["findings"].items()):
+        sys.stdout.write(f"  {finding}: {len(rows)}\n")
+    return 0
+
+
+def plan_of(given: argparse.Namespace) -> Plan:
+    """The timeline of the command line, with every kind of fault in its days and none in the history."""
+    history: int = given.history_days
+    per_day = given.records // given.days
+    names = tuple(_NAMES[: given.streamers]) + tuple(f"gateway.hop{n}" for n in range(3, given.streamers))
+    last = history + given.days - 1
+    many = max(3, given.records // 100_000)
+    held = []
+    first = given.first - dt.timedelta(days=history)
+    for text in given.hold:
+        streamer, date, hour = text.split("/")
+        held.append((streamer, (dt.date.fromisoformat(date) - first).days, int(hour)))
+    faults = Faults(
+        lost=many,
+        duplicate=5 * many,
+        delivered_twice=many,
+        expired=10 * many,
+        dead_lettered=10 * many,
+        rejected=10 * many,
+        untraced=many,
+        over_midnight=many if given.days > 1 else 0,
+        skew_ms={names[-1]: 1_500},
+        outages=((names[1], last, 3),),
+        restarts=((names[0], last, 15 * 60 + 20),),
+        surges=(Surge(last, 14, "campaigns"), Surge(last, 10, "to-vehicle", 1.0, 0.2)),
+        held=tuple(held),
+        not_before=history,
+    )
+    volumes = (int(per_day * given.history_share),) * history + (per_day,) * given.days
+    return Plan(first, volumes, names, given.seed, faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

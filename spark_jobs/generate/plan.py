@@ -1,0 +1,161 @@
+"""What the generator plays: a chain of streamers, the flows through it, a timeline, and the faults that are planted.
+
+    cloud ── gateway.cloud ── gateway.edge ── gateway.veh1 ── vehicle
+
+Nothing here is random and nothing is written; `simulate` plays it.
+"""
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+HOUR_US = 3_600_000_000
+DAY_US = 24 * HOUR_US
+
+DAY_CURVE = np.array([3, 2, 2, 2, 2, 3, 5, 8, 9, 8, 7, 7, 7, 7, 7, 8, 9, 10, 9, 8, 6, 5, 4, 3], dtype=np.float64)
+"""Traffic of each hour in UTC, in proportion."""
+
+PUBLISH, NOTIFICATION, REQUEST, RESPONSE = "publish", "notification", "request", "response"
+DEAD_LETTER_RESOURCE = 0x8001
+
+
+class Uri(NamedTuple):
+    authority: str
+    ue_id: int
+    version: int
+    resource_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Messages that take the same way. ``path``: numbers of the streamers, in the order of travel."""
+
+    source: Uri
+    sink: Uri | None
+    kind: str
+    path: tuple[int, ...]
+    route: str
+    weight: float
+    priority: str = "CS1"
+    ttl_ms: int | None = None
+    payload_bytes: int = 200
+    answer: int = -1
+    """Number of the flow of the Responses, for Requests."""
+    upward: bool = True
+    """Towards the cloud, which is on the side of streamer 0."""
+    end: str = "delivered"
+    """What becomes of a message at the last streamer if nothing goes wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surge:
+    """One hour of one route that is unlike the others."""
+
+    day: int
+    hour: int
+    route: str
+    factor: float = 5.0
+    rejected_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What is planted, and how often over all days. Days are numbered from the first of the timeline."""
+
+    lost: int = 0
+    duplicate: int = 0
+    delivered_twice: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    rejected: int = 0
+    untraced: int = 0
+    over_midnight: int = 0
+    skew_ms: dict[str, int] = field(default_factory=dict)
+    """Streamer: its clock minus the true one."""
+    outages: tuple[tuple[str, int, int], ...] = ()
+    """Streamer, day, hour of its own clock: not running for that hour, so what comes to it waits where it is."""
+    restarts: tuple[tuple[str, int, int], ...] = ()
+    """Streamer, day, true minute of the day: a new run begins at once."""
+    surges: tuple[Surge, ...] = ()
+    held: tuple[tuple[str, int, int], ...] = ()
+    """Streamer, day, hour: files that are held back until `write.release`."""
+    not_before: int = 0
+    """The first day on which anything of the counted kinds is planted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    first: dt.date
+    records_per_day: tuple[int, ...]
+    streamers: tuple[str, ...]
+    seed: int
+    faults: Faults
+
+    @property
+    def start_us(self) -> int:
+        return int(dt.datetime.combine(self.first, dt.time(), dt.UTC).timestamp()) * 1_000_000
+
+    @property
+    def end_us(self) -> int:
+        return self.start_us + len(self.records_per_day) * DAY_US
+
+
+def flows(streamers: int) -> list[Flow]:
+    """The flows of a chain of so many streamers: up and down, with and without a sink, some through a part of it only."""
+    all_up, all_down = tuple(reversed(range(streamers))), tuple(range(streamers))
+    cloud, vehicle, edge = "cloud.fleet", "veh1", "edge.site"
+    made: list[Flow] = []
+
+    def publish(authority: str, path: tuple[int, ...], topics: int, weight: float, route: str, upward: bool) -> None:
+        for topic in range(topics):
+            ue_id = 0x0001_2000 + topic % 5
+            ttl_ms = (None, 30_000, 10_000)[topic % 3]
+            source = Uri(authority, ue_id, 1, 0x8000 + topic)
+            size = 80 + 60 * (topic % 7)
+            share = weight / (1 + topic % 4) / topics
+            made.append(Flow(source, None, PUBLISH, path, route, share, f"CS{topic % 3}", ttl_ms, size, upward=upward))
+
+    def addressed(kind: str, source: str, sink: str, path: tuple[int, ...], weight: float, upward: bool) -> None:
+        for number in range(4):
+            ue_id, service = 0x0002_3000 + number, 0x0003_4000 + number
+            route = "to-cloud" if upward else "to-vehicle"
+            if kind == NOTIFICATION:
+                uris = Uri(source, service, 1, 0x8100 + number), Uri(sink, ue_id, 1, 0)
+                made.append(Flow(*uris, kind, path, route, weight / 4, "CS2", None, 150, upward=upward))
+                continue
+            uris = Uri(source, ue_id, 1, 0), Uri(sink, service, 1, 1 + number)
+            ttl_ms = 5_000 * (number + 1)
+            made.append(Flow(*uris, kind, path, route, weight / 4, "CS4", ttl_ms, 120, len(made) + 1, upward=upward))
+            back = "to-vehicle" if upward else "to-cloud"
+            made.append(Flow(uris[1], uris[0], RESPONSE, path[::-1], back, 0.0, "CS4", ttl_ms, 260, upward=not upward))
+
+    publish(vehicle, all_up, 12, 60, "telemetry", True)
+    publish(cloud, all_down, 4, 6, "campaigns", False)
+    made.append(Flow(Uri(vehicle, 0x0001_2009, 1, 0x8200), None, PUBLISH, (streamers - 1,), "none", 1.0, end="unwanted"))
+    addressed(NOTIFICATION, vehicle, cloud, all_up, 6, True)
+    addressed(NOTIFICATION, cloud, vehicle, all_down, 4, False)
+    addressed(REQUEST, cloud, vehicle, all_down, 7, False)
+    addressed(REQUEST, vehicle, cloud, all_up, 3, True)
+    if streamers > 2:
+        publish(edge, tuple(reversed(range(streamers - 1))), 4, 5, "telemetry", True)
+        addressed(REQUEST, edge, vehicle, tuple(range(1, streamers)), 2, False)
+    return made
+
+
+def endpoints(streamer: int, streamers: int) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Name and transport of the endpoint towards the cloud, and of the one towards the vehicle."""
+    last = streamer == streamers - 1
+    return ("cloud" if streamer == 0 else "uplink", "mqtt5"), ("vehicle", "zenoh") if last else ("downlink", "mqtt5")
+
+
+def times(plan: Plan, messages: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """When so many messages per day are made: µs since 1970, ascending."""
+    share = DAY_CURVE / DAY_CURVE.sum()
+    hours = np.concatenate([rng.multinomial(count, share) for count in messages])
+    made = np.repeat(np.arange(len(hours), dtype=np.int64) * HOUR_US, hours)
+    made += rng.integers(0, HOUR_US, len(made))
+    made.sort()
+    return made + plan.start_us
