@@ -1,0 +1,53 @@
+"""The nightly report: one self-contained HTML file, and the same figures as JSON.
+
+`reading` asks the tables, `figures` makes one dict of the answers, and from that alone come the JSON, the `sentences`, the
+`charts` and the `page`.
+"""
+
+import datetime
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.report.figures import figures
+from spark_jobs.report.page import render
+from spark_jobs.report.reading import collect
+from spark_jobs.storage import Storage
+
+_URI = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
+
+
+def write(spark: SparkSession, output: str, date: datetime.date, to: str) -> tuple[str, str]:
+    """Write ``report-DATE.html`` and ``.json`` of the tables below ``output`` into the folder ``to``; returns both paths.
+
+    ``to`` is a local folder, made if need be, or a URI that Hadoop knows. A table that was not written for the date leaves a
+    section that says so. Each file appears whole or not at all. Raises OSError if ``to`` cannot be written.
+    """
+    numbers = figures(collect(spark, output, date), date, datetime.datetime.now(datetime.UTC))
+    page, data = render(numbers), json.dumps(numbers, ensure_ascii=False, allow_nan=False, indent=1)
+    base = f"{to.rstrip('/')}/report-{date}"
+    return _put(spark, f"{base}.html", page), _put(spark, f"{base}.json", f"{data}\n")
+
+
+def _put(spark: SparkSession, path: str, text: str) -> str:
+    if _URI.match(path):
+        Storage(spark).write_text(path, text)
+        return path
+    folder, name = os.path.split(path)
+    Path(folder or ".").mkdir(parents=True, exist_ok=True)
+    handle, fresh = tempfile.mkstemp(prefix=f".{name}-", dir=folder or ".")
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(fresh).chmod(0o644)  # mkstemp's 0600 would keep the report from the web server that shows it
+        Path(fresh).replace(path)
+    except BaseException:
+        Path(fresh).unlink(missing_ok=True)
+        raise
+    return path

@@ -1,0 +1,242 @@
+"""Inline SVG without a script. Pure: figures in, markup out; every text goes through escaping.
+
+Widths are percentages and heights are pixels, so a chart fits a phone and its letters keep their size. Colours are classes of
+the style sheet (`page.css`), and nothing is told by colour alone: series have patterns or shapes, and labels.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from spark_jobs.report.numbers import MISSING, clean, count, duration_us, share
+
+SERIES = 7
+"""Series that a stack can tell apart; the last is for the others."""
+_PLOT_PX = 220
+_PANEL_PX = 96
+
+
+def svg(name: str, title: str, description: str, height_px: int, body: Markup) -> Markup:
+    """One drawing, with its title and description for readers that do not see it."""
+    form = '<svg class="{}" role="img" width="100%" height="{}"><title>{}</title><desc>{}</desc>{}</svg>'
+    return Markup(form).format(name, height_px, title, description, body)
+
+
+def _rect(x: float, y: float, width: float, height: float, classes: str, title: str = "", unit: str = "") -> Markup:
+    """``x`` and ``width`` in percent; ``y`` and ``height`` in pixels, or in what ``unit`` says."""
+    tip = Markup("<title>{}</title>").format(title) if title else Markup("")
+    form = '<rect class="{}" x="{:.3f}%" y="{:.2f}{}" width="{:.3f}%" height="{:.2f}{}">{}</rect>'
+    return Markup(form).format(classes, x, y, unit, width, height, unit, tip)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, classes: str) -> Markup:
+    form = '<line class="{}" x1="{:.3f}%" y1="{:.2f}" x2="{:.3f}%" y2="{:.2f}"/>'
+    return Markup(form).format(classes, x1, y1, x2, y2)
+
+
+def _text(x: str, y: float, anchor: str, text: str) -> Markup:
+    return Markup('<text x="{}" y="{:.2f}" text-anchor="{}">{}</text>').format(x, y, anchor, text)
+
+
+def joined(parts: Sequence[Markup]) -> Markup:
+    return Markup("").join(parts)
+
+
+def ticks(largest: float, wanted: int = 4) -> list[float]:
+    """Round steps from 0 to at least ``largest``."""
+    if largest <= 0:
+        return [0, 1]
+    raw = largest / wanted
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)
+    step = max(step, 1.0)
+    return [step * place for place in range(math.ceil(largest / step - 1e-9) + 1)]
+
+
+def short(value: float) -> str:
+    """A tick's number: 20 000 is ``20k``."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def hourly_stack(volume: dict[str, Any]) -> Markup:
+    """Messages per hour, stacked: the busiest route lies at the bottom."""
+    series = [*((row, f"{row['route']} · {row['streamer']}") for row in volume["routes"])]
+    if volume["others"]:
+        series.append((volume["others"], f"{volume['others']['routes']} more routes"))
+    scale = ticks(max(volume["hours"]))
+    top, bottom = 10, 10 + _PLOT_PX
+    px = _PLOT_PX / scale[-1]
+    parts = [_patterns()]
+    for tick in scale:
+        parts += [_line(0, bottom - tick * px, 100, bottom - tick * px, "grid"), _text("-8", bottom - tick * px + 4, "end", short(tick))]
+    for hour in range(24):
+        y = float(bottom)
+        for place, (row, label) in enumerate(series):
+            if not (messages := row["hours"][hour]):
+                continue
+            slot = SERIES - 1 if row is volume["others"] else place
+            height = messages * px
+            y -= height
+            tip = f"{hour:02d}:00 to {hour + 1:02d}:00 UTC, {clean(label)}: {count(messages)} messages"
+            box = (hour * 100 / 24 + 0.45, y, 100 / 24 - 0.9, max(height - 0.8, 0.4))
+            parts.append(_rect(*box, f"bar s{slot}", tip))
+            parts.append(_rect(*box, f"hatch p{slot}"))
+        if not volume["hours"][hour]:
+            parts.append(_text(f"{(hour + 0.5) * 100 / 24:.3f}%", bottom - 5, "middle", "0"))
+    parts.append(_line(0, bottom, 100, bottom, "axis"))
+    parts += _hour_labels(bottom + 18, every=3)
+    parts.append(_text("50%", bottom + 38, "middle", "hour of the day, UTC"))
+    description = f"Stacked bars, one for each hour; the busiest hour has {count(max(volume['hours']))} messages."
+    return svg("chart", "Messages per hour by route", description, bottom + 46, joined(parts))
+
+
+def _patterns() -> Markup:
+    """Hatching for the second of each pair of neighbours, so that the stack can be read without colours."""
+    paths = {1: "M-1,1l2,-2M0,6l6,-6M5,7l2,-2", 3: "M-1,5l2,2M0,0l6,6M5,-1l2,2", 5: "M0,3h6"}
+    form = '<pattern id="h{}" width="6" height="6" patternUnits="userSpaceOnUse"><path d="{}"/></pattern>'
+    return Markup("<defs>{}</defs>").format(joined([Markup(form).format(slot, path) for slot, path in paths.items()]))
+
+
+def _hour_labels(y: float, every: int) -> list[Markup]:
+    return [_text(f"{(hour + 0.5) * 100 / 24:.3f}%", y, "middle", f"{hour:02d}") for hour in range(0, 24, every)]
+
+
+def swatch(slot: int) -> Markup:
+    """The legend's piece of a series."""
+    body = _rect(0, 0, 100, 12, f"bar s{slot}") + _rect(0, 0, 100, 12, f"hatch p{slot}")
+    return Markup('<svg class="swatch" aria-hidden="true" width="16" height="12">{}</svg>').format(body)
+
+
+def bars(values: Sequence[float | None], title: str, description: str, height_px: int = 28) -> Markup:
+    """A trend in a row of small bars, the last one emphasised; a day that is not known has a dot at its foot."""
+    largest = max((value for value in values if value is not None), default=0) or 1
+    width = 100 / max(len(values), 1)
+    parts = [_line(0, height_px - 0.5, 100, height_px - 0.5, "axis")]
+    for place, value in enumerate(values):
+        last = " today" if place == len(values) - 1 else ""
+        if value is None:
+            parts.append(_text(f"{(place + 0.5) * width:.3f}%", height_px - 3, "middle", "·"))
+        elif value > 0:
+            height = max(value / largest * (height_px - 2), 1.5)
+            parts.append(_rect(place * width + width * 0.12, height_px - height - 1, width * 0.76, height, f"spark{last}"))
+    return svg("trend", title, description, height_px, joined(parts))
+
+
+def stacked(row: dict[str, Any], order: Sequence[str], largest: float, title: str) -> Markup:
+    """One bar of a table: the parts of a row in this order, where ``largest`` fills the cell."""
+    parts, x = [_line(0, 0, 0, 14, "axis")], 0.0
+    for name in order:
+        if row[name]:
+            width = row[name] / (largest or 1) * 100
+            parts.append(_rect(x, 1, width, 12, f"o-{name}", f"{name.replace('_', ' ')}: {count(row[name])}"))
+            x += width
+    description = ", ".join(f"{name.replace('_', ' ')} {count(row[name])}" for name in order)
+    return svg("share", title, description, 14, joined(parts))
+
+
+def share_bar(part: float | None, title: str) -> Markup:
+    """One bar for a share of one."""
+    width = min(max(part or 0, 0), 1) * 100
+    return svg("share", title, title, 10, _rect(0, 1, 100, 8, "track") + _rect(0, 1, width, 8, "spark today"))
+
+
+class LogScale:
+    """Microseconds on a logarithmic axis from 0 to 100 %, whole decades, with a label on each."""
+
+    def __init__(self, values_us: Sequence[float | None]) -> None:
+        known = [value for value in values_us if value is not None and value > 0]
+        low = math.floor(math.log10(min(known, default=1)))
+        self._low, self._high = low, max(math.ceil(math.log10(max(known, default=10))), low + 1)
+
+    def at(self, value_us: float) -> float:
+        """Where a value stands, in percent; what is 0 or less stands at the beginning."""
+        if value_us <= 0:
+            return 0.0
+        place = (math.log10(value_us) - self._low) / (self._high - self._low) * 100
+        return min(max(place, 0.0), 100.0)
+
+    @property
+    def decades(self) -> list[float]:
+        return [10.0**power for power in range(self._low, self._high + 1)]
+
+
+def tick_us(value_us: float) -> str:
+    for size, unit in ((1e6, "s"), (1e3, "ms"), (1, "µs")):
+        if value_us >= size:
+            return f"{value_us / size:g}\u202f{unit}"
+    return f"{value_us:g}\u202fµs"
+
+
+def log_axis(scale: LogScale) -> Markup:
+    """The head of a column of `spans`: the decades with their unit."""
+    marks = []
+    for value in scale.decades:
+        at = scale.at(value)
+        anchor = "start" if at < 1 else "end" if at > 99 else "middle"
+        marks.append(_text(f"{at:.3f}%", 12, anchor, tick_us(value)))
+    return svg("scale", "Latency, logarithmic", "Decades of the axis below", 16, joined(marks))
+
+
+def spans(scale: LogScale, p50_us: float, p90_us: float, p99_us: float, title: str) -> Markup:
+    """From p50 to p99 on a line: a dot, a bar, a diamond."""
+    parts = [_line(scale.at(value), 0, scale.at(value), 22, "grid") for value in scale.decades]
+    parts.append(_line(scale.at(p50_us), 11, scale.at(p99_us), 11, "span"))
+    parts.append(Markup('<circle class="dot" cx="{:.3f}%" cy="11" r="4.5"/>').format(scale.at(p50_us)))
+    parts.append(_line(scale.at(p90_us), 5, scale.at(p90_us), 17, "p90"))
+    diamond = '<svg x="{:.3f}%" y="11" width="1" height="1" overflow="visible"><path class="dot2" d="M0,-6L6,0L0,6L-6,0Z"/></svg>'
+    parts.append(Markup(diamond).format(scale.at(p99_us)))
+    description = f"p50 {duration_us(p50_us)}, p90 {duration_us(p90_us)}, p99 {duration_us(p99_us)}"
+    return svg("span-chart", title, description, 22, joined(parts))
+
+
+def hourly_lines(scale: LogScale, route: dict[str, Any]) -> Markup:
+    """p50 and p99 of one route over the day, on a logarithmic axis that all panels share."""
+    top, bottom = 8, 8 + _PANEL_PX
+
+    def y(value_us: float) -> float:
+        return bottom - scale.at(value_us) / 100 * _PANEL_PX
+
+    parts: list[Markup] = []
+    for value in scale.decades:
+        parts += [_line(0, y(value), 100, y(value), "grid"), _text("-6", y(value) + 4, "end", tick_us(value))]
+    for name, classes, radius in (("p50_us", "low", 1.6), ("p99_us", "high", 2.4)):
+        known = [(hour, value) for hour, value in enumerate(route[name]) if value is not None]
+        for (hour, value), (after, following) in zip(known, known[1:], strict=False):
+            if after == hour + 1:  # a line over an hour without messages would invent one
+                parts.append(_line((hour + 0.5) * 100 / 24, y(value), (after + 0.5) * 100 / 24, y(following), classes))
+        for hour, value in known:
+            tip = f"{hour:02d}:00 UTC, {name.removesuffix('_us')}: {duration_us(value)}"
+            circle = '<circle class="{}" cx="{:.3f}%" cy="{:.2f}" r="{}"><title>{}</title></circle>'
+            parts.append(Markup(circle).format(f"{classes} mark", (hour + 0.5) * 100 / 24, y(value), radius, tip))
+    parts.append(_line(0, bottom, 100, bottom, "axis"))
+    parts += _hour_labels(bottom + 16, every=6)
+    title = f"Latency by hour: {clean(route['route'])} · {clean(route['streamer'])}"
+    return svg("panel", title, "p50 and p99 of each hour, UTC, on a logarithmic scale", bottom + 22, joined(parts))
+
+
+def latency_scale(routes: Sequence[dict[str, Any]], names: Sequence[str]) -> LogScale:
+    """One axis for all routes of a table."""
+    return LogScale([row[name] for row in routes for name in names])
+
+
+def hourly_scale(routes: Sequence[dict[str, Any]]) -> LogScale:
+    """One axis for all panels, so that they can be compared."""
+    return LogScale([value for row in routes for name in ("p50_us", "p99_us") for value in row[name]])
+
+
+def heat_bounds(largest: int, levels: int) -> list[str]:
+    """The least number of messages of each shade of the heat map."""
+    if largest <= 1:
+        return [f"{largest}"]
+    lows = [max(1, math.ceil((largest + 1) ** (place / levels) - 1e-9)) for place in range(levels)]
+    return [f"from {count(low)}" for low in lows]
+
+
+def percent(part: int, whole: int) -> str:
+    """A share of a sum beside the figures it comes from."""
+    return share(part / whole) if whole else MISSING

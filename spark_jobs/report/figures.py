@@ -1,0 +1,116 @@
+"""The figures of a night: the only source of both the page and the JSON. Pure: collected rows in, one plain dict out.
+
+Keys of the dict: ``date`` (ISO), ``made`` (ISO, UTC), ``streamers`` (names, at most `STREAMERS`, in ``more_streamers`` how many
+others), ``days`` (the 15 dates of every trend, the report's last), ``missing`` (tables that were not written for the date),
+``key`` (the key figures), and each section of `SECTIONS`, None if its table is missing. Everything in it can be written as JSON.
+"""
+
+import datetime
+import math
+from collections.abc import Callable
+from typing import Any
+
+from spark_jobs.report import sections
+from spark_jobs.report.reading import QUERIES, STREAMERS, TREND_DAYS, Collected
+from spark_jobs.report.sections import Figures
+from spark_jobs.schema import FAILURES
+
+SECTIONS = (
+    "volume",
+    "outcomes",
+    "changes",
+    "latency",
+    "latency_hourly",
+    "dead_letters",
+    "matrix",
+    "audit",
+    "findings",
+    "slo",
+    "anomalies",
+    "ttl_margin",
+    "redelivery",
+    "talkers",
+    "health",
+)
+
+
+def figures(rows: Collected, date: datetime.date, made: datetime.datetime) -> Figures:
+    """Everything that the report says about ``date``; ``made`` is the time that it was written, with its zone."""
+    days = [str(date - datetime.timedelta(days=back)) for back in range(TREND_DAYS, -1, -1)]
+    by_day = {str(row["date"]): row for row in rows.get("days", [])}
+    built: Figures = {
+        "volume": _section(rows, sections.volume, "routes"),
+        "outcomes": _section(rows, sections.outcomes, "routes"),
+        "changes": _section(rows, sections.changes, "changes"),
+        "latency": _section(rows, sections.latency, "latency"),
+        "latency_hourly": _section(rows, sections.latency_hourly, "latency_hourly"),
+        "dead_letters": _section(rows, lambda r: sections.dead_letters(r, days, set(by_day)), "dead_letters"),
+        "matrix": _section(rows, sections.matrix, "matrix"),
+        "audit": _section(rows, lambda r: sections.audit(r, days), "audit_days"),
+        "findings": _section(rows, sections.findings, "findings"),
+        "slo": _section(rows, sections.slo, "slo"),
+        "anomalies": _section(rows, sections.ranking("anomalies"), "anomalies"),
+        "ttl_margin": _section(rows, sections.ranking("ttl_margin"), "ttl_margin"),
+        "redelivery": _section(rows, sections.ranking("redelivery"), "redelivery"),
+        "talkers": _section(rows, sections.talkers, "talkers"),
+        "health": _section(rows, lambda r: sections.health(r, r.get("routes", [])), "health"),
+    }
+    streamers = sorted({row["streamer"] for name in ("routes", "health") for row in rows.get(name, [])})
+    head: Figures = {
+        "date": str(date),
+        "made": made.astimezone(datetime.UTC).isoformat(timespec="seconds"),
+        "streamers": streamers[:STREAMERS],
+        "more_streamers": max(len(streamers), _streamers(built)) - len(streamers[:STREAMERS]),
+        "days": days,
+        "missing": sorted({table.name for name, (table, _) in QUERIES.items() if name not in rows}),
+        "key": _key(built, days, by_day if "days" in rows else None),
+    }
+    plain: Figures = _plain(head | built)
+    return plain
+
+
+def _section(rows: Collected, build: Callable[[Collected], Figures], query: str) -> Figures | None:
+    return build(rows) if query in rows else None
+
+
+def _streamers(built: Figures) -> int:
+    return int(built["health"]["totals"]["streamers"]) if built["health"] else 0
+
+
+def _key(built: Figures, days: list[str], by_day: dict[str, Any] | None) -> list[Figures]:
+    """The figures at the top: today, the usual (mean of the recorded days among the 14 before), the change, the trend."""
+
+    def recorded(measure: Callable[[dict[str, Any]], float | None], empty: float | None = 0) -> list[float | None]:
+        if by_day is None:
+            return [None] * len(days)
+        today = measure(by_day[days[-1]]) if days[-1] in by_day else empty
+        return [*(measure(by_day[day]) if day in by_day else None for day in days[:-1]), today]
+
+    slo, health, audit = built["slo"], built["health"], built["audit"]
+    return [
+        _line("messages", recorded(lambda row: row["messages"])),
+        _line("bytes", recorded(lambda row: row["bytes"])),
+        _line("delivered_share", recorded(sections.delivered_share, empty=None)),
+        _line("failed", recorded(lambda row: sections.total([row], *FAILURES))),
+        _line("lost", audit["lost_trend"] if audit else [None] * len(days)),
+        _line("redelivered", recorded(lambda row: row["redelivered"])),
+        {"name": "objectives", "value": slo["met"] if slo else None, "of": slo["objectives"] if slo else None},
+        {"name": "records_missing", "value": health["totals"]["records_missing"] if health else None},
+    ]
+
+
+def _line(name: str, trend: list[float | None]) -> Figures:
+    usual = sections.mean(trend[:-1])
+    known = sum(value is not None for value in trend[:-1])
+    return {"name": name, "value": trend[-1], "usual": usual, "days": known, "change": sections.relative(trend[-1], usual), "trend": trend}
+
+
+def _plain(value: Any) -> Any:
+    """Dates as text, and no infinity: JSON has none."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, datetime.date) else value

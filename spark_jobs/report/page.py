@@ -1,0 +1,87 @@
+"""The page: figures and charts poured into `page.html` and `page.css`, as one file that loads nothing.
+
+Names in the figures come from the network. Jinja2 escapes everything that is not `Markup`, and only `charts` and `number` below
+make Markup, with its escaping `format`. The page's own content security policy forbids scripts and loads as a second wall.
+"""
+
+import datetime
+import math
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from spark_jobs import tables
+from spark_jobs.report import charts, numbers, sentences
+from spark_jobs.schema import FAILURES, OUTCOMES
+
+Figures = dict[str, Any]
+
+LEVELS = 6
+"""Shades of the heat map, beside the empty one."""
+
+_FORMS: dict[str, Callable[[Any], str]] = {
+    "count": numbers.count,
+    "share": numbers.share,
+    "change": numbers.change,
+    "us": numbers.duration_us,
+    "ms": lambda value: numbers.duration_us(None if value is None else value * 1000),
+    "bytes": numbers.size,
+    "decimal": numbers.decimal,
+    "score": lambda value: numbers.decimal(value, 1),
+}
+
+
+def render(figures: Figures) -> str:
+    """The whole page as text. The same figures give the same page."""
+    environment = Environment(
+        loader=FunctionLoader(_template), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals.update(
+        number=number,
+        charts=charts,
+        level=level,
+        measure=measure,
+        objective=objective,
+        questions={table.name: table.question for table in tables.TABLES.values()},
+        words=sentences,
+        plural=numbers.plural,
+        failures=FAILURES,
+        all_outcomes=OUTCOMES,
+        heat=LEVELS,
+    )
+    environment.filters.update(clean=numbers.clean, count=numbers.count, sum_of=lambda row, names: sum(row[name] for name in names))
+    page = environment.get_template("page.html")
+    level_, why = sentences.verdict(figures)
+    title = numbers.long_date(datetime.date.fromisoformat(figures["date"]))
+    return page.render(f=figures, css=Markup(_template("page.css")), said=sentences.sentences(figures), level_=level_, why=why, title=title)
+
+
+def number(value: float | None, form: str = "count") -> Markup:
+    """A figure as people read it, with its exact value in the markup; a dash if it is not known."""
+    if value is None:
+        return Markup('<span class="none" title="not known">{}</span>').format(numbers.MISSING)
+    return Markup('<data value="{}">{}</data>').format(value, _FORMS[form](value))
+
+
+def level(messages: int, largest: int) -> int:
+    """The shade of a cell of the heat map, logarithmic: 0 for none, then 1 to `LEVELS`."""
+    if messages <= 0:
+        return 0
+    return min(LEVELS, 1 + int(LEVELS * math.log10(messages) / math.log10(largest + 1))) if largest > 1 else LEVELS
+
+
+def measure(value: float | None, metric: str) -> Markup:
+    """A value of an anomaly in its metric's unit."""
+    return number(value, {"failed_share": "share", "latency_p99_us": "us"}.get(metric, "count"))
+
+
+def objective(value: float | None, name: str) -> Markup:
+    """A target or an actual value of an objective, in its unit."""
+    return number(value, "ms" if name == "p99_latency_ms" else "share")
+
+
+def _template(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")

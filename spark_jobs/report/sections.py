@@ -1,0 +1,231 @@
+"""One function per section of the report: collected rows in, that section's figures out. Pure; see `figures`.
+
+A figure is a number under a name that says its unit; a list is already cut to what the page shows, with ``more`` for what was
+left out. None is "not known", which is never the same as 0.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from spark_jobs.report.numbers import entity, uuid_text
+from spark_jobs.report.reading import HOURLY_ROUTES, REASONS, ROUTES, TOTAL, Collected, Rows
+from spark_jobs.schema import FAILURES, OUTCOMES
+from spark_jobs.tables import FINDINGS, STATUSES
+
+Figures = dict[str, Any]
+HOURS = range(24)
+
+
+def total(rows: Rows, *names: str) -> int:
+    return sum(row[name] or 0 for row in rows for name in names)
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def relative(value: float | None, usual: float | None) -> float | None:
+    """``value / usual − 1``; None without a usual, or with one of 0."""
+    return value / usual - 1 if value is not None and usual else None
+
+
+def more(rows: Rows) -> int:
+    """How many rows of a ranking were left out."""
+    return int(rows[0][TOTAL]) - len(rows) if rows else 0
+
+
+def kept(rows: Rows, *without: str) -> Rows:
+    return [{name: value for name, value in row.items() if name not in (TOTAL, *without)} for row in rows]
+
+
+def delivered_share(row: dict[str, Any]) -> float | None:
+    """Delivered among those that were to be delivered: duplicates, local, unwanted and unheard messages are not."""
+    due = (row["delivered"] or 0) + sum(row[name] or 0 for name in FAILURES)
+    return row["delivered"] / due if due else None
+
+
+def _hours(rows: Rows) -> list[int]:
+    by_hour = [0] * 24
+    for row in rows:
+        for entry in row["by_hour"]:
+            by_hour[entry["hour"]] += entry["messages"]
+    return by_hour
+
+
+def _busiest(rows: Rows) -> Rows:
+    return sorted(rows, key=lambda row: (-row["messages"], row["streamer"], row["route"] or ""))
+
+
+def volume(rows: Collected) -> Figures:
+    """Messages per hour of the busiest routes; the others are summed up."""
+    routes = _busiest(rows["routes"])
+    first, rest = routes[:HOURLY_ROUTES], routes[HOURLY_ROUTES:]
+    shown = [
+        {"streamer": row["streamer"], "route": row["route"], "messages": row["messages"], "bytes": row["bytes"], "hours": _hours([row])}
+        for row in first
+    ]
+    others = {"routes": len(rest), "messages": total(rest, "messages"), "bytes": total(rest, "bytes"), "hours": _hours(rest)}
+    return {
+        "messages": total(routes, "messages"),
+        "bytes": total(routes, "bytes"),
+        "hours": _hours(routes),
+        "routes": shown,
+        "others": others if rest else None,
+    }
+
+
+def outcomes(rows: Collected) -> Figures:
+    routes = sorted(_busiest(rows["routes"]), key=lambda row: -total([row], *FAILURES))
+    lines = [
+        {name: row[name] for name in ("streamer", "route", "messages", *OUTCOMES)} | {"delivered_share": delivered_share(row)}
+        for row in routes[:ROUTES]
+    ]
+    sums = {name: total(routes, name) for name in OUTCOMES}
+    return {
+        "totals": sums | {"messages": total(routes, "messages"), "delivered_share": delivered_share(sums)},
+        "routes": lines,
+        "more": len(routes) - len(lines),
+    }
+
+
+def changes(rows: Collected) -> Figures:
+    return {"rows": kept(rows["changes"], "bytes"), "more": more(rows["changes"])}
+
+
+def latency(rows: Collected) -> Figures:
+    return {"routes": kept(rows["latency"], "queue_wait_messages"), "more": more(rows["latency"])}
+
+
+def latency_hourly(rows: Collected) -> Figures:
+    routes: dict[tuple[str, str], Figures] = {}
+    for row in sorted(rows["latency_hourly"], key=lambda row: (-row["all_messages"], row["streamer"], row["route"])):
+        empty = {"p50_us": [None] * 24, "p99_us": [None] * 24}
+        line = routes.setdefault((row["streamer"], row["route"]), {"streamer": row["streamer"], "route": row["route"], **empty})
+        line["p50_us"][row["hour"]], line["p99_us"][row["hour"]] = row["latency_p50_us"], row["latency_p99_us"]
+    return {"routes": list(routes.values())}
+
+
+def dead_letters(rows: Collected, days: list[str], recorded: set[str]) -> Figures:
+    """By reason, with the trend over ``days`` (the report's last); days on which nothing was recorded are None."""
+    by_reason: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for row in rows["dead_letter_days"]:
+        by_reason[row["outcome"], row["ucode"]][str(row["date"])] = row["messages"]
+    reasons = []
+    for (outcome, ucode), counts in by_reason.items():
+        trend = [counts.get(day, 0) if day in recorded or day in counts else None for day in days]
+        usual = mean(trend[:-1])
+        line = {"outcome": outcome, "ucode": ucode, "messages": counts.get(days[-1], 0), "usual": usual}
+        reasons.append(line | {"change": relative(line["messages"], usual), "trend": trend})
+    reasons.sort(key=lambda row: (-row["messages"], -(row["usual"] or 0), row["outcome"], row["ucode"] or ""))
+    worst = [row | _ends(row) for row in kept(rows["dead_letters"], "bytes")]
+    for row in worst:
+        row["change"] = row["change"] if row["usual"] else None
+    return {
+        "messages": total(reasons, "messages"),
+        "reasons": reasons[:REASONS],
+        "more_reasons": len(reasons[REASONS:]),
+        "worst": worst,
+        "more_worst": more(rows["dead_letters"]),
+    }
+
+
+def _ends(row: dict[str, Any]) -> dict[str, str | None]:
+    return {
+        "source": entity(row["src_authority"], row["src_ue_id"], row.get("src_resource_id")),
+        "sink": entity(row["sink_authority"], row["sink_ue_id"], row.get("sink_resource_id")),
+    }
+
+
+def matrix(rows: Collected) -> Figures:
+    """``cells[source][sink]``. A name is of a kind: authority, publish (a sink that is everyone) or others (``count`` of them)."""
+    axes: dict[str, list[Figures]] = {}
+    places: dict[str, dict[tuple[str | None, bool], int]] = {}
+    for column, query in (("src_authority", "sources"), ("sink_authority", "sinks")):
+        ranked = rows[query]
+        axis = [{"kind": "authority" if row[column] is not None else "publish", "name": row[column], "count": 1} for row in ranked]
+        if rest := more(ranked):
+            axis.append({"kind": "others", "name": None, "count": rest})
+        axes[column] = axis
+        places[column] = {(each["name"], each["kind"] != "others"): place for place, each in enumerate(axis)}
+    cells = [[0] * len(axes["sink_authority"]) for _ in axes["src_authority"]]
+    failed = [list(line) for line in cells]
+    for row in rows["matrix"]:
+        source = places["src_authority"][row["src_authority"], row["src_authority_named"]]
+        sink = places["sink_authority"][row["sink_authority"], row["sink_authority_named"]]
+        cells[source][sink], failed[source][sink] = row["messages"], row["failed"]
+    return {"sources": axes["src_authority"], "sinks": axes["sink_authority"], "messages": cells, "failed": failed}
+
+
+def audit(rows: Collected, days: list[str]) -> Figures:
+    """The fate of the messages that were made that day; ``trend`` is of lost messages."""
+    by_day: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in rows["audit_days"]:
+        by_day[str(row["date"])][row["status"]] = row["messages"]
+    today = {row["status"]: row for row in rows["audit_days"] if str(row["date"]) == days[-1]}
+    before = [by_day[day] for day in days[:-1] if day in by_day]
+    statuses = []
+    for status in STATUSES:
+        messages = today[status]["messages"] if status in today else 0
+        usual = mean([float(day.get(status, 0)) for day in before])
+        if messages or usual or status in ("delivered", "lost"):
+            copies = today[status]["copies"] if status in today else 0
+            line = {"status": status, "messages": messages, "copies": copies or 0, "usual": usual}
+            statuses.append(line | {"change": relative(messages, usual)})
+    return {
+        "messages": sum(row["messages"] for row in today.values()),
+        "latency_max_us": today["delivered"]["latency_max_us"] if "delivered" in today else None,
+        "statuses": statuses,
+        "lost_trend": [by_day[day].get("lost", 0) if day in by_day else None for day in days[:-1]]
+        + [today["lost"]["messages"] if "lost" in today else 0],
+        "days": len(before),
+        "pairs": kept(rows["audit_pairs"]),
+        "more_pairs": more(rows["audit_pairs"]),
+    }
+
+
+def findings(rows: Collected) -> Figures:
+    """Each finding with its first examples in time."""
+    found: dict[str, Figures] = {}
+    for row in rows["findings"]:
+        group = found.setdefault(row["finding"], {"finding": row["finding"], "messages": row[TOTAL], "examples": []})
+        names = ("msg_ts", "msg_type", "streamers", "last_streamer", "last_route", "missing_at", "ucode", "copies")
+        example = {"msg_id": uuid_text(row["msg_id"])} | {name: row[name] for name in names} | _ends(row)
+        group["examples"].append(example)
+    order = {finding: place for place, finding in enumerate(FINDINGS)}
+    return {"groups": sorted(found.values(), key=lambda group: order.get(group["finding"], len(order)))}
+
+
+def slo(rows: Collected) -> Figures:
+    lines = rows["slo"]
+    met, everything = (int(lines[0]["met_rows"]), int(lines[0][TOTAL])) if lines else (0, 0)
+    return {"met": met, "objectives": everything, "rows": kept(lines, "met_rows"), "more": more(lines)}
+
+
+def ranking(name: str) -> Any:
+    """A section that is a ranking as it was collected."""
+
+    def section(rows: Collected) -> Figures:
+        return {"rows": kept(rows[name]), "more": more(rows[name])}
+
+    return section
+
+
+def health(rows: Collected, routes: Rows) -> Figures:
+    """``hours``: on how many hours of the day each streamer wrote a record."""
+    hours: dict[str, set[int]] = defaultdict(set)
+    for row in routes:
+        hours[row["streamer"]].update(entry["hour"] for entry in row["by_hour"])
+    sums = rows["health_totals"][0]
+    lines = [row | {"hours": len(hours[row["streamer"]]) if row["streamer"] in hours else None} for row in kept(rows["health"])]
+    return {"totals": {name: value or 0 for name, value in sums.items()}, "rows": lines, "more": more(rows["health"])}
+
+
+def talkers(rows: Collected) -> Figures:
+    lines = [
+        {name: row[name] for name in ("by", "streamer", "messages", "bytes", "share")}
+        | {"source": entity(row["src_authority"], row["src_ue_id"])}
+        for row in rows["talkers"]
+    ]
+    return {by: [{k: v for k, v in row.items() if k != "by"} for row in lines if row["by"] == by] for by in ("messages", "bytes")}

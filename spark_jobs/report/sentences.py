@@ -1,0 +1,162 @@
+"""What happened, in five sentences that somebody understands who has never seen the tables. Pure: figures in, text out.
+
+One sentence each on volume, delivery, failures, speed and promises, and on how far the traces can be trusted. A figure that is
+not known is said to be unknown; a zero is said as a zero.
+"""
+
+import datetime
+from typing import Any
+
+from spark_jobs.report.numbers import clean, count, duration_us, listing, long_date, plural, share
+
+Figures = dict[str, Any]
+
+REASONS = {"expired": "expired", "rejected": "rejected", "dead_lettered": "given up"}
+"""A failure's outcome as a participle that fits behind "were"."""
+METRICS = {"messages": "messages", "failed_share": "share of failed messages", "latency_p99_us": "latency (p99)"}
+OBJECTIVES = {"availability": "availability", "p99_latency_ms": "latency (p99)", "expiry_rate": "expiry rate"}
+_FAR = 0.2
+"""Within a fifth of its usual, a day's figure is "about as usual"."""
+
+
+def sentences(figures: Figures) -> list[str]:
+    """Five sentences, in this order: volume, delivery, failures, speed and promises, trust."""
+    return [_volume(figures), _delivery(figures), _failures(figures), _speed(figures), _trust(figures)]
+
+
+def verdict(figures: Figures) -> tuple[str, str]:
+    """``(level, words)``: level is good, attention or unknown; the words say why in a few."""
+    volume, audit, slo, health = (figures[name] for name in ("volume", "audit", "slo", "health"))
+    matters = []
+    if lost := _status(audit, "lost"):
+        matters.append(f"{plural(lost, 'message')} lost")
+    if slo and (unmet := slo["objectives"] - slo["met"]):
+        matters.append(f"{plural(unmet, 'objective')} not met")
+    if health and (holes := health["totals"]["records_missing"]):
+        matters.append(f"{plural(holes, 'trace record')} missing")
+    if figures["anomalies"] and (unusual := _all(figures["anomalies"])):
+        matters.append(plural(unusual, "unusual hour"))
+    if matters:
+        return "attention", listing(matters, shown=4)
+    if volume is None or audit is None:
+        return "unknown", "tables are missing"
+    if not volume["messages"]:
+        return "unknown", "no messages were recorded"
+    return "good", "nothing was lost, and nothing unusual was found"
+
+
+def _all(ranking: Figures) -> int:
+    return len(ranking["rows"]) + int(ranking["more"])
+
+
+def _status(audit: Figures | None, status: str) -> int:
+    return next((row["messages"] for row in audit["statuses"] if row["status"] == status), 0) if audit else 0
+
+
+def key(figures: Figures, name: str) -> Figures:
+    """One of the key figures, by its name."""
+    found: Figures = next(each for each in figures["key"] if each["name"] == name)
+    return found
+
+
+def against_usual(line: Figures) -> str:
+    """How today compares with the mean of the days before, as an apposition; empty if there were none."""
+    value, usual, change, days = line["value"], line["usual"], line["change"], line["days"]
+    if usual is None or value is None:
+        return ", with no earlier day to compare it with" if value is not None else ""
+    window = "14-day usual" if days == 14 else f"usual of the {plural(days, 'recorded day')} before"
+    if change is None:
+        return f" (the {window} is 0)" if value else f", as on every {'one of the 14 days' if days == 14 else 'recorded day'} before"
+    if abs(change) < _FAR:
+        return f", about as usual ({window}: {count(usual)})"
+    if change >= 1:
+        return f", {change + 1:.1f} times the {window} of {count(usual)}"
+    return f", {abs(change):.0%} {'more' if change > 0 else 'less'} than the {window} of {count(usual)}"
+
+
+def _volume(figures: Figures) -> str:
+    day = f"On {long_date(datetime.date.fromisoformat(figures['date']))}"
+    if figures["volume"] is None:
+        return f"{day}, nothing is known about the volume: the table route_hourly was not written."
+    line, streamers = key(figures, "messages"), len(figures["streamers"]) + figures["more_streamers"]
+    if not line["value"]:
+        return f"{day}, no message was recorded{against_usual(line)}."
+    names = [clean(name) for name in figures["streamers"]] + [""] * figures["more_streamers"]
+    return f"{day}, {plural(streamers, 'streamer')} ({listing(names)}) handled {plural(line['value'], 'message')}{against_usual(line)}."
+
+
+def _delivery(figures: Figures) -> str:
+    audit = figures["audit"]
+    if audit is None:
+        return "Whether messages were lost between streamers is unknown: the table delivery_audit was not written."
+    if not audit["messages"]:
+        return "The audit across streamers found no message that was made that day, so none could be lost."
+    delivered, lost, made = _status(audit, "delivered"), _status(audit, "lost"), audit["messages"]
+    part = f"Of the {plural(made, 'message')} made that day, {share(delivered / made)} reached their destination"
+    if not lost:
+        return f"{part}, and none was lost on the way."
+    verb = "was" if lost == 1 else "were"
+    return f"{part}; {plural(lost, 'message')} {verb} handed over but never seen again{against_usual(key(figures, 'lost'))}."
+
+
+def _failures(figures: Figures) -> str:
+    failed, letters = key(figures, "failed"), figures["dead_letters"]
+    if failed["value"] is None:
+        return "How many messages failed is unknown: the table route_hourly was not written."
+    if not failed["value"]:
+        return f"No message failed at a streamer{against_usual(failed)}."
+    sentence = f"{plural(failed['value'], 'message').capitalize()} failed at a streamer{against_usual(failed)}"
+    if letters is None or not letters["messages"]:
+        return f"{sentence}; why is not recorded."
+    first = letters["reasons"][0]
+    only = "all" if first["messages"] == letters["messages"] else f"{share(first['messages'] / letters['messages'])} of them"
+    return f"{sentence}; {only} {REASONS.get(first['outcome'], first['outcome'])} with {clean(first['ucode'] or 'no reason')}."
+
+
+def _speed(figures: Figures) -> str:
+    latency, slo = figures["latency"], figures["slo"]
+    parts = []
+    if latency is None:
+        parts.append("How long messages took is unknown, because the table latency_daily was not written")
+    elif not latency["routes"]:
+        parts.append("No message was delivered, so there is no latency to tell of")
+    else:
+        route = latency["routes"][0]
+        parts.append(
+            f"On the busiest route, {clean(route['route'])} of {clean(route['streamer'])}, half of the messages took at most "
+            f"{duration_us(route['latency_p50_us'])} and 99 of 100 at most {duration_us(route['latency_p99_us'])}"
+        )
+    if slo is None:
+        parts.append("the service objectives were not evaluated")
+    elif not slo["objectives"]:
+        parts.append("no service objectives are set")
+    elif slo["met"] == slo["objectives"]:
+        parts.append("the service objective was met" if slo["met"] == 1 else f"all {count(slo['met'])} service objectives were met")
+    else:
+        parts.append(f"{count(slo['met'])} of {plural(slo['objectives'], 'service objective')} {'was' if slo['met'] == 1 else 'were'} met")
+    return "; ".join(parts) + "."
+
+
+def _trust(figures: Figures) -> str:
+    health, anomalies = figures["health"], figures["anomalies"]
+    if health is None:
+        trust = "Whether the traces are complete is unknown, because the table streamer_health was not written"
+    elif not health["totals"]["streamers"]:
+        trust = "No streamer wrote traces for this day"
+    elif holes := health["totals"]["records_missing"]:
+        of = holes + health["totals"]["records"]
+        where = [clean(row["streamer"]) for row in health["rows"] if row["records_missing"]]
+        trust = f"The traces lack {plural(holes, 'record')} of {count(of)} ({share(holes / of)}), at {listing(where)}"
+    else:
+        trust = "The traces are complete"
+    if anomalies is None:
+        return f"{trust}; anomalies were not looked for."
+    if not (found := _all(anomalies)):
+        return f"{trust}, and no hour was unlike the same hour of the days before."
+    first = anomalies["rows"][0]
+    hours = "1 hour of a route was" if found == 1 else f"{count(found)} hours of routes were"
+    metric = METRICS.get(first["metric"], first["metric"])
+    return (
+        f"{trust}; {hours} unlike the days before, {'namely' if found == 1 else 'most of all'} the {metric} on "
+        f"{clean(first['route'])} at {first['hour']:02d}:00 UTC."
+    )
