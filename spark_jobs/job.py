@@ -1,7 +1,7 @@
 """What a job is, what it is given, and how it is run alone. Each job's file ends with ``JOB = Job(…)`` and a ``main``.
 
-``compute`` takes a `Day` and gives one DataFrame per table of the job, in order, with at least the table's columns (`date` may be
-left out). It calls the file's pure ``transform``; nothing else in the file touches a session or a path.
+``compute`` takes a `Day` and gives one DataFrame per table of the job, in order, with at least the table's columns (`date`
+may be left out). It calls the file's pure ``transform``; nothing else in the file touches a session or a path.
 """
 
 import datetime as dt
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs import arguments, records
+from spark_jobs import arguments, records, rollup
 from spark_jobs.publish import publish
 from spark_jobs.session import session
 from spark_jobs.tables import Table
@@ -41,8 +41,6 @@ class Day:
     @cached_property
     def rollup(self) -> DataFrame:
         """The date's records summed up: see `rollup.transform`."""
-        from spark_jobs import rollup  # noqa: PLC0415  # it needs nothing of this file, but jobs import both
-
         return self.keep(rollup.transform(self.records()))
 
     def table(self, table: Table) -> DataFrame:

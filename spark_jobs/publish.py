@@ -1,14 +1,14 @@
 """Publishing: one date of one table, replaced as a whole.
 
-Rows go to ``_staging/<table>/<date>-<uuid>`` first; the finished folder then takes the place of ``<table>/date=D``. What a run
-that was killed left in staging is removed by the next one. Dynamic partition overwrite does neither that nor empty results.
+Rows go to ``_staging/<table>/<date>-<uuid>`` first; the finished folder then takes the place of ``<table>/date=D``. What a
+run that was killed left in staging, the next one removes. Dynamic partition overwrite does neither that nor empty results.
 """
 
 import datetime as dt
 import uuid
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
@@ -27,7 +27,7 @@ def publish(rows: DataFrame, table: Table, output: str, date: dt.date) -> int:
     for orphan in storage.names(f"{staging}/{date}-*"):
         storage.delete(f"{staging}/{orphan}")
     fresh = f"{staging}/{date}-{uuid.uuid4().hex}"
-    columns = [F.col(name).cast(kind).alias(name) for name, kind in table.columns.items() if name != "date"]
+    columns = [sf.col(name).cast(kind).alias(name) for name, kind in table.columns.items() if name != "date"]
     # One shuffle more, of a small result: a coalesce(1) would make the aggregation before it run in a single task.
     rows.select(columns).repartition(1).write.option("maxRecordsPerFile", _ROWS_PER_FILE).parquet(fresh)
     written = rows.sparkSession.read.parquet(fresh).count()  # from the footers

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from spark_jobs.schema import PARTITIONED
@@ -27,31 +27,31 @@ class File(NamedTuple):
     modified_ms: int
 
 
-def dates(spark: SparkSession, input: str) -> list[dt.date]:
+def dates(spark: SparkSession, traces: str) -> list[dt.date]:
     """The dates that have a folder, ascending. Raises InputMissingError."""
-    return _dates(_checked(Storage(spark), input), input)
+    return _dates(_checked(Storage(spark), traces), traces)
 
 
-def read(spark: SparkSession, input: str, wanted: Iterable[dt.date]) -> DataFrame:
+def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> DataFrame:
     """The records of these dates, as `schema.PARTITIONED`; no rows for a date without a folder. Raises InputMissingError.
 
     Only the folders of these dates are listed. A column that an older file lacks is null; one that only a newer file has is
     left out.
     """
-    if not (folders := _folders(spark, input, wanted)):
+    if not (folders := _folders(spark, traces, wanted)):
         return _empty(spark, PARTITIONED)
-    reader = spark.read.schema(PARTITIONED).option("basePath", input).option("pathGlobFilter", _FILES)
+    reader = spark.read.schema(PARTITIONED).option("basePath", traces).option("pathGlobFilter", _FILES)
     return reader.parquet(*folders)
 
 
-def files(spark: SparkSession, input: str, wanted: Iterable[dt.date]) -> dict[dt.date, dict[str, File]]:
+def files(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[dt.date, dict[str, File]]:
     """The files of each of these dates, by their path below its folder. Spark lists them, so that many cost little."""
     wanted = set(wanted)
     found: dict[dt.date, dict[str, File]] = {date: {} for date in sorted(wanted)}
-    if not (folders := _folders(spark, input, wanted)):
+    if not (folders := _folders(spark, traces, wanted)):
         return found
     reader = spark.read.format("binaryFile").option("pathGlobFilter", _FILES).option("recursiveFileLookup", "true")
-    modified_ms = F.unix_millis("modificationTime").alias("modified_ms")
+    modified_ms = sf.unix_millis("modificationTime").alias("modified_ms")
     # A narrow coalesce: a task per file would cost more than asking the file system does.
     listed = reader.load(folders).select("path", "length", modified_ms).coalesce(spark.sparkContext.defaultParallelism)
     for row in listed.collect():
@@ -72,9 +72,9 @@ def read_table(spark: SparkSession, output: str, table: Table, wanted: Iterable[
     return reader.parquet(*(f"{root}/date={date}" for date in asked)).select(*table.columns)  # else the date comes last
 
 
-def _checked(storage: Storage, input: str) -> Storage:
-    if not storage.exists(input):
-        raise InputMissingError(f"there is no folder {input}: expected the traces, as date=…/hour=…/streamer=…")
+def _checked(storage: Storage, traces: str) -> Storage:
+    if not storage.exists(traces):
+        raise InputMissingError(f"there is no folder {traces}: expected the traces, as date=…/hour=…/streamer=…")
     return storage
 
 
@@ -83,16 +83,18 @@ def _dates(storage: Storage, root: str) -> list[dt.date]:
     return [dt.date.fromisoformat(name[5:]) for name in names if re.fullmatch(r"date=\d{4}-\d\d-\d\d", name)]
 
 
-def _folders(spark: SparkSession, input: str, wanted: Iterable[dt.date]) -> list[str]:
-    storage = _checked(Storage(spark), input)
-    folders = [f"{input}/date={date}" for date in sorted(set(wanted))]
+def _folders(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> list[str]:
+    storage = _checked(Storage(spark), traces)
+    folders = [f"{traces}/date={date}" for date in sorted(set(wanted))]
     return [folder for folder in folders if storage.exists(folder)]
 
 
 def _schema(table: Table) -> StructType:
-    return StructType.fromDDL(table.ddl)
+    schema = StructType.fromDDL(table.ddl)
+    assert isinstance(schema, StructType)  # the stub knows DataType only
+    return schema
 
 
 def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
     """No rows; `createDataFrame` would start Python workers for them."""
-    return spark.range(0).select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in schema))
+    return spark.range(0).select(*(sf.lit(None).cast(field.dataType).alias(field.name) for field in schema))

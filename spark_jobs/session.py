@@ -33,7 +33,7 @@ _LOCAL = {
 
 
 def session(name: str = "ustreamer nightly") -> SparkSession:
-    """The session of this process, made at the first call. Raises `java.JavaMissingError` if there is no Java 17 or later."""
+    """The session of this process, made at the first call. Raises `java.JavaMissingError`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._gateway is None:  # else spark-submit runs the JVM
         os.environ["JAVA_HOME"] = str(java.home())

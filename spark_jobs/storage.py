@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 
 class Storage:
-    """The file system behind any path that Spark reads. Paths are texts; a path without a scheme is on Spark's default one."""
+    """The file system behind any path that Spark reads. A path without a scheme is on Spark's default one."""
 
     def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext
@@ -33,7 +33,7 @@ class Storage:
         system.delete(at, True)
 
     def replace(self, target: str, fresh: str) -> None:
-        """Put `fresh` in the place of `target`. Raises OSError if that fails; then, or after a kill, `target` may be missing."""
+        """Put `fresh` in the place of `target`. Raises OSError if that fails; then, or if killed, `target` may be gone."""
         system, at = self._at(target)
         _, source = self._at(fresh)
         system.delete(at, True)

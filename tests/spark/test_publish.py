@@ -5,7 +5,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from spark_jobs import publish as publishing
 from spark_jobs.publish import publish
 from spark_jobs.records import read_table
 from spark_jobs.storage import Storage
@@ -49,9 +48,11 @@ def test_what_a_killed_run_left_in_staging_is_removed(
     def killed(self: Storage, target: str, fresh: str) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(publishing.Storage, "replace", killed)
-        publish(matrix(spark, "half"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+    half = matrix(spark, "half")
+    with monkeypatch.context() as patched:
+        patched.setattr(Storage, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            publish(half, TRAFFIC_MATRIX, str(tmp_path), DATE)
     staging = tmp_path / "_staging" / "traffic_matrix"
     other = staging / f"{NEXT}-of-another-run"
     other.mkdir()
@@ -72,9 +73,11 @@ def test_a_kill_between_removal_and_move_is_mended_by_the_next_run(
         self.delete(target)
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(publishing.Storage, "replace", killed)
-        publish(matrix(spark, "half"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+    half = matrix(spark, "half")
+    with monkeypatch.context() as patched:
+        patched.setattr(Storage, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            publish(half, TRAFFIC_MATRIX, str(tmp_path), DATE)
     assert sources(spark, tmp_path) == []
     publish(matrix(spark, "new"), TRAFFIC_MATRIX, str(tmp_path), DATE)
     assert sources(spark, tmp_path) == [(DATE, "new")]

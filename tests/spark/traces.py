@@ -81,8 +81,10 @@ def record(ts: dt.datetime | str = "07:00", **given: Any) -> Record:
 def write(
     root: Path, records: Iterable[Record], *, without: Sequence[str] = (), extra: pa.Field | None = None
 ) -> list[Path]:
-    """Write a file per date, hour and streamer below `root`; `without`: columns that an older writer lacked, `extra`: one that
-    only a newer one has. Returns the files."""
+    """Write a file per date, hour and streamer below `root`, and return them.
+
+    `without`: columns that an older writer lacked; `extra`: one that only a newer one has.
+    """
     groups: dict[tuple[dt.date, int, str], list[Record]] = defaultdict(list)
     for each in records:
         groups[each["ts"].date(), each["ts"].hour, each["streamer"]].append(each)

@@ -1,0 +1,144 @@
+"""Which hours were unlike the same hour of the 14 days before?
+
+Compared are, per streamer, route and hour, the number of messages, the share that failed and the 99th percentile of the
+latency. The score is the robust z-score, 0.6745 × (value − median) / MAD. Its bound is `THRESHOLD`: a fleet has some thousand
+such values a day, and against the few days that one is compared with, an ordinary value passes 4 about once a night.
+
+**Days.** A route is compared with the days from the first of the 14 on which it wrote, as long as any streamer wrote on them;
+an hour without a record on such a day counts 0 messages. With fewer than `LEAST_DAYS` days nothing is said.
+
+**MAD.** That of a few days is often far too small by chance, and 0 if they were alike. So the largest of these is taken, and
+stands in the column:
+- the MAD of the hour;
+- what is usual for the route in all its hours (the median of MAD / median for messages and latency, of the MAD for shares);
+- what chance alone makes of counts (√median messages; a binomial share of as many messages);
+- 5 % of the median for messages, 10 % for latency, 0.1 percentage points for shares: less is no news, however steady it was.
+
+**Silence.** An hour without any message, where each of the days had at least `LEAST_TRAFFIC`, is always listed: where traffic
+varies a lot, even 0 may not be six deviations from the median.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from spark_jobs import job, latency, route_hourly
+from spark_jobs.schema import FAILURES
+from spark_jobs.tables import ANOMALIES, LATENCY, ROUTE_HOURLY
+
+THRESHOLD = 6.0
+LEAST_DAYS = 5
+LEAST_TRAFFIC = 10
+"""Messages in an hour on each of the days, for an hour without any to be a silence."""
+LEAST_DELIVERED = 100
+"""Messages in an hour for a 99th percentile to be compared: that of fewer is their maximum."""
+
+_SIGMA = 0.6745
+"""The MAD of normally distributed values is that share of their standard deviation."""
+_ROUTE = ("streamer", "route")
+_SERIES = (*_ROUTE, "hour", "metric")
+
+
+def transform(today: DataFrame, today_latency: DataFrame, past: DataFrame, past_latency: DataFrame) -> DataFrame:
+    """`tables.ROUTE_HOURLY` and `tables.LATENCY` of one date, and of the days before → `tables.ANOMALIES`."""
+    values = _values(today, today_latency).withColumn("past", sf.lit(False))
+    values = values.unionByName(_filled(_values(past, past_latency), past).withColumn("past", sf.lit(True)))
+    of_past = sf.when(sf.col("past"), sf.col("value"))
+    of_today = sf.when(~sf.col("past"), sf.col("value"))
+    series = values.groupBy(*_SERIES).agg(
+        sf.max(of_today).alias("value"),
+        sf.max(sf.when(~sf.col("past"), sf.col("judged"))).alias("judged"),
+        sf.collect_list(of_past).alias("before"),
+    )
+    median = series.withColumn("days", sf.size("before")).withColumn("median", _median("before"))
+    away = sf.transform("before", lambda value: sf.abs(value - sf.col("median")))
+    scored = (
+        median.withColumn("value", sf.coalesce("value", sf.when(sf.col("metric") == "messages", sf.lit(0.0))))
+        .withColumn("mad", _median(away))
+        .withColumn("mad", sf.greatest("mad", *_floors()))
+        .withColumn("score", sf.lit(_SIGMA) * (sf.col("value") - sf.col("median")) / sf.col("mad"))
+    )
+    silent = (sf.col("metric") == "messages") & (sf.col("value") == 0) & (sf.array_min("before") >= LEAST_TRAFFIC)
+    unlike = (sf.abs("score") >= THRESHOLD) | silent
+    wanted = ["hour", *_ROUTE, "metric", "value", "median", "mad", "score", "days"]
+    return scored.where((sf.col("days") >= LEAST_DAYS) & sf.col("value").isNotNull() & unlike).select(*wanted)
+
+
+def _values(hours: DataFrame, latencies: DataFrame) -> DataFrame:
+    """One row per date, hour, route and metric; `judged`: how many messages the value is of."""
+    keys = ("date", *_ROUTE, "hour")
+    failed = sum((sf.col(outcome) for outcome in FAILURES), sf.lit(0))
+    counts = hours.groupBy(*keys).agg(
+        sf.sum("messages").alias("messages"), sf.sum(failed).alias("failed"), sf.sum(failed + sf.col("delivered")).alias("n")
+    )
+    p99 = latencies.where(sf.col("messages") >= LEAST_DELIVERED).select(
+        *keys, sf.lit("latency_p99_us").alias("metric"), _value("latency_p99_us"), sf.col("messages").alias("judged")
+    )
+    volume = counts.select(*keys, sf.lit("messages").alias("metric"), _value("messages"), sf.col("messages").alias("judged"))
+    share = (
+        counts.where(sf.col("n") > 0)
+        .withColumn("share", sf.col("failed") / sf.col("n"))
+        .select(*keys, sf.lit("failed_share").alias("metric"), _value("share"), sf.col("n").alias("judged"))
+    )
+    return volume.unionByName(share).unionByName(p99)
+
+
+def _filled(values: DataFrame, past: DataFrame) -> DataFrame:
+    """`values` of the days before, with 0 messages for the hours of a day in which a route wrote nothing."""
+    dates = past.select("date").distinct()
+    first = past.groupBy(*_ROUTE).agg(sf.min("date").alias("first"))
+    hours = sf.explode(sf.sequence(sf.lit(0), sf.lit(23))).alias("hour")
+    days = sf.broadcast(dates).join(first, sf.col("date") >= sf.col("first")).select("date", *_ROUTE, hours)
+    empty = days.select(
+        "*", sf.lit("messages").alias("metric"), sf.lit(0.0).alias("value"), sf.lit(0).cast("bigint").alias("judged")
+    )
+    keys = ("date", *_SERIES)
+    return values.unionByName(empty).groupBy(*keys).agg(sf.max("value").alias("value"), sf.max("judged").alias("judged"))
+
+
+def _floors() -> list[Column]:
+    """The least values of the MAD; null where one does not apply to the metric (`greatest` passes over nulls)."""
+    metric, median, mad = sf.col("metric"), sf.col("median"), sf.col("mad")
+    hours = Window.partitionBy(*_ROUTE, "metric")
+    volume, share, p99 = (metric == name for name in ("messages", "failed_share", "latency_p99_us"))
+    enough = sf.col("days") >= LEAST_DAYS
+    usual_share = sf.median(sf.when(enough & share, mad)).over(hours)
+    usual_relative = sf.median(sf.when(enough & ~share & (median > 0), mad / median)).over(hours)
+    judged = sf.greatest("judged", sf.lit(1))
+    # Where nothing ever failed, one failure is still no wonder.
+    binomial = sf.sqrt(sf.greatest(median * (1 - median), 1 / judged) / judged)
+    return [
+        sf.when(share, usual_share),
+        sf.when(~share, usual_relative * median),
+        sf.when(volume, sf.greatest(0.05 * median, _SIGMA * sf.sqrt(sf.greatest(median, sf.lit(1.0))))),
+        sf.when(share, sf.greatest(_SIGMA * binomial, sf.lit(0.001))),
+        sf.when(p99, sf.greatest(0.1 * median, sf.lit(1.0))),
+    ]
+
+
+def _value(column: str) -> Column:
+    return sf.col(column).cast("double").alias("value")
+
+
+def _median(values: Column | str) -> Column:
+    """The median of an array: the mean of the middle two; null of an empty one."""
+    ordered = sf.array_sort(values)
+    size = sf.size(ordered)
+    low, high = sf.floor((size - 1) / 2).cast("int"), sf.floor(size / 2).cast("int")
+    return sf.when(size > 0, (sf.get(ordered, low) + sf.get(ordered, high)) / 2)
+
+
+def compute(day: job.Day) -> tuple[DataFrame, ...]:
+    return (transform(day.table(ROUTE_HOURLY), day.table(LATENCY), day.past(ROUTE_HOURLY), day.past(LATENCY)),)
+
+
+JOB = job.Job("anomalies", (ANOMALIES,), compute, needs=(route_hourly.JOB, latency.JOB), remembers=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return job.main(JOB, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,93 @@
+"""How long did messages take: in each hour, as sketches that can be merged, and over the day, exactly?
+
+Both are of delivered messages, in µs. The sketches are in a pass of their own: a sketch per group of the rollup would be
+thousands of sketches, where there are a few routes.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from spark_jobs import job
+from spark_jobs.tables import LATENCY, LATENCY_DAILY
+
+SKETCH_K = 800
+"""Size of the KLL sketches: ranks are right within about 0.3 %."""
+
+MEASURES = {"latency": "latency_us", "queue_wait": "queue_wait_us"}
+_SHARES = {"p50_us": 0.5, "p90_us": 0.9, "p95_us": 0.95, "p99_us": 0.99, "p999_us": 0.999}
+
+
+def transform(records: DataFrame) -> DataFrame:
+    """Trace records → `tables.LATENCY`. Merge sketches with Spark's ``kll_merge_agg_bigint``."""
+    sketched = (
+        _delivered(records)
+        .groupBy("hour", "streamer", "route")
+        .agg(
+            sf.count("*").alias("messages"),
+            *(sf.kll_sketch_agg_bigint(column, SKETCH_K).alias(f"{name}_sketch") for name, column in MEASURES.items()),
+        )
+    )
+    percentiles = {
+        f"{name}_p{share:.0f}_us": _quantile(f"{name}_sketch", share / 100) for name in MEASURES for share in (50, 99)
+    }
+    return sketched.withColumns(percentiles)
+
+
+def transform_daily(records: DataFrame) -> DataFrame:
+    """Trace records of one date → `tables.LATENCY_DAILY`, exact.
+
+    Equal values are counted first: clocks tick in µs, so a day has far fewer values than messages, whatever its volume.
+    """
+    counted = _counted(records, *next(iter(MEASURES.items())))
+    for measure, column in list(MEASURES.items())[1:]:
+        counted = counted.unionByName(_counted(records, measure, column))
+    of_route = Window.partitionBy("streamer", "route", "measure")
+    running = counted.withColumn("up_to", sf.sum("messages").over(of_route.orderBy("us"))).withColumn(
+        "all", sf.sum("messages").over(of_route)
+    )
+    # Whole numbers throughout: 0.999 × all is not exact in floating point.
+    smallest = {
+        name: sf.min(sf.when(sf.col("up_to") * 1000 >= sf.col("all") * round(share * 1000), sf.col("us")))
+        for name, share in _SHARES.items()
+    }
+    return running.groupBy("streamer", "route", "measure").agg(
+        sf.sum("messages").alias("messages"),
+        sf.min("us").alias("min_us"),
+        *(value.alias(name) for name, value in smallest.items()),
+        sf.max("us").alias("max_us"),
+    )
+
+
+def _delivered(records: DataFrame) -> DataFrame:
+    return records.where(sf.col("outcome") == "delivered")
+
+
+def _counted(records: DataFrame, measure: str, column: str) -> DataFrame:
+    """How often each value of a measure occurred on each route."""
+    keys = ("streamer", "route", sf.col(column).alias("us"))
+    counted = _delivered(records).where(sf.col(column).isNotNull()).groupBy(*keys).agg(sf.count("*").alias("messages"))
+    return counted.withColumn("measure", sf.lit(measure))
+
+
+def _quantile(sketch: str, rank: float) -> Column:
+    """Null for a sketch of nothing, of which Spark would refuse to tell a quantile."""
+    filled = sf.kll_sketch_get_n_bigint(sketch) > 0
+    return sf.when(filled, sf.kll_sketch_get_quantile_bigint(sketch, sf.lit(rank)))
+
+
+def compute(day: job.Day) -> tuple[DataFrame, ...]:
+    records = day.records()
+    return transform(records), transform_daily(records)
+
+
+JOB = job.Job("latency", (LATENCY, LATENCY_DAILY), compute)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return job.main(JOB, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,33 @@
+"""How often did messages have to leave more than once?"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from spark_jobs import job
+from spark_jobs.rollup import total, total_if
+from spark_jobs.tables import REDELIVERY
+
+
+def transform(rollup: DataFrame) -> DataFrame:
+    """`rollup.transform` → `tables.REDELIVERY`. `retried`: refused at least once."""
+    return rollup.groupBy("streamer", "route").agg(
+        total("messages"),
+        total("redelivered"),
+        total_if(sf.col("outcome") == "duplicate").alias("duplicates"),
+        total("retried"),
+        total("retries"),
+        sf.max("max_retries").alias("max_retries"),
+    )
+
+
+JOB = job.Job("redelivery", (REDELIVERY,), lambda day: (transform(day.rollup),))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return job.main(JOB, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

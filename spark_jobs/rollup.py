@@ -1,0 +1,73 @@
+"""The rollup: one pass over a date's records that sums up what most tables are made of.
+
+It keeps the uEntity of the sink for failures only. Nobody asks who received what was delivered, and without it there are few
+enough groups to sum up before the shuffle.
+"""
+
+from itertools import pairwise
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from spark_jobs.schema import FAILURES
+
+KEYS = (
+    "hour",
+    "streamer",
+    "route",
+    "ingress",
+    "egress",
+    "src_authority",
+    "src_ue_id",
+    "sink_authority",
+    "sink_ue_id",
+    "outcome",
+    "ucode",
+)
+
+MARGINS = ("late", "under_10", "under_25", "under_50", "over_50")
+"""Classes of the share of the TTL that was left at the outcome: none, less than 10, 25 and 50 %, and 50 % or more."""
+
+_BOUNDS = (0, 10, 25, 50)
+
+
+def transform(records: DataFrame) -> DataFrame:
+    """Trace records of one date → one row per `KEYS`, with what `total` adds up again."""
+    ttl_us = sf.col("ttl_ms") * 1000
+    # The TTL runs from the making of the message, so its age when it came in counts too. Null without TTL or age.
+    margin_us = ttl_us - sf.col("age_us") - sf.col("latency_us")
+    below = [sf.col("margin_us") * 100 < sf.col("ttl_ms") * (1000 * share) for share in _BOUNDS]
+    below[0] = sf.col("margin_us") <= 0
+    counted = [below[0], *(here & ~lower for lower, here in pairwise(below)), ~below[-1]]
+    return (
+        records.withColumn("sink_ue_id", sf.when(sf.col("outcome").isin(*FAILURES), sf.col("sink_ue_id")))
+        .withColumn("margin_us", margin_us)
+        .groupBy(*KEYS)
+        .agg(
+            sf.count("*").alias("messages"),
+            sf.sum("payload_bytes").alias("bytes"),
+            sf.sum("retries").alias("retries"),
+            sf.count_if(sf.col("retries") > 0).alias("retried"),
+            sf.max("retries").alias("max_retries"),
+            sf.count_if("redelivered").alias("redelivered"),
+            sf.min("ts").alias("first_ts"),
+            sf.max("ts").alias("last_ts"),
+            sf.min("margin_us").alias("least_margin_us"),
+            *(sf.count_if(rule).alias(name) for rule, name in zip(counted, MARGINS, strict=True)),
+        )
+    )
+
+
+def total(column: str) -> Column:
+    """The sum of a summed column over several rows of the rollup: 0 where there is nothing to add."""
+    return sf.coalesce(sf.sum(column), sf.lit(0)).alias(column)
+
+
+def total_if(condition: Column, column: str = "messages") -> Column:
+    """The same, of the rows that fulfil a condition."""
+    return sf.coalesce(sf.sum(sf.when(condition, sf.col(column))), sf.lit(0))
+
+
+def failed() -> Column:
+    """Whether a row of the rollup is one of failures."""
+    return sf.col("outcome").isin(*FAILURES)

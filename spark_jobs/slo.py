@@ -1,0 +1,90 @@
+"""Did each route keep what was promised?"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from spark_jobs import job, latency, route_hourly, slo_file
+from spark_jobs.rollup import total
+from spark_jobs.schema import FAILURES
+from spark_jobs.tables import LATENCY_DAILY, ROUTE_HOURLY, SLO
+
+OWN_ROUTES = ("none", "dead-letter", "rpc-error")
+"""The streamer's own: a target holds for them only if it names them in full."""
+
+_DIGITS = 9
+"""What a budget is rounded to: 1 − 1 / (1000 × (1 − 0.999)) would be 1e-13 otherwise."""
+
+
+def transform(hourly: DataFrame, daily: DataFrame, targets: Sequence[slo_file.Target]) -> DataFrame:
+    """`tables.ROUTE_HOURLY` and `tables.LATENCY_DAILY` of one date, and the targets → `tables.SLO`.
+
+    Judged are the messages that were delivered or failed (latency: those delivered); a route without any has no row. A target
+    is met by reaching it exactly.
+    """
+    failed = sum((sf.col(outcome) for outcome in FAILURES), sf.lit(0))
+    counted = hourly.withColumn("failed", failed).groupBy("streamer", "route")
+    counts = counted.agg(total("delivered"), total("failed"), total("expired"))
+    latencies = daily.where(sf.col("measure") == "latency").select("streamer", "route", "p99_us")
+    routes = counts.where(sf.col("delivered") + sf.col("failed") > 0).join(latencies, ["streamer", "route"], "left")
+    # A file has a handful of targets, so each is a filter of its own over the routes.
+    nothing = routes.where(sf.lit(False))
+    judged = [_judged(routes, target) for target in targets] or [
+        _judged(nothing, slo_file.Target("", "", "", "availability", 0.5))
+    ]
+    return reduce(DataFrame.unionByName, judged)
+
+
+def _judged(routes: DataFrame, target: slo_file.Target) -> DataFrame:
+    delivered, failed, expired = sf.col("delivered"), sf.col("failed"), sf.col("expired")
+    messages = delivered + failed
+    promised = sf.lit(target.target)
+    matching = routes.where(_matches("streamer", target.streamer) & _matches("route", target.route))
+    if target.route not in OWN_ROUTES:
+        matching = matching.where(~sf.col("route").isin(*OWN_ROUTES))
+    if target.objective == "p99_latency_ms":
+        matching = matching.where(delivered > 0)
+        actual, messages, left = sf.col("p99_us") / 1000, delivered, sf.lit(None)
+        met = actual <= promised
+    elif target.objective == "availability":
+        actual, left = delivered / messages, 1 - failed / (messages * (1 - promised))
+        met = actual >= promised
+    else:
+        actual, left = expired / messages, 1 - expired / (messages * promised)
+        met = actual <= promised
+    return matching.select(
+        sf.lit(target.name).alias("name"),
+        "streamer",
+        "route",
+        sf.lit(target.objective).alias("objective"),
+        promised.alias("target"),
+        actual.alias("actual"),
+        met.alias("met"),
+        sf.round(left.cast("double"), _DIGITS).alias("budget_left"),
+        messages.alias("messages"),
+    )
+
+
+def _matches(column: str, pattern: str) -> Column:
+    """``*`` stands for any text, everything else for itself."""
+    if "*" not in pattern:
+        return sf.col(column) == pattern
+    return sf.col(column).rlike("^" + ".*".join(rf"\Q{part}\E" if part else "" for part in pattern.split("*")) + "$")
+
+
+def compute(day: job.Day) -> tuple[DataFrame, ...]:
+    targets = slo_file.load(day.slo) if day.slo else []
+    return (transform(day.table(ROUTE_HOURLY), day.table(LATENCY_DAILY), targets),)
+
+
+JOB = job.Job("slo", (SLO,), compute, needs=(route_hourly.JOB, latency.JOB))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return job.main(JOB, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

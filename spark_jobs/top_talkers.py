@@ -1,0 +1,48 @@
+"""Which uEntities send the most?
+
+Counted in records of what came in from outside: a message with two destinations counts twice, and what a streamer made
+itself (dead letters, RPC errors) does not count.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as sf
+
+from spark_jobs import job
+from spark_jobs.rollup import total
+from spark_jobs.tables import TOP_TALKERS
+
+FIRST = 50
+"""How many uEntities per streamer are named, by messages and again by bytes."""
+
+
+def transform(rollup: DataFrame) -> DataFrame:
+    """`rollup.transform` → `tables.TOP_TALKERS`. Equals are ranked by their address, so that a rerun gives the same rows."""
+    talkers = (
+        rollup.where(sf.col("ingress").isNotNull())
+        .groupBy("streamer", "src_authority", "src_ue_id")
+        .agg(total("messages"), total("bytes"))
+    )
+    ranked = talkers.withColumn("by", sf.explode(sf.array(sf.lit("messages"), sf.lit("bytes")))).withColumn(
+        "amount", sf.when(sf.col("by") == "messages", sf.col("messages")).otherwise(sf.col("bytes"))
+    )
+    of_streamer = Window.partitionBy("streamer", "by")
+    # try_divide: a streamer whose payloads are all empty has no bytes to share
+    return (
+        ranked.withColumn("rank", sf.row_number().over(of_streamer.orderBy(sf.desc("amount"), "src_authority", "src_ue_id")))
+        .withColumn("share", sf.try_divide(sf.col("amount"), sf.sum("amount").over(of_streamer)))
+        .where(sf.col("rank") <= FIRST)
+        .select("streamer", "by", "rank", "src_authority", "src_ue_id", "messages", "bytes", "share")
+    )
+
+
+JOB = job.Job("top_talkers", (TOP_TALKERS,), lambda day: (transform(day.rollup),))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return job.main(JOB, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

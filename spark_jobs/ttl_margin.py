@@ -1,0 +1,45 @@
+"""How close to expiry do messages arrive?
+
+The TTL runs from the making of the message: its age when the streamer took it in, and the latency there, are taken off it. A
+message whose id tells no time is left out, for nobody knows when its TTL began.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from spark_jobs import job
+from spark_jobs.rollup import MARGINS, total_if
+from spark_jobs.tables import TTL_MARGIN
+
+
+def transform(rollup: DataFrame) -> DataFrame:
+    """`rollup.transform` → `tables.TTL_MARGIN`.
+
+    `messages` were delivered and are the sum of the five classes, which do not overlap; `expired` ones come on top. Margins
+    are rounded down to whole ms: −1 is late by up to 1 ms. Routes without a TTL have no row.
+    """
+    delivered = sf.col("outcome") == "delivered"
+    margins = [total_if(delivered, name).alias(name) for name in MARGINS]
+    return (
+        rollup.groupBy("streamer", "route")
+        .agg(
+            total_if(sf.col("outcome") == "expired").alias("expired"),
+            *margins,
+            sf.floor(sf.min(sf.when(delivered, sf.col("least_margin_us"))) / 1000).alias("least_margin_ms"),
+        )
+        .withColumn("messages", sum((sf.col(name) for name in MARGINS), sf.lit(0)))
+        .where((sf.col("messages") > 0) | (sf.col("expired") > 0))
+    )
+
+
+JOB = job.Job("ttl_margin", (TTL_MARGIN,), lambda day: (transform(day.rollup),))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return job.main(JOB, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
