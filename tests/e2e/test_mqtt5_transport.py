@@ -22,6 +22,9 @@ CAR = UUri.parse("//veh1/403BA/3/0")
 METHOD = UUri.parse("//cloud/CD/4/B")
 
 
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("kind", BROKERS)
 @pytest.mark.parametrize("topics", ["in-vehicle", "off-vehicle"])
 async def test_every_kind_of_message_arrives_as_it_was_sent(kind: str, topics: str) -> None:
@@ -124,6 +127,9 @@ async def test_receive_pulls_what_came(kind: str) -> None:
             assert (await cloud.transport.receive(TOPIC)).payload == b"pulled"
 
 
+# -- outages ----------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.mosquitto
 @needs_mosquitto
 async def test_orderly_restart_of_a_persistent_broker_loses_and_repeats_nothing_towards_the_sender() -> None:
@@ -184,6 +190,9 @@ async def test_what_was_not_acknowledged_comes_again_after_a_restart_of_our_own(
                 await until(lambda: len(again.received) == 3)
     assert again.payloads == [b"2", b"3", b"4"]
     assert all(received.redelivered for received in again.received)
+
+
+# -- life -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", BROKERS)

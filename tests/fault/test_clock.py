@@ -16,6 +16,8 @@ from tests.flow.life import life, order
 from tests.flow.stage import CLIMATE, Stage
 from tests.unit.journal.actors import Desk, row
 
+# -- what waits on the monotonic clock
+
 
 @STEPS
 async def test_back_off_goes_on_as_before(step_ms: int) -> None:

@@ -12,6 +12,8 @@ from tests.fault.clock_steps import HOUR_MS, LONG_MS, RETRY_MS, SHORT_MS, check_
 from tests.flow.life import order
 from tests.flow.stage import ORDERS, VEHICLE_APP, Stage, configuration
 
+# -- how a message can be kept waiting, and how that ends
+
 Wait = Callable[[Stage], Callable[[], None]]
 
 
@@ -45,6 +47,9 @@ def stage_for(wait: Wait) -> Stage:
     if wait is queue_is_full:
         return Stage(configuration(dispatch={"queue": {"messages": 1}, "retry": {"jitter": 0}}))
     return Stage(unsure_s=10 if wait is nobody_listens else 0)
+
+
+# -- TTLs
 
 
 @WAITS

@@ -21,6 +21,8 @@ from tests.independent import MqttSide, ZenohSide, inversions, mqtt_topic, until
 from tests.mqtt_peer import Endpoint, FakeBroker
 from tests.process import StreamerProcess
 
+# -- garbage, where messages belong
+
 
 class Shouter:
     """An MQTT client that sends what it is given as fast as the broker takes it."""
@@ -133,6 +135,9 @@ async def test_zenoh_peer_that_puts_garbage_at_full_speed_stops_nobody() -> None
         assert len(said(daemon, "malformed_packet")) == 1
         await daemon.until_total(3000, "ustreamer_outcomes_total", outcome="delivered")
         daemon.check_books()
+
+
+# -- garbage, where packets belong
 
 
 def http_answer(_: random.Random) -> bytes:
