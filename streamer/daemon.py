@@ -6,6 +6,7 @@ import logging
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamer import __version__, systemd
 from streamer.config import Config
@@ -20,6 +21,9 @@ from streamer.transports.base import LinkState, TransportContext, UTransport, lo
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY
+
+if TYPE_CHECKING:
+    from streamer.observe.trace.tracing import Tracing
 
 logger = logging.getLogger("ustreamer.daemon")
 
@@ -41,8 +45,10 @@ class Daemon:
             for name, endpoint in config.endpoints.items()
         }
         self.journal = _journal(config)
-        self.router = Router(config, self.transports, self._clock, journal=self.journal)
-        self._exposition = Exposition(self.router)
+        self.tracing = _tracing(config, self.transports)
+        tracer = None if self.tracing is None else self.tracing.recorder
+        self.router = Router(config, self.transports, self._clock, journal=self.journal, tracer=tracer)
+        self._exposition = Exposition(self.router, self.tracing)
         self._admin: AdminServer | None = None
         if config.metrics is not None:
             self._admin = AdminServer(self.router, self._exposition, config.metrics.host, config.metrics.port)
@@ -101,6 +107,8 @@ class Daemon:
         try:
             if self._admin is not None:
                 await self._admin.start()
+            if self.tracing is not None:
+                self.tracing.start()
             if self.journal is not None:
                 await self._open_journal(self.journal)
             await self._start_router()
@@ -121,6 +129,8 @@ class Daemon:
                     logger.exception("stop_failed endpoint=%s", name)
             if self.journal is not None:
                 await self._close_journal(self.journal)
+            if self.tracing is not None:
+                await asyncio.to_thread(self.tracing.stop)
             if self._admin is not None:
                 await self._admin.stop()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -171,8 +181,6 @@ class Daemon:
                 "what waits to be delivered is acknowledged to its source and kept in memory: a kill of the process loses it"
                 ", and dead letters cannot be listed or redriven",
             )
-        if self.config.trace is not None:
-            logger.warning("trace_not_written reason=%s", "this version writes no traces")
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
@@ -184,6 +192,8 @@ class Daemon:
             now_s = loop.time()
             self._exposition.collector.lag.observe(max(0.0, now_s - asked_s - TICK_S))
             self.router.tick()
+            if self.tracing is not None:
+                self.tracing.recorder.tick(now_s)
             if interval_s is not None and now_s - watchdog_s >= interval_s:
                 watchdog_s = now_s
                 systemd.notify("WATCHDOG=1")
@@ -246,6 +256,14 @@ def _journal(config: Config) -> Journal | None:
     post = asyncio.get_running_loop().call_soon_threadsafe
     letter_bytes = min(store.bytes, config.journal.max_bytes // _LETTERS_SHARE)
     return Journal(config.journal.path, config.journal.max_bytes, store.messages, letter_bytes, post)
+
+
+def _tracing(config: Config, transports: dict[str, UTransport]) -> "Tracing | None":
+    if config.trace is None:
+        return None
+    from streamer.observe.trace.tracing import Tracing  # noqa: PLC0415  # pyarrow takes memory: only who asks for it
+
+    return Tracing(config.trace, config.authority, {name: transport.kind for name, transport in transports.items()})
 
 
 def _served(config: Config, endpoint: str) -> tuple[str, ...]:

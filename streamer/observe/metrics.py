@@ -5,6 +5,7 @@ Every route balances at every scrape:
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -16,6 +17,9 @@ from streamer.router.router import RouteAccount, Router
 from streamer.router.stats import LATENCY_BOUNDS, Histogram
 from streamer.transports.base import LinkState
 
+if TYPE_CHECKING:
+    from streamer.observe.trace.tracing import Tracing
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _ROUTE = ("route", "ingress", "egress")
@@ -24,8 +28,9 @@ _ROUTE = ("route", "ingress", "egress")
 class RouterCollector(Collector):
     """Turns the router's numbers into metric families. ``lag`` is filled by whoever measures the event loop."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, tracing: "Tracing | None" = None) -> None:
         self._router = router
+        self._tracing = tracing
         self.lag = Histogram()
         self.reloads = {"ok": 0, "refused": 0}
 
@@ -45,6 +50,8 @@ class RouterCollector(Collector):
         yield lag
         if self._router.journal is not None:
             yield from self._journal(self._router.journal)
+        if self._tracing is not None:
+            yield from self._traces(self._tracing)
         reloads = CounterMetricFamily("ustreamer_reloads", "Reloads of the configuration file.", labels=("result",))
         for result, number in self.reloads.items():
             reloads.add_metric((result,), number)
@@ -121,6 +128,24 @@ class RouterCollector(Collector):
         ):
             yield CounterMetricFamily(name, text, value)
 
+    def _traces(self, tracing: "Tracing") -> Iterable[Metric]:
+        sealed = tracing.sealed
+        yield GaugeMetricFamily("ustreamer_trace_up", "1 while trace records can be written.", int(not tracing.problem))
+        yield GaugeMetricFamily(
+            "ustreamer_trace_bytes", "What the traces on the disk take, since the last sealing.", sealed.bytes
+        )
+        for name, text, value in (
+            ("ustreamer_trace_written_records", "Trace records that are on the disk.", tracing.written),
+            ("ustreamer_trace_dropped_records", "Trace records that could not be written: holes in seq.", tracing.dropped),
+            ("ustreamer_trace_sealed_files", "Parquet files that were completed.", sealed.files),
+            ("ustreamer_trace_sealed_records", "Records in them.", sealed.records),
+            ("ustreamer_trace_torn_files", "Spool files that ended in the middle of a batch.", sealed.torn),
+            ("ustreamer_trace_deleted_files", "Files that went because traces are bounded.", sealed.deleted_files),
+            ("ustreamer_trace_deleted_bytes", "What those files took.", sealed.deleted_bytes),
+            ("ustreamer_trace_sealing_failures", "Sealings that failed, and are tried again.", tracing.failures),
+        ):
+            yield CounterMetricFamily(name, text, value)
+
     def _latencies(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
         end_to_end = HistogramMetricFamily(
             "ustreamer_end_to_end_latency_seconds", "From the message's id to the confirmation.", labels=_ROUTE
@@ -178,9 +203,9 @@ def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Hist
 class Exposition:
     """What `/metrics` answers with."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, tracing: "Tracing | None" = None) -> None:
         self._registry = CollectorRegistry()
-        self.collector = RouterCollector(router)
+        self.collector = RouterCollector(router, tracing)
         self._registry.register(self.collector)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)

@@ -18,9 +18,10 @@ from collections.abc import Callable, Container, Iterator, Sequence
 
 from streamer.journal.entries import CorruptEntryError
 from streamer.router import packing
-from streamer.router.lane import Delivery, Lane
+from streamer.router.lane import AGAIN, RESTORED, Delivery, Lane
 from streamer.router.queue import size_of
 from streamer.router.segment import OVERHEAD_BYTES, Flow, Held, OpenSegment, Segment, queue_of
+from streamer.router.tracer import Tracer
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uuid import created_ms
@@ -40,7 +41,7 @@ class Assurance:
     """The segments of one endpoint, oldest first.
 
     ``on_redo`` is given deliveries that stand in their lane again, ``on_gone`` the number of a stored segment of which
-    nothing is left, ``on_lost`` a lane and the number of its messages that could not be read, ``on_certain`` what
+    nothing is left, ``on_lost`` a lane and those of its messages that could not be read, ``on_certain`` what
     came in with messages that are certain before they were stored.
     """
 
@@ -55,9 +56,10 @@ class Assurance:
         self.bytes = 0
         self._unsure_bytes = 0  # of messages that may become certain by waiting
         self.read_body: ReadBody | None = None
+        self.tracer: Tracer | None = None
         self.on_redo: Callable[[Sequence[Delivery]], None] = lambda deliveries: None
         self.on_gone: Callable[[int], None] = lambda number: None
-        self.on_lost: Callable[[Lane, int], None] = lambda lane, count: None
+        self.on_lost: Callable[[Lane, Held], None] = lambda lane, held: None
         self.on_open: Callable[[], None] = lambda: None
         self.on_certain: Callable[[Received], None] = lambda received: None
         self._number = number
@@ -84,7 +86,7 @@ class Assurance:
             self.on_open()
         if not self._open.records:
             self._open.made_s = now_s
-        self._unsure_bytes += self._open.add(deliveries)
+        self._unsure_bytes += self._open.add(deliveries, now_s, self.tracer)
         if self._open.bytes >= _SEGMENT_BYTES:
             self.close(now_s)
 
@@ -159,11 +161,11 @@ class Assurance:
 
     # -- time
 
-    def certain(self, now_s: float, absent_s: float) -> dict[Lane, int]:
-        """How many messages of which lane have become certain. Called by the clock's tick."""
+    def certain(self, now_s: float, absent_s: float) -> list[tuple[Lane, Held]]:
+        """Which messages of which lane have become certain. Called by the clock's tick."""
         if self._open.records and self._open.made_s + _OPEN_S <= now_s:  # the journal is busy, and closes none
             self.close(now_s)
-        found: dict[Lane, int] = {}
+        found: list[tuple[Lane, Held]] = []
         segments, aside = self._segments, self._aside
         while segments and (segments[0].made_s + self.unsure_s <= now_s or self._is_too_much):
             self._settle(segments.popleft(), found)
@@ -175,12 +177,12 @@ class Assurance:
     def _is_too_much(self) -> bool:
         return not self.is_patient and self._unsure_bytes > self.max_bytes
 
-    def _settle(self, segment: Segment, found: dict[Lane, int]) -> None:
+    def _settle(self, segment: Segment, found: list[tuple[Lane, Held]]) -> None:
         if not segment.held:
             return
         for lane in [lane for lane, held in segment.held.items() if not held.is_expected]:
             held = segment.held.pop(lane)
-            found[lane] = found.get(lane, 0) + held.count
+            found.append((lane, held))
             self._unsure_bytes -= held.bytes
             _let_go(lane, held.count)
         if not segment.held:
@@ -249,7 +251,7 @@ class Assurance:
             held = segment.held.pop(lane)
             _let_go(lane, held.count)
             if not deliveries:
-                self.on_lost(lane, held.count)
+                self.on_lost(lane, held)
             else:
                 queue_of(lane).put_back_all(lane, deliveries)
                 self.on_redo(deliveries)
@@ -283,7 +285,9 @@ class Assurance:
             leaving = incoming if flow.outgoing is flow.incoming else incoming._replace(attributes=flow.outgoing)
             received = Received(incoming)
             received.is_kept = True  # its source has been told, or will be with the segment
-            yield Delivery(received, leaving, lane, record.seq, size_of(leaving), segment.made_s, record.entered_ms)
+            delivery = Delivery(received, leaving, lane, record.seq, size_of(leaving), segment.made_s, record.entered_ms)
+            delivery.again = AGAIN | RESTORED
+            yield delivery
 
     def _gone(self, segment: Segment) -> None:
         self.bytes -= segment.size

@@ -13,11 +13,11 @@ from streamer.router.absence import Absence
 from streamer.router.assurance import Assurance
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody
-from streamer.router.lane import CLASSES, Delivery, Lane, Park, State
+from streamer.router.lane import AGAIN, CLASSES, Delivery, Lane, Park, State
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
 from streamer.router.retry import is_exhausted, wait_s
-from streamer.router.settle import Settler
+from streamer.router.settle import UNREADABLE, Settler
 from streamer.transports.base import UNSURE, LinkState, Unsure, UTransport
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
 from streamer.uprotocol.status import UCode
@@ -206,7 +206,7 @@ class Egress:
                 continue
             self.in_flight -= 1
             lane.returned()
-            self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "payload lost"))
+            self._settler.fail(delivery, UNREADABLE)
         self.in_flight -= len(back)
         self._take_back(back)
         for lane in waiting:
@@ -244,6 +244,9 @@ class Egress:
         return None
 
     def _submit(self, out: list[Delivery]) -> None:
+        now_s = self._clock.monotonic_s()
+        for delivery in out:
+            delivery.sent_s = now_s
         try:
             self.transport.submit(out, self.on_done)
         except Exception as exc:  # a plugin's fault must cost its messages an attempt, not the daemon its life
@@ -267,6 +270,8 @@ class Egress:
                     self.file(lane)
             self._settler.delivered(deliveries)
         elif isinstance(error, LinkLostError):
+            for delivery in deliveries:
+                delivery.again |= AGAIN
             self._take_back(deliveries)
         else:
             for delivery in deliveries:
@@ -281,6 +286,7 @@ class Egress:
             is_doubtful = lane.doubtful > 0
             lane.confirmed()
             if is_doubtful:
+                delivery.again |= AGAIN
                 lane.put_back(delivery)
                 lane.queue.came_back(delivery)  # type: ignore[attr-defined]  # lanes do not know the type of what owns them
             else:
@@ -334,8 +340,8 @@ class Egress:
         self._absence.tick(now_s)
         if self.assurance is not None:
             absent_s = max((queue.dispatch.absent_s for queue in self.queues), default=0.0)
-            for lane, count in self.assurance.certain(now_s, absent_s).items():
-                self._settler.certain(lane, count)
+            for lane, held in self.assurance.certain(now_s, absent_s):
+                self._settler.certain(lane, held)
             self._refill_some(now_ms)
         self._settler.after_settling(self)
         self.pump(now_ms)

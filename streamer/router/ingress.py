@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody
 from streamer.router.egress import Egress
+from streamer.router.lane import AGAIN
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import Room, RouteQueue, size_of
 from streamer.router.remember import RememberedIds, Strays, key_of, mark
@@ -240,15 +241,13 @@ class Ingress(UListener):
         self._settler.turn_away(received, self.name, self.unrouted, failure)
 
     def _count_duplicate(self, received: Received) -> None:
-        self.unrouted.accepted += 1
-        self.unrouted.count(Outcome.DUPLICATE)
+        self._settler.set_aside(received, self.name, self.unrouted)
         received.release()
 
     def _seen_before(self, key: bytes, received: Received) -> None:
         """A second copy. While the first is on its way the two share their fate: neither source hears before it."""
         first = self._remembered.young.get(key) or self._remembered.old.get(key)
-        self.unrouted.accepted += 1
-        self.unrouted.count(Outcome.DUPLICATE)
+        self._settler.set_aside(received, self.name, self.unrouted)
         if first is None:
             received.release()
         else:
@@ -328,7 +327,10 @@ class Ingress(UListener):
                 self._remembered.young.setdefault(key_of(outgoing), None)
                 if leg.once is not None:
                     self._remembered.young[key_of(outgoing) + leg.once] = None
-            self._custody.watch(queue.push(received, outgoing, lane, now_s, now_ms))
+            delivery = queue.push(received, outgoing, lane, now_s, now_ms)
+            if is_again:
+                delivery.again = AGAIN
+            self._custody.watch(delivery)
             if lane.filed < lane.top:
                 leg.egress.file(lane)
 
@@ -340,8 +342,7 @@ class Ingress(UListener):
         message = received.message
         if key_of(UMessage(message.id, leg.attributes, None)) + (leg.once or b"") not in self._remembered:
             return False
-        leg.queue.stats.accepted += 1
-        leg.queue.stats.count(Outcome.DUPLICATE)
+        self._settler.set_aside(received, self.name, leg.queue.stats, leg.queue)
         if received.holders == 1:
             self._remembered.settled(key_of(message))
         received.release()

@@ -46,15 +46,24 @@ class Park(IntFlag):
     STOPPED = 4  # dispatch was stopped through the API
 
 
+AGAIN = 1
+"""It may have left before."""
+
+RESTORED = 2
+"""It was packed away or in the journal: ``entered_s`` is not when it came in."""
+
+
 class Delivery:
     """One message on its way over one route.
 
     ``received`` is what came in (and is released when this delivery is settled), ``message`` what goes out.
-    ``entered_s`` is on the monotonic clock, ``entered_ms`` on the wall clock. ``seq`` orders the lane and is its number in
-    the journal, if it is ``journaled``. ``spilled``: its payload is only there.
+    ``entered_s`` is on the monotonic clock, ``entered_ms`` on the wall clock, ``sent_s`` when it last left (0: never).
+    ``seq`` orders the lane and is its number in the journal, if it is ``journaled``. ``spilled``: its payload is only there.
+    ``again``: bits of `AGAIN` and `RESTORED`.
     """
 
     __slots__ = (
+        "again",
         "attempts",
         "entered_ms",
         "entered_s",
@@ -62,6 +71,7 @@ class Delivery:
         "lane",
         "message",
         "received",
+        "sent_s",
         "seq",
         "size",
         "spilled",
@@ -85,7 +95,9 @@ class Delivery:
         self.size = size
         self.entered_s = entered_s
         self.entered_ms = entered_ms
+        self.sent_s = 0.0
         self.attempts = 0
+        self.again = 0
         self.state = State.QUEUED
         self.journaled = False
         self.spilled = False

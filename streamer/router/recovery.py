@@ -15,11 +15,12 @@ from streamer.router import packing
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody
 from streamer.router.egress import Egress
-from streamer.router.lane import Delivery, Lane
+from streamer.router.lane import AGAIN, RESTORED, Delivery, Lane
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue, size_of
 from streamer.router.remember import RememberedIds, key_of
 from streamer.router.settle import Settler
+from streamer.router.stats import RouteStats
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.status import UCode
@@ -56,7 +57,9 @@ class Recovery:
         clock: Clock,
         queue_of: QueueOf,
         egresses: dict[str, Egress],
+        unrouted: dict[str, RouteStats],
     ) -> None:
+        """``unrouted``: the account of each ingress for what can go nowhere."""
         self._journal = journal
         self._custody = custody
         self._settler = settler
@@ -64,6 +67,7 @@ class Recovery:
         self._clock = clock
         self._queue_of = queue_of
         self._egresses = egresses
+        self._unrouted = unrouted
         self._found = Recovered()
         self._numbers: set[int] = set()  # of rows and segments that were read
         self._queues: set[RouteQueue] = set()  # whose lanes stay while they are being filled
@@ -122,6 +126,7 @@ class Recovery:
         now_s = self._clock.monotonic_s()
         delivery = Delivery(received, leaving, lane, row.number, size_of(leaving), now_s, row.entered_ms)
         delivery.attempts = row.attempts
+        delivery.again = AGAIN | RESTORED
         self._custody.restored(delivery)
         self._remembered.young[key_of(message)] = received
         self._found.waiting += 1
@@ -138,7 +143,7 @@ class Recovery:
         self._found.homeless += 1
         self._custody.forget_row(row.number)
         if row.source in self._egresses:
-            self._settler.homeless(Received(message), row.source, _NO_WAY)
+            self._settler.turn_away(Received(message), row.source, self._unrouted[row.source], _NO_WAY)
 
     def _segments(self) -> None:
         now_s = self._clock.monotonic_s()

@@ -25,9 +25,10 @@ from streamer.router.recovery import Recovery
 from streamer.router.redrive import Redrive
 from streamer.router.remember import RememberedIds
 from streamer.router.reporter import Reporter, ReportOptions
-from streamer.router.settle import Settler
+from streamer.router.settle import NO_ROUTE, Settler
 from streamer.router.stats import RouteStats
 from streamer.router.table import RoutingTable
+from streamer.router.tracer import Tracer
 from streamer.transports.base import LinkState, UTransport
 from streamer.transports.listeners import Filter
 from streamer.uprotocol.status import UCode, UStatusError
@@ -36,7 +37,6 @@ from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 logger = logging.getLogger("ustreamer.router")
 
 TICK_S = 0.05
-NO_ROUTE = "none"
 
 # Of the journal, what may be taken by messages that left unconfirmed; without a journal they are in memory.
 _UNSURE_SHARE = 2
@@ -79,6 +79,7 @@ class Router:
         random: Callable[[], float] = _random.random,
         later: Later | None = None,
         journal: Journal | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._clock = clock
         self.journal = journal
@@ -88,6 +89,7 @@ class Router:
         self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, journal, memory_bytes)
         self.settler = Settler(clock, self.remembered, self.custody)
         self.settler.after_settling = self._after_settling
+        self.settler.tracer = tracer
         self.reporter = Reporter(_report_options(config), self.settler, self.custody, self.remembered, clock)
         self.settler.report = self.reporter.report
         self.reporter.on_queued = self._mark
@@ -124,6 +126,7 @@ class Router:
         max_bytes = _UNSURE_BYTES if config.journal is None else config.journal.max_bytes // _UNSURE_SHARE
         assurance = Assurance(name, transport.unsure_s, max_bytes, self.custody.number, is_patient=self.journal is not None)
         assurance.on_lost = self.settler.lost
+        assurance.tracer = self.settler.tracer
         self.custody.add_assurance(assurance)
         return assurance
 
@@ -168,7 +171,14 @@ class Router:
         """Take over what an earlier process has left in the journal, which is open. Best before `start`."""
         assert self.journal is not None
         self._recovery = Recovery(
-            self.journal, self.custody, self.settler, self.remembered, self._clock, self._queue_for, self.egresses
+            self.journal,
+            self.custody,
+            self.settler,
+            self.remembered,
+            self._clock,
+            self._queue_for,
+            self.egresses,
+            {name: ingress.unrouted for name, ingress in self.ingresses.items()},
         )
         self._recover()
 

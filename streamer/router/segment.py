@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from streamer.router import packing
 from streamer.router.lane import Delivery, Lane
 from streamer.router.queue import RouteQueue
+from streamer.router.tracer import Tracer
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.uuid import created_ms
@@ -27,10 +28,10 @@ class Flow:
 class Held:
     """What a segment holds of one lane: messages and their bytes, lowest seq, earliest deadline (0: none).
 
-    ``is_expected``: they are to be sent again.
+    ``is_expected``: they are to be sent again. ``traces``: their trace records, packed, if there is a tracer.
     """
 
-    __slots__ = ("bytes", "count", "deadline_ms", "first", "is_expected")
+    __slots__ = ("bytes", "count", "deadline_ms", "first", "is_expected", "traces")
 
     def __init__(self, first: int) -> None:
         self.count = 0
@@ -38,6 +39,7 @@ class Held:
         self.first = first
         self.deadline_ms = 0
         self.is_expected = False
+        self.traces = bytearray()
 
     def add(self, seq: int, size: int, deadline_ms: int) -> None:
         self.count += 1
@@ -80,7 +82,7 @@ class OpenSegment:
         self.received: list[Received] = []
         self.bytes = 0
 
-    def add(self, deliveries: Sequence[Delivery]) -> int:
+    def add(self, deliveries: Sequence[Delivery], now_s: float, tracer: Tracer | None) -> int:
         before = self.bytes
         flows, records, held, came = self.flows, self.records, self.held, self.received
         for delivery in deliveries:
@@ -98,6 +100,8 @@ class OpenSegment:
                 entry = held[lane] = Held(seq)
             ttl = incoming.ttl
             entry.add(seq, delivery.size, created_ms(message.id) + ttl if ttl else 0)
+            if tracer is not None:
+                entry.traces += tracer.unsure(delivery, now_s)
             came.append(received)
             self.bytes += delivery.size
         return self.bytes - before

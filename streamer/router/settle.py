@@ -1,4 +1,4 @@
-"""Settling: the only way out. Outcome → counters, dead letter, RPC error response, source acknowledgement.
+"""Settling: the only way out. Outcome → counters, trace record, dead letter, RPC error response, source acknowledgement.
 
 Every delivery comes through here exactly once.
 """
@@ -14,7 +14,9 @@ from streamer.router.lane import Delivery, Lane, Park
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
 from streamer.router.remember import RememberedIds, key_of
+from streamer.router.segment import Held, queue_of
 from streamer.router.stats import RouteStats
+from streamer.router.tracer import Tracer
 from streamer.transports.base import LinkState, Received
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import created_ms
@@ -25,7 +27,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ustreamer.settle")
 
-_UNREADABLE = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "its payload could not be read from the journal")
+NO_ROUTE = "none"
+"""The name of the account of messages that came onto no route."""
+
+_COPY = Failure(Outcome.DUPLICATE, UCode.OK, "seen before")
+UNREADABLE = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "its payload could not be read from the journal")
 
 Report = Callable[[Received, str, Failure, RouteQueue | None, Delivery | None], None]
 """Tells a failure to whom it concerns: what came in, through which endpoint, why, and how far it had come."""
@@ -40,14 +46,17 @@ class Settler:
         self._custody = custody
         custody.release = self._release
         custody.fail = self.fail
+        self.tracer: Tracer | None = None
         self.report: Report = lambda received, ingress, failure, queue, delivery: None
         self.after_settling: Callable[[Egress], None] = lambda egress: None
 
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
         """The destination has confirmed these."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        if self.tracer is not None:
+            self.tracer.delivered(deliveries, now_s)
         for delivery in deliveries:
-            queue: RouteQueue = delivery.lane.queue  # type: ignore[assignment]  # see Egress
+            queue = queue_of(delivery.lane)
             queue.leave(delivery)
             stats = queue.stats
             stats.count(Outcome.DELIVERED)
@@ -63,7 +72,7 @@ class Settler:
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         assurance.add(deliveries, now_s)
         for delivery in deliveries:
-            queue: RouteQueue = delivery.lane.queue  # type: ignore[assignment]  # see Egress
+            queue = queue_of(delivery.lane)
             queue.pack_away(delivery)
             stats = queue.stats
             stats.in_daemon.observe(now_s - delivery.entered_s)
@@ -72,15 +81,18 @@ class Settler:
                 self._custody.settled(delivery)
             delivery.forget()
 
-    def certain(self, lane: Lane, count: int) -> None:
-        """So many messages of a lane that were packed away have arrived."""
-        queue: RouteQueue = lane.queue  # type: ignore[assignment]  # see Egress
-        queue.stats.count(Outcome.DELIVERED, number=count)
+    def certain(self, lane: Lane, held: Held) -> None:
+        """Messages of a lane that were packed away have arrived."""
+        queue_of(lane).stats.count(Outcome.DELIVERED, number=held.count)
+        if self.tracer is not None:
+            self.tracer.certain(lane, held.traces, self._clock.monotonic_s())
 
-    def lost(self, lane: Lane, count: int) -> None:
-        """So many messages of a lane that were packed away cannot be read any more."""
-        queue: RouteQueue = lane.queue  # type: ignore[assignment]  # see Egress
-        queue.stats.count(_UNREADABLE.outcome, _UNREADABLE.code, count)
+    def lost(self, lane: Lane, held: Held) -> None:
+        """Messages of a lane that were packed away cannot be read any more."""
+        queue_of(lane).stats.count(UNREADABLE.outcome, UNREADABLE.code, held.count)
+        if self.tracer is not None:
+            now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+            self.tracer.lost(lane, held.traces, held.count, UNREADABLE, now_s, now_ms)
 
     def unheard(self, delivery: Delivery) -> None:
         """Nobody listens to a Publish: it is delivered to everyone who wants it."""
@@ -101,11 +113,13 @@ class Settler:
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
         """A message that was accepted will not be delivered."""
-        queue: RouteQueue = delivery.lane.queue  # type: ignore[assignment]  # see Egress
+        queue = queue_of(delivery.lane)
         if delivery.spilled and failure.is_reported:
             failure = self._with_payload(delivery, failure)
         queue.leave(delivery)
         queue.stats.count(failure.outcome, failure.code)
+        if self.tracer is not None:
+            self.tracer.failed(delivery, failure, self._clock.monotonic_s())
         if delivery.journaled:
             self._custody.settled(delivery)
         if queue.source and failure.is_reported:
@@ -116,27 +130,31 @@ class Settler:
     def _with_payload(self, delivery: Delivery, failure: Failure) -> Failure:
         """Fetch the payload that is to be reported. If the journal cannot be read now, the report goes without it."""
         try:
-            return failure if self._custody.load(delivery) else _UNREADABLE
+            return failure if self._custody.load(delivery) else UNREADABLE
         except JournalError as exc:
-            logger.error("payload_not_reported route=%s error=%s", delivery.lane.queue.name, exc)  # type: ignore[attr-defined]  # see Egress
+            logger.error("payload_not_reported route=%s error=%s", queue_of(delivery.lane).name, exc)
             return failure
 
     def turn_away(self, received: Received, ingress: str, stats: RouteStats, failure: Failure) -> None:
         """A message that came in through ``ingress`` is not accepted on the account ``stats``."""
         stats.accepted += 1
         stats.count(failure.outcome, failure.code)
+        self._trace(received, (NO_ROUTE, ingress, ""), failure)
         if failure.is_reported:
             self.report(received, ingress, failure, None, None)
         self._release(received)
 
-    def homeless(self, received: Received, ingress: str, failure: Failure) -> None:
-        """A message that an earlier process accepted can go nowhere any more."""
-        self.report(received, ingress, failure, None, None)
+    def set_aside(self, copy: Received, ingress: str, stats: RouteStats, queue: RouteQueue | None = None) -> None:
+        """A message came whose id was seen before, on the account ``stats``. Who calls sees to its receipt."""
+        stats.accepted += 1
+        stats.count(_COPY.outcome)
+        self._trace(copy, (NO_ROUTE, ingress, "") if queue is None else (queue.name, ingress, queue.target), _COPY)
 
     def refuse(self, received: Received, queue: RouteQueue, failure: Failure) -> None:
         """A route has no room for a message that it should carry."""
         queue.stats.accepted += 1
         queue.stats.count(failure.outcome, failure.code)
+        self._trace(received, (queue.name, queue.source, queue.target), failure)
         self.report(received, queue.source, failure, queue, None)
         self._release(received)
 
@@ -147,6 +165,11 @@ class Settler:
             victim.lane.drop(victim)
             self.fail(victim, failure)
         return victims is not None
+
+    def _trace(self, received: Received, names: tuple[str, str, str], failure: Failure) -> None:
+        if self.tracer is not None:
+            now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+            self.tracer.turned_away(received.message, names, failure, now_s, now_ms)
 
     def _release(self, received: Received) -> None:
         if received.holders == 1:

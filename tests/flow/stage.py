@@ -1,15 +1,21 @@
 """A router on memory transports with a clock that the test winds: the stage on which the flow tests play."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
+
+import numpy as np
 
 from streamer.config import Config
 from streamer.journal.journal import Journal
+from streamer.observe.trace.record import DTYPE, OUTCOMES, Buffer
+from streamer.observe.trace.recorder import Recorder
 from streamer.router.router import Router
 from streamer.transports.base import LinkState, TransportContext
 from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, UPriority, notification, publish, request
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 
 START_MS = 1_700_000_000_000
@@ -96,6 +102,10 @@ class Stage:
             )
             for name in self.config.endpoints
         }
+        self.traced: Counter[tuple[str, str, str, str, str]] = Counter()
+        self.tracer = Recorder(
+            dict.fromkeys(self.config.endpoints, "memory"), self._take_traces, lambda: self.clock.ms * 1000
+        )
         self.router = Router(
             self.config,
             dict(self.transports),
@@ -103,6 +113,7 @@ class Stage:
             random=lambda: 0.5,
             later=lambda after_s, call: None if journal is None else self.due.append(call),
             journal=journal,
+            tracer=self.tracer,
         )
         self.router.custody.patience_s = 0
 
@@ -153,9 +164,25 @@ class Stage:
         return sum(account.queued for account in self.router.accounts() if account.name == route)
 
     def check_books(self) -> None:
-        """In = outcomes + queued, for every route, at any time."""
+        """In = outcomes + queued, for every route, at any time; and one trace record for every outcome.
+
+        The account of a route that was removed is gone, its records are not.
+        """
+        self.tracer.hand_on()
+        counted: Counter[tuple[str, str, str, str, str]] = Counter()
         for account in self.router.accounts():
             assert account.stats.accepted == account.stats.settled + account.queued, account
+            for (outcome, code), number in account.stats.outcomes.items():
+                counted[account.name, account.source, account.target, outcome.value, code.name] += number
+        names = {(account.name, account.source, account.target) for account in self.router.accounts()}
+        assert {key: number for key, number in self.traced.items() if key[:3] in names} == counted
+
+    def _take_traces(self, buffer: Buffer) -> bool:
+        rows = np.frombuffer(buffer.packed, DTYPE)
+        for flow, outcome, code in zip(rows["flow"].tolist(), rows["outcome"].tolist(), rows["code"].tolist(), strict=True):
+            of = buffer.flows[flow]
+            self.traced[of.route, of.ingress, of.egress, OUTCOMES[outcome].value, UCode(code).name] += 1
+        return True
 
     def speed(self, payload: bytes = b"", source: UUri = SPEED, **options: object) -> UMessage:
         return publish(self.clock.ms, source, payload, Options(**options))  # type: ignore[arg-type]

@@ -1,0 +1,139 @@
+"""Where traces lie, and how much of them is kept.
+
+    <path>/date=2026-11-21/hour=7/streamer=gateway.veh1/part-<uuid>.parquet   sealed: complete, never changed
+    <path>/.spool/gateway.veh1/<run>-<number>.arrows.open                     being written by the daemon
+    <path>/.spool/gateway.veh1/<run>-<number>.arrows                          closed, waits to be sealed
+    <path>/.spool/gateway.veh1/sealing/                                       Parquet files that are not complete
+
+Spark and others pass over hidden folders. A streamer touches nothing that is not its own.
+"""
+
+import fcntl
+import os
+import uuid
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+OPEN = ".arrows.open"
+CLOSED = ".arrows"
+
+_NAMES = uuid.UUID("0f2b1f0a-6a51-4c0b-9c6c-6d2f6f1b7a55")
+
+
+class Deleted(NamedTuple):
+    """What was deleted to keep to the bound."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+class Folders:
+    """The files of one streamer below ``path``."""
+
+    def __init__(self, path: Path, streamer: str) -> None:
+        self.path = path
+        self.name = quote(streamer, safe="")
+        self.spool = path / ".spool" / self.name
+        self.sealing = self.spool / "sealing"
+
+    def create(self) -> None:
+        """Make the folders. Raises OSError."""
+        self.sealing.mkdir(parents=True, exist_ok=True)
+
+    def lock(self, name: str, wait: bool) -> int:
+        """The descriptor of a lock that goes with the process. Raises OSError, BlockingIOError if it is taken."""
+        descriptor = os.open(self.spool / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def closed(self) -> list[Path]:
+        """Spool files that wait to be sealed, oldest first."""
+        return sorted(self.spool.glob(f"*{CLOSED}"), key=_number)
+
+    def left_open(self) -> list[Path]:
+        """Spool files that are being written, or were when their daemon was killed."""
+        return sorted(self.spool.glob(f"*{OPEN}"), key=_number)
+
+    def partition(self, day: date, hour: int) -> Path:
+        """The folder of an hour."""
+        return self.path / f"date={day.isoformat()}" / f"hour={hour}" / f"streamer={self.name}"
+
+    def part(self, spool_file: Path, day: date, hour: int) -> Path:
+        """Where the records of a spool file and an hour go: always to the same name, so that sealing can be repeated."""
+        name = uuid.uuid5(_NAMES, f"{self.name}/{spool_file.name}/{day.isoformat()}/{hour}")
+        return self.partition(day, hour) / f"part-{name}.parquet"
+
+    def sealed(self) -> list[Path]:
+        """Sealed files, oldest hour first."""
+        return sorted(self.path.glob(f"date=*/hour=*/streamer={self.name}/part-*.parquet"), key=_age)
+
+    def total_bytes(self) -> int:
+        """What all files take."""
+        return sum(map(_size, (*self.sealed(), *self.closed(), *self.left_open())))
+
+    def keep_to(self, max_bytes: int) -> Deleted:
+        """Delete the oldest files until the rest fits: sealed ones first, then what waits to be sealed."""
+        files = [*self.sealed(), *self.closed()]
+        sizes = [_size(file) for file in files]
+        total = sum(sizes) + sum(map(_size, self.left_open()))
+        deleted = freed = 0
+        for file, size in zip(files, sizes, strict=True):
+            if total - freed <= max_bytes:
+                break
+            file.unlink(missing_ok=True)
+            deleted += 1
+            freed += size
+            if file.parent != self.spool:
+                _remove_empty(file.parent, self.path)
+        return Deleted(deleted, freed)
+
+
+def sync(folder: Path) -> None:
+    """Have a folder's entries on the disk. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_empty(folder: Path, up_to: Path) -> None:
+    for each in _upwards(folder, up_to):
+        try:
+            each.rmdir()
+        except OSError:  # somebody else's files are in it
+            return
+
+
+def _upwards(folder: Path, up_to: Path) -> Iterator[Path]:
+    while folder != up_to:
+        yield folder
+        folder = folder.parent
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _number(file: Path) -> tuple[int, int]:
+    run, _, number = file.name.partition(".")[0].partition("-")
+    return int(run) if run.isdecimal() else 0, int(number) if number.isdecimal() else 0
+
+
+def _age(file: Path) -> tuple[str, int, int, str]:
+    hour = file.parent.parent.name.partition("=")[2]
+    try:
+        written_ns = file.stat().st_mtime_ns
+    except FileNotFoundError:
+        written_ns = 0
+    return file.parts[-4], int(hour) if hour.isdecimal() else 0, written_ns, file.name
