@@ -62,8 +62,7 @@ async def daemon_killed_with_backlog(run: Run) -> Verdict:
     async with Stage(run.directory, run.seed, Setting(changes={"journal": journal(run)})) as stage:
         stage.load(RATE)
         await stage.until_flowing()
-        await stage.proxies["plant"].refuse()
-        stage.proxies["plant"].reset()
+        await stage.proxies["plant"].sever()
         await asyncio.sleep(run.between(0.5, 2))
         await stage.kill_daemon()
         backlog = len(stage.ledger.missing())
@@ -130,8 +129,7 @@ async def journal_at_its_bound(run: Run) -> Verdict:
     bound, most_bytes = MIB, 16_384
     setting = Setting(MQTT_ONLY, changes={"journal": journal(run, max_bytes=bound)})
     async with Stage(run.directory, run.seed, setting) as stage:
-        await stage.proxies["plant"].refuse()
-        stage.proxies["plant"].reset()
+        await stage.proxies["plant"].sever()
         await stage.daemon.until_down("plant")
         stage.load(600, most_bytes=most_bytes)
         await asyncio.sleep(run.lasts(3, 20))
@@ -189,8 +187,7 @@ async def disk_full(run: Run) -> Verdict:
         async with Stage(run.directory, run.seed, setting) as stage:
             stage.load(RATE)
             await stage.until_flowing()
-            await stage.proxies["plant"].refuse()
-            stage.proxies["plant"].reset()
+            await stage.proxies["plant"].sever()
             await asyncio.sleep(run.between(0.2, 0.8))
             filler = await asyncio.to_thread(fill, disk)
             await asyncio.sleep(run.lasts(1, 10))
@@ -219,8 +216,7 @@ async def journal_not_writable(run: Run) -> Verdict:
     async with Stage(run.directory, run.seed, setting, starts_daemon=False) as stage:
         stage.daemon.start()
         await stage.until_linked()
-        await stage.proxies["plant"].refuse()
-        stage.proxies["plant"].reset()
+        await stage.proxies["plant"].sever()
         await stage.daemon.until_down("plant")
         stage.load(RATE)
         await asyncio.sleep(run.lasts(1, 5))
@@ -241,8 +237,7 @@ async def journal_not_writable(run: Run) -> Verdict:
 async def damaged(run: Run, harm: Callable[[Run], str], what: str, may_be_silent: bool = False) -> Verdict:
     """A backlog in the journal, a kill, damage to a file. The daemon starts, says what it has lost, and loses no more."""
     async with Stage(run.directory, run.seed, Setting(MQTT_ONLY, changes={"journal": journal(run)})) as stage:
-        await stage.proxies["plant"].refuse()
-        stage.proxies["plant"].reset()
+        await stage.proxies["plant"].sever()
         await stage.daemon.until_down("plant")
         stage.load(RATE)
         await asyncio.sleep(run.between(0.5, run.lasts(1.5, 5)))

@@ -126,8 +126,7 @@ async def harm_in_a_drain(run: Run, harm: Callable[[Stage], object]) -> Verdict:
         proxy = stage.proxies["plant"]
         stage.load(RATE)
         await stage.until_flowing()
-        await proxy.refuse()
-        proxy.reset()
+        await proxy.sever()
         await asyncio.sleep(run.lasts(1, 5))
         for _ in range(rounds):
             before = stage.ledger.arrivals()
@@ -184,8 +183,7 @@ async def backlog_drains(run: Run) -> Verdict:
         side = run.chance.choice(BROKERS)
         stage.load(RATE)
         await stage.until_flowing()
-        await stage.proxies[side].refuse()
-        stage.proxies[side].reset()
+        await stage.proxies[side].sever()
         await asyncio.sleep(run.lasts(1, 10))
         stage.stop_load()
         await stage.daemon.until_down(side)
@@ -224,8 +222,7 @@ async def dead_letter_endpoint_down(run: Run) -> Verdict:
     """Requests have expired before they come, and the dead letters are to go where nobody answers."""
     setting = Setting(changes={"dead_letter": {"endpoints": ["plant"]}}, ttl_ms=30_000, age_ms=60_000)
     async with Stage(run.directory, run.seed, setting) as stage:
-        await stage.proxies["plant"].refuse()
-        stage.proxies["plant"].reset()
+        await stage.proxies["plant"].sever()
         await stage.daemon.until_down("plant")
         stage.load(RATE, ("cloud", "veh"), ("veh", "cloud"))
         await asyncio.sleep(run.lasts(1.5, 15))

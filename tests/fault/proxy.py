@@ -87,8 +87,7 @@ class Proxy:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.refuse()
-        self.reset()
+        await self.sever()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -136,6 +135,11 @@ class Proxy:
         server, self._server = self._server, None
         if server is not None:
             server.close()
+
+    async def sever(self) -> None:
+        """No link any more: refuse new connections, and end those that are open with RST."""
+        await self.refuse()
+        self.reset()
 
     def heal_flow(self) -> None:
         """Hand on everything again, at full speed; what was held up goes first."""

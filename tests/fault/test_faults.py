@@ -45,8 +45,7 @@ async def test_ledger_is_clean_after(name: str) -> None:
 async def lose_a_backlog(run: Run) -> Verdict:
     """No journal: what waits when the daemon is killed has been acknowledged, and is gone."""
     async with Stage(run.directory, run.seed, Setting(("cloud", "plant"))) as stage:
-        await stage.proxies["plant"].refuse()
-        stage.proxies["plant"].reset()
+        await stage.proxies["plant"].sever()
         await stage.daemon.until_down("plant")
         stage.load(200, ("cloud", "plant"))
         await stage.until(lambda: len(stage.ledger.missing()) > 50, 10, "a backlog")
