@@ -2,11 +2,14 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import zenoh
 
 from streamer.transports.base import UNSURE
+from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import key_for
 from streamer.uprotocol.message import Options, UMessage, UPriority, notification, publish, request, response
 from streamer.uprotocol.status import UCode, UStatusError
@@ -187,59 +190,56 @@ async def test_pull_gets_the_earliest_message_and_then_not_found() -> None:
 # -- sending
 
 
-async def test_all_types_are_sent_with_their_attributes() -> None:
+@asynccontextmanager
+async def sending() -> AsyncIterator[tuple[ZenohTransport, RawSubscriber]]:
+    """Our transport, and a raw subscriber that hears what it sends."""
     endpoint = free_endpoint()
     async with running(connect=[endpoint]) as transport:
         with raw_peer(listen=[endpoint]) as peer:
             subscriber = RawSubscriber(peer)
             await until_up(transport)
             await until_heard(transport, subscriber)
-            sent = all_four()
-            for message in sent:
-                await transport.send(message)
-            await until(lambda: len(subscriber.poll()) >= 4, "four messages")
-            assert sorted(subscriber.messages()) == sorted(sent)
-            assert {str(sample.key_expr) for sample in subscriber.samples} == {
-                key_for(message.attributes, "") for message in sent
-            }
+            yield transport, subscriber
+
+
+async def test_all_types_are_sent_with_their_attributes() -> None:
+    async with sending() as (transport, subscriber):
+        sent = all_four()
+        for message in sent:
+            await transport.send(message)
+        await until(lambda: len(subscriber.poll()) >= 4, "four messages")
+        assert sorted(subscriber.messages()) == sorted(sent)
+        assert {str(sample.key_expr) for sample in subscriber.samples} == {
+            key_for(message.attributes, "") for message in sent
+        }
 
 
 async def test_priority_classes_become_zenoh_priorities() -> None:
-    endpoint = free_endpoint()
-    async with running(connect=[endpoint]) as transport:
-        with raw_peer(listen=[endpoint]) as peer:
-            subscriber = RawSubscriber(peer)
-            await until_up(transport)
-            await until_heard(transport, subscriber)
-            for priority in UPriority:
-                await transport.send(publish(now_ms(), TOPIC, priority.name.encode(), Options(priority=priority)))
-            await until(lambda: len(subscriber.poll()) >= len(UPriority), "one message per class")
-        z = zenoh.Priority
-        assert {s.payload.to_string(): s.priority for s in subscriber.samples} == {
-            "UNSPECIFIED": z.DATA_LOW,
-            "CS0": z.BACKGROUND,
-            "CS1": z.DATA_LOW,
-            "CS2": z.DATA,
-            "CS3": z.DATA_HIGH,
-            "CS4": z.INTERACTIVE_LOW,
-            "CS5": z.INTERACTIVE_HIGH,
-            "CS6": z.REAL_TIME,
-        }
-        assert all(s.congestion_control == zenoh.CongestionControl.BLOCK for s in subscriber.samples)
+    async with sending() as (transport, subscriber):
+        for priority in UPriority:
+            await transport.send(publish(now_ms(), TOPIC, priority.name.encode(), Options(priority=priority)))
+        await until(lambda: len(subscriber.poll()) >= len(UPriority), "one message per class")
+    z = zenoh.Priority
+    assert {s.payload.to_string(): s.priority for s in subscriber.samples} == {
+        "UNSPECIFIED": z.DATA_LOW,
+        "CS0": z.BACKGROUND,
+        "CS1": z.DATA_LOW,
+        "CS2": z.DATA,
+        "CS3": z.DATA_HIGH,
+        "CS4": z.INTERACTIVE_LOW,
+        "CS5": z.INTERACTIVE_HIGH,
+        "CS6": z.REAL_TIME,
+    }
+    assert all(s.congestion_control == zenoh.CongestionControl.BLOCK for s in subscriber.samples)
 
 
 async def test_publish_goes_without_the_sink_that_a_streamer_set() -> None:
-    endpoint = free_endpoint()
-    async with running(connect=[endpoint]) as transport:
-        with raw_peer(listen=[endpoint]) as peer:
-            subscriber = RawSubscriber(peer)
-            await until_up(transport)
-            await until_heard(transport, subscriber)
-            plain = publish(now_ms(), TOPIC, b"x")
-            attributes = plain.attributes.__class__(plain.attributes.type, TOPIC, everything_at("cloud"))
-            await transport.send(UMessage(plain.id, attributes, b"x"))
-            await until(subscriber.poll, "the message")
-            assert subscriber.messages() == [plain]
+    async with sending() as (transport, subscriber):
+        plain = publish(now_ms(), TOPIC, b"x")
+        attributes = plain.attributes.__class__(plain.attributes.type, TOPIC, everything_at("cloud"))
+        await transport.send(UMessage(plain.id, attributes, b"x"))
+        await until(subscriber.poll, "the message")
+        assert subscriber.messages() == [plain]
 
 
 async def test_own_messages_are_not_heard() -> None:
