@@ -6,16 +6,14 @@ would obey them.
 
 import argparse
 import json
-import re
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
 from google.protobuf.message import DecodeError
 
+from streamer.cli_text import EX_CONFIG, EX_IOERR, as_moment, as_span, as_table, complain, lines_out, milliseconds, plain
 from streamer.config import Config
 from streamer.config_checks import nearest
 from streamer.config_file import load
@@ -29,11 +27,6 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
 from streamer.uprotocol.uuid import created_ms, format_id
 
-EX_IOERR = 74
-EX_CONFIG = 78
-
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _PREVIEW_BYTES = 512
 _MAX_LINES = 20
 
@@ -77,8 +70,10 @@ def _add_filters(parser: argparse.ArgumentParser, all_text: str = "") -> None:
     group.add_argument("--reason", type=_code, metavar="UCODE", help="such as DEADLINE_EXCEEDED")
     group.add_argument("--source", type=_pattern, metavar="PATTERN", help="such as //veh1/FFFFFFFF/FF/FFFF")
     group.add_argument("--sink", type=_pattern, metavar="PATTERN", help="the same; a Publish has no sink")
-    group.add_argument("--older-than", type=_age, metavar="2h", help="dead letters for longer than that: 30m, 2h, 7d")
-    group.add_argument("--newer-than", type=_age, metavar="2h", help="dead letters for no longer than that")
+    group.add_argument(
+        "--older-than", type=milliseconds, metavar="2h", help="dead letters for longer than that: 30m, 2h, 7d"
+    )
+    group.add_argument("--newer-than", type=milliseconds, metavar="2h", help="dead letters for no longer than that")
     if all_text:
         group.add_argument("--all", action="store_true", help=all_text)
 
@@ -86,17 +81,10 @@ def _add_filters(parser: argparse.ArgumentParser, all_text: str = "") -> None:
 # what the arguments say
 
 
-def _age(text: str) -> int:
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number and a unit (ms, s, m, h, d, w), such as 30m, 2h, 7d")
-    return int(float(match[1]) * _UNITS_MS[match[2]])
-
-
 def _ttl(text: str) -> int:
     if text == "0":
         return 0
-    ttl_ms = _age(text)
+    ttl_ms = milliseconds(text)
     if not 1 <= ttl_ms <= 0xFFFF_FFFF:
         raise argparse.ArgumentTypeError(f"{text!r}: expected 1ms to 49d, or 0 for no end")
     return ttl_ms
@@ -146,55 +134,55 @@ def _now_ms() -> int:
 def _run(arguments: argparse.Namespace, action: Action) -> int:
     config = load(arguments.config)
     if config.journal is None:
-        return _complain(f"{arguments.config}: journal: null: dead letters are kept in the journal only", EX_CONFIG)
+        return complain(f"{arguments.config}: journal: null: dead letters are kept in the journal only", EX_CONFIG)
     try:
         with open_letters(config.journal.path) as file:
             return action(arguments, file, config, _now_ms())
     except JournalError as exc:
-        return _complain(str(exc), EX_IOERR)
+        return complain(str(exc), EX_IOERR)
     except CorruptFileError as exc:
         text = f"{config.journal.path}: damaged ({exc}); the daemon saves what it can when it opens the file"
-        return _complain(text, EX_IOERR)
+        return complain(text, EX_IOERR)
 
 
 def _list(arguments: argparse.Namespace, file: LetterFile, config: Config, now_ms: int) -> int:
     found = file.find(_filter(arguments, now_ms))
     if arguments.json:
-        _print(json.dumps(_as_json(letter, now_ms), ensure_ascii=False) for letter in found)
+        lines_out(json.dumps(_as_json(letter, now_ms), ensure_ascii=False) for letter in found)
         return 0 if found else 1
     if not found:
         return _nothing()
     head = ("WHEN", "REASON", "ROUTE", "TYPE", "SOURCE", "SINK", "ID", "AGE", "SIZE")
-    _print(_table([head, *(_as_line(letter, now_ms) for letter in found)]))
+    lines_out(as_table([head, *(_as_line(letter, now_ms) for letter in found)]))
     total = f"{_count(len(found))}, {sum(letter.size for letter in found)} bytes"
     waiting = sum(letter.redrive_ms is not None for letter in found)
-    _print([total + (f"; {waiting} to be sent again" if waiting else "")])
+    lines_out([total + (f"; {waiting} to be sent again" if waiting else "")])
     return 0
 
 
 def _show(arguments: argparse.Namespace, file: LetterFile, config: Config, now_ms: int) -> int:
     found = file.find(LetterFilter(id=arguments.id))
     for index, letter in enumerate(found):
-        _print([""] if index else [])
-        _print(_table(list(_story(letter, now_ms))))
+        lines_out([""] if index else [])
+        lines_out(as_table(list(_story(letter, now_ms))))
         try:
             message = message_from_proto(pb.UMessage.FromString(file.body(letter.number)))
         except (CorruptEntryError, DecodeError, ValueError) as exc:
-            _print([f"the message cannot be shown: {exc}"])
+            lines_out([f"the message cannot be shown: {exc}"])
         else:
-            _print(_table(list(_content(message, now_ms))))
-            _print(_preview(message.payload or b""))
+            lines_out(as_table(list(_content(message, now_ms))))
+            lines_out(_preview(message.payload or b""))
     return 0 if found else _nothing()
 
 
 def _purge(arguments: argparse.Namespace, file: LetterFile, config: Config, now_ms: int) -> int:
     wanted = _filter(arguments, now_ms)
     if not arguments.all and wanted == LetterFilter():
-        return _complain("purge: expected a filter, or --all for all of them", 2)
+        return complain("purge: expected a filter, or --all for all of them", 2)
     deleted = file.delete([letter.number for letter in file.find(wanted)])
     if not deleted:
         return _nothing()
-    _print([f"{_count(deleted)} deleted"])
+    lines_out([f"{_count(deleted)} deleted"])
     return 0
 
 
@@ -208,17 +196,17 @@ def _redrive(arguments: argparse.Namespace, file: LetterFile, config: Config, no
     for letter in found:
         why_not = _obstacle(letter, file, arguments.ttl, now_ms)
         if why_not:
-            staying.append(f"not sent again: {format_id(letter.id)} {_plain(letter.source)}: {why_not}")
+            staying.append(f"not sent again: {format_id(letter.id)} {plain(letter.source)}: {why_not}")
         else:
             going.append(letter.number)
-    _print(staying[:_MAX_LINES])
+    lines_out(staying[:_MAX_LINES])
     if len(staying) > _MAX_LINES:
-        _print([f"not sent again: {len(staying) - _MAX_LINES} more like these"])
+        lines_out([f"not sent again: {len(staying) - _MAX_LINES} more like these"])
     marked = file.mark(going, now_ms, arguments.ttl)
     if not marked:
-        return _complain("nothing to send again", 1)
+        return complain("nothing to send again", 1)
     when = "now, by the running daemon" if is_in_use(config.journal.path) else "when the daemon starts; it is not running"
-    _print([f"{_count(marked)} to be sent again {when}"])
+    lines_out([f"{_count(marked)} to be sent again {when}"])
     return 0
 
 
@@ -231,7 +219,7 @@ def _obstacle(letter: LetterSummary, file: LetterFile, ttl_ms: int | None, now_m
     except (CorruptEntryError, DecodeError, ValueError) as exc:
         return str(exc)
     if ttl_ms is None and message.is_expired(now_ms):
-        return f"expired {_span(now_ms - (message.deadline_ms or 0))} ago, use --ttl"
+        return f"expired {as_span(now_ms - (message.deadline_ms or 0))} ago, use --ttl"
     return ""
 
 
@@ -240,14 +228,14 @@ def _obstacle(letter: LetterSummary, file: LetterFile, ttl_ms: int | None, now_m
 
 def _as_line(letter: LetterSummary, now_ms: int) -> tuple[str, ...]:
     return (
-        _time(letter.last_ms),
+        as_moment(letter.last_ms),
         _code_name(letter.code),
-        _plain(letter.route) or "-",
+        plain(letter.route) or "-",
         _type_name(letter.type),
-        _plain(letter.source),
-        _plain(letter.sink) or "-",
+        plain(letter.source),
+        plain(letter.sink) or "-",
         format_id(letter.id),
-        _span(now_ms - letter.last_ms),
+        as_span(now_ms - letter.last_ms),
         str(letter.size),
     )
 
@@ -255,7 +243,7 @@ def _as_line(letter: LetterSummary, now_ms: int) -> tuple[str, ...]:
 def _as_json(letter: LetterSummary, now_ms: int) -> dict[str, object]:
     return {
         "id": format_id(letter.id),
-        "when": _time(letter.last_ms),
+        "when": as_moment(letter.last_ms),
         "age_s": (now_ms - letter.last_ms) / 1000,
         "reason": _code_name(letter.code),
         "text": letter.text,
@@ -264,41 +252,41 @@ def _as_json(letter: LetterSummary, now_ms: int) -> dict[str, object]:
         "ingress": letter.ingress,
         "egress": letter.target,
         "attempts": letter.attempts,
-        "first": _time(letter.first_ms),
+        "first": as_moment(letter.first_ms),
         "type": _type_name(letter.type).lower(),
         "source": letter.source,
         "sink": letter.sink or None,
         "size": letter.size,
-        "redrive": None if letter.redrive_ms is None else _time(letter.redrive_ms),
+        "redrive": None if letter.redrive_ms is None else as_moment(letter.redrive_ms),
     }
 
 
 def _story(letter: LetterSummary, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "id", format_id(letter.id)
     yield "type", _type_name(letter.type)
-    yield "source", _plain(letter.source)
-    yield "sink", _plain(letter.sink) or "-"
-    yield "reason", f"{_code_name(letter.code)}: {_plain(letter.text)}"
-    yield "outcome", _plain(letter.outcome)
-    yield "route", _plain(letter.route) or "-"
-    yield "endpoints", f"from {_plain(letter.ingress) or '-'} to {_plain(letter.target) or '-'}"
+    yield "source", plain(letter.source)
+    yield "sink", plain(letter.sink) or "-"
+    yield "reason", f"{_code_name(letter.code)}: {plain(letter.text)}"
+    yield "outcome", plain(letter.outcome)
+    yield "route", plain(letter.route) or "-"
+    yield "endpoints", f"from {plain(letter.ingress) or '-'} to {plain(letter.target) or '-'}"
     yield "attempts", str(letter.attempts)
-    yield "accepted", _time(letter.first_ms)
-    yield "given up", f"{_time(letter.last_ms)} ({_span(now_ms - letter.last_ms)} ago)"
+    yield "accepted", as_moment(letter.first_ms)
+    yield "given up", f"{as_moment(letter.last_ms)} ({as_span(now_ms - letter.last_ms)} ago)"
     if letter.redrive_ms is not None:
         ttl_ms = letter.redrive_ttl_ms
-        ttl = "" if ttl_ms is None else f", TTL {_span(ttl_ms)}" if ttl_ms else ", without end"
-        yield "sent again", f"asked for at {_time(letter.redrive_ms)}{ttl}"
+        ttl = "" if ttl_ms is None else f", TTL {as_span(ttl_ms)}" if ttl_ms else ", without end"
+        yield "sent again", f"asked for at {as_moment(letter.redrive_ms)}{ttl}"
 
 
 def _content(message: UMessage, now_ms: int) -> Iterator[tuple[str, str]]:
     a = message.attributes
-    yield "created", _time(created_ms(message.id))
+    yield "created", as_moment(created_ms(message.id))
     if message.deadline_ms is None:
         yield "ttl", "none"
     else:
         left_ms = message.deadline_ms - now_ms
-        state = f"{_span(left_ms)} left" if left_ms >= 0 else f"expired {_span(-left_ms)} ago"
+        state = f"{as_span(left_ms)} left" if left_ms >= 0 else f"expired {as_span(-left_ms)} ago"
         yield "ttl", f"{a.ttl} ms, {state}"
     yield "priority", a.priority.name if a.priority else f"{UPriority.CS1.name} (unspecified)"
     if a.permission_level is not None:
@@ -307,7 +295,7 @@ def _content(message: UMessage, now_ms: int) -> Iterator[tuple[str, str]]:
         yield "commstatus", a.commstatus.name
     if a.reqid is not None:
         yield "reqid", format_id(a.reqid)
-    yield "traceparent", _plain(a.traceparent or "") or "-"
+    yield "traceparent", plain(a.traceparent or "") or "-"
     yield "token", "-" if a.token is None else "present, not shown"
     yield "payload format", UPayloadFormat(a.payload_format).name
     yield "payload", "none" if message.payload is None else f"{len(message.payload)} bytes"
@@ -318,7 +306,7 @@ def _preview(payload: bytes) -> Iterator[str]:
     head = payload[:_PREVIEW_BYTES]
     text = head.decode(errors="ignore")
     if len(text.encode()) > len(head) - 4 and all(char.isprintable() or char in "\r\n\t" for char in text):
-        yield from (f"  {_plain(line)}" for line in text.splitlines())
+        yield from (f"  {plain(line)}" for line in text.splitlines())
     else:
         for at in range(0, len(head), 16):
             piece = head[at : at + 16]
@@ -326,28 +314,6 @@ def _preview(payload: bytes) -> Iterator[str]:
             yield f"  {at:04x}  {piece.hex(' '):<47}  {shown}"
     if len(payload) > len(head):
         yield f"  … {len(payload) - len(head)} bytes more"
-
-
-def _table(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-
-
-def _time(ms: int) -> str:
-    try:
-        moment = datetime.fromtimestamp(ms // 1000, UTC)
-    except (OverflowError, ValueError):  # an id may say anything
-        return f"{ms} ms"
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
-
-
-def _span(ms: int) -> str:
-    """A length of time, in the largest unit of which it has at least two: 90s, 119m, 5h."""
-    for unit in ("w", "d", "h", "m", "s"):
-        if ms >= 2 * _UNITS_MS[unit]:
-            return f"{ms // _UNITS_MS[unit]}{unit}"
-    return f"{ms}ms"
 
 
 def _code_name(code: int) -> str:
@@ -358,22 +324,9 @@ def _type_name(kind: int) -> str:
     return UMessageType(kind).name.capitalize() if kind in UMessageType._value2member_map_ else str(kind)
 
 
-def _plain(text: str) -> str:
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
 def _count(number: int) -> str:
     return f"{number} dead letter" if number == 1 else f"{number} dead letters"
 
 
 def _nothing() -> int:
-    return _complain("no such dead letter", 1)
-
-
-def _complain(text: str, status: int) -> int:
-    sys.stderr.write(f"{text}\n")
-    return status
-
-
-def _print(lines: Iterable[str]) -> None:
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    return complain("no such dead letter", 1)
