@@ -84,7 +84,7 @@ async def test_what_was_left_out_is_had_again_over_a_new_connection_once_there_i
             for received in inbox.held[:2]:
                 received.release()
             assert [(await peer.next(mqtt5.PubAckPacket)).packet_id for _ in "ab"] == [first, first + 1]
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # many turns of the loop, in any of which it could say goodbye too early
             assert endpoint.is_up  # two are left, more than half of our receive maximum
             inbox.held[2].release()
             assert (await peer.next(mqtt5.PubAckPacket)).packet_id == first + 2
