@@ -33,13 +33,7 @@ class Stream:
         self.began_s = now_s
         self.bytes = 0
         self._file: IO[bytes] = path.open("xb")
-        try:
-            self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), SCHEMA, options=_COMPRESSED)
-            self._file.flush()
-        except OSError:
-            self._abandon()
-            path.unlink()
-            raise
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), SCHEMA, options=_COMPRESSED)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch, all of it or nothing. After an OSError the stream must be closed."""
@@ -53,14 +47,17 @@ class Stream:
         self.bytes = self._file.tell()
 
     def close(self) -> None:
-        """End the stream and give it the name of those that are complete. Raises OSError."""
+        """End the stream and give it the name of those that are complete, if there is anything in it. Raises OSError."""
         if not self._file.closed:
             try:
                 self._writer.close()
                 self._file.close()
             except OSError:
                 self._abandon()  # the mark of the end may be missing: it says nothing
-        close_name(self.path)
+        if self.bytes:
+            close_name(self.path)
+        else:
+            self.path.unlink()
 
     def _abandon(self) -> None:
         try:
@@ -161,6 +158,9 @@ class Spool:
 
         if self._try(write):
             self.written += buffer.records
+            if self.problem:
+                logger.info("trace_written_again folder=%s", self._folders.path)
+            self.problem = ""
         else:
             self.dropped += buffer.records
             if self._stream is not None:
@@ -185,9 +185,6 @@ class Spool:
             logger.exception("trace_failed")
             self._failed(f"{type(exc).__name__}: {exc}")
         else:
-            if self.problem:
-                logger.info("trace_written_again folder=%s", self._folders.path)
-            self.problem = ""
             return True
         return False
 
