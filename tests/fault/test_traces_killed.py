@@ -1,0 +1,88 @@
+"""kill -9 of who writes traces and of who seals them, at random points: nothing torn, nothing lost, nothing twice."""
+
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from streamer.observe.trace.files import Folders
+from streamer.observe.trace.sealing import seal
+from streamer.observe.trace.spool import Spool
+from tests.fault.trace_children import MAX_BYTES, STREAMER
+
+SEEDS = range(3)
+LIVES = 4
+SEALINGS = 3
+
+
+def child(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.fault.trace_children", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def write_and_kill(path: Path, run_us: int, lines: int) -> int:
+    """A daemon's life: killed some time after so many batches. How many records were safe by its own word is returned."""
+    with child("write", str(path), str(run_us)) as writer:
+        assert writer.stdout is not None
+        safe = 0
+        for _ in range(lines):
+            safe = int(writer.stdout.readline())
+        writer.kill()
+        for line in writer.stdout:  # what it said before it was killed
+            if line.endswith("\n"):
+                safe = int(line)
+    return safe
+
+
+def seal_and_kill(path: Path, after_s: float) -> None:
+    with child("seal", str(path)) as sealing:
+        assert sealing.stdin is not None
+        assert sealing.stdout is not None
+        assert sealing.stdout.readline() == "ready\n"
+        sealing.stdin.write("go\n")
+        sealing.stdin.flush()
+        time.sleep(after_s)  # the moment of the kill is what is random here
+        sealing.kill()
+
+
+def sealed_records(path: Path) -> Counter[tuple[int, int]]:
+    """(run, seq) of everything under a final name. A torn file would raise."""
+    found: Counter[tuple[int, int]] = Counter()
+    for file in path.glob("date=*/**/*"):
+        if file.is_file():
+            assert file.suffix == ".parquet"
+            table = pq.ParquetFile(file).read(["run_ts", "seq"])
+            runs = table.column("run_ts").cast("int64").to_pylist()
+            found.update(zip(runs, table.column("seq").to_pylist(), strict=True))
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed-{seed}")
+def test_records_of_completed_batches_are_sealed_once_whoever_is_killed(tmp_path, seed):
+    rng = random.Random(seed)
+    path = tmp_path / "traces"
+    safe: dict[int, int] = {}
+    for life in range(1, LIVES + 1):
+        safe[life] = write_and_kill(path, run_us=life, lines=rng.randrange(1, 60))
+        for _ in range(rng.randrange(SEALINGS)):
+            seal_and_kill(path, rng.uniform(0, 0.06))
+            assert max(sealed_records(path).values(), default=1) == 1
+    folders = Folders(path, STREAMER)
+    last = Spool(folders, 99, 3600, MAX_BYTES, MAX_BYTES, lambda: None)  # the next start
+    last.start()
+    assert last.stop(10)
+    seal(folders, MAX_BYTES)
+    found = sealed_records(path)
+    assert set(found.values()) == {1}
+    missing = [(run, seq) for run, count in safe.items() for seq in range(count) if (run, seq) not in found]
+    assert missing == []
+    assert [*folders.closed(), *folders.left_open(), *folders.sealing.iterdir()] == []

@@ -1,0 +1,40 @@
+"""Processes that the test of killed traces starts and kills: one writes a spool, one seals it."""
+
+import sys
+import time
+from pathlib import Path
+
+from streamer.observe.trace.files import Folders
+from streamer.observe.trace.sealing import seal
+from streamer.observe.trace.spool import Spool
+from tests.unit.observe.traces import noon_buffer
+
+STREAMER = "gateway.veh1"
+BATCH = 200
+ROTATE_BYTES = 60_000
+MAX_BYTES = 1024**3
+
+
+def write(path: str, run_us: str) -> None:
+    """Write batches for ever; say after each how many records are safe."""
+    spool = Spool(Folders(Path(path), STREAMER), int(run_us), 3600, ROTATE_BYTES, MAX_BYTES, lambda: None)
+    spool.start()
+    count = 0
+    while True:
+        spool.take(noon_buffer(count, BATCH))
+        count += BATCH
+        while spool.written < count:
+            time.sleep(0.0002)
+        print(count, flush=True)  # noqa: T201  # this is how it talks to the test
+
+
+def seal_when_told(path: str) -> None:
+    """Seal once a line comes, and say so."""
+    print("ready", flush=True)  # noqa: T201
+    sys.stdin.readline()
+    seal(Folders(Path(path), STREAMER), MAX_BYTES)
+    print("sealed", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    {"write": write, "seal": seal_when_told}[sys.argv[1]](*sys.argv[2:])
