@@ -1,10 +1,10 @@
 """Which hours were unlike the same hour of the 14 days before?
 
 Compared are, per streamer, route and hour, the number of messages, the share that failed and the 99th percentile of the
-latency. The score is the robust z-score, 0.6745 × (value − median) / MAD. Its bound is `THRESHOLD`: a fleet has some thousand
+latency. The score is the robust z-score, 0.6745 × (value − median) / MAD. Its bound is `THRESHOLD`: a fleet has a thousand
 such values a day, and against the few days that one is compared with, an ordinary value passes 4 about once a night.
 
-**Days.** A route is compared with the days from the first of the 14 on which it wrote, as long as any streamer wrote on them;
+**Days.** A route is compared with the days from the first of the 14 on which it wrote, as long as any streamer wrote then;
 an hour without a record on such a day counts 0 messages. With fewer than `LEAST_DAYS` days nothing is said.
 
 **MAD.** That of a few days is often far too small by chance, and 0 if they were alike. So the largest of these is taken, and
@@ -12,10 +12,10 @@ stands in the column:
 - the MAD of the hour;
 - what is usual for the route in all its hours (the median of MAD / median for messages and latency, of the MAD for shares);
 - what chance alone makes of counts (√median messages; a binomial share of as many messages);
-- 5 % of the median for messages, 10 % for latency, 0.1 percentage points for shares: less is no news, however steady it was.
+- 5 % of the median for messages, 10 % for latency, 0.1 percentage points for shares: less is no news, however steady.
 
-**Silence.** An hour without any message, where each of the days had at least `LEAST_TRAFFIC`, is always listed: where traffic
-varies a lot, even 0 may not be six deviations from the median.
+**Silence.** An hour without any message, where each of the days had at least `LEAST_TRAFFIC`, is always listed: where
+traffic varies a lot, even 0 may not be six deviations from the median.
 """
 
 from collections.abc import Sequence

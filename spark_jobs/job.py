@@ -36,7 +36,7 @@ class Day:
 
     def records(self, before: int = 0, after: int = 0) -> DataFrame:
         """The trace records (`schema.PARTITIONED`) of the date and so many days before and after it."""
-        return records.read(self.spark, self.input, _days(self.date, -before, after))
+        return records.read(self.spark, self.input, days(self.date, -before, after))
 
     @cached_property
     def rollup(self) -> DataFrame:
@@ -49,7 +49,7 @@ class Day:
 
     def past(self, table: Table) -> DataFrame:
         """What was published of a table for the `MEMORY_DAYS` days before this date."""
-        return records.read_table(self.spark, self.output, table, _days(self.date, -MEMORY_DAYS, -1))
+        return records.read_table(self.spark, self.output, table, days(self.date, -MEMORY_DAYS, -1))
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Rows that are used more than once: held in memory, or on disk where that is too small, until `release`."""
@@ -96,5 +96,6 @@ def main(job: Job, argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _days(date: dt.date, first: int, last: int) -> list[dt.date]:
+def days(date: dt.date, first: int, last: int) -> list[dt.date]:
+    """The dates from so many days after `date` (before, if negative) to so many."""
     return [date + dt.timedelta(days=offset) for offset in range(first, last + 1)]

@@ -1,9 +1,9 @@
-"""The manifests ``_runs/date=D.json``: which files a date's tables were made from, and so which dates have to be run (again).
+"""The manifests ``_runs/date=D.json``: from which files a date's tables were made, so which dates have to be run again.
 
 A date is stale when it has no manifest, or when one of the dates that it reads has a file now that was not there then. Files
-that have gone since make nothing stale: the daemon deletes the oldest to keep to its disk, and the tables know more than is left.
-A manifest is removed before a date's first table is touched. It comes back as ``"trends": false`` when the tables that depend
-on records stand, and is whole when those that look back on other dates do, for this date and for those that look back on it.
+that have gone since make nothing stale: the daemon deletes its oldest to keep to its disk, and the tables know what is lost.
+A manifest is removed before a date's first table is touched. It comes back with ``"trends": false`` when the tables of
+records stand, and with true when those that look back do too, of this date and of those that look back on it.
 """
 
 import datetime as dt
@@ -67,11 +67,6 @@ class Runs:
 
     def _path(self, date: dt.date) -> str:
         return f"{self._root}/date={date}.json"
-
-
-def read_by(date: dt.date, before: int, after: int) -> list[dt.date]:
-    """The dates whose records a run of `date` reads."""
-    return [date + dt.timedelta(days=offset) for offset in range(-before, after + 1)]
 
 
 def grown(run: Run, files: Files, reads: Iterable[dt.date]) -> bool:

@@ -21,8 +21,8 @@ _DIGITS = 9
 def transform(hourly: DataFrame, daily: DataFrame, targets: Sequence[slo_file.Target]) -> DataFrame:
     """`tables.ROUTE_HOURLY` and `tables.LATENCY_DAILY` of one date, and the targets → `tables.SLO`.
 
-    Judged are the messages that were delivered or failed (latency: those delivered); a route without any has no row. A target
-    is met by reaching it exactly.
+    Judged are the messages that were delivered or failed (latency: those delivered); a route without any has no row. A
+    target that is reached exactly is met.
     """
     failed = sum((sf.col(outcome) for outcome in FAILURES), sf.lit(0))
     counted = hourly.withColumn("failed", failed).groupBy("streamer", "route")

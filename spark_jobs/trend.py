@@ -11,8 +11,8 @@ COLUMNS = ("usual", "days", "change")
 def with_trend(today: DataFrame, past: DataFrame, past_hours: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Add the trend to the counts of one date.
 
-    `today`, `past`: counts with `keys` and `messages`, of the date and of the days before; `past_hours`: `ROUTE_HOURLY` of the
-    days before, which tells on which of them a streamer wrote anything.
+    `today`, `past`: counts with `keys` and `messages`, of the date and of the days before; `past_hours`: `ROUTE_HOURLY` of
+    the days before, which tells on which of them a streamer wrote anything.
     """
     active = past_hours.groupBy("streamer").agg(sf.count_distinct("date").cast("int").alias("days"))
     # Grouped, not joined: keys may be null, and a grouping takes nulls for equal.
