@@ -7,6 +7,7 @@ length of the queue in front of it.
 
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -41,6 +42,7 @@ metrics: {{listen: "127.0.0.1:{admin}"}}
 log: {{level: error}}
 shutdown: {{drain_s: 0}}
 journal: {journal}
+trace: {trace}
 """
 
 
@@ -52,6 +54,8 @@ class Figures:
     cpu_us: float
     p50_ms: float
     p99_ms: float
+    lag_p99_ms: float = 0.0
+    """Of the event loop: upper bound of the histogram's bucket."""
 
 
 class Child:
@@ -79,8 +83,9 @@ class Child:
         self.process.stdin.flush()
 
     def cpu_s(self) -> float:
+        """Of the process, and of those that it has started and that have ended."""
         times = psutil.Process(self.process.pid).cpu_times()
-        return times.user + times.system
+        return sum(times[:4])
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -103,8 +108,20 @@ def wait_ready(admin: int) -> None:
     raise RuntimeError("the streamer did not become ready")
 
 
+def lag_p99_ms(admin: int) -> float:
+    """The 99th percentile of the event loop's lag: the bucket of the histogram that it lies in."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=5) as answer:
+        found = re.findall(r'event_loop_lag_seconds_bucket{le="([^"]+)"} (\S+)', answer.read().decode())
+    total = float(found[-1][1])
+    return next(float(bound) for bound, count in found if float(count) >= 0.99 * total) * 1000
+
+
 def measure(subject: str, direction: str, count: int, rate: float, size: int, has_journal: bool) -> Figures:
-    """One run of ``subject`` (raw or streamer) in ``direction`` (up: Zenoh → MQTT, down: MQTT → Zenoh)."""
+    """One run of ``subject`` in ``direction`` (up: Zenoh → MQTT, down: MQTT → Zenoh).
+
+    Subjects: raw, streamer, and traced, which is the streamer with tracing on.
+    """
+    lag_ms = 0.0
     endpoint = f"tcp/127.0.0.1:{free_port()}"
     sender_kind, receiver_kind = ("zenoh", "mqtt") if direction == "up" else ("mqtt", "zenoh")
     children: list[Child] = []
@@ -126,7 +143,10 @@ def measure(subject: str, direction: str, count: int, rate: float, size: int, ha
                 admin = free_port()
                 path = Path(directory) / "streamer.yaml"
                 journal = f"{{path: {directory}/journal.db}}" if has_journal else "null"
-                path.write_text(CONFIG.format(endpoint=endpoint, port=broker.port, admin=admin, journal=journal))
+                trace = f"{{path: {directory}/traces, rotate_s: 5}}" if subject == "traced" else "null"
+                path.write_text(
+                    CONFIG.format(endpoint=endpoint, port=broker.port, admin=admin, journal=journal, trace=trace)
+                )
                 under_test = Child("streamer", "run", "--config", str(path))
                 children.append(under_test)
                 wait_ready(admin)
@@ -135,12 +155,14 @@ def measure(subject: str, direction: str, count: int, rate: float, size: int, ha
             sender.go()
             result = receiver.result()
             cpu_s = under_test.cpu_s() - before_s
+            if subject != "raw":
+                lag_ms = lag_p99_ms(admin)
         finally:
             for child in reversed(children):
                 child.end()
     if result["arrived"] != count:
         raise RuntimeError(f"{subject} {direction}: {result['arrived']} of {count} arrived")
-    return Figures(count / result["seconds"], cpu_s / count * 1e6, result["p50_ms"], result["p99_ms"])
+    return Figures(count / result["seconds"], cpu_s / count * 1e6, result["p50_ms"], result["p99_ms"], lag_ms)
 
 
 def main() -> None:
