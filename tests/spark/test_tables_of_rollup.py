@@ -1,0 +1,184 @@
+"""The tables that derive from the rollup, on a handful of records whose sums are easy to do by hand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs import counts, redelivery, rollup, route_hourly, tables, top_talkers, traffic_matrix, ttl_margin
+from spark_jobs.schema import OUTCOMES
+from spark_jobs.tables import Table
+from tests.spark.traces import Record, at, frame, record
+
+SINK = {"sink_authority": "cloud", "sink_ue_id": 9}
+
+RECORDS: list[Record] = [
+    record("07:00:01", payload_bytes=10, ttl_ms=100, age_us=10_000, latency_us=80_000),  # 10 of 100 ms left
+    record("07:00:02", payload_bytes=20, ttl_ms=100, age_us=0, latency_us=50_000, retries=2, redelivered=True),  # half
+    record("07:59:59", payload_bytes=30, ttl_ms=100, age_us=60_000, latency_us=40_001, retries=3),  # late by 1 µs
+    record("08:00:00", payload_bytes=40, src_ue_id=2, ttl_ms=50, age_us=-1000, latency_us=1000),  # all of it left
+    record("08:00:01", payload_bytes=50, outcome="expired", ucode="DEADLINE_EXCEEDED", ttl_ms=5, age_us=9000, **SINK),
+    record("08:00:02", payload_bytes=60, outcome="expired", ucode="DEADLINE_EXCEEDED", ttl_ms=5, age_us=9000, **SINK),
+    record(
+        "08:00:03",
+        payload_bytes=70,
+        outcome="rejected",
+        ucode="UNAVAILABLE",
+        src_ue_id=2,
+        sink_authority="cloud",
+        sink_ue_id=8,
+    ),
+    record("08:00:04", payload_bytes=80, outcome="duplicate", ucode="ALREADY_EXISTS", egress=None, **SINK),
+    record("08:00:05", payload_bytes=90, route="down", ingress="cloud", egress="vehicle", src_authority="cloud", **SINK),
+    record("08:00:06", payload_bytes=5, route="dead-letter", ingress=None, src_authority="gateway"),
+    record("08:00:07", payload_bytes=0, streamer="hub", route="r", src_authority="veh2"),
+]
+
+
+@pytest.fixture(scope="module")
+def rolled(spark: SparkSession) -> DataFrame:
+    rows = rollup.transform(frame(spark, RECORDS)).cache()
+    rows.count()
+    return rows
+
+
+def rows(made: DataFrame, table: Table) -> set[tuple[Any, ...]]:
+    """The rows as they are published: with the table's columns, but for the date."""
+    columns = [name for name in table.columns if name != "date"]
+    found = [tuple(row) for row in made.select(columns).collect()]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def by_outcome(**given: int) -> tuple[int, ...]:
+    return tuple(given.get(outcome, 0) for outcome in OUTCOMES)
+
+
+def test_the_rollup_loses_nobody_and_keeps_sinks_of_failures_only(rolled: DataFrame) -> None:
+    found = rolled.collect()
+    assert sum(row.messages for row in found) == len(RECORDS)
+    assert sum(row.bytes for row in found) == sum(each["payload_bytes"] for each in RECORDS)
+    assert {(row.outcome, row.sink_ue_id) for row in found if row.sink_ue_id is not None} == {
+        ("expired", 9),
+        ("rejected", 8),
+    }
+
+
+def test_route_hourly(rolled: DataFrame) -> None:
+    assert rows(route_hourly.transform(rolled), tables.ROUTE_HOURLY) == {
+        (7, "gateway", "up", "vehicle", "cloud", 3, 60, *by_outcome(delivered=3), 5, 1),
+        (8, "gateway", "up", "vehicle", "cloud", 4, 220, *by_outcome(delivered=1, expired=2, rejected=1), 0, 0),
+        (8, "gateway", "up", "vehicle", None, 1, 80, *by_outcome(duplicate=1), 0, 0),
+        (8, "gateway", "down", "cloud", "vehicle", 1, 90, *by_outcome(delivered=1), 0, 0),
+        (8, "gateway", "dead-letter", None, "cloud", 1, 5, *by_outcome(delivered=1), 0, 0),
+        (8, "hub", "r", "vehicle", "cloud", 1, 0, *by_outcome(delivered=1), 0, 0),
+    }
+
+
+def test_traffic_matrix_tells_publishes_from_what_has_a_sink(rolled: DataFrame) -> None:
+    assert rows(traffic_matrix.transform(rolled), tables.TRAFFIC_MATRIX) == {
+        ("gateway", "veh1", None, 4, 100, 4, 0),
+        ("gateway", "veh1", "cloud", 4, 260, 0, 3),
+        ("gateway", "cloud", "cloud", 1, 90, 1, 0),
+        ("gateway", "gateway", None, 1, 5, 1, 0),
+        ("hub", "veh2", None, 1, 0, 1, 0),
+    }
+
+
+def test_top_talkers_are_ranked_twice_and_the_streamer_itself_is_none(rolled: DataFrame) -> None:
+    assert rows(top_talkers.transform(rolled), tables.TOP_TALKERS) == {
+        ("gateway", "messages", 1, "veh1", 1, 6, 250, 6 / 9),
+        ("gateway", "messages", 2, "veh1", 2, 2, 110, 2 / 9),
+        ("gateway", "messages", 3, "cloud", 1, 1, 90, 1 / 9),
+        ("gateway", "bytes", 1, "veh1", 1, 6, 250, 250 / 450),
+        ("gateway", "bytes", 2, "veh1", 2, 2, 110, 110 / 450),
+        ("gateway", "bytes", 3, "cloud", 1, 1, 90, 90 / 450),
+        ("hub", "messages", 1, "veh2", 1, 1, 0, 1.0),
+        ("hub", "bytes", 1, "veh2", 1, 1, 0, None),
+    }
+
+
+def test_top_talkers_are_the_first_50_and_equals_are_ordered_by_address(spark: SparkSession) -> None:
+    several = [record(src_ue_id=number, payload_bytes=60 - number) for number in range(60, 0, -1)]
+    ranked = top_talkers.transform(rollup.transform(frame(spark, several))).collect()
+    for by in ("messages", "bytes"):
+        assert [(row["rank"], row.src_ue_id) for row in sorted(ranked, key=lambda row: row["rank"]) if row.by == by] == [
+            (number, number) for number in range(1, 51)
+        ]
+
+
+def test_ttl_margin(rolled: DataFrame) -> None:
+    # messages, expired, then late, under 10, 25, 50, over 50 %; −0.001 ms is rounded down
+    assert rows(ttl_margin.transform(rolled), tables.TTL_MARGIN) == {("gateway", "up", 4, 2, 1, 0, 1, 0, 2, -1)}
+
+
+def test_margin_classes_have_exact_bounds(spark: SparkSession) -> None:
+    left_us = {
+        0: "late",
+        1: "under_10",
+        9_999: "under_10",
+        10_000: "under_25",
+        24_999: "under_25",
+        25_000: "under_50",
+        49_999: "under_50",
+        50_000: "over_50",
+        100_000: "over_50",
+    }
+    made = [record(route=str(left), ttl_ms=100, age_us=0, latency_us=100_000 - left) for left in left_us]
+    found = ttl_margin.transform(rollup.transform(frame(spark, made))).collect()
+    assert {int(row.route): [name for name in rollup.MARGINS if row[name]] for row in found} == {
+        left: [name] for left, name in left_us.items()
+    }
+
+
+def test_messages_without_ttl_or_age_have_no_margin(spark: SparkSession) -> None:
+    made = [record(ttl_ms=None), record(ttl_ms=100, age_us=None, msg_ts=None)]
+    assert ttl_margin.transform(rollup.transform(frame(spark, made))).collect() == []
+
+
+def test_redelivery(rolled: DataFrame) -> None:
+    assert rows(redelivery.transform(rolled), tables.REDELIVERY) == {
+        ("gateway", "up", 8, 1, 1, 2, 5, 3),
+        ("gateway", "down", 1, 0, 0, 0, 0, 0),
+        ("gateway", "dead-letter", 1, 0, 0, 0, 0, 0),
+        ("hub", "r", 1, 0, 0, 0, 0, 0),
+    }
+
+
+def test_counts_of_outcomes(rolled: DataFrame) -> None:
+    assert rows(counts.transform_outcomes(rolled), counts.OUTCOME_COUNTS) == {
+        ("gateway", "up", "veh1", None, "delivered", "OK", 4, 100),
+        ("gateway", "up", "veh1", "cloud", "expired", "DEADLINE_EXCEEDED", 2, 110),
+        ("gateway", "up", "veh1", "cloud", "rejected", "UNAVAILABLE", 1, 70),
+        ("gateway", "up", "veh1", "cloud", "duplicate", "ALREADY_EXISTS", 1, 80),
+        ("gateway", "down", "cloud", "cloud", "delivered", "OK", 1, 90),
+        ("gateway", "dead-letter", "gateway", None, "delivered", "OK", 1, 5),
+        ("hub", "r", "veh2", None, "delivered", "OK", 1, 0),
+    }
+
+
+def test_counts_of_dead_letters(rolled: DataFrame) -> None:
+    def clock(second: int) -> Any:
+        return at(f"08:00:0{second}").replace(tzinfo=None)
+
+    columns = [*counts.DEAD_LETTER_KEYS, "messages", "bytes", "first_ts", "last_ts"]
+    up = ("gateway", "up", "veh1", "cloud")
+    assert {tuple(row) for row in counts.transform_dead_letters(rolled).select(columns).collect()} == {
+        (*up, "expired", "DEADLINE_EXCEEDED", 1, 9, 2, 110, clock(1), clock(2)),
+        (*up, "rejected", "UNAVAILABLE", 2, 8, 1, 70, clock(3), clock(3)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("transform", "table"),
+    [
+        pytest.param(route_hourly.transform, tables.ROUTE_HOURLY, id="route_hourly"),
+        pytest.param(traffic_matrix.transform, tables.TRAFFIC_MATRIX, id="traffic_matrix"),
+        pytest.param(top_talkers.transform, tables.TOP_TALKERS, id="top_talkers"),
+        pytest.param(ttl_margin.transform, tables.TTL_MARGIN, id="ttl_margin"),
+        pytest.param(redelivery.transform, tables.REDELIVERY, id="redelivery"),
+    ],
+)
+def test_no_records_no_rows(spark: SparkSession, transform: Callable[[DataFrame], DataFrame], table: Table) -> None:
+    assert rows(transform(rollup.transform(frame(spark, []))), table) == set()
