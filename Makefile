@@ -3,7 +3,10 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 PROTOS := $(wildcard streamer/uprotocol/proto/*.proto)
+# What `make nightly` plays: so many records on that day (the days before have a tenth each), into that folder.
 NIGHTLY ?= build/nightly
+DAY ?= $(shell $(PYTHON) -c "import datetime as d; print(d.datetime.now(d.UTC).date() - d.timedelta(days=1))")
+RECORDS ?= 200000
 
 .PHONY: demo test lint bench bench-spark fault nightly spark-zip proto clean
 
@@ -27,6 +30,15 @@ bench-spark: $(VENV)/.dev
 
 fault: $(VENV)/.dev
 	$(BIN)/python -m tests.fault.run $(ARGS)
+
+# The whole pipeline with nothing but pip: traces of a chain of three streamers with known faults, all tables, the report.
+nightly: $(VENV)/.spark
+	rm -rf $(NIGHTLY)/traces $(NIGHTLY)/tables
+	$(BIN)/python -m spark_jobs.generate --output $(NIGHTLY)/traces --from $(DAY) --records $(RECORDS) \
+		--history-days 7 --history-share 0.1
+	$(BIN)/python -m spark_jobs.nightly --input $(NIGHTLY)/traces --output $(NIGHTLY)/tables --slo config/slo.yaml
+	$(BIN)/python -m spark_jobs.report --output $(NIGHTLY)/tables --date $(DAY) --to $(NIGHTLY)/report
+	@echo "Open the report: $(abspath $(NIGHTLY)/report/report-$(DAY).html)"
 
 # For spark-submit --py-files. Needs no virtual environment.
 spark-zip:

@@ -19,11 +19,11 @@ DRAIN_S = Shutdown().drain_s
 CLOSING_S = 10  # a few seconds for each transport
 
 
-def unit() -> dict[str, dict[str, str]]:
-    """The unit file; of keys that are given twice the last one counts (ExecReload, SystemCallFilter)."""
+def unit(path: Path = ROOT / "deploy/systemd/streamer.service") -> dict[str, dict[str, str]]:
+    """A unit file; of keys that are given twice the last one counts (ExecReload, SystemCallFilter)."""
     parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     parser.optionxform = str  # type: ignore[method-assign,assignment]
-    parser.read(ROOT / "deploy/systemd/streamer.service")
+    parser.read(path)
     return {name: dict(parser[name]) for name in parser.sections()}
 
 

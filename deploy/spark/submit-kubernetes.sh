@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The nightly jobs over a fleet's traces, on Kubernetes, started from outside the cluster (from inside: cronjob.yaml). With an
+# image as README.md here describes it:
+#
+#   IMAGE=registry.example/ustreamer-nightly:0.1.0 KUBERNETES=https://10.0.0.1:6443 \
+#       deploy/spark/submit-kubernetes.sh s3a://bucket/traces s3a://bucket/tables
+#
+# Why each setting of Spark's SQL is as it is, is said in submit-yarn.sh; here is what Kubernetes adds.
+set -euo pipefail
+
+if (($# < 2)); then
+    echo "usage: IMAGE=… KUBERNETES=https://… ${0##*/} TRACES TABLES [--date D | --from D --to D]" >&2
+    exit 2
+fi
+traces=$1 tables=$2
+shift 2
+
+settings=(
+    --driver-memory 4g
+    --num-executors 4 --executor-cores 4 --executor-memory 8g
+    # The default for Python here is 0.4, for Python workers that these jobs do not have.
+    --conf spark.kubernetes.memoryOverheadFactor=0.1
+    --conf spark.sql.adaptive.enabled=true
+    --conf spark.sql.adaptive.skewJoin.enabled=true
+    --conf spark.sql.shuffle.partitions=48
+    --conf spark.sql.files.maxPartitionBytes=128m
+    --conf spark.sql.files.openCostInBytes=1m
+    --conf spark.sql.parquet.enableVectorizedReader=true
+    --conf spark.sql.session.timeZone=UTC
+    --conf spark.driver.extraJavaOptions=-Duser.timezone=UTC
+    --conf spark.executor.extraJavaOptions=-Duser.timezone=UTC
+    --conf spark.kubernetes.driverEnv.TZ=UTC
+    --conf spark.executorEnv.TZ=UTC
+    --conf "spark.kubernetes.namespace=${NAMESPACE:-ustreamer}"
+    # It may create and delete the executors' pods, and nothing else: cronjob.yaml has it.
+    --conf spark.kubernetes.authenticate.driver.serviceAccountName=ustreamer-nightly
+    --conf "spark.kubernetes.container.image=${IMAGE:?an image with Spark 4.3, Python and the jobs}"
+    # A shuffle in memory would count against the pod's limit: it goes to the node's disk.
+    --conf spark.kubernetes.local.dirs.tmpfs=false
+    # Stay until it is over, so that the exit status here is that of the night.
+    --conf spark.kubernetes.submission.waitAppCompletion=true
+)
+
+# local:// is a path inside the image: nothing has to be uploaded.
+exec "${SPARK_HOME:?where Spark 4.3 is}/bin/spark-submit" \
+    --master "k8s://${KUBERNETES:?the address of the API server, https://…}" --deploy-mode cluster --name ustreamer-nightly \
+    "${settings[@]}" \
+    --py-files local:///opt/ustreamer/spark_jobs.zip \
+    local:///opt/ustreamer/nightly_main.py --input "$traces" --output "$tables" --slo /opt/ustreamer/slo.yaml "$@"
