@@ -8,7 +8,7 @@ import numpy as np
 
 from streamer.config import Config
 from streamer.journal.journal import Journal
-from streamer.observe.trace.record import DTYPE, OUTCOMES, Buffer
+from streamer.observe.trace.record import DTYPE, OUTCOMES, Buffer, to_columns
 from streamer.observe.trace.recorder import Recorder
 from streamer.router.router import Router
 from streamer.transports.base import LinkState, TransportContext
@@ -102,10 +102,9 @@ class Stage:
             )
             for name in self.config.endpoints
         }
+        self._buffers: list[Buffer] = []
         self.traced: Counter[tuple[str, str, str, str, str]] = Counter()
-        self.tracer = Recorder(
-            dict.fromkeys(self.config.endpoints, "memory"), self._take_traces, lambda: self.clock.ms * 1000
-        )
+        self.tracer = Recorder(dict.fromkeys(self.config.endpoints, "memory"), self._take_traces, self._offset_us)
         self.router = Router(
             self.config,
             dict(self.transports),
@@ -177,7 +176,16 @@ class Stage:
         names = {(account.name, account.source, account.target) for account in self.router.accounts()}
         assert {key: number for key, number in self.traced.items() if key[:3] in names} == counted
 
+    def _offset_us(self) -> int:
+        return round(self.clock.ms * 1000 - self.clock.s * 1e6)
+
+    def traces(self) -> list[dict[str, object]]:
+        """Every trace record so far, in the order of the outcomes."""
+        self.tracer.hand_on()
+        return [row for buffer in self._buffers for row in to_columns(buffer, 0).to_pylist()]
+
     def _take_traces(self, buffer: Buffer) -> bool:
+        self._buffers.append(buffer)
         rows = np.frombuffer(buffer.packed, DTYPE)
         for flow, outcome, code in zip(rows["flow"].tolist(), rows["outcome"].tolist(), rows["code"].tolist(), strict=True):
             of = buffer.flows[flow]
