@@ -1,0 +1,66 @@
+"""The daemon writes a trace record of every message that crosses, and its metrics say so; what it wrote survives a kill."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.brokers import needs_mosquitto
+from tests.e2e.topology import Topology
+from tests.independent import Plain, uuid7
+
+COUNT = 300
+
+
+def messages(here: str, there: str) -> list[Plain]:
+    return [Plain(4, (here, 1, 1, 0x8001), (there, 2, 1, 0), b"%d" % number, id=uuid7()) for number in range(COUNT)]
+
+
+def records(traces: Path) -> list[dict[str, Any]]:
+    return [
+        row
+        for file in traces.glob("date=*/hour=*/streamer=gw/part-*.parquet")
+        for row in pq.ParquetFile(file).read().to_pylist()
+    ]
+
+
+@needs_mosquitto
+@pytest.mark.mosquitto
+async def test_every_message_that_crosses_is_traced_once(tmp_path):
+    traces = tmp_path / "traces"
+    async with Topology("zenoh", "mosquitto/off-vehicle", trace={"path": str(traces)}) as stage:
+        sent = {}
+        for direction, (here, there) in enumerate((("alpha", "beta"), ("beta", "alpha"))):
+            sent[here] = messages(here, there)
+            await stage.exchange(direction, sent[here])
+        await stage.daemon.until_total(2 * COUNT, "ustreamer_outcomes_total", outcome="delivered")
+        await stage.daemon.until_total(2 * COUNT, "ustreamer_trace_written_records_total")
+        assert stage.daemon.total("ustreamer_trace_up") == 1
+        assert stage.daemon.total("ustreamer_trace_dropped_records_total") == 0
+        stage.daemon.signal(signal.SIGTERM)
+        assert await stage.daemon.ended() == 0
+    rows = records(traces)
+    assert sorted(row["seq"] for row in rows) == list(range(2 * COUNT))
+    for here, ingress, egress in (("alpha", "zenoh", "mqtt5"), ("beta", "mqtt5", "zenoh")):
+        mine = [row for row in rows if row["src_authority"] == here]
+        assert {row["msg_id"] for row in mine} == {message.id for message in sent[here]}
+        assert {(row["ingress_transport"], row["egress_transport"], row["outcome"]) for row in mine} == {
+            (ingress, egress, "delivered")
+        }
+
+
+@needs_mosquitto
+@pytest.mark.mosquitto
+async def test_what_was_written_before_a_kill_is_sealed_by_the_next_start(tmp_path):
+    traces = tmp_path / "traces"
+    async with Topology("mosquitto/in-vehicle", "mosquitto/off-vehicle", trace={"path": str(traces)}) as stage:
+        await stage.exchange(0, messages("alpha", "beta"))
+        await stage.daemon.until_total(COUNT, "ustreamer_trace_written_records_total")
+        assert records(traces) == []
+        stage.daemon.signal(signal.SIGKILL)
+        await stage.daemon.ended()
+        stage.daemon.start()
+        await stage.daemon.until_total(COUNT, "ustreamer_trace_sealed_records_total")
+        assert sorted(row["seq"] for row in records(traces)) == list(range(COUNT))
