@@ -46,6 +46,10 @@ class Flow:
     """Number of the flow of the Responses, for Requests."""
     upward: bool = True
     """Towards the cloud, which is on the side of streamer 0."""
+    entry: str | None = None
+    """Endpoint of the first streamer through which it comes in, if that is none of the chain's."""
+    exit: str | None = None
+    """Endpoint of the last streamer through which it leaves, likewise."""
     end: str = "delivered"
     """What becomes of a message at the last streamer if nothing goes wrong."""
 
@@ -109,46 +113,61 @@ def flows(streamers: int) -> list[Flow]:
     cloud, vehicle, edge = "cloud.fleet", "veh1", "edge.site"
     made: list[Flow] = []
 
-    def publish(authority: str, path: tuple[int, ...], topics: int, weight: float, route: str, upward: bool) -> None:
+    def publish(
+        authority: str, path: tuple[int, ...], topics: int, weight: float, route: str, upward: bool, entry: str | None = None
+    ) -> None:
         for topic in range(topics):
-            ue_id = 0x0001_2000 + topic % 5
-            ttl_ms = (None, 30_000, 10_000)[topic % 3]
-            source = Uri(authority, ue_id, 1, 0x8000 + topic)
-            size = 80 + 60 * (topic % 7)
-            share = weight / (1 + topic % 4) / topics
-            made.append(Flow(source, None, PUBLISH, path, route, share, f"CS{topic % 3}", ttl_ms, size, upward=upward))
+            source = Uri(authority, 0x0001_2000 + topic % 5, 1, 0x8000 + topic)
+            made.append(
+                Flow(
+                    source,
+                    None,
+                    PUBLISH,
+                    path,
+                    route,
+                    weight / (1 + topic % 4) / topics,
+                    f"CS{topic % 3}",
+                    (None, 30_000, 10_000)[topic % 3],
+                    80 + 60 * (topic % 7),
+                    upward=upward,
+                    entry=entry,
+                )
+            )
 
-    def addressed(kind: str, source: str, sink: str, path: tuple[int, ...], weight: float, upward: bool) -> None:
+    def notify(source: str, sink: str, path: tuple[int, ...], weight: float, upward: bool) -> None:
         for number in range(4):
-            ue_id, service = 0x0002_3000 + number, 0x0003_4000 + number
+            uris = Uri(source, 0x0003_4000 + number, 1, 0x8100 + number), Uri(sink, 0x0002_3000 + number, 1, 0)
             route = "to-cloud" if upward else "to-vehicle"
-            if kind == NOTIFICATION:
-                uris = Uri(source, service, 1, 0x8100 + number), Uri(sink, ue_id, 1, 0)
-                made.append(Flow(*uris, kind, path, route, weight / 4, "CS2", None, 150, upward=upward))
-                continue
-            uris = Uri(source, ue_id, 1, 0), Uri(sink, service, 1, 1 + number)
-            ttl_ms = 5_000 * (number + 1)
-            made.append(Flow(*uris, kind, path, route, weight / 4, "CS4", ttl_ms, 120, len(made) + 1, upward=upward))
-            back = "to-vehicle" if upward else "to-cloud"
-            made.append(Flow(uris[1], uris[0], RESPONSE, path[::-1], back, 0.0, "CS4", ttl_ms, 260, upward=not upward))
+            made.append(Flow(*uris, NOTIFICATION, path, route, weight / 4, "CS2", None, 150, upward=upward))
+
+    def call(source: str, sink: str, path: tuple[int, ...], weight: float, upward: bool, entry: str | None = None) -> None:
+        there, back = ("to-cloud", "to-vehicle") if upward else ("to-vehicle", "to-cloud")
+        for number in range(4):
+            caller, method = Uri(source, 0x0002_3000 + number, 1, 0), Uri(sink, 0x0003_4000 + number, 1, 1 + number)
+            ttl_ms, share, answer = 5_000 * (number + 1), weight / 4, len(made) + 1
+            request = Flow(caller, method, REQUEST, path, there, share, "CS4", ttl_ms, 120, answer, upward, entry)
+            response = Flow(
+                method, caller, RESPONSE, path[::-1], back, 0.0, "CS4", ttl_ms, 260, upward=not upward, exit=entry
+            )
+            made.extend((request, response))
 
     publish(vehicle, all_up, 12, 60, "telemetry", True)
     publish(cloud, all_down, 4, 6, "campaigns", False)
     made.append(Flow(Uri(vehicle, 0x0001_2009, 1, 0x8200), None, PUBLISH, (streamers - 1,), "none", 1.0, end="unwanted"))
-    addressed(NOTIFICATION, vehicle, cloud, all_up, 6, True)
-    addressed(NOTIFICATION, cloud, vehicle, all_down, 4, False)
-    addressed(REQUEST, cloud, vehicle, all_down, 7, False)
-    addressed(REQUEST, vehicle, cloud, all_up, 3, True)
+    notify(vehicle, cloud, all_up, 6, True)
+    notify(cloud, vehicle, all_down, 4, False)
+    call(cloud, vehicle, all_down, 7, False)
+    call(vehicle, cloud, all_up, 3, True)
     if streamers > 2:
-        publish(edge, tuple(reversed(range(streamers - 1))), 4, 5, "telemetry", True)
-        addressed(REQUEST, edge, vehicle, tuple(range(1, streamers)), 2, False)
+        publish(edge, tuple(reversed(range(streamers - 1))), 4, 5, "telemetry", True, "site")
+        call(edge, vehicle, tuple(range(1, streamers)), 2, False, "site")
     return made
 
 
-def endpoints(streamer: int, streamers: int) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Name and transport of the endpoint towards the cloud, and of the one towards the vehicle."""
-    last = streamer == streamers - 1
-    return ("cloud" if streamer == 0 else "uplink", "mqtt5"), ("vehicle", "zenoh") if last else ("downlink", "mqtt5")
+def endpoints(streamer: int, streamers: int) -> list[tuple[str, str]]:
+    """Name and transport of the endpoint towards the cloud, of the one towards the vehicle, and of a site of its own."""
+    vehicle = ("vehicle", "zenoh") if streamer == streamers - 1 else ("downlink", "mqtt5")
+    return [("cloud" if streamer == 0 else "uplink", "mqtt5"), vehicle, ("site", "zenoh")]
 
 
 def times(plan: Plan, messages: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:

@@ -56,7 +56,7 @@ class Messages:
 
 @dataclass
 class Records:
-    """What one streamer noted, as columns. ``message``: row of the message over all batches; ``wait_us`` -1: it never left."""
+    """What one streamer noted, as columns. ``message``: row over all batches; ``wait_us`` -1: it never left."""
 
     message: Longs
     ts_us: Longs
@@ -94,7 +94,7 @@ LOST = len(OUTCOMES)
 
 @dataclass
 class Ends:
-    """Where each message of a batch ended: outcome (or `LOST`), when, at which streamer, and the one before that (-1: none)."""
+    """Where each message of a batch ended: outcome (or `LOST`), when, at which streamer; and the one before it, or -1."""
 
     status: NDArray[np.int8]
     confirmed_us: Longs
@@ -120,7 +120,10 @@ class Player:
         ends.append(self._run(batches[1]))
         batches.append(self._letters(batches, ends))
         ends.append(self._run(batches[2]))
-        messages = Messages(*(np.concatenate([getattr(b, n) for b in batches]) for n in ("made_us", "flow", "request")))
+        made_us, flow, request = (
+            np.concatenate([getattr(batch, name) for batch in batches]) for name in ("made_us", "flow", "request")
+        )
+        messages = Messages(made_us, flow, request)
         messages.id_high = np.concatenate([batch.id_high for batch in batches])
         messages.id_low = np.concatenate([batch.id_low for batch in batches])
         truth = {finding: np.concatenate(rows) for finding, rows in self.truth.items()}
@@ -200,7 +203,7 @@ class Player:
     def _run(self, batch: Messages) -> "Ends":
         """Move a batch along its paths."""
         count = len(batch.made_us)
-        ends = Ends(*(np.empty(count, kind) for kind in (np.int8, np.int64, np.int8, np.int8)))
+        ends = Ends(np.empty(count, np.int8), np.empty(count, np.int64), np.empty(count, np.int8), np.empty(count, np.int8))
         paths = sorted({(flow.path, flow.end) for flow in self.flows})
         for path, end in paths:
             of_path = [number for number, flow in enumerate(self.flows) if (flow.path, flow.end) == (path, end)]
@@ -292,7 +295,7 @@ class Player:
                 outcome[which],
                 way[which],
                 lacking,
-            )  # fmt: skip
+            )
         )
 
     def _answers(self, asked: Messages, ends: "Ends") -> Messages:
@@ -308,18 +311,23 @@ class Player:
         made = np.concatenate([end.confirmed_us[rows] for end, rows in zip(ends, failed, strict=True)])
         streamer = np.concatenate([end.streamer[rows] for end, rows in zip(ends, failed, strict=True)])
         before = np.concatenate([end.before[rows] for end, rows in zip(ends, failed, strict=True)])
-        upward = np.array([flow.upward for flow in self.flows])
-        up = np.concatenate([upward[batch.flow[rows]] for batch, rows in zip(batches, failed, strict=True)])
+        of = np.concatenate([batch.flow[rows] for batch, rows in zip(batches, failed, strict=True)])
         flow = np.empty(len(made), np.int16)
-        for number, name in enumerate(self.plan.streamers):
-            source = Uri(name, 4, 1, DEAD_LETTER_RESOURCE)
-            for origin in (-1, number - 1, number + 1):
-                for direction in (True, False):
-                    path = (number,) if origin < 0 else (number, origin)
-                    end = "delivered" if origin < 0 else "unwanted"
-                    flow[(streamer == number) & (before == origin) & (up == direction)] = len(self.flows)
-                    letter = Flow(
-                        source, None, PUBLISH, path, "dead-letter", 0, payload_bytes=300, end=end, upward=not direction
-                    )
-                    self.flows.append(letter)
+        letters: dict[tuple[int, int, bool, str | None], int] = {}
+        kinds = np.stack([streamer, before, of], axis=1)
+        distinct, kind = np.unique(kinds, axis=0, return_inverse=True)
+        for number, (at, origin, original) in enumerate(distinct.tolist()):
+            failing = self.flows[original]
+            key = (at, origin, failing.upward, failing.entry if origin < 0 else None)
+            if key not in letters:
+                letters[key] = len(self.flows)
+                self.flows.append(self._letter(*key))
+            flow[kind.reshape(-1) == number] = letters[key]
         return Messages(made, flow, np.full(len(made), -1, np.int64)).number(self.rng)
+
+    def _letter(self, at: int, origin: int, was_upward: bool, entry: str | None) -> Flow:
+        """The flow of dead letters back to another streamer, which forwards none, or (-1) out of the chain."""
+        source = Uri(self.plan.streamers[at], 4, 1, DEAD_LETTER_RESOURCE)
+        path, end = ((at,), "delivered") if origin < 0 else ((at, origin), "unwanted")
+        upward = not was_upward
+        return Flow(source, None, PUBLISH, path, "dead-letter", 0, payload_bytes=300, upward=upward, exit=entry, end=end)

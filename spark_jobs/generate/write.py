@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import shutil
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_jobs.generate.plan import DAY_US, HOUR_US, Plan, endpoints
-from spark_jobs.generate.simulate import LOST, OWN_ROUTE, REDELIVERED, TO_ORIGIN, UCODES, Player, Played, Records, ucode_of
+from spark_jobs.generate.simulate import LOST, OWN_ROUTE, REDELIVERED, TO_ORIGIN, UCODES, Played, Player, Records, ucode_of
 from spark_jobs.schema import OUTCOMES, TRACE, VERSION, VERSION_KEY
 
 _ROWS_PER_FILE = 1_000_000
@@ -67,7 +68,7 @@ def _truth(plan: Plan, played: Played) -> dict[str, Any]:
 
     day = (messages.made_us - plan.start_us) // DAY_US
     names = [*OUTCOMES, "lost"]
-    assert names[LOST] == "lost"  # noqa: S101  # the two lists are one numbering
+    assert names[LOST] == "lost"  # the two lists are one numbering
     findings = {
         finding: [[str(plan.first + dt.timedelta(days=int(day[row]))), hex_of(row)] for row in rows]
         for finding, rows in played.truth.items()
@@ -142,9 +143,10 @@ class _Writer:
         hidden.rename(path)
 
     def _health(self, records: Records, run_us: NDArray[np.int64], seq: NDArray[np.int64]) -> dict[str, Any]:
-        """Per date: records, holes in seq by the date of the record before the hole, hours without a record, runs begun."""
+        """Per date: records, holes in seq (by the date of the outcome before the hole), hours without a record, runs."""
         date = records.ts_us // DAY_US
         hole = np.append(np.where(run_us[1:] == run_us[:-1], seq[1:] - seq[:-1] - 1, 0), 0)
+        done_on = (records.ts_us + records.latency_us) // DAY_US
         truth = {}
         for day in np.unique(date):
             of_day = date == day
@@ -152,8 +154,8 @@ class _Writer:
             runs = np.unique(run_us[of_day])
             truth[str(dt.date(1970, 1, 1) + dt.timedelta(days=int(day)))] = {
                 "records": int(of_day.sum()),
-                "records_missing": int(hole[of_day].sum()),
-                "gaps": int((hole[of_day] > 0).sum()),
+                "records_missing": int(hole[done_on == day].sum()),
+                "gaps": int((hole[done_on == day] > 0).sum()),
                 "missing_hours": [int(h) for h in range(hours[0], hours[-1]) if h not in hours],
                 "runs": len(runs),
             }
@@ -168,7 +170,13 @@ class _Writer:
         own_route = (records.way & OWN_ROUTE) > 0
         to_origin = (records.way & TO_ORIGIN) > 0
         ends = endpoints(self.number, len(self.plan.streamers))
-        up = np.array([f.upward for f in flows])[flow]
+        names, kinds = [each[0] for each in ends], [each[1] for each in ends]
+        ingress = np.array([names.index(f.entry) if f.entry and f.path[0] == self.number else int(f.upward) for f in flows])[
+            flow
+        ]
+        egress = np.array([names.index(f.exit) if f.exit and f.path[-1] == self.number else 1 - f.upward for f in flows])[
+            flow
+        ]
         none = np.zeros(count, np.bool_)
         sink = np.array([f.sink is None for f in flows])[flow]
         ttl = np.array([-1 if f.ttl_ms is None else f.ttl_ms for f in flows])[flow]
@@ -177,7 +185,7 @@ class _Writer:
         retried = np.where(records.outcome == OUTCOMES.index("dead_lettered"), 10, np.where(coin < 4, 1 + coin % 3, 0))
         delivered_late = (coin == 9) & (records.outcome == 0)
 
-        def text(values: list[str | None], codes: NDArray[Any], null: NDArray[np.bool_]) -> pa.DictionaryArray:
+        def text(values: Sequence[str], codes: NDArray[Any], null: NDArray[np.bool_]) -> pa.DictionaryArray:
             return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int16), mask=null), pa.array(values, pa.string()))
 
         def of_flow(value: Any, kind: pa.DataType, null: NDArray[np.bool_] = none) -> pa.Array:
@@ -185,7 +193,7 @@ class _Writer:
             if pa.types.is_string(kind):
                 distinct = sorted({v for v in values if v is not None})
                 codes = np.array([distinct.index(v) if v is not None else 0 for v in values])[flow]
-                return text(list(distinct), codes, null)
+                return text(distinct, codes, null)
             return pa.array(np.array([0 if v is None else v for v in values])[flow], kind, mask=null)
 
         def stamp(us: NDArray[np.int64]) -> pa.Array:
@@ -212,7 +220,7 @@ class _Writer:
             "run_ts": stamp(run_us + self.skew_us),
             "msg_id": ids(rows, none),
             "req_id": ids(request, request < 0),
-            "route": text(list(route_names), route, none),
+            "route": text(route_names, route, none),
             "src_authority": of_flow(lambda f: f.source.authority, pa.string()),
             "src_ue_id": of_flow(lambda f: f.source.ue_id, pa.int64()),
             "src_ue_version": of_flow(lambda f: f.source.version, pa.int32()),
@@ -224,17 +232,17 @@ class _Writer:
             "msg_type": of_flow(lambda f: f.kind, pa.string()),
             "priority": of_flow(lambda f: f.priority, pa.string()),
             "payload_bytes": pa.array(payload),
-            "ingress": text([ends[0][0], ends[1][0]], up, to_origin),
-            "egress": text([ends[0][0], ends[1][0]], ~up, unrouted),
-            "ingress_transport": text([ends[0][1], ends[1][1]], up, to_origin),
-            "egress_transport": text([ends[0][1], ends[1][1]], ~up, unrouted),
+            "ingress": text(names, ingress, to_origin),
+            "egress": text(names, egress, unrouted),
+            "ingress_transport": text(kinds, ingress, to_origin),
+            "egress_transport": text(kinds, egress, unrouted),
             "ttl_ms": pa.array(ttl, mask=ttl < 0),
             "age_us": pa.array(records.ts_us - made_us),
             "queue_wait_us": pa.array(wait, mask=wait < 0),
             "latency_us": pa.array(records.latency_us),
             "retries": pa.array(retried.astype(np.int32)),
-            "outcome": text(list(OUTCOMES), records.outcome, none),
-            "ucode": text(list(UCODES), ucode_of(records.outcome), none),
+            "outcome": text(OUTCOMES, records.outcome, none),
+            "ucode": text(UCODES, ucode_of(records.outcome), none),
             "redelivered": pa.array(((records.way & REDELIVERED) > 0) | delivered_late),
             "traceparent": pa.nulls(count, pa.string()),
         }

@@ -1,0 +1,132 @@
+"""How far the streamers' clocks are apart, from the ages of the messages that several of them saw.
+
+Between two streamers X and Y, the age of a message at Y minus its age at X is transit + skew if it went from X to Y, and
+skew − transit the other way. The sender's clock is in neither. Half the sum of both directions is the skew, wrong by half
+the difference between the two transits. Which way a message went is not taken from the clocks: what leaves X by the endpoint
+through which other messages come in from Y goes to Y. With traffic one way only, a skew shows once it is far above any
+transit.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from statistics import median
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+ONE_WAY_MIN_US = 1_000_000
+"""Below this a difference in one direction may as well be the transit."""
+_ENOUGH_MESSAGES = 10
+_HOUR_US = 3_600_000_000
+
+
+class Clock(NamedTuple):
+    """One streamer's clock minus that of `against`; the streamer that saw most messages is what the others are held against.
+
+    `skew_us` None: unknown, and less than `ONE_WAY_MIN_US` if there is an `against`. Clocks of one `group` are known well
+    enough (from both directions) to say which of two streamers saw a message first.
+    """
+
+    skew_us: float | None
+    against: str | None
+    messages: int
+    group: str
+
+
+class _Side(NamedTuple):
+    """Messages of one source and sink at one streamer: least age and number per hour, and the usual way through it."""
+
+    ages_us: dict[int, int]
+    messages: dict[int, int]
+    ways: dict[tuple[str | None, str | None], int]
+
+
+class _Difference(NamedTuple):
+    """Age at Y minus age at X, of one source and sink; `way` through X; +1 or -1 if one of the two made the messages."""
+
+    age_us: float
+    messages: int
+    way: tuple[str | None, str | None]
+    sign: int
+
+
+class _Link(NamedTuple):
+    skew_us: float | None
+    messages: int
+    both_ways: bool
+
+
+def sightings(records: DataFrame) -> DataFrame:
+    """Least age and number of messages per streamer, source, sink, way through the streamer and hour of `msg_ts`.
+
+    The least age is free of what waits; by the hour, so that the median over the hours is free of what happens once.
+    """
+    seen = records.where("msg_ts IS NOT NULL AND age_us IS NOT NULL AND outcome != 'duplicate'")
+    return seen.groupBy(
+        "streamer",
+        "src_authority",
+        "sink_authority",
+        "ingress",
+        "egress",
+        sf.expr(f"unix_micros(msg_ts) div {_HOUR_US}").alias("hour_of_message"),
+    ).agg(sf.count("*").alias("messages"), sf.min("age_us").alias("age_us"))
+
+
+def estimate(rows: Iterable[Any]) -> dict[str, Clock]:
+    """The clock of every streamer, from the collected rows of `sightings`."""
+    flows: dict[tuple[str, str | None], dict[str, _Side]] = defaultdict(lambda: defaultdict(lambda: _Side({}, {}, {})))
+    total: dict[str, int] = defaultdict(int)
+    for row in rows:
+        side = flows[row.src_authority, row.sink_authority][row.streamer]
+        hour = row.hour_of_message
+        side.ages_us[hour] = min(row.age_us, side.ages_us.get(hour, row.age_us))
+        side.messages[hour] = side.messages.get(hour, 0) + row.messages
+        side.ways[row.ingress, row.egress] = side.ways.get((row.ingress, row.egress), 0) + row.messages
+        total[row.streamer] += row.messages
+    pairs: dict[tuple[str, str], list[_Difference]] = defaultdict(list)
+    for (source, _), sides in flows.items():
+        for x, y in combinations(sorted(sides), 2):
+            if common := sides[x].ages_us.keys() & sides[y].ages_us.keys():
+                age_us = median(sides[y].ages_us[hour] - sides[x].ages_us[hour] for hour in common)
+                messages = sum(min(sides[x].messages[hour], sides[y].messages[hour]) for hour in common)
+                way = max(sides[x].ways, key=lambda each, ways=sides[x].ways: ways[each])  # type: ignore[misc]
+                pairs[x, y].append(_Difference(age_us, messages, way, (source == x) - (source == y)))
+    return _spread(total, {pair: _link(differences) for pair, differences in pairs.items()})
+
+
+def _link(differences: list[_Difference]) -> _Link:
+    """The skew of Y against X. Tries each endpoint of X as the one towards Y."""
+    used = [each for each in differences if each.messages >= _ENOUGH_MESSAGES] or differences
+    found: list[tuple[int, float, float]] = []
+    for endpoint in {end for each in used for end in each.way if end is not None}:
+        there = [each for each in used if (each.sign or (each.way[1] == endpoint)) > 0]
+        back = [each for each in used if each.sign < 0 or (not each.sign and each.way[0] == endpoint)]
+        if there and back:
+            least, most = min(each.age_us for each in there), max(each.age_us for each in back)
+            if least > most:  # else it is the endpoint away from Y: no transit is negative
+                found.append((sum(each.messages for each in there + back), least - most, (least + most) / 2))
+    if found:
+        messages, _, skew_us = max(found)
+        return _Link(skew_us, messages, True)
+    nearest = min((each.age_us for each in used), key=abs)
+    return _Link(nearest if abs(nearest) >= ONE_WAY_MIN_US else None, sum(each.messages for each in used), False)
+
+
+def _spread(total: Mapping[str, int], links: Mapping[tuple[str, str], _Link]) -> dict[str, Clock]:
+    """From the reference outwards, over the best known links first."""
+    clocks: dict[str, Clock] = {}
+    for reference in sorted(total, key=lambda name: (-total[name], name)):
+        if reference in clocks:
+            continue
+        clocks[reference] = Clock(0.0, None, 0, reference)
+        while edges := [pair for pair in links if (pair[0] in clocks) != (pair[1] in clocks)]:
+            x, y = max(edges, key=lambda pair: (links[pair].both_ways, links[pair].messages, pair))
+            link = links[x, y]
+            known, new, sign = (x, y, 1) if x in clocks else (y, x, -1)
+            base = clocks[known].skew_us
+            skew_us = None if link.skew_us is None or base is None else base + sign * link.skew_us
+            group = clocks[known].group if link.both_ways else new
+            clocks[new] = Clock(skew_us, reference, link.messages, group)
+    return clocks

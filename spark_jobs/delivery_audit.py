@@ -1,0 +1,236 @@
+"""Of the messages made that day, seen from all streamers together: what became of each? And which are behind each finding?
+
+A message belongs to the date of its own time, `msg_ts`, under whatever date the streamers noted it; so the records of
+`REACH_DAYS` days before and after are read, too. What waits longer than that looks lost at first.
+
+1. One shuffle by msg_id makes of each message its flow, a *signature* (the sum of hashes of its records) and the time to its
+   last confirmation. Few signatures are distinct, so the records of one message each say what they mean.
+2. `verdict.judge` decides on the signatures, on the driver; that grows with the number of flows, not of messages.
+3. Both tables come from the verdicts joined to the result of 1.
+
+The flow is what decides the way: type, source and sink authority, and for a Publish its topic. A flow of which no message of
+the day came through has no expectation, so its losses cannot be seen. Neither can the loss of one branch where several
+streamers listen at one endpoint. A record missing at the last streamer of a way looks like a loss: streamer_health shows gaps.
+"""
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from spark_jobs import clocks, job
+from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
+from spark_jobs.verdict import Sighting, Signature, Verdict, judge
+
+REACH_DAYS = 1
+GRACE_US = 600_000_000
+"""Lost is said only if the streamer's records reach so far beyond the time when it was handed the message."""
+
+_HASH_BITS = (1 << 44) - 1  # so that the sum of half a million records of one message fits a long
+_TOPIC = "IF(sink_authority IS NULL, src_ue_id, NULL)", "IF(sink_authority IS NULL, src_resource_id, NULL)"
+_MADE_US = "CAST(conv(substring(hex(msg_id), 1, 12), 16, 10) AS BIGINT) * 1000"  # the first 48 bits of a UUIDv7
+_GROUP = ("src_authority", "sink_authority", "msg_type", "status")
+
+_SIGNATURES = (
+    "flow BIGINT, signature BIGINT, src_authority STRING, sink_authority STRING, msg_type STRING, status STRING, "
+    "status_before STRING, copies BIGINT, reached_us BIGINT"
+)
+_FINDINGS = (
+    "flow BIGINT, signature BIGINT, finding STRING, streamers STRING, last_streamer STRING, last_route STRING, "
+    "missing_at STRING, ucode STRING, copies INT, reached_us BIGINT"
+)
+
+Keep = Callable[[DataFrame], DataFrame]
+
+
+def transform(records: DataFrame, date: dt.date, keep: Keep) -> tuple[DataFrame, DataFrame]:
+    """Records (`schema.PARTITIONED`) around a date → `tables.DELIVERY_AUDIT` and `tables.DELIVERY_AUDIT_DETAIL` of it.
+
+    Runs four small queries on the way, whose results are collected: clocks, ends, signatures, their records.
+    """
+    spark = records.sparkSession
+    start = dt.datetime.combine(date, dt.time(), dt.UTC)
+    first, end = sf.lit(start), sf.lit(start + dt.timedelta(days=1))
+    of_date = records.where((sf.col("msg_ts") >= first) & (sf.col("msg_ts") < end))
+    clock = clocks.estimate(clocks.sightings(of_date).collect())
+    skews_us = {name: round(each.skew_us or 0) for name, each in clock.items()}
+    ends_us = _ends_us(records, skews_us)
+    messages = keep(fates(of_date, skews_us))
+    verdicts = _verdicts(of_date, messages, clock, skews_us)
+
+    def reached_us(verdict: Verdict) -> int | None:
+        """The latest hand-over that can be judged; None: all of them."""
+        return min((ends_us[name] - GRACE_US for name in verdict.missing_at), default=None)
+
+    signatures = [
+        (flow, each.key, *text, each.status, each.status_before, each.copies, reached_us(each))
+        for flow, text, each in verdicts
+    ]
+    findings = [
+        (flow, each.key, *finding, reached_us(each) if finding.finding == "lost" else None)
+        for flow, _, each in verdicts
+        for finding in each.findings
+    ]
+    return (
+        _audit(messages, _broadcast(spark, signatures, _SIGNATURES)),
+        _detail(of_date, messages, _broadcast(spark, findings, _FINDINGS)),
+    )
+
+
+def fates(of_date: DataFrame, skews_us: Mapping[str, int]) -> DataFrame:
+    """One row per message: msg_id, flow, signature, and `last_us` from msg_ts to the last confirmation, by corrected clocks.
+
+    The shuffle comes before the aggregation: a message has few records at one streamer, so summing up first would not pay.
+    """
+    confirmed_us = sf.col("age_us") + sf.col("latency_us") - _skew_us(skews_us)
+    rows = of_date.select(
+        "msg_id",
+        _flow().alias("flow"),
+        sf.xxhash64("streamer", "route", "egress", "outcome", "ucode").bitwiseAND(_HASH_BITS).alias("kind"),
+        sf.when(sf.col("outcome") == "delivered", confirmed_us).alias("confirmed_us"),
+    )
+    return (
+        rows.repartition("msg_id")
+        .groupBy("msg_id", "flow")
+        .agg(sf.sum("kind").alias("signature"), sf.max("confirmed_us").alias("last_us"))
+    )
+
+
+def _flow() -> Column:
+    return sf.xxhash64("msg_type", "src_authority", "sink_authority", *map(sf.expr, _TOPIC))
+
+
+def _skew_us(skews_us: Mapping[str, int]) -> Column:
+    skew = sf.lit(0)
+    for name, value in skews_us.items():
+        if value:
+            skew = sf.when(sf.col("streamer") == name, value).otherwise(skew)
+    return skew.cast("long")
+
+
+def _ends_us(records: DataFrame, skews_us: Mapping[str, int]) -> dict[str, int]:
+    """The last time in each streamer's records, by the corrected clock: what came later may be in files yet to come."""
+    rows = records.groupBy("streamer").agg(sf.unix_micros(sf.max("ts")).alias("end_us")).collect()
+    return {row.streamer: row.end_us - skews_us.get(row.streamer, 0) for row in rows}
+
+
+def _verdicts(
+    of_date: DataFrame, messages: DataFrame, clock: Mapping[str, clocks.Clock], skews_us: Mapping[str, int]
+) -> list[tuple[int, tuple[str, str | None, str], Verdict]]:
+    """Flow, its source, sink and type, and the verdict on one of its signatures."""
+    example = sf.xxhash64("msg_id")
+    kinds = messages.groupBy("flow", "signature").agg(sf.count("*").alias("messages"), sf.min(example).alias("example"))
+    of_example = {(row.flow, row.example): row for row in kinds.collect()}
+    wanted = _broadcast(of_date.sparkSession, [(row.example,) for row in of_example.values()], "example BIGINT").distinct()
+    shown = (
+        of_date.select(
+            "streamer", "route", "egress", "outcome", "ucode", "src_authority", "sink_authority", "msg_type",
+            _flow().alias("flow"), example.alias("example"), sf.unix_micros("ts").alias("at_us"),
+        )
+        .join(sf.broadcast(wanted), "example")
+        .collect()
+    )  # fmt: skip
+    sightings: dict[tuple[int, int], list[Sighting]] = defaultdict(list)
+    texts: dict[int, tuple[str, str | None, str]] = {}
+    for row in shown:
+        if (row.flow, row.example) in of_example:
+            at_us = row.at_us - skews_us[row.streamer]
+            sightings[row.flow, row.example].append(
+                Sighting(row.streamer, row.route, row.egress, row.outcome, row.ucode, at_us)
+            )
+            texts[row.flow] = row.src_authority, row.sink_authority, row.msg_type
+    flows: dict[int, list[Signature]] = defaultdict(list)
+    for (flow, number), seen in sorted(sightings.items()):
+        kind = of_example[flow, number]
+        flows[flow].append(Signature(kind.signature, kind.messages, tuple(sorted(seen, key=lambda each: each.at_us))))
+
+    def trust(x: str, y: str) -> bool:
+        return clock[x].group == clock[y].group
+
+    return [
+        (flow, texts[flow], verdict)
+        for flow, signatures in flows.items()
+        for verdict in judge(signatures, texts[flow][0], texts[flow][1] is None, trust)
+    ]
+
+
+def _broadcast(spark: Any, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
+    made: DataFrame = spark.createDataFrame(rows, schema)
+    return sf.broadcast(made)
+
+
+def _too_early() -> Column:
+    """Was it handed over so late that the next streamer's records may not be here yet?"""
+    handed_us = sf.expr(_MADE_US) + sf.coalesce("last_us", sf.lit(0))
+    return sf.coalesce(handed_us > sf.col("reached_us"), sf.lit(False))
+
+
+def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
+    """Percentiles come from a histogram whose classes are at most 1/128 wide, so they are at most 0.8 % too high."""
+    last_us = sf.when(sf.col("status") == "delivered", sf.col("last_us"))
+    width = sf.expr("shiftleft(1L, greatest(0, int(log2(greatest(1, abs(last_us)))) - 7))")
+    histogram = (
+        messages.join(signatures, ["flow", "signature"])
+        .withColumn("status", sf.when(_too_early(), sf.col("status_before")).otherwise(sf.col("status")))
+        .withColumn("last_us", last_us)
+        .groupBy(*_GROUP, (sf.col("last_us") - sf.pmod("last_us", width)).alias("class"))
+        .agg(sf.count("*").alias("messages"), sf.sum("copies").alias("copies"), sf.max("last_us").alias("most_us"))
+    )
+    group = Window.partitionBy(*_GROUP)
+    timed = sf.when(sf.col("class").isNotNull(), sf.col("messages")).otherwise(0)
+    ranked = histogram.withColumn("timed", sf.sum(timed).over(group)).withColumn(
+        "up_to", sf.sum(timed).over(group.orderBy("class"))
+    )
+
+    def percentile(percent: int) -> Column:
+        enough = sf.col("class").isNotNull() & (sf.col("up_to") * 100 >= sf.col("timed") * percent)
+        return sf.min(sf.when(enough, sf.col("most_us"))).alias(f"latency_p{percent}_us")
+
+    return ranked.groupBy(*_GROUP).agg(
+        sf.sum("messages").alias("messages"),
+        sf.sum("copies").alias("copies"),
+        percentile(50),
+        percentile(99),
+        sf.max("most_us").alias("latency_max_us"),
+    )
+
+
+def _detail(of_date: DataFrame, messages: DataFrame, findings: DataFrame) -> DataFrame:
+    found = messages.join(findings, ["flow", "signature"]).where(~_too_early())
+    # what a finding says of the message itself comes from its first record: few rows, found by one more look at the records
+    wanted = found.select(sf.xxhash64("msg_id").alias("id")).distinct()
+    about = (
+        of_date.withColumn("id", sf.xxhash64("msg_id"))
+        .join(wanted, "id", "left_semi")
+        .groupBy("msg_id")
+        .agg(
+            *(
+                sf.first(name).alias(name)
+                for name in (
+                    "msg_ts", "msg_type", "src_authority", "src_ue_id", "src_resource_id", "sink_authority", "sink_ue_id",
+                    "sink_resource_id",
+                )
+            )
+        )
+    )  # fmt: skip
+    return found.join(about, "msg_id")
+
+
+JOB = job.Job(
+    "delivery_audit",
+    (DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL),
+    lambda day: transform(day.records(REACH_DAYS, REACH_DAYS), day.date, day.keep),
+    before=REACH_DAYS,
+    after=REACH_DAYS,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return job.main(JOB, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,198 @@
+"""Says what became of messages, from who saw them. Pure: no Spark here.
+
+Messages of one *flow* take the same way; those of a flow that were seen by the same streamers with the same outcomes share a
+*signature*, and so a verdict. The rules:
+
+* A streamer is *expected* after a delivery by another one (over that egress) if some message of the flow got there so; for a
+  Publish, half of them: one that a streamer subscribed to late is not lost.
+* Delivered, and none of the expected has it: lost. None expected: it arrived.
+* Seen before and after a streamer that others of the flow went through, but not by it: untraced.
+* The status is the best that happened: arrived, else lost, else the outcome at the furthest streamer. So a message with two
+  destinations is delivered if one has it; the failure of the other is a finding still.
+* A failure that the same streamer made good over the same egress (a redrive) is no finding.
+* A message of which only set-aside copies were recorded is delivered: the streamer says that it had it before.
+
+Which streamer comes first is read from clocks that are known to be good enough; else from where messages stopped, and
+from who saw most.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cmp_to_key
+from typing import NamedTuple
+
+from spark_jobs.schema import FAILURES
+
+
+class Sighting(NamedTuple):
+    """One record of a message. `at_us` by the corrected clock."""
+
+    streamer: str
+    route: str
+    egress: str | None
+    outcome: str
+    ucode: str
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """So many messages with these records; the times are those of one of them."""
+
+    key: int
+    messages: int
+    sightings: tuple[Sighting, ...]
+
+    @property
+    def streamers(self) -> frozenset[str]:
+        return frozenset(each.streamer for each in self.sightings)
+
+
+class Finding(NamedTuple):
+    finding: str
+    streamers: str
+    last_streamer: str
+    last_route: str
+    missing_at: str | None
+    ucode: str
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    key: int
+    status: str
+    copies: int
+    findings: tuple[Finding, ...]
+    missing_at: tuple[str, ...] = field(default=())
+    """Streamers that do not have it though it was handed to them: it is lost once their records reach far enough."""
+    status_before: str = ""
+    """The status until then."""
+
+
+Trust = Callable[[str, str], bool]
+
+
+def judge(signatures: Sequence[Signature], source: str, is_publish: bool, trust: Trust) -> list[Verdict]:
+    """The verdict on every signature of one flow, whose source has this authority.
+
+    `trust`: can the clocks tell which of two streamers was first?
+    """
+    order = _order(signatures, source, trust)
+    expected = _expected(signatures, order, is_publish)
+    return [_verdict(signature, order, expected) for signature in signatures]
+
+
+def _order(signatures: Sequence[Signature], source: str, trust: Trust) -> dict[str, int]:
+    """Rank of each streamer on the way, from 0."""
+    later: Counter[tuple[str, str]] = Counter()
+    stopped: Counter[tuple[str, str]] = Counter()
+    alone: Counter[tuple[str, str]] = Counter()
+    everyone = sorted({name for signature in signatures for name in signature.streamers})
+    for signature in signatures:
+        first: dict[str, int] = {}
+        passed = {each.streamer for each in signature.sightings if each.outcome == "delivered"}
+        for each in signature.sightings:
+            first[each.streamer] = min(each.at_us, first.get(each.streamer, each.at_us))
+        for x, at_us in first.items():
+            for y in everyone:
+                if y not in first:
+                    alone[x, y] += signature.messages
+                elif first[y] > at_us:
+                    later[x, y] += signature.messages
+                if y in first and y != x and y not in passed:
+                    stopped[x, y] += signature.messages  # what stops at Y came from X
+
+    def compare(x: str, y: str) -> int:
+        evidence = [stopped, alone]
+        if source in (x, y):
+            return -1 if source == x else 1
+        for votes in [later, *evidence] if trust(x, y) else [*evidence, later]:
+            if votes[x, y] != votes[y, x]:
+                return -1 if votes[x, y] > votes[y, x] else 1
+        return -1 if x < y else 1
+
+    wins = {x: sum(compare(x, y) < 0 for y in everyone if y != x) for x in everyone}
+
+    def rank(x: str, y: str) -> int:
+        return wins[y] - wins[x] or compare(x, y)
+
+    return {name: number for number, name in enumerate(sorted(everyone, key=cmp_to_key(rank)))}
+
+
+Expected = Mapping[tuple[str, str | None], list[str]]
+
+
+def _expected(signatures: Iterable[Signature], order: Mapping[str, int], is_publish: bool) -> Expected:
+    """Per streamer and egress, who gets what is delivered there, nearest first."""
+    handed: Counter[tuple[str, str | None]] = Counter()
+    seen: dict[tuple[str, str | None], Counter[str]] = defaultdict(Counter)
+    for signature in signatures:
+        for streamer, egress in {(e.streamer, e.egress) for e in signature.sightings if e.outcome == "delivered"}:
+            handed[streamer, egress] += signature.messages
+            for other in signature.streamers:
+                if order[other] > order[streamer]:
+                    seen[streamer, egress][other] += signature.messages
+    expected = {}
+    for way, others in seen.items():
+        enough = [name for name, messages in others.items() if not is_publish or 2 * messages >= handed[way]]
+        expected[way] = sorted(enough, key=order.__getitem__)
+    return expected
+
+
+def _verdict(signature: Signature, order: Mapping[str, int], expected: Expected) -> Verdict:
+    seen = sorted(signature.streamers, key=order.__getitem__)
+    path = ",".join(seen)
+    delivered = [each for each in signature.sightings if each.outcome == "delivered"]
+    after = {(each.streamer, each.egress): expected.get((each.streamer, each.egress), []) for each in delivered}
+    arrived = any(not others for others in after.values())
+    lost = [each for each in delivered if after[each.streamer, each.egress] and not _any(after, each, seen)]
+    lost.sort(key=lambda each: order[each.streamer])
+    missing = tuple(dict.fromkeys(after[each.streamer, each.egress][0] for each in lost))
+    findings = []
+    if lost:
+        findings.append(_finding("lost", path, lost[-1], ",".join(missing)))
+    made_good = {(each.streamer, each.egress) for each in delivered}
+    failed = [each for each in signature.sightings if each.outcome in FAILURES]
+    failed = [each for each in failed if (each.streamer, each.egress) not in made_good]
+    failed.sort(key=lambda each: order[each.streamer])
+    # of two failures of one kind, the furthest is shown
+    findings += {each.outcome: _finding(each.outcome, path, each) for each in failed}.values()
+    ways = Counter((each.streamer, each.route, each.egress) for each in delivered)
+    if extra := sum(copies - 1 for copies in ways.values()):
+        at = next(each for each in delivered if ways[each.streamer, each.route, each.egress] > 1)
+        findings.append(_finding("delivered_twice", path, at, copies=extra))
+    if aside := [each for each in signature.sightings if each.outcome == "duplicate"]:
+        findings.append(_finding("duplicate", path, aside[-1], copies=len(aside)))
+    if untraced := _untraced(seen, order, after, expected):
+        furthest = max(signature.sightings, key=lambda each: order[each.streamer])
+        findings.append(_finding("untraced", path, furthest, ",".join(untraced)))
+    copies = extra + len(aside)
+    others = [each for each in signature.sightings if each.outcome not in ("delivered", "duplicate")]
+    others = failed or [each for each in others if each.outcome not in FAILURES]
+    if arrived or not (lost or others):
+        status = "delivered"
+    elif lost:
+        status = "lost"
+    else:
+        status = max(others, key=lambda each: order[each.streamer]).outcome
+    return Verdict(signature.key, status, copies, tuple(findings), missing, "delivered" if status == "lost" else status)
+
+
+def _any(after: Expected, each: Sighting, seen: Sequence[str]) -> bool:
+    return any(name in seen for name in after[each.streamer, each.egress])
+
+
+def _untraced(seen: Sequence[str], order: Mapping[str, int], after: Expected, expected: Expected) -> list[str]:
+    """Streamers between one that delivered it and one that saw it."""
+    through: dict[str, set[str]] = defaultdict(set)
+    for (streamer, _), others in expected.items():
+        through[streamer].update(others)
+    gaps = {name for others in after.values() for name in others if name not in seen}
+    reached = {name for others in after.values() for name in others if name in seen}
+    return sorted((name for name in gaps if through[name] & reached), key=order.__getitem__)
+
+
+def _finding(name: str, path: str, at: Sighting, missing_at: str | None = None, copies: int = 0) -> Finding:
+    return Finding(name, path, at.streamer, at.route, missing_at, at.ucode, copies)
