@@ -13,9 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.report.figures import figures
-from spark_jobs.report.page import render
-from spark_jobs.report.reading import collect
+from spark_jobs.report import figures, page, reading
 from spark_jobs.storage import Storage
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
@@ -27,10 +25,10 @@ def write(spark: SparkSession, output: str, date: datetime.date, to: str) -> tup
     ``to`` is a local folder, made if need be, or a URI that Hadoop knows. A table that was not written for the date leaves a
     section that says so. Each file appears whole or not at all. Raises OSError if ``to`` cannot be written.
     """
-    numbers = figures(collect(spark, output, date), date, datetime.datetime.now(datetime.UTC))
-    page, data = render(numbers), json.dumps(numbers, ensure_ascii=False, allow_nan=False, indent=1)
+    night = figures.figures(reading.collect(spark, output, date), date, datetime.datetime.now(datetime.UTC))
+    html, data = page.render(night), json.dumps(night, ensure_ascii=False, allow_nan=False, indent=1)
     base = f"{to.rstrip('/')}/report-{date}"
-    return _put(spark, f"{base}.html", page), _put(spark, f"{base}.json", f"{data}\n")
+    return _put(spark, f"{base}.html", html), _put(spark, f"{base}.json", f"{data}\n")
 
 
 def _put(spark: SparkSession, path: str, text: str) -> str:

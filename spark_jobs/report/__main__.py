@@ -13,8 +13,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the report of one date; says where it is."""
     parser = argparse.ArgumentParser("python -m spark_jobs.report", description="Write one night's report as HTML and JSON.")
     parser.add_argument("--output", required=True, metavar="TABLES", help="the folder of the tables that the jobs wrote")
-    parser.add_argument("--date", required=True, type=datetime.date.fromisoformat, metavar="D", help="the UTC date, as 2026-11-20")
-    parser.add_argument("--to", required=True, metavar="DIR", help="where the report goes: a local folder, or a URI that Hadoop knows")
+    parser.add_argument(
+        "--date", required=True, type=datetime.date.fromisoformat, metavar="D", help="the UTC date: 2026-11-20"
+    )
+    parser.add_argument(
+        "--to", required=True, metavar="DIR", help="where it goes: a local folder, or a URI that Hadoop knows"
+    )
     given = parser.parse_args(argv)
     for path in write(session("ustreamer report"), given.output, given.date, given.to):
         sys.stdout.write(f"{path}\n")

@@ -1,11 +1,12 @@
 """Inline SVG without a script. Pure: figures in, markup out; every text goes through escaping.
 
-Widths are percentages and heights are pixels, so a chart fits a phone and its letters keep their size. Colours are classes of
-the style sheet (`page.css`), and nothing is told by colour alone: series have patterns or shapes, and labels.
+Widths are percentages and heights are pixels, so a chart fits a phone and its letters keep their size. Colours are classes
+of the style sheet (`page.css`), and nothing is told by colour alone: series have patterns or shapes, and labels.
 """
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from markupsafe import Markup
@@ -69,11 +70,12 @@ def hourly_stack(volume: dict[str, Any]) -> Markup:
     if volume["others"]:
         series.append((volume["others"], f"{volume['others']['routes']} more routes"))
     scale = ticks(max(volume["hours"]))
-    top, bottom = 10, 10 + _PLOT_PX
+    bottom = 10 + _PLOT_PX
     px = _PLOT_PX / scale[-1]
     parts = [_patterns()]
     for tick in scale:
-        parts += [_line(0, bottom - tick * px, 100, bottom - tick * px, "grid"), _text("-8", bottom - tick * px + 4, "end", short(tick))]
+        y = bottom - tick * px
+        parts += [_line(0, y, 100, y, "grid"), _text("-8", y + 4, "end", short(tick))]
     for hour in range(24):
         y = float(bottom)
         for place, (row, label) in enumerate(series):
@@ -140,9 +142,10 @@ def stacked(row: dict[str, Any], order: Sequence[str], largest: float, title: st
 
 
 def share_bar(part: float | None, title: str) -> Markup:
-    """One bar for a share of one."""
-    width = min(max(part or 0, 0), 1) * 100
-    return svg("share", title, title, 10, _rect(0, 1, 100, 8, "track") + _rect(0, 1, width, 8, "spark today"))
+    """One bar for a share of one; what is below 0 is drawn as far over it, in the colour of what is bad."""
+    width = min(abs(part or 0), 1) * 100
+    bar = _rect(0, 1, width, 8, "over" if (part or 0) < 0 else "spark today")
+    return svg("share", title, share(part), 10, _rect(0, 1, 100, 8, "track") + bar)
 
 
 class LogScale:
@@ -188,7 +191,8 @@ def spans(scale: LogScale, p50_us: float, p90_us: float, p99_us: float, title: s
     parts.append(_line(scale.at(p50_us), 11, scale.at(p99_us), 11, "span"))
     parts.append(Markup('<circle class="dot" cx="{:.3f}%" cy="11" r="4.5"/>').format(scale.at(p50_us)))
     parts.append(_line(scale.at(p90_us), 5, scale.at(p90_us), 17, "p90"))
-    diamond = '<svg x="{:.3f}%" y="11" width="1" height="1" overflow="visible"><path class="dot2" d="M0,-6L6,0L0,6L-6,0Z"/></svg>'
+    path = '<path class="dot2" d="M0,-6L6,0L0,6L-6,0Z"/>'
+    diamond = f'<svg x="{{:.3f}}%" y="11" width="1" height="1" overflow="visible">{path}</svg>'
     parts.append(Markup(diamond).format(scale.at(p99_us)))
     description = f"p50 {duration_us(p50_us)}, p90 {duration_us(p90_us)}, p99 {duration_us(p99_us)}"
     return svg("span-chart", title, description, 22, joined(parts))
@@ -196,7 +200,7 @@ def spans(scale: LogScale, p50_us: float, p90_us: float, p99_us: float, title: s
 
 def hourly_lines(scale: LogScale, route: dict[str, Any]) -> Markup:
     """p50 and p99 of one route over the day, on a logarithmic axis that all panels share."""
-    top, bottom = 8, 8 + _PANEL_PX
+    bottom = 8 + _PANEL_PX
 
     def y(value_us: float) -> float:
         return bottom - scale.at(value_us) / 100 * _PANEL_PX
@@ -206,7 +210,7 @@ def hourly_lines(scale: LogScale, route: dict[str, Any]) -> Markup:
         parts += [_line(0, y(value), 100, y(value), "grid"), _text("-6", y(value) + 4, "end", tick_us(value))]
     for name, classes, radius in (("p50_us", "low", 1.6), ("p99_us", "high", 2.4)):
         known = [(hour, value) for hour, value in enumerate(route[name]) if value is not None]
-        for (hour, value), (after, following) in zip(known, known[1:], strict=False):
+        for (hour, value), (after, following) in pairwise(known):
             if after == hour + 1:  # a line over an hour without messages would invent one
                 parts.append(_line((hour + 0.5) * 100 / 24, y(value), (after + 0.5) * 100 / 24, y(following), classes))
         for hour, value in known:

@@ -1,8 +1,8 @@
 """The figures of a night: the only source of both the page and the JSON. Pure: collected rows in, one plain dict out.
 
-Keys of the dict: ``date`` (ISO), ``made`` (ISO, UTC), ``streamers`` (names, at most `STREAMERS`, in ``more_streamers`` how many
-others), ``days`` (the 15 dates of every trend, the report's last), ``missing`` (tables that were not written for the date),
-``key`` (the key figures), and each section of `SECTIONS`, None if its table is missing. Everything in it can be written as JSON.
+Keys of the dict: ``date`` (ISO), ``made`` (ISO, UTC), ``streamers`` (names, at most `STREAMERS`; ``more_streamers`` counts
+the others), ``days`` (the 15 dates of every trend, the report's last), ``missing`` (tables that were not written for the
+date), ``key`` (the key figures), and each section of `SECTIONS`, None if its table is missing. All can be written as JSON.
 """
 
 import datetime
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_jobs.report import sections
-from spark_jobs.report.reading import QUERIES, STREAMERS, TREND_DAYS, Collected
+from spark_jobs.report.reading import STREAMERS, TABLE_OF, TREND_DAYS, Collected
 from spark_jobs.report.sections import Figures
 from spark_jobs.schema import FAILURES
 
@@ -56,14 +56,15 @@ def figures(rows: Collected, date: datetime.date, made: datetime.datetime) -> Fi
         "health": _section(rows, lambda r: sections.health(r, r.get("routes", [])), "health"),
     }
     streamers = sorted({row["streamer"] for name in ("routes", "health") for row in rows.get(name, [])})
+    lost: list[float | None] = sections.lost_trend(rows, days) if "audit_days" in rows else [None] * len(days)
     head: Figures = {
         "date": str(date),
         "made": made.astimezone(datetime.UTC).isoformat(timespec="seconds"),
         "streamers": streamers[:STREAMERS],
         "more_streamers": max(len(streamers), _streamers(built)) - len(streamers[:STREAMERS]),
         "days": days,
-        "missing": sorted({table.name for name, (table, _) in QUERIES.items() if name not in rows}),
-        "key": _key(built, days, by_day if "days" in rows else None),
+        "missing": sorted({table.name for name, table in TABLE_OF.items() if name not in rows}),
+        "key": _key(built, days, by_day if "days" in rows else None, lost),
     }
     plain: Figures = _plain(head | built)
     return plain
@@ -77,7 +78,7 @@ def _streamers(built: Figures) -> int:
     return int(built["health"]["totals"]["streamers"]) if built["health"] else 0
 
 
-def _key(built: Figures, days: list[str], by_day: dict[str, Any] | None) -> list[Figures]:
+def _key(built: Figures, days: list[str], by_day: dict[str, Any] | None, lost: list[float | None]) -> list[Figures]:
     """The figures at the top: today, the usual (mean of the recorded days among the 14 before), the change, the trend."""
 
     def recorded(measure: Callable[[dict[str, Any]], float | None], empty: float | None = 0) -> list[float | None]:
@@ -86,13 +87,14 @@ def _key(built: Figures, days: list[str], by_day: dict[str, Any] | None) -> list
         today = measure(by_day[days[-1]]) if days[-1] in by_day else empty
         return [*(measure(by_day[day]) if day in by_day else None for day in days[:-1]), today]
 
-    slo, health, audit = built["slo"], built["health"], built["audit"]
+    slo, health = built["slo"], built["health"]
     return [
         _line("messages", recorded(lambda row: row["messages"])),
         _line("bytes", recorded(lambda row: row["bytes"])),
-        _line("delivered_share", recorded(sections.delivered_share, empty=None)),
+        _line("delivered_share", recorded(sections.delivered_share, empty=None))
+        | {"change": None},  # of a share it would mislead
         _line("failed", recorded(lambda row: sections.total([row], *FAILURES))),
-        _line("lost", audit["lost_trend"] if audit else [None] * len(days)),
+        _line("lost", lost),
         _line("redelivered", recorded(lambda row: row["redelivered"])),
         {"name": "objectives", "value": slo["met"] if slo else None, "of": slo["objectives"] if slo else None},
         {"name": "records_missing", "value": health["totals"]["records_missing"] if health else None},
@@ -102,7 +104,8 @@ def _key(built: Figures, days: list[str], by_day: dict[str, Any] | None) -> list
 def _line(name: str, trend: list[float | None]) -> Figures:
     usual = sections.mean(trend[:-1])
     known = sum(value is not None for value in trend[:-1])
-    return {"name": name, "value": trend[-1], "usual": usual, "days": known, "change": sections.relative(trend[-1], usual), "trend": trend}
+    change = sections.relative(trend[-1], usual)
+    return {"name": name, "value": trend[-1], "usual": usual, "days": known, "change": change, "trend": trend}
 
 
 def _plain(value: Any) -> Any:

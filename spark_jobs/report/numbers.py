@@ -28,8 +28,8 @@ def share(value: float | None) -> str:
     if value in (0, 1):
         return f"{value:.0%}".replace("%", f"{NARROW}%")
     edge = min(abs(value), abs(1 - value)) * 100
-    digits = min(6, max(1, math.ceil(-math.log10(edge)) + 1)) if edge > 0 else 1
-    return f"{value * 100:.{digits}f}{NARROW}%"
+    digits = min(6, max(1, math.ceil(-math.log10(edge) - 1e-9) + 1)) if edge > 0 else 1
+    return f"{value * 100:.{digits}f}{NARROW}%".replace("-", "−")
 
 
 def change(value: float | None) -> str:
@@ -48,13 +48,13 @@ def duration_us(value: float | None) -> str:
     if value is None:
         return MISSING
     size = abs(value)
-    if size < 1000:
-        return f"{value:.0f}{NARROW}µs"
+    if size < 999.5:
+        return f"{value:.0f}{NARROW}µs".replace("-", "−")
     for unit_us, limit_us, unit in ((1e3, 1e6, "ms"), (1e6, 120e6, "s"), (60e6, 7200e6, "min"), (3600e6, math.inf, "h")):
         if size < limit_us * 0.9995:
             scaled = value / unit_us
             digits = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
-            return f"{scaled:.{digits}f}{NARROW}{unit}"
+            return f"{scaled:.{digits}f}{NARROW}{unit}".replace("-", "−")
     return MISSING
 
 
@@ -112,5 +112,5 @@ def entity(authority: str | None, ue_id: int | None, resource: int | None = None
 def long_date(date: datetime.date) -> str:
     """``Friday, 20 November 2026``, whatever the locale."""
     days = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-    months = "January February March April May June July August September October November December".split()
-    return f"{days[date.weekday()]}, {date.day} {months[date.month - 1]} {date.year}"
+    months = "January February March April May June July August September October November December"
+    return f"{days[date.weekday()]}, {date.day} {months.split()[date.month - 1]} {date.year}"

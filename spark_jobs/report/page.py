@@ -1,7 +1,7 @@
 """The page: figures and charts poured into `page.html` and `page.css`, as one file that loads nothing.
 
-Names in the figures come from the network. Jinja2 escapes everything that is not `Markup`, and only `charts` and `number` below
-make Markup, with its escaping `format`. The page's own content security policy forbids scripts and loads as a second wall.
+Names in the figures come from the network. Jinja2 escapes everything that is not `Markup`, and only `charts` and `number`
+below make Markup, with its escaping `format`. As a second wall, its content security policy forbids scripts and loads.
 """
 
 import datetime
@@ -52,11 +52,16 @@ def render(figures: Figures) -> str:
         all_outcomes=OUTCOMES,
         heat=LEVELS,
     )
-    environment.filters.update(clean=numbers.clean, count=numbers.count, sum_of=lambda row, names: sum(row[name] for name in names))
+    environment.filters.update(clean=numbers.clean, count=numbers.count, sum_of=_sum_of)
     page = environment.get_template("page.html")
     level_, why = sentences.verdict(figures)
     title = numbers.long_date(datetime.date.fromisoformat(figures["date"]))
-    return page.render(f=figures, css=Markup(_template("page.css")), said=sentences.sentences(figures), level_=level_, why=why, title=title)
+    said, css = sentences.sentences(figures), Markup(_template("page.css"))
+    return page.render(f=figures, css=css, said=said, level_=level_, why=why, title=title)
+
+
+def _sum_of(row: Figures, names: tuple[str, ...]) -> int:
+    return sum(row[name] for name in names)
 
 
 def number(value: float | None, form: str = "count") -> Markup:

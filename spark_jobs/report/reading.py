@@ -1,14 +1,15 @@
 """What the report asks of the tables: Spark sums and ranks, only bounded results are collected.
 
-`collect` is the only place of the report that runs Spark. It returns plain rows under the names of `QUERIES`; a query whose
-table has not been written is not among them. A fleet's tables can be large, so every query is either a sum over few groups or
-the first of a ranking, with the number of all rows in `TOTAL`.
+`collect` is the only place of the report that runs Spark. It returns plain rows under the names of `TABLE_OF`; a query whose
+table has not been written is not among them. A fleet's tables can be large, so every query is either a sum over few groups
+or the first of a ranking, with the number of all rows in `TOTAL`.
 """
 
 import datetime
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -24,10 +25,11 @@ TOTAL = "total_rows"
 
 ROUTES = 20
 HOURLY_ROUTES = 6
-PAIRS = 12
+PAIRS = 10
+CHANGES = 8
 REASONS = 12
 MATRIX = 15
-EXAMPLES = 5
+EXAMPLES = 3
 OBJECTIVES = 40
 ANOMALIES = 20
 TALKERS = 10
@@ -38,6 +40,9 @@ Collected = dict[str, Rows]
 _THREADS = 4  # a small query is mostly waiting: for the file listing, the planner, the scheduler
 
 
+_WITH_TREND = (tables.ROUTE_HOURLY, tables.DEAD_LETTERS, tables.DELIVERY_AUDIT)
+
+
 class Night:
     """The tables of one output folder as one night's report sees them."""
 
@@ -46,99 +51,94 @@ class Night:
         self._output = output.rstrip("/")
         self.date = date
 
+        self._frames = {table.name: self._read(table) for table in tables.TABLES.values() if self._has(table)}
+
+    def _has(self, table: tables.Table) -> bool:
+        return Storage(self._spark).exists(f"{self._output}/{table.name}/date={self.date}")
+
+    def _read(self, table: tables.Table) -> DataFrame:
+        before = TREND_DAYS if table in _WITH_TREND else 0
+        days = [self.date - datetime.timedelta(days=back) for back in range(before, -1, -1)]
+        return records.read_table(self._spark, self._output, table, days)
+
     def has(self, table: tables.Table) -> bool:
         """Whether the table was written for the report's date; a day without rows was."""
-        return Storage(self._spark).exists(f"{self._output}/{table.name}/date={self.date}")
+        return table.name in self._frames
 
     def day(self, table: tables.Table) -> DataFrame:
         """The rows of the report's date."""
-        return records.read_table(self._spark, self._output, table, [self.date])
+        return self._frames[table.name].where(F.col("date") == F.lit(self.date))
 
     def trend(self, table: tables.Table) -> DataFrame:
         """The rows of the report's date and of the 14 days before it."""
-        days = [self.date - datetime.timedelta(days=back) for back in range(TREND_DAYS, -1, -1)]
-        return records.read_table(self._spark, self._output, table, days)
+        return self._frames[table.name]
 
 
 def _sums(*names: str) -> list[Column]:
     return [F.sum(name).alias(name) for name in names]
 
 
-def _first(frame: DataFrame, rows: int, *order: Column, within: str | None = None) -> DataFrame:
-    """The first ``rows`` by ``order`` (of each ``within``), each with the number of all in `TOTAL`."""
-    group = Window.partitionBy(F.lit(0) if within is None else F.col(within))
-    ranked = frame.withColumn(TOTAL, F.count(F.lit(1)).over(group)).withColumn("_place", F.row_number().over(group.orderBy(*order)))
-    return ranked.where(F.col("_place") <= rows).orderBy(*([within] if within else []), "_place").drop("_place", "date")
+def _names(*names: str) -> tuple[Column, ...]:
+    """Ties are broken by name, so that two runs give the same page."""
+    return tuple(F.asc(name) for name in ("streamer", *names))
+
+
+class Ranking(NamedTuple):
+    """The first ``rows`` of a frame by ``order``; how many there are is counted for all rankings at once."""
+
+    table: tables.Table
+    rows: int
+    order: tuple[Column, ...]
+    frame: Callable[[DataFrame], DataFrame] = lambda day: day
 
 
 def _days(night: Night) -> DataFrame:
-    measures = _sums("messages", "bytes", *OUTCOMES, "retries", "redelivered")
+    measures = _sums("messages", "bytes", *OUTCOMES, "redelivered")
     return night.trend(tables.ROUTE_HOURLY).groupBy("date").agg(*measures)
 
 
 def _routes(night: Night) -> DataFrame:
     """One row per streamer and route, with its messages by hour."""
     by_hour = F.collect_list(F.struct("hour", "messages")).alias("by_hour")
-    measures = _sums("messages", "bytes", *OUTCOMES, "retries", "redelivered")
-    return night.day(tables.ROUTE_HOURLY).groupBy("streamer", "route").agg(*measures, by_hour)
+    return night.day(tables.ROUTE_HOURLY).groupBy("streamer", "route").agg(*_sums("messages", "bytes", *OUTCOMES), by_hour)
 
 
-def _latency(night: Night) -> DataFrame:
-    frame = night.day(tables.LATENCY_DAILY).groupBy("streamer", "route").pivot("measure", ["latency", "queue_wait"])
-    columns = ("messages", "p50_us", "p90_us", "p99_us", "max_us")
-    frame = frame.agg(*(F.first(name).alias(name) for name in columns)).where("latency_messages > 0")
-    return _first(frame, ROUTES, F.desc("latency_messages"), F.asc("streamer"), F.asc("route"))
+def _latency(day: DataFrame) -> DataFrame:
+    """One row per streamer and route, both measures side by side."""
+
+    def column(measure: str, name: str) -> Column:
+        return F.max(F.when(F.col("measure") == measure, F.col(name))).alias(f"{measure}_{name}")
+
+    names = ("messages", "p50_us", "p90_us", "p99_us", "max_us")
+    columns = [column(measure, name) for measure in ("latency", "queue_wait") for name in names]
+    return day.groupBy("streamer", "route").agg(*columns).where("latency_messages > 0")
 
 
 def _latency_hourly(night: Night) -> DataFrame:
     """The hours of the busiest routes."""
-    frame = night.day(tables.LATENCY)
-    total = frame.groupBy("streamer", "route").agg(F.sum("messages").alias("all_messages")).where("all_messages > 0")
-    busiest = total.orderBy(F.desc("all_messages"), "streamer", "route").limit(HOURLY_ROUTES)
-    return frame.join(F.broadcast(busiest), ["streamer", "route"]).select(
-        "streamer", "route", "hour", "all_messages", "messages", "latency_p50_us", "latency_p99_us"
-    )
-
-
-def _changes(night: Night) -> DataFrame:
-    """What differs most from its usual, in messages; only where there is a usual."""
-    frame = night.day(tables.OUTCOMES_TABLE).where("usual IS NOT NULL AND messages <> usual")
-    return _first(frame, PAIRS, F.desc(F.abs(F.col("messages") - F.col("usual"))), *_names("route", "src_authority"))
-
-
-def _names(*names: str) -> list[Column]:
-    """Ties are broken by name, so that two runs give the same page."""
-    return [F.asc(name) for name in ("streamer", *names)]
+    hours = F.collect_list(F.struct("hour", "latency_p50_us", "latency_p99_us")).alias("by_hour")
+    frame = night.day(tables.LATENCY).where("messages > 0").groupBy("streamer", "route").agg(*_sums("messages"), hours)
+    return frame.orderBy(F.desc("messages"), *_names("route")).limit(HOURLY_ROUTES)
 
 
 def _dead_letter_days(night: Night) -> DataFrame:
-    return night.trend(tables.DEAD_LETTERS).groupBy("date", "outcome", "ucode").agg(*_sums("messages", "bytes"))
-
-
-def _dead_letters(night: Night) -> DataFrame:
-    order = [F.desc("messages"), *_names("route", "outcome", "ucode", "src_authority", "src_ue_id", "sink_authority", "sink_ue_id")]
-    return _first(night.day(tables.DEAD_LETTERS), PAIRS, *order)
+    return night.trend(tables.DEAD_LETTERS).groupBy("date", "outcome", "ucode").agg(*_sums("messages"))
 
 
 def _authorities(column: str) -> Callable[[Night], DataFrame]:
-    def query(night: Night) -> DataFrame:
-        frame = night.day(tables.TRAFFIC_MATRIX).groupBy(column).agg(*_sums("messages"))
-        return _first(frame, MATRIX, F.desc("messages"), F.asc(column))
-
-    return query
+    """All of them, one short row each; `collect` keeps the first."""
+    return lambda night: night.day(tables.TRAFFIC_MATRIX).groupBy(F.col(column).alias("name")).agg(*_sums("messages"))
 
 
-def _matrix(night: Night) -> DataFrame:
-    """Messages between the first sources and the first sinks; the other authorities are one row and one column."""
+def _matrix(night: Night, named: dict[str, Rows]) -> DataFrame:
+    """Messages between the named authorities; the others are one row and one column, told by the columns ``…_named``."""
     frame = night.day(tables.TRAFFIC_MATRIX)
-    for column in ("src_authority", "sink_authority"):
-        total = frame.groupBy(column).agg(F.sum("messages").alias("_all")).orderBy(F.desc("_all"), F.asc(column)).limit(MATRIX)
-        named = total.select(F.col(column).alias("_name"), F.lit(True).alias(f"{column}_named"))
-        frame = frame.join(F.broadcast(named), F.col(column).eqNullSafe(F.col("_name")), "left").drop("_name")
-        known = F.coalesce(F.col(f"{column}_named"), F.lit(False))
+    for column, axis in named.items():
+        names = [row["name"] for row in axis]
+        known = F.coalesce(F.col(column).isin([name for name in names if name is not None]), F.lit(None in names))
         frame = frame.withColumn(f"{column}_named", known).withColumn(column, F.when(known, F.col(column)))
-    keys = ("src_authority", "src_authority_named", "sink_authority", "sink_authority_named")
-    return frame.groupBy(*keys).agg(*_sums("messages", "bytes", "delivered", "failed"))
+    keys = [name for column in named for name in (column, f"{column}_named")]
+    return frame.groupBy(*keys).agg(*_sums("messages", "failed"))
 
 
 def _audit_days(night: Night) -> DataFrame:
@@ -146,93 +146,129 @@ def _audit_days(night: Night) -> DataFrame:
     return night.trend(tables.DELIVERY_AUDIT).groupBy("date", "status").agg(*measures)
 
 
-def _audit_pairs(night: Night) -> DataFrame:
+def _audit_pairs(day: DataFrame) -> DataFrame:
     """Between whom messages were lost."""
-    frame = night.day(tables.DELIVERY_AUDIT).groupBy("src_authority", "sink_authority").pivot("status", list(tables.STATUSES))
-    frame = frame.agg(F.sum("messages")).where("lost > 0")
-    return _first(frame, PAIRS, F.desc("lost"), F.asc("src_authority"), F.asc("sink_authority"))
+    statuses = [
+        F.sum(F.when(F.col("status") == name, F.col("messages")).otherwise(0)).alias(name) for name in tables.STATUSES
+    ]
+    return day.groupBy("src_authority", "sink_authority").agg(*statuses).where("lost > 0")
 
 
 def _findings(night: Night) -> DataFrame:
-    return _first(night.day(tables.DELIVERY_AUDIT_DETAIL), EXAMPLES, F.asc("msg_ts"), F.asc("msg_id"), within="finding")
-
-
-def _health(night: Night) -> DataFrame:
-    worst = (F.desc("records_missing"), F.desc("restarts"), F.desc(F.abs(F.col("clock_skew_ms"))))
-    return _first(night.day(tables.STREAMER_HEALTH), STREAMERS, *worst, *_names())
+    """The first of each finding, with the number of all in `TOTAL`."""
+    within = Window.partitionBy("finding")
+    place = F.row_number().over(within.orderBy("msg_ts", "msg_id"))
+    placed = night.day(tables.DELIVERY_AUDIT_DETAIL).withColumns({TOTAL: F.count(F.lit(1)).over(within), "_place": place})
+    return placed.where(F.col("_place") <= EXAMPLES).orderBy("finding", "_place").drop("_place", "date")
 
 
 def _health_totals(night: Night) -> DataFrame:
-    frame = night.day(tables.STREAMER_HEALTH)
-    return frame.groupBy().agg(*_sums("records", "restarts", "gaps", "records_missing"), F.count(F.lit(1)).alias("streamers"))
-
-
-def _slo(night: Night) -> DataFrame:
-    frame = night.day(tables.SLO)
-    kept = frame.withColumn("met_rows", F.sum(F.when(F.col("met"), 1).otherwise(0)).over(Window.partitionBy(F.lit(0))))
-    return _first(kept, OBJECTIVES, F.asc("met"), F.asc_nulls_last("budget_left"), *_names("route", "objective", "name"))
-
-
-def _anomalies(night: Night) -> DataFrame:
-    order = (F.desc(F.abs(F.col("score"))), F.asc("hour"), *_names("route", "metric"))
-    return _first(night.day(tables.ANOMALIES), ANOMALIES, *order)
-
-
-def _ttl_margin(night: Night) -> DataFrame:
-    endangered = F.col("expired") + F.col("late") + F.col("under_10")
-    frame = night.day(tables.TTL_MARGIN).where("messages + expired > 0")
-    return _first(frame, ROUTES, F.desc(endangered), F.desc("messages"), *_names("route"))
-
-
-def _redelivery(night: Night) -> DataFrame:
-    order = (F.desc(F.col("redelivered") + F.col("duplicates") + F.col("retried")), F.desc("messages"), *_names("route"))
-    return _first(night.day(tables.REDELIVERY), ROUTES, *order)
+    sums = _sums("records", "restarts", "gaps", "records_missing")
+    return night.day(tables.STREAMER_HEALTH).agg(*sums, F.count(F.lit(1)).alias("streamers"))
 
 
 def _talkers(night: Night) -> DataFrame:
-    size = F.when(F.col("by") == "bytes", F.col("bytes")).otherwise(F.col("messages"))
-    order = (F.desc(size), *_names("src_authority", "src_ue_id"))
-    return _first(night.day(tables.TOP_TALKERS), TALKERS, *order, within="by")
+    day, names = night.day(tables.TOP_TALKERS), _names("src_authority", "src_ue_id")
+    first = (day.where(F.col("by") == by).orderBy(F.desc(by), *names).limit(TALKERS) for by in ("messages", "bytes"))
+    return reduce(DataFrame.unionByName, first)
 
 
 QUERIES: dict[str, tuple[tables.Table, Callable[[Night], DataFrame]]] = {
     "days": (tables.ROUTE_HOURLY, _days),
     "routes": (tables.ROUTE_HOURLY, _routes),
-    "latency": (tables.LATENCY_DAILY, _latency),
     "latency_hourly": (tables.LATENCY, _latency_hourly),
-    "changes": (tables.OUTCOMES_TABLE, _changes),
     "dead_letter_days": (tables.DEAD_LETTERS, _dead_letter_days),
-    "dead_letters": (tables.DEAD_LETTERS, _dead_letters),
     "sources": (tables.TRAFFIC_MATRIX, _authorities("src_authority")),
     "sinks": (tables.TRAFFIC_MATRIX, _authorities("sink_authority")),
-    "matrix": (tables.TRAFFIC_MATRIX, _matrix),
     "audit_days": (tables.DELIVERY_AUDIT, _audit_days),
-    "audit_pairs": (tables.DELIVERY_AUDIT, _audit_pairs),
     "findings": (tables.DELIVERY_AUDIT_DETAIL, _findings),
-    "health": (tables.STREAMER_HEALTH, _health),
     "health_totals": (tables.STREAMER_HEALTH, _health_totals),
-    "slo": (tables.SLO, _slo),
-    "anomalies": (tables.ANOMALIES, _anomalies),
-    "ttl_margin": (tables.TTL_MARGIN, _ttl_margin),
-    "redelivery": (tables.REDELIVERY, _redelivery),
     "talkers": (tables.TOP_TALKERS, _talkers),
 }
+
+
+TABLE_OF = {name: table for name, (table, _) in QUERIES.items()} | {
+    "latency": tables.LATENCY_DAILY,
+    "changes": tables.OUTCOMES_TABLE,
+    "dead_letters": tables.DEAD_LETTERS,
+    "audit_pairs": tables.DELIVERY_AUDIT,
+    "health": tables.STREAMER_HEALTH,
+    "slo": tables.SLO,
+    "anomalies": tables.ANOMALIES,
+    "ttl_margin": tables.TTL_MARGIN,
+    "redelivery": tables.REDELIVERY,
+}
+"""The table behind each name of what `collect` returns."""
+
+
+def _rankings() -> dict[str, Ranking]:
+    """Made when they are needed: a column wants a running Spark."""
+    away = F.abs(F.col("messages") - F.col("usual"))
+    endangered = F.col("expired") + F.col("late") + F.col("under_10")
+    again = F.col("redelivered") + F.col("duplicates") + F.col("retried")
+    letter = _names("route", "outcome", "ucode", "src_authority", "src_ue_id", "sink_authority", "sink_ue_id")
+    health = (F.desc("records_missing"), F.desc("restarts"), F.desc(F.abs(F.col("clock_skew_ms"))))
+    budget = (F.asc("met"), F.asc_nulls_last("budget_left"))
+    lost = (F.desc("lost"), F.asc("src_authority"), F.asc("sink_authority"))
+    score = (F.desc(F.abs(F.col("score"))), F.asc("hour"))
+    return {
+        "latency": Ranking(tables.LATENCY_DAILY, ROUTES, (F.desc("latency_messages"), *_names("route")), _latency),
+        "changes": Ranking(
+            tables.OUTCOMES_TABLE,
+            CHANGES,
+            (F.desc(away), *_names("route", "src_authority", "sink_authority", "outcome", "ucode")),
+            lambda day: day.where("messages <> usual"),
+        ),
+        "dead_letters": Ranking(tables.DEAD_LETTERS, PAIRS, (F.desc("messages"), *letter)),
+        "audit_pairs": Ranking(tables.DELIVERY_AUDIT, PAIRS, lost, _audit_pairs),
+        "health": Ranking(tables.STREAMER_HEALTH, STREAMERS, (*health, *_names())),
+        "slo": Ranking(tables.SLO, OBJECTIVES, (*budget, *_names("route", "objective", "name"))),
+        "slo_met": Ranking(tables.SLO, 1, (F.asc("name"),), lambda day: day.where("met")),
+        "anomalies": Ranking(tables.ANOMALIES, ANOMALIES, (*score, *_names("route", "metric"))),
+        "ttl_margin": Ranking(
+            tables.TTL_MARGIN,
+            ROUTES,
+            (F.desc(endangered), F.desc("messages"), *_names("route")),
+            lambda day: day.where("messages + expired > 0"),
+        ),
+        "redelivery": Ranking(tables.REDELIVERY, ROUTES, (F.desc(again), F.desc("messages"), *_names("route"))),
+    }
 
 
 def collect(spark: SparkSession, output: str, date: datetime.date) -> Collected:
     """Every query's rows; those whose table was not written for the date are left out."""
     night = Night(spark, output, date)
-    written = {table.name for table in {table.name: table for table, _ in QUERIES.values()}.values() if night.has(table)}
-    wanted = {name: query for name, (table, query) in QUERIES.items() if table.name in written}
-
-    def run(query: Callable[[Night], DataFrame]) -> Rows:
-        return [row.asDict(recursive=True) for row in _utc_texts(query(night)).collect()]
-
+    rankings = {name: ranking for name, ranking in _rankings().items() if night.has(ranking.table)}
+    counted = {name: ranking.frame(night.day(ranking.table)) for name, ranking in rankings.items()}
+    frames = {name: query(night) for name, (table, query) in QUERIES.items() if night.has(table)}
+    frames |= {
+        name: counted[name].orderBy(*ranking.order).limit(ranking.rows).drop("date") for name, ranking in rankings.items()
+    }
+    counts = [frame.agg(F.lit(name).alias("name"), F.count(F.lit(1)).alias("rows")) for name, frame in counted.items()]
+    if counts:
+        frames["counts"] = reduce(DataFrame.unionAll, counts)
+    frames.pop("slo_met", None)  # only its count is wanted
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="report") as pool:
-        return dict(zip(wanted, pool.map(run, wanted.values()), strict=True))
+        rows = dict(zip(frames, pool.map(_rows, frames.values()), strict=True))
+    totals = {row["name"]: row["rows"] for row in rows.pop("counts", [])}
+    for name in counted.keys() & rows.keys():
+        rows[name] = [row | {TOTAL: totals[name]} for row in rows[name]]
+    if "slo" in rows:
+        rows["slo_met"] = [{"objectives": totals["slo_met"]}]
+    if "sources" in rows:
+        axes = {f"{end}_authority": _first(rows[query]) for end, query in (("src", "sources"), ("sink", "sinks"))}
+        rows |= {"sources": axes["src_authority"], "sinks": axes["sink_authority"], "matrix": _rows(_matrix(night, axes))}
+    return rows
 
 
-def _utc_texts(frame: DataFrame) -> DataFrame:
-    """Timestamps as text: collected as they are, they would come in the zone of this process."""
+def _first(axis: Rows) -> Rows:
+    """The authorities with the most messages, with the number of all."""
+    ranked = sorted(axis, key=lambda row: (-row["messages"], row["name"] is not None, row["name"] or ""))
+    return [row | {TOTAL: len(axis)} for row in ranked[:MATRIX]]
+
+
+def _rows(frame: DataFrame) -> Rows:
+    """Collected, with timestamps as text: as they are, they would come in the zone of this process."""
     stamps = [field.name for field in frame.schema.fields if field.dataType == TimestampType()]
-    return frame.withColumns({name: F.date_format(name, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'") for name in stamps})
+    texts = frame.withColumns({name: F.date_format(name, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'") for name in stamps})
+    return [row.asDict(recursive=True) for row in texts.collect()]

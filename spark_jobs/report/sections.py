@@ -1,7 +1,7 @@
 """One function per section of the report: collected rows in, that section's figures out. Pure; see `figures`.
 
-A figure is a number under a name that says its unit; a list is already cut to what the page shows, with ``more`` for what was
-left out. None is "not known", which is never the same as 0.
+A figure is a number under a name that says its unit; a list is already cut to what the page shows, with ``more`` for
+what was left out. None is "not known", which is never the same as 0.
 """
 
 from collections import defaultdict
@@ -63,7 +63,13 @@ def volume(rows: Collected) -> Figures:
     routes = _busiest(rows["routes"])
     first, rest = routes[:HOURLY_ROUTES], routes[HOURLY_ROUTES:]
     shown = [
-        {"streamer": row["streamer"], "route": row["route"], "messages": row["messages"], "bytes": row["bytes"], "hours": _hours([row])}
+        {
+            "streamer": row["streamer"],
+            "route": row["route"],
+            "messages": row["messages"],
+            "bytes": row["bytes"],
+            "hours": _hours([row]),
+        }
         for row in first
     ]
     others = {"routes": len(rest), "messages": total(rest, "messages"), "bytes": total(rest, "bytes"), "hours": _hours(rest)}
@@ -79,7 +85,8 @@ def volume(rows: Collected) -> Figures:
 def outcomes(rows: Collected) -> Figures:
     routes = sorted(_busiest(rows["routes"]), key=lambda row: -total([row], *FAILURES))
     lines = [
-        {name: row[name] for name in ("streamer", "route", "messages", *OUTCOMES)} | {"delivered_share": delivered_share(row)}
+        {name: row[name] for name in ("streamer", "route", "messages", *OUTCOMES)}
+        | {"delivered_share": delivered_share(row)}
         for row in routes[:ROUTES]
     ]
     sums = {name: total(routes, name) for name in OUTCOMES}
@@ -95,16 +102,20 @@ def changes(rows: Collected) -> Figures:
 
 
 def latency(rows: Collected) -> Figures:
-    return {"routes": kept(rows["latency"], "queue_wait_messages"), "more": more(rows["latency"])}
+    return {
+        "routes": kept(rows["latency"], "queue_wait_messages", "queue_wait_p90_us", "queue_wait_max_us"),
+        "more": more(rows["latency"]),
+    }
 
 
 def latency_hourly(rows: Collected) -> Figures:
-    routes: dict[tuple[str, str], Figures] = {}
-    for row in sorted(rows["latency_hourly"], key=lambda row: (-row["all_messages"], row["streamer"], row["route"])):
-        empty = {"p50_us": [None] * 24, "p99_us": [None] * 24}
-        line = routes.setdefault((row["streamer"], row["route"]), {"streamer": row["streamer"], "route": row["route"], **empty})
-        line["p50_us"][row["hour"]], line["p99_us"][row["hour"]] = row["latency_p50_us"], row["latency_p99_us"]
-    return {"routes": list(routes.values())}
+    routes = []
+    for row in rows["latency_hourly"]:
+        line: Figures = {"streamer": row["streamer"], "route": row["route"], "p50_us": [None] * 24, "p99_us": [None] * 24}
+        for entry in row["by_hour"]:
+            line["p50_us"][entry["hour"]], line["p99_us"][entry["hour"]] = entry["latency_p50_us"], entry["latency_p99_us"]
+        routes.append(line)
+    return {"routes": routes}
 
 
 def dead_letters(rows: Collected, days: list[str], recorded: set[str]) -> Figures:
@@ -116,10 +127,14 @@ def dead_letters(rows: Collected, days: list[str], recorded: set[str]) -> Figure
     for (outcome, ucode), counts in by_reason.items():
         trend = [counts.get(day, 0) if day in recorded or day in counts else None for day in days]
         usual = mean(trend[:-1])
-        line = {"outcome": outcome, "ucode": ucode, "messages": counts.get(days[-1], 0), "usual": usual}
-        reasons.append(line | {"change": relative(line["messages"], usual), "trend": trend})
+        messages = counts.get(days[-1], 0)
+        line: Figures = {"outcome": outcome, "ucode": ucode, "messages": messages, "usual": usual}
+        reasons.append(line | {"change": relative(messages, usual), "trend": trend})
     reasons.sort(key=lambda row: (-row["messages"], -(row["usual"] or 0), row["outcome"], row["ucode"] or ""))
-    worst = [row | _ends(row) for row in kept(rows["dead_letters"], "bytes")]
+    ends = ("src_authority", "src_ue_id", "sink_authority", "sink_ue_id")
+    worst = [
+        line | _ends(row) for line, row in zip(kept(rows["dead_letters"], "bytes", *ends), rows["dead_letters"], strict=True)
+    ]
     for row in worst:
         row["change"] = row["change"] if row["usual"] else None
     return {
@@ -139,12 +154,14 @@ def _ends(row: dict[str, Any]) -> dict[str, str | None]:
 
 
 def matrix(rows: Collected) -> Figures:
-    """``cells[source][sink]``. A name is of a kind: authority, publish (a sink that is everyone) or others (``count`` of them)."""
+    """``cells[source][sink]``. Kinds of names: authority, publish (the sink is everyone), others (``count`` of them)."""
     axes: dict[str, list[Figures]] = {}
     places: dict[str, dict[tuple[str | None, bool], int]] = {}
     for column, query in (("src_authority", "sources"), ("sink_authority", "sinks")):
         ranked = rows[query]
-        axis = [{"kind": "authority" if row[column] is not None else "publish", "name": row[column], "count": 1} for row in ranked]
+        axis: list[Figures] = [
+            {"kind": "publish" if row["name"] is None else "authority", "name": row["name"]} for row in ranked
+        ]
         if rest := more(ranked):
             axis.append({"kind": "others", "name": None, "count": rest})
         axes[column] = axis
@@ -159,7 +176,7 @@ def matrix(rows: Collected) -> Figures:
 
 
 def audit(rows: Collected, days: list[str]) -> Figures:
-    """The fate of the messages that were made that day; ``trend`` is of lost messages."""
+    """The fate of the messages that were made on the last of ``days``."""
     by_day: dict[str, dict[str, int]] = defaultdict(dict)
     for row in rows["audit_days"]:
         by_day[str(row["date"])][row["status"]] = row["messages"]
@@ -177,12 +194,19 @@ def audit(rows: Collected, days: list[str]) -> Figures:
         "messages": sum(row["messages"] for row in today.values()),
         "latency_max_us": today["delivered"]["latency_max_us"] if "delivered" in today else None,
         "statuses": statuses,
-        "lost_trend": [by_day[day].get("lost", 0) if day in by_day else None for day in days[:-1]]
-        + [today["lost"]["messages"] if "lost" in today else 0],
         "days": len(before),
         "pairs": kept(rows["audit_pairs"]),
         "more_pairs": more(rows["audit_pairs"]),
     }
+
+
+def lost_trend(rows: Collected, days: list[str]) -> list[float | None]:
+    """Lost messages of each day; None for a day before the last on which no message was made."""
+    by_day: dict[str, float] = {}
+    for row in rows["audit_days"]:
+        lost = row["messages"] if row["status"] == "lost" else 0
+        by_day[str(row["date"])] = by_day.get(str(row["date"]), 0) + lost
+    return [*(by_day.get(day) for day in days[:-1]), by_day.get(days[-1], 0)]
 
 
 def findings(rows: Collected) -> Figures:
@@ -199,8 +223,8 @@ def findings(rows: Collected) -> Figures:
 
 def slo(rows: Collected) -> Figures:
     lines = rows["slo"]
-    met, everything = (int(lines[0]["met_rows"]), int(lines[0][TOTAL])) if lines else (0, 0)
-    return {"met": met, "objectives": everything, "rows": kept(lines, "met_rows"), "more": more(lines)}
+    everything = int(lines[0][TOTAL]) if lines else 0
+    return {"met": rows["slo_met"][0]["objectives"], "objectives": everything, "rows": kept(lines), "more": more(lines)}
 
 
 def ranking(name: str) -> Any:
@@ -218,7 +242,9 @@ def health(rows: Collected, routes: Rows) -> Figures:
     for row in routes:
         hours[row["streamer"]].update(entry["hour"] for entry in row["by_hour"])
     sums = rows["health_totals"][0]
-    lines = [row | {"hours": len(hours[row["streamer"]]) if row["streamer"] in hours else None} for row in kept(rows["health"])]
+    lines = [
+        row | {"hours": len(hours[row["streamer"]]) if row["streamer"] in hours else None} for row in kept(rows["health"])
+    ]
     return {"totals": {name: value or 0 for name, value in sums.items()}, "rows": lines, "more": more(rows["health"])}
 
 
@@ -228,4 +254,6 @@ def talkers(rows: Collected) -> Figures:
         | {"source": entity(row["src_authority"], row["src_ue_id"])}
         for row in rows["talkers"]
     ]
-    return {by: [{k: v for k, v in row.items() if k != "by"} for row in lines if row["by"] == by] for by in ("messages", "bytes")}
+    return {
+        by: [{k: v for k, v in row.items() if k != "by"} for row in lines if row["by"] == by] for by in ("messages", "bytes")
+    }

@@ -1,7 +1,7 @@
 """What happened, in five sentences that somebody understands who has never seen the tables. Pure: figures in, text out.
 
-One sentence each on volume, delivery, failures, speed and promises, and on how far the traces can be trusted. A figure that is
-not known is said to be unknown; a zero is said as a zero.
+One sentence each on volume, delivery, failures, speed and promises, and on how far the traces can be trusted. A figure that
+is not known is said to be unknown; a zero is said as a zero.
 """
 
 import datetime
@@ -15,8 +15,15 @@ REASONS = {"expired": "expired", "rejected": "rejected", "dead_lettered": "given
 """A failure's outcome as a participle that fits behind "were"."""
 METRICS = {"messages": "messages", "failed_share": "share of failed messages", "latency_p99_us": "latency (p99)"}
 OBJECTIVES = {"availability": "availability", "p99_latency_ms": "latency (p99)", "expiry_rate": "expiry rate"}
+_NAME_CHARACTERS = 48
 _FAR = 0.2
 """Within a fifth of its usual, a day's figure is "about as usual"."""
+
+
+def short_name(name: str) -> str:
+    """A name that leaves room for the sentence around it; its full text stands in the tables."""
+    text = clean(name)
+    return text if len(text) <= _NAME_CHARACTERS else f"{text[: _NAME_CHARACTERS - 1]}…"
 
 
 def sentences(figures: Figures) -> list[str]:
@@ -64,14 +71,16 @@ def against_usual(line: Figures) -> str:
     value, usual, change, days = line["value"], line["usual"], line["change"], line["days"]
     if usual is None or value is None:
         return ", with no earlier day to compare it with" if value is not None else ""
-    window = "14-day usual" if days == 14 else f"usual of the {plural(days, 'recorded day')} before"
+    short = "" if days == 14 else f" ({plural(days, 'recorded day')})"
+    known = "" if days == 14 else f", from {plural(days, 'recorded day')}"
+    usual_text = f"the 14-day usual of {count(usual)}{short}"
     if change is None:
-        return f" (the {window} is 0)" if value else f", as on every {'one of the 14 days' if days == 14 else 'recorded day'} before"
+        return f", where none is usual{short}" if value else f", as usual{short}"
     if abs(change) < _FAR:
-        return f", about as usual ({window}: {count(usual)})"
+        return f", about as usual (14-day usual: {count(usual)}{known})"
     if change >= 1:
-        return f", {change + 1:.1f} times the {window} of {count(usual)}"
-    return f", {abs(change):.0%} {'more' if change > 0 else 'less'} than the {window} of {count(usual)}"
+        return f", {change + 1:.1f} times {usual_text}"
+    return f", {round(abs(change) * 100)}\u202f% {'more' if change > 0 else 'less'} than {usual_text}"
 
 
 def _volume(figures: Figures) -> str:
@@ -81,8 +90,9 @@ def _volume(figures: Figures) -> str:
     line, streamers = key(figures, "messages"), len(figures["streamers"]) + figures["more_streamers"]
     if not line["value"]:
         return f"{day}, no message was recorded{against_usual(line)}."
-    names = [clean(name) for name in figures["streamers"]] + [""] * figures["more_streamers"]
-    return f"{day}, {plural(streamers, 'streamer')} ({listing(names)}) handled {plural(line['value'], 'message')}{against_usual(line)}."
+    names = [short_name(name) for name in figures["streamers"]] + [""] * figures["more_streamers"]
+    who = f"{plural(streamers, 'streamer')} ({listing(names)})"
+    return f"{day}, {who} handled {plural(line['value'], 'message')}{against_usual(line)}."
 
 
 def _delivery(figures: Figures) -> str:
@@ -110,20 +120,22 @@ def _failures(figures: Figures) -> str:
         return f"{sentence}; why is not recorded."
     first = letters["reasons"][0]
     only = "all" if first["messages"] == letters["messages"] else f"{share(first['messages'] / letters['messages'])} of them"
-    return f"{sentence}; {only} {REASONS.get(first['outcome'], first['outcome'])} with {clean(first['ucode'] or 'no reason')}."
+    how = REASONS.get(first["outcome"], first["outcome"])
+    return f"{sentence}; {only} {how} with {short_name(first['ucode'] or 'no reason')}."
 
 
 def _speed(figures: Figures) -> str:
     latency, slo = figures["latency"], figures["slo"]
-    parts = []
+    parts, verb = [], "was" if slo and slo["met"] == 1 else "were"
     if latency is None:
         parts.append("How long messages took is unknown, because the table latency_daily was not written")
     elif not latency["routes"]:
         parts.append("No message was delivered, so there is no latency to tell of")
     else:
         route = latency["routes"][0]
+        where = f"{short_name(route['route'])} of {short_name(route['streamer'])}"
         parts.append(
-            f"On the busiest route, {clean(route['route'])} of {clean(route['streamer'])}, half of the messages took at most "
+            f"On the busiest route, {where}, half of the messages took at most "
             f"{duration_us(route['latency_p50_us'])} and 99 of 100 at most {duration_us(route['latency_p99_us'])}"
         )
     if slo is None:
@@ -131,9 +143,11 @@ def _speed(figures: Figures) -> str:
     elif not slo["objectives"]:
         parts.append("no service objectives are set")
     elif slo["met"] == slo["objectives"]:
-        parts.append("the service objective was met" if slo["met"] == 1 else f"all {count(slo['met'])} service objectives were met")
+        parts.append(
+            "the service objective was met" if slo["met"] == 1 else f"all {count(slo['met'])} service objectives were met"
+        )
     else:
-        parts.append(f"{count(slo['met'])} of {plural(slo['objectives'], 'service objective')} {'was' if slo['met'] == 1 else 'were'} met")
+        parts.append(f"{count(slo['met'])} of {plural(slo['objectives'], 'service objective')} {verb} met")
     return "; ".join(parts) + "."
 
 
@@ -145,7 +159,7 @@ def _trust(figures: Figures) -> str:
         trust = "No streamer wrote traces for this day"
     elif holes := health["totals"]["records_missing"]:
         of = holes + health["totals"]["records"]
-        where = [clean(row["streamer"]) for row in health["rows"] if row["records_missing"]]
+        where = [short_name(row["streamer"]) for row in health["rows"] if row["records_missing"]]
         trust = f"The traces lack {plural(holes, 'record')} of {count(of)} ({share(holes / of)}), at {listing(where)}"
     else:
         trust = "The traces are complete"
@@ -158,5 +172,5 @@ def _trust(figures: Figures) -> str:
     metric = METRICS.get(first["metric"], first["metric"])
     return (
         f"{trust}; {hours} unlike the days before, {'namely' if found == 1 else 'most of all'} the {metric} on "
-        f"{clean(first['route'])} at {first['hour']:02d}:00 UTC."
+        f"{short_name(first['route'])} at {first['hour']:02d}:00 UTC."
     )

@@ -1,0 +1,274 @@
+"""Tables made by hand for the tests of the report, with figures that can be reckoned on paper."""
+
+import datetime as dt
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_jobs import tables
+from spark_jobs.schema import OUTCOMES
+from tests.spark.report_rows import DAY
+
+LOST = uuid.UUID("019aa0f0-1234-7abc-8def-0123456789ab")
+_ARROW = {
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "STRING": pa.string(),
+    "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "BINARY": pa.binary(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+}
+
+
+def put(root: Path, table: tables.Table, rows: list[dict[str, Any]], days_back: int = 0) -> None:
+    """One date of a table, as the jobs publish it; a column that a row does not name is null."""
+    folder = root / table.name / f"date={DAY - dt.timedelta(days=days_back)}"
+    folder.mkdir(parents=True)
+    columns = {name: _ARROW[kind] for name, kind in table.columns.items() if name != "date"}
+    assert not {name for row in rows for name in row} - columns.keys()
+    pq.write_table(
+        pa.table({n: pa.array([row.get(n) for row in rows], kind) for n, kind in columns.items()}), folder / "part-0.parquet"
+    )
+
+
+def hour(at: int, streamer: str, route: str, **outcomes: int) -> dict[str, Any]:
+    messages = sum(outcomes.values())
+    counts = {name: outcomes.get(name, 0) for name in OUTCOMES}
+    sums = {"messages": messages, "bytes": messages * 10, "retries": 0, "redelivered": at}
+    return {"hour": at, "streamer": streamer, "route": route, "ingress": "a", "egress": "b"} | sums | counts
+
+
+def at(clock: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(f"2026-11-20T{clock}+00:00")
+
+
+def letter(messages: int, outcome: str, ucode: str, usual: float | None = None) -> dict[str, Any]:
+    ends = {"src_authority": "veh1", "src_ue_id": 0x10002, "sink_authority": "cloud", "sink_ue_id": 0x3}
+    counts = {
+        "messages": messages,
+        "bytes": 1,
+        "usual": usual,
+        "days": 2,
+        "change": None if usual is None else messages / usual - 1,
+    }
+    span = {"first_ts": at("01:02:03"), "last_ts": at("04:05:06")}
+    return {"streamer": "gw", "route": "up", "outcome": outcome, "ucode": ucode} | ends | counts | span
+
+
+def make(root: Path) -> None:
+    put(
+        root,
+        tables.ROUTE_HOURLY,
+        [
+            hour(3, "gw", "up", delivered=50, expired=4, rejected=1, dead_lettered=2, duplicate=3),
+            hour(5, "gw", "up", delivered=40),
+            hour(3, "gw", "down", delivered=20, unheard=5),
+            hour(7, "back", "up", delivered=9, local=1),
+        ],
+    )
+    put(root, tables.ROUTE_HOURLY, [hour(3, "gw", "up", delivered=90, expired=10)], days_back=1)
+    put(root, tables.ROUTE_HOURLY, [hour(4, "gw", "up", delivered=50)], days_back=14)
+    put(root, tables.ROUTE_HOURLY, [hour(4, "gw", "up", delivered=7777)], days_back=15)  # beyond the window
+    put(
+        root,
+        tables.LATENCY_DAILY,
+        [
+            {
+                "streamer": "gw",
+                "route": "up",
+                "measure": "latency",
+                "messages": 90,
+                "min_us": 5,
+                "p50_us": 1500,
+                "p90_us": 2500,
+                "p95_us": 2600,
+                "p99_us": 31000,
+                "p999_us": 40000,
+                "max_us": 41000,
+            },
+            {
+                "streamer": "gw",
+                "route": "up",
+                "measure": "queue_wait",
+                "messages": 91,
+                "min_us": 1,
+                "p50_us": 110,
+                "p90_us": 220,
+                "p95_us": 260,
+                "p99_us": 330,
+                "p999_us": 400,
+                "max_us": 440,
+            },
+        ],
+    )
+    sketch = {"streamer": "gw", "route": "up", "latency_sketch": b"", "queue_wait_sketch": b""}
+    put(
+        root,
+        tables.LATENCY,
+        [sketch | {"hour": h, "messages": 45, "latency_p50_us": 1400 + h, "latency_p99_us": 30000 + h} for h in (3, 5)],
+    )
+    put(
+        root,
+        tables.OUTCOMES_TABLE,
+        [
+            {
+                "streamer": "gw",
+                "route": "up",
+                "src_authority": "veh1",
+                "outcome": "delivered",
+                "ucode": "OK",
+                "messages": 90,
+                "bytes": 900,
+                "usual": 70.0,
+                "days": 2,
+                "change": 90 / 70 - 1,
+            },
+            {
+                "streamer": "gw",
+                "route": "up",
+                "src_authority": "veh2",
+                "outcome": "delivered",
+                "ucode": "OK",
+                "messages": 12,
+                "bytes": 900,
+            },
+        ],
+    )
+    put(
+        root,
+        tables.DEAD_LETTERS,
+        [letter(4, "expired", "DEADLINE_EXCEEDED", 5.0), letter(2, "dead_lettered", "UNAVAILABLE")],
+    )
+    put(root, tables.DEAD_LETTERS, [letter(10, "expired", "DEADLINE_EXCEEDED")], days_back=1)
+    put(
+        root,
+        tables.TRAFFIC_MATRIX,
+        [
+            {
+                "streamer": s,
+                "src_authority": a,
+                "sink_authority": b,
+                "messages": m,
+                "bytes": 1,
+                "delivered": m - f,
+                "failed": f,
+            }
+            for s, a, b, m, f in (
+                ("gw", "veh1", "cloud", 60, 7),
+                ("back", "veh1", "cloud", 10, 1),
+                ("gw", "cloud", "veh1", 25, 0),
+                ("gw", "veh1", None, 40, 0),
+                *(("gw", f"small{i:02d}", "cloud", 3, 0) for i in range(15)),
+            )
+        ],
+    )
+    status = {"src_authority": "veh1", "sink_authority": "cloud", "msg_type": "request"}
+    put(
+        root,
+        tables.DELIVERY_AUDIT,
+        [
+            status | {"status": "delivered", "messages": 93, "copies": 6, "latency_max_us": 77000},
+            status | {"status": "delivered", "messages": 2, "copies": 0, "latency_max_us": 99000, "msg_type": "response"},
+            status | {"status": "lost", "messages": 5, "copies": 0},
+        ],
+    )
+    put(root, tables.DELIVERY_AUDIT, [status | {"status": "delivered", "messages": 80, "copies": 1}], days_back=1)
+    put(root, tables.DELIVERY_AUDIT, [status | {"status": "lost", "messages": 4, "copies": 0}], days_back=2)
+    detail = {
+        "finding": "lost",
+        "msg_type": "request",
+        "src_authority": "veh1",
+        "src_ue_id": 0x10002,
+        "src_resource_id": 0,
+        "sink_authority": "cloud",
+        "sink_ue_id": 3,
+        "sink_resource_id": 0x7FFF,
+        "streamers": "gw",
+        "last_streamer": "gw",
+        "last_route": "up",
+        "missing_at": "back",
+        "ucode": "OK",
+        "copies": 0,
+    }
+    later = [detail | {"msg_id": uuid.UUID(int=LOST.int + n).bytes, "msg_ts": at("09:00:00")} for n in range(1, 5)]
+    put(root, tables.DELIVERY_AUDIT_DETAIL, [*later, detail | {"msg_id": LOST.bytes, "msg_ts": at("08:59:58.125")}])
+    health = {
+        "runs": 1,
+        "restarts": 0,
+        "gaps": 0,
+        "records_missing": 0,
+        "first_ts": at("00:00:01"),
+        "last_ts": at("23:00:00"),
+    }
+    put(
+        root,
+        tables.STREAMER_HEALTH,
+        [
+            health | {"streamer": "back", "records": 10, "clock_skew_ms": -12.5, "skew_against": "gw", "skew_messages": 9},
+            health
+            | {
+                "streamer": "gw",
+                "records": 125,
+                "runs": 2,
+                "restarts": 1,
+                "gaps": 2,
+                "records_missing": 13,
+                "missing_hours": "4",
+            },
+        ],
+    )
+    slo = {"name": "default", "streamer": "gw", "route": "up", "messages": 97}
+    put(
+        root,
+        tables.SLO,
+        [
+            slo | {"objective": "p99_latency_ms", "target": 50.0, "actual": 31.0, "met": True},
+            slo | {"objective": "availability", "target": 0.99, "actual": 0.9278, "met": False, "budget_left": -6.22},
+        ],
+    )
+    odd = {"streamer": "gw", "route": "up", "metric": "messages", "days": 2, "mad": 3.0, "median": 20.0}
+    put(
+        root,
+        tables.ANOMALIES,
+        [odd | {"hour": 3, "value": 60.0, "score": 8.99}, odd | {"hour": 5, "value": -40.0, "score": -13.5}],
+    )
+    put(
+        root,
+        tables.TTL_MARGIN,
+        [
+            {
+                "streamer": "gw",
+                "route": "up",
+                "messages": 61,
+                "expired": 4,
+                "late": 1,
+                "under_10": 2,
+                "under_25": 8,
+                "under_50": 14,
+                "over_50": 36,
+                "least_margin_ms": -17,
+            }
+        ],
+    )
+    put(
+        root,
+        tables.REDELIVERY,
+        [
+            {
+                "streamer": "gw",
+                "route": "up",
+                "messages": 100,
+                "redelivered": 8,
+                "duplicates": 3,
+                "retried": 6,
+                "retries": 11,
+                "max_retries": 4,
+            }
+        ],
+    )
+    talker = {"streamer": "gw", "src_authority": "veh1", "src_ue_id": 0x10002, "rank": 1, "messages": 100, "bytes": 1000}
+    put(root, tables.TOP_TALKERS, [talker | {"by": "messages", "share": 0.8}, talker | {"by": "bytes", "share": 0.75}])

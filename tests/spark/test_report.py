@@ -1,0 +1,160 @@
+"""The report's figures equal the tables: hand-made tables in, figures reckoned by hand out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import report, tables
+from spark_jobs.schema import OUTCOMES
+from tests.spark.report_rows import DAY
+from tests.spark.report_tables import LOST, hour, make, put
+from tests.spark.test_report_page import Page
+
+
+@pytest.fixture(scope="module")
+def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Page]:
+    root = tmp_path_factory.mktemp("report")
+    make(root / "tables")
+    html, data = report.write(spark, str(root / "tables"), DAY, str(root / "out"))
+    assert sorted(path.name for path in (root / "out").iterdir()) == ["report-2026-11-20.html", "report-2026-11-20.json"]
+    return json.loads(Path(data).read_text()), Page(Path(html).read_text())
+
+
+@pytest.fixture(scope="module")
+def figures(written: tuple[dict[str, Any], Page]) -> dict[str, Any]:
+    return written[0]
+
+
+def key(figures: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(line for line in figures["key"] if line["name"] == name)
+    return found
+
+
+def test_key_figures_compare_with_the_recorded_days_of_the_fourteen_before(figures: dict[str, Any]) -> None:
+    messages = key(figures, "messages")
+    assert (messages["value"], messages["usual"], messages["days"]) == (135, 75.0, 2)
+    assert messages["change"] == pytest.approx(0.8)
+    assert messages["trend"] == [50, *[None] * 12, 100, 135]
+    assert (key(figures, "bytes")["value"], key(figures, "redelivered")["value"]) == (1350, 3 + 5 + 3 + 7)
+    assert (key(figures, "failed")["value"], key(figures, "failed")["usual"]) == (7, 5.0)
+    assert key(figures, "delivered_share")["value"] == pytest.approx(119 / 126)
+    assert (key(figures, "lost")["value"], key(figures, "lost")["usual"], key(figures, "lost")["days"]) == (5, 2.0, 2)
+    assert (key(figures, "objectives")["value"], key(figures, "objectives")["of"]) == (1, 2)
+    assert key(figures, "records_missing")["value"] == 13
+
+
+def test_volume_is_by_hour_and_busiest_route_first(figures: dict[str, Any]) -> None:
+    volume = figures["volume"]
+    assert [(row["streamer"], row["route"], row["messages"]) for row in volume["routes"]] == [
+        ("gw", "up", 100),
+        ("gw", "down", 25),
+        ("back", "up", 10),
+    ]
+    assert {at: n for at, n in enumerate(volume["routes"][0]["hours"]) if n} == {3: 60, 5: 40}
+    assert {at: n for at, n in enumerate(volume["hours"]) if n} == {3: 85, 5: 40, 7: 10}
+    assert volume["others"] is None
+
+
+def test_outcomes_are_summed_by_route(figures: dict[str, Any]) -> None:
+    first = figures["outcomes"]["routes"][0]
+    assert {name: first[name] for name in OUTCOMES} == {
+        "delivered": 90,
+        "expired": 4,
+        "rejected": 1,
+        "dead_lettered": 2,
+        "duplicate": 3,
+        "local": 0,
+        "unwanted": 0,
+        "unheard": 0,
+    }
+    assert first["delivered_share"] == pytest.approx(90 / 97)
+    totals = figures["outcomes"]["totals"]
+    assert (totals["messages"], totals["delivered"], totals["local"], totals["unheard"]) == (135, 119, 1, 5)
+    assert [(row["messages"], row["usual"]) for row in figures["changes"]["rows"]] == [(90, 70.0)]
+
+
+def test_latency_is_that_of_the_tables(figures: dict[str, Any]) -> None:
+    (row,) = figures["latency"]["routes"]
+    assert [row[f"latency_{rank}_us"] for rank in ("p50", "p90", "p99", "max")] == [1500, 2500, 31000, 41000]
+    assert (row["latency_messages"], row["queue_wait_p50_us"], row["queue_wait_p99_us"]) == (90, 110, 330)
+    (line,) = figures["latency_hourly"]["routes"]
+    assert {at: value for at, value in enumerate(line["p99_us"]) if value is not None} == {3: 30003, 5: 30005}
+
+
+def test_dead_letters_have_a_usual_even_on_a_reason_without_one_today(figures: dict[str, Any]) -> None:
+    reasons = [(row["ucode"], row["messages"], row["usual"]) for row in figures["dead_letters"]["reasons"]]
+    assert reasons == [("DEADLINE_EXCEEDED", 4, 5.0), ("UNAVAILABLE", 2, 0.0)]
+    worst = figures["dead_letters"]["worst"][0]
+    assert (worst["source"], worst["sink"], worst["first_ts"]) == ("//veh1/10002", "//cloud/3", "2026-11-20T01:02:03.000Z")
+
+
+def test_the_matrix_sums_streamers_and_gathers_the_small_ones(figures: dict[str, Any]) -> None:
+    matrix = figures["matrix"]
+    assert [each["name"] for each in matrix["sources"][:3]] == ["veh1", "cloud", "small00"]
+    assert matrix["sources"][-1] == {"kind": "others", "name": None, "count": 2}
+    assert [(each["kind"], each["name"]) for each in matrix["sinks"]] == [
+        ("authority", "cloud"),
+        ("publish", None),
+        ("authority", "veh1"),
+    ]
+    assert matrix["messages"][0] == [70, 40, 0]
+    assert matrix["failed"][0] == [8, 0, 0]
+    assert matrix["messages"][-1] == [6, 0, 0]
+    assert sum(map(sum, matrix["messages"])) == 60 + 10 + 25 + 40 + 45
+
+
+def test_the_audit_counts_and_shows_the_earliest_examples(figures: dict[str, Any]) -> None:
+    audit = figures["audit"]
+    assert (audit["messages"], audit["latency_max_us"]) == (100, 99000)
+    assert [(row["status"], row["messages"], row["copies"], row["usual"]) for row in audit["statuses"]] == [
+        ("delivered", 95, 6, 40.0),
+        ("lost", 5, 0, 2.0),
+    ]
+    (group,) = figures["findings"]["groups"]
+    assert (group["messages"], len(group["examples"])) == (5, 3)
+    first = group["examples"][0]
+    assert (first["msg_id"], first["msg_ts"]) == (str(LOST), "2026-11-20T08:59:58.125Z")
+    assert (first["source"], first["sink"], first["missing_at"]) == ("//veh1/10002/0", "//cloud/3/7FFF", "back")
+
+
+def test_what_needs_attention_comes_first(figures: dict[str, Any]) -> None:
+    assert [(row["objective"], row["met"], row["budget_left"]) for row in figures["slo"]["rows"]] == [
+        ("availability", False, -6.22),
+        ("p99_latency_ms", True, None),
+    ]
+    assert [row["score"] for row in figures["anomalies"]["rows"]] == [-13.5, 8.99]
+    assert [(row["streamer"], row["records_missing"], row["hours"]) for row in figures["health"]["rows"]] == [
+        ("gw", 13, 2),
+        ("back", 0, 1),
+    ]
+    assert figures["health"]["totals"] == {"records": 135, "restarts": 1, "gaps": 2, "records_missing": 13, "streamers": 2}
+
+
+def test_the_other_tables_are_shown_as_they_are(figures: dict[str, Any]) -> None:
+    assert figures["ttl_margin"]["rows"][0]["least_margin_ms"] == -17
+    assert figures["redelivery"]["rows"][0]["retries"] == 11
+    assert figures["talkers"]["bytes"][0]["share"] == 0.75
+    assert figures["missing"] == []
+    assert figures["streamers"] == ["back", "gw"]
+
+
+def test_the_page_shows_every_figure(written: tuple[dict[str, Any], Page]) -> None:
+    figures, page = written
+    page.must_show(figures)
+    assert str(LOST) in page.text
+
+
+def test_missing_tables_and_empty_days_are_told_apart(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path / "tables", tables.SLO, [])
+    put(tmp_path / "tables", tables.ROUTE_HOURLY, [hour(3, "gw", "up", delivered=9)], days_back=1)
+    html, data = report.write(spark, str(tmp_path / "tables"), DAY, f"file://{tmp_path}/out")
+    figures = json.loads((tmp_path / "out" / Path(data).name).read_text())
+    assert set(figures["missing"]) == set(tables.TABLES) - {"slo"}
+    assert (figures["slo"], figures["volume"]) == ({"met": 0, "objectives": 0, "rows": [], "more": 0}, None)
+    page = Page((tmp_path / "out" / Path(html).name).read_text())
+    assert "No objectives are set." in page.text
+    for table in tables.TABLES.keys() - {"slo", "outcomes", "latency"}:
+        assert f"the table {table} was not written for this day" in page.text

@@ -1,0 +1,281 @@
+"""The page: well-formed, complete, loads nothing, escapes what the network named, and renders in a browser."""
+
+import datetime as dt
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from spark_jobs.report import numbers
+from spark_jobs.report.figures import SECTIONS, figures
+from spark_jobs.report.page import level, render
+from spark_jobs.report.sentences import sentences, verdict
+from tests.spark.report_rows import DAY, collected, empty
+
+MADE = dt.datetime(2026, 11, 21, 2, 30, tzinfo=dt.UTC)
+HOSTILE = "<script>alert(1)</script>"
+HOSTILE_ROUTE = "\"'><img src=x onerror=alert(2)></title></style></svg>&lt;{{ 7*7 }}\x00\u202e"
+_VOID = {"meta", "br", "img", "link", "input", "hr", "base", "col"}
+_PLACES = {  # sections of the figures that share one of the page, or have another name there
+    "changes": "outcomes",
+    "latency_hourly": "latency",
+    "dead_letters": "dead-letters",
+    "ttl_margin": "ttl",
+}
+
+
+class Page(HTMLParser):
+    """A page as a strict reader sees it: AssertionError for a tag that is not closed, or closed in the wrong place."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.source = source
+        self.text = ""
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.values: dict[str | None, set[float]] = {None: set()}
+        """The values of all ``data`` elements, by the id of their section."""
+        self._open: list[str] = []
+        self._section: str | None = None
+        self.feed(source)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        assert len(given) == len(attrs), f"an attribute of {tag} is there twice"
+        self.tags.append((tag, given))
+        if tag == "section":
+            self._section = given["id"]
+            self.values[self._section] = set()
+        if tag == "data":
+            self.values[self._section].add(float(given["value"] or "nan"))
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open, f"</{tag}> closes nothing"
+        assert self._open.pop() == tag
+        if tag == "section":
+            self._section = None
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def must_show(self, given: dict[str, Any]) -> None:
+        """Every number of every section is a ``data`` element in that section of the page; every text is in it too."""
+        for name in SECTIONS:
+            shown = self.values.get(_PLACES.get(name, name), set()) or {0}  # a section without a number says so in words
+            if name == "matrix":  # a cell says of failures only where there are some
+                shown |= {0}
+            assert not {value for value in leaves(given[name], (int, float)) if value not in shown}, name
+            assert not {text for text in leaves(given[name], (str,)) if not self._has(text)}, name
+        assert leaves(given["key"], (int, float)) <= self.values[None]
+
+    def _has(self, text: str) -> bool:
+        """As it is, as a part of a time, or with its words put apart as on the page."""
+        clock = re.fullmatch(r"\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d).*Z", text)
+        forms = {numbers.clean(text), text.replace("_", "-"), text.replace("_", " "), clock[1] if clock else text}
+        words = {
+            "p99_latency_ms": "latency (p99)",
+            "latency_p99_us": "latency (p99)",
+            "failed_share": "share of failed messages",
+        }
+        kinds = {"authority", "publish", "others"}  # of the matrix: told by what stands there
+        return (
+            text in kinds or words.get(text, "\0") in self.text.lower() or any(f.lower() in self.text.lower() for f in forms)
+        )
+
+
+def leaves(value: Any, kinds: tuple[type, ...]) -> set[Any]:
+    """All numbers or all texts in a tree; truth values are neither."""
+    if isinstance(value, dict):  # nothing is said about nothing that was left out
+        value = [each for name, each in value.items() if each or not name.startswith("more")]
+    if isinstance(value, list):
+        return {leaf for each in value for leaf in leaves(each, kinds)}
+    return {value} if isinstance(value, kinds) and not isinstance(value, bool) else set()
+
+
+DAYS = {
+    "full": collected(),
+    "hostile": collected(HOSTILE, HOSTILE_ROUTE),
+    "empty": empty(),
+    "nothing-written": {},
+    "huge": collected("veh" * 200, "way " * 80, routes=500, findings=10_000),
+}
+
+
+@pytest.mark.parametrize("day", DAYS)
+def test_the_page_is_whole_and_loads_nothing(day: str) -> None:
+    given = figures(DAYS[day], DAY, MADE)
+    source = render(given)
+    page = Page(source)
+    page.must_show(given)
+    assert len(source.encode()) < 1_000_000
+    assert not {tag for tag, _ in page.tags} & {
+        "script",
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "base",
+        "form",
+        "use",
+        "image",
+    }
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on")], tag
+        assert not attributes.keys() & {"src", "srcset", "action", "xlink:href"}
+        assert (attributes.get("href") or "#").startswith("#")
+        assert "url(" not in (attributes.get("style") or "")
+    assert not re.findall(r"https?:|@import|url\((?!#)", source)
+    for drawing in drawings(source):
+        tree = ElementTree.fromstring(drawing)
+        assert tree.get("aria-hidden") or (tree.findtext("title") and tree.findtext("desc"))
+
+
+def drawings(source: str) -> list[str]:
+    """The outermost svg elements."""
+    found, depth, start = [], 0, 0
+    for tag in re.finditer(r"<(/?)svg\b", source):
+        start = tag.start() if not depth else start
+        depth += -1 if tag[1] else 1
+        if not depth:
+            found.append(source[start : tag.end() + 1])
+    return found
+
+
+def test_a_hostile_name_is_text_and_nothing_else() -> None:
+    page = Page(render(figures(DAYS["hostile"], DAY, MADE)))
+    plain = Page(render(figures(DAYS["full"], DAY, MADE)))
+    assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]  # names change no structure
+    assert HOSTILE in page.text
+    assert "{{ 7*7 }}" in page.text  # and are no template
+    assert not re.search("[\x00\u202e]", page.source)
+
+
+def test_what_is_left_out_is_counted() -> None:
+    text = Page(render(figures(DAYS["huge"], DAY, MADE))).text
+    for words in (
+        "and 480 more routes, with fewer failures",
+        "and 9\u202f997 more in the table",
+        "494 more routes",
+        "and 480 more routes with less",
+    ):
+        assert words in text
+
+
+def test_five_sentences_say_zeros_and_gaps_in_knowledge() -> None:
+    full, none, unknown = (sentences(figures(DAYS[day], DAY, MADE)) for day in ("full", "empty", "nothing-written"))
+    assert [len(said) for said in (full, none, unknown)] == [5, 5, 5]
+    assert full[0].startswith("On Friday, 20 November 2026, 2 streamers (gw and veh1) handled 92 messages, about as usual")
+    assert "no message was recorded" in none[0]
+    assert none[2].startswith("No message failed")
+    assert all("unknown" in sentence or "not written" in sentence for sentence in unknown)
+
+
+def test_one_is_singular_and_a_quiet_day_is_good() -> None:
+    rows = collected() | {"anomalies": [], "slo": [], "slo_met": [{"objectives": 0}]}
+    rows["health_totals"] = [rows["health_totals"][0] | {"records_missing": 0}]
+    rows["audit_days"] = [row | {"messages": 1} for row in rows["audit_days"] if row["status"] in ("delivered", "lost")]
+    assert "; 1 message was handed over but never seen again" in sentences(figures(rows, DAY, MADE))[1]
+    assert verdict(figures(rows, DAY, MADE)) == ("attention", "1 message lost")
+    rows["audit_days"] = [row for row in rows["audit_days"] if row["status"] == "delivered"]
+    assert "Of the 1 message made that day, 100\u202f% reached" in sentences(figures(rows, DAY, MADE))[1]
+    assert verdict(figures(rows, DAY, MADE))[0] == "good"
+    assert verdict(figures({}, DAY, MADE))[0] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (numbers.share(0.999999), "99.99990\u202f%"),
+        (numbers.share(1), "100\u202f%"),
+        (numbers.share(0.5), "50.0\u202f%"),
+        (numbers.count(1234567), "1\u202f234\u202f567"),
+        (numbers.count(0.04), "<\u202f0.1"),
+        (numbers.count(None), "–"),
+        (numbers.duration_us(999.6), "1.00\u202fms"),
+        (numbers.duration_us(12_345), "12.3\u202fms"),
+        (numbers.duration_us(-41_500), "−41.5\u202fms"),
+        (numbers.size(999_600), "1.0\u202fMB"),
+        (numbers.change(-0.25), "−25\u202f%"),
+        (numbers.change(4), "×\u202f5.0"),
+        (numbers.plural(0, "gap"), "no gaps"),
+        (numbers.listing(["a", "b", "c", "d"]), "a, b, c and 1 more"),
+    ],
+)
+def test_numbers_are_rounded_without_lying(shown: str, expected: str) -> None:
+    assert shown == expected
+
+
+def test_shades_of_the_heat_map_go_from_none_to_the_darkest() -> None:
+    assert [level(messages, 1_000_000) for messages in (0, 1, 11, 101, 999_999, 1_000_000)] == [0, 1, 2, 3, 6, 6]
+
+
+_PROBE = """<!DOCTYPE html><body><iframe width="390" height="800" src="report.html"></iframe>
+<iframe width="1280" height="800" src="report.html"></iframe><pre id="seen"></pre><script>
+const look = frame => {
+  const page = frame.contentDocument
+  const boxes = name => [...page.querySelectorAll(name)].map(each => each.getBoundingClientRect())
+  const solid = name => boxes(name).filter(box => box.width > 0.5 && box.height > 0.3).length
+  return [solid("svg.chart rect.bar"), solid("circle.dot"),
+          boxes("svg.panel line.high").filter(box => box.width > 5).length,
+          page.documentElement.scrollWidth, getComputedStyle(page.body).backgroundColor,
+          page.scripts.length, page.images.length]
+}
+const all = () => [...document.querySelectorAll("iframe")].map(look)
+onload = () => document.getElementById("seen").textContent = JSON.stringify(all())
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> str:
+    found = shutil.which("chromium")
+    assert found, "chromium is not on PATH: the report is checked in it"
+    return found
+
+
+def seen(browser: str, folder: Path, scheme: int) -> list[list[Any]]:
+    """What the probe finds in the page at two widths; ``scheme`` 0 is dark, 1 is light."""
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--allow-file-access-from-files",
+        f"--user-data-dir={folder}/profile",
+    ]
+    look = [f"--blink-settings=preferredColorScheme={scheme}", "--dump-dom", (folder / "probe.html").as_uri()]
+    dom = subprocess.run([browser, *flags, *look], capture_output=True, text=True, timeout=60, check=True).stdout
+    found = re.search(r'<pre id="seen">(.*?)</pre>', dom)
+    assert found
+    answer: list[list[Any]] = json.loads(found[1])
+    return answer
+
+
+def test_a_browser_draws_it_light_and_dark_on_a_phone_and_on_a_desk(browser: str, tmp_path: Path) -> None:
+    rows = DAYS["hostile"]
+    (tmp_path / "report.html").write_text(render(figures(rows, DAY, MADE)), encoding="utf-8")
+    (tmp_path / "probe.html").write_text(_PROBE)
+    light, dark = seen(browser, tmp_path, 1), seen(browser, tmp_path, 0)
+    bars, dots, steps = (
+        3 * 23,
+        3 + 1,
+        3 * (12 + 9),
+    )  # three routes; no hour 13: no bar, and no line over the hole; a dot in the legend
+    for place, width_px in enumerate((390, 1280)):
+        for look in (light, dark):
+            assert look[place][:3] == [bars, dots, steps]
+            assert look[place][3] <= width_px  # wide tables scroll in their own box, the page does not
+            assert look[place][5:] == [0, 0]
+        assert light[place][4] != dark[place][4]
