@@ -1,0 +1,109 @@
+import datetime as dt
+import random
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import anomalies
+from tests.spark.traces import DATE
+
+HOURS_DDL = "date DATE, hour INT, streamer STRING, route STRING, messages BIGINT, delivered BIGINT, expired BIGINT, " \
+    "rejected BIGINT, dead_lettered BIGINT"  # fmt: skip
+LATENCY_DDL = "date DATE, hour INT, streamer STRING, route STRING, messages BIGINT, latency_p99_us BIGINT"
+
+Value = tuple[int, int, int, int]
+"""Of one hour: days before `DATE`, hour, messages, how many of them failed."""
+
+
+class Series(NamedTuple):
+    """What one streamer of its own wrote, and the anomalies that this is to give: (hour, metric, value)."""
+
+    hours: list[Value]
+    expected: list[tuple[int, str, float]]
+    latency: list[tuple[int, int, int, int]] = []
+    """Days before, hour, messages, p99 in µs."""
+
+
+def steady(days: int = 14, messages: int = 1000, hours: Iterable[int] = (7,)) -> list[Value]:
+    return [(ago, hour, messages, 0) for ago in range(1, days + 1) for hour in hours]
+
+
+def noisy(seed: int, days: int, *, planted: bool) -> Series:
+    drawn = random.Random(seed)
+    hours: list[Value] = []
+    latency = []
+    for ago in range(days + 1):
+        for hour in range(24):
+            n = int((300 + 2000 * (6 < hour < 20)) * drawn.lognormvariate(0, 0.25))
+            if planted and (ago, hour) == (0, 9):
+                n = 9200
+            hours.append((ago, hour, n, sum(drawn.random() < 0.01 for _ in range(n))))
+            latency.append((ago, hour, n, int(20_000 * drawn.lognormvariate(0, 0.2))))
+    return Series(hours, [(9, "messages", 9200.0)] if planted else [], latency)
+
+
+VARIED = [(ago, 7, 200 * ago, 0) for ago in range(1, 15)]
+OTHER = [(0, 8, 100, 0), *steady(messages=100, hours=[8])]
+SEVEN = [(ago + 1, 7, n, 0) for ago, n in enumerate((700, 800, 900, 1000, 1100, 1200, 1300))]
+P99 = [(ago, 7, 1000, 10_000) for ago in range(1, 15)]
+
+SERIES = {
+    "seven days": Series([*SEVEN, (0, 7, 4000, 0)], [(7, "messages", 4000.0)]),
+    # A MAD of 0 counts as 5 %, 50 of 1000: six of 50 / 0.6745 are 445 messages.
+    "alike, 444 more": Series([*steady(), (0, 7, 1444, 0)], []),
+    "alike, 446 more": Series([*steady(), (0, 7, 1446, 0)], [(7, "messages", 1446.0)]),
+    "alike, 444 less": Series([*steady(), (0, 7, 556, 0)], []),
+    "alike, 446 less": Series([*steady(), (0, 7, 554, 0)], [(7, "messages", 554.0)]),
+    # Four messages an hour: chance makes √4 of it, and six times that are 12.
+    "few, 11 more": Series([*steady(messages=4), (0, 7, 15, 0)], []),
+    "few, 13 more": Series([*steady(messages=4), (0, 7, 17, 0)], [(7, "messages", 17.0)]),
+    "silent though varied": Series([*VARIED, *OTHER], [(7, "messages", 0.0)]),
+    "silent as once before": Series([*VARIED[:-1], *OTHER], []),
+    "gone": Series(steady(hours=[3, 4]), [(3, "messages", 0.0), (4, "messages", 0.0)]),
+    "a new hour": Series([*steady(), (0, 7, 1000, 0), (0, 3, 500, 0)], [(3, "messages", 500.0)]),
+    "four days": Series([*steady(4), (0, 7, 10**6, 10**5)], []),
+    "five days": Series([*steady(5), (0, 7, 10**6, 0)], [(7, "messages", 1e6)]),
+    # Nothing ever failed. Of 20, 5 are within six times 1 / 20; of 1000, 10 are above six times 1 / 1000.
+    "few failed of few": Series([*steady(messages=20), (0, 7, 20, 5)], []),
+    "few failed of many": Series([*steady(), (0, 7, 1000, 10)], [(7, "failed_share", 0.01)]),
+    "slow": Series([*steady(), (0, 7, 1000, 0)], [(7, "latency_p99_us", 30_000.0)], [*P99, (0, 7, 1000, 30_000)]),
+    "a little slow": Series([*steady(), (0, 7, 1000, 0)], [], [*P99, (0, 7, 1000, 18_000)]),
+    "slow, too few": Series([*steady(), (0, 7, 1000, 0)], [], [*P99, (0, 7, anomalies.LEAST_DELIVERED - 1, 30_000)]),
+    **{f"noisy {seed} {days}": noisy(seed, days, planted=False) for seed in (1, 2, 3) for days in (5, 14)},
+    **{f"planted {seed} {days}": noisy(seed, days, planted=True) for seed in (1, 2, 3) for days in (5, 14)},
+}
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession) -> list[Any]:
+    """The anomalies of all series, in one run."""
+    rows, latency = [], []
+    for streamer, series in SERIES.items():
+        for ago, hour, n, bad in series.hours:
+            rows.append((DATE - dt.timedelta(ago), hour, streamer, "up", n, n - bad, bad, 0, 0))
+        for ago, hour, n, p99_us in series.latency:
+            latency.append((DATE - dt.timedelta(ago), hour, streamer, "up", n, p99_us))
+    table, latencies = spark.createDataFrame(rows, HOURS_DDL), spark.createDataFrame(latency, LATENCY_DDL)
+    today, before = f"date = '{DATE}'", f"date < '{DATE}'"
+    made = anomalies.transform(table.where(today), latencies.where(today), table.where(before), latencies.where(before))
+    return sorted(made.collect(), key=lambda row: (row.hour, row.metric))
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_exactly_what_is_unlike_is_found(found: list[Any], name: str) -> None:
+    assert [(row.hour, row.metric, row.value) for row in found if row.streamer == name] == SERIES[name].expected
+
+
+def test_score_median_and_mad_by_hand(found: list[Any]) -> None:
+    # Median 1000, deviations 0 100 100 200 200 300 300: MAD 200, above every floor
+    (row,) = [row for row in found if row.streamer == "seven days"]
+    assert (row.route, row.median, row.mad, row.days) == ("up", 1000.0, 200.0, 7)
+    assert row.score == pytest.approx(0.6745 * 3000 / 200)
+
+
+def test_a_silence_is_listed_although_its_score_is_low(found: list[Any]) -> None:
+    (row,) = [row for row in found if row.streamer == "silent though varied"]
+    assert (row.median, row.days) == (1500.0, 14)
+    assert abs(row.score) < anomalies.THRESHOLD

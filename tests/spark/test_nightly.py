@@ -1,0 +1,190 @@
+"""The night as a whole, with the few jobs that show what depends on what; what they compute has tests of its own."""
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs import counts, nightly, outcomes, records, route_hourly
+from spark_jobs.job import Day, Job
+from spark_jobs.nightly import Night
+from spark_jobs.records import File
+from spark_jobs.runs import Run, Runs
+from spark_jobs.storage import Storage
+from spark_jobs.tables import OUTCOMES_TABLE, Table
+from tests.spark.traces import DATE, at, record, write
+
+SEEN = Table("seen", "How many records did the neighbours have?", {"date": "DATE", "messages": "BIGINT"})
+JOBS = (route_hourly.JOB, counts.JOB, outcomes.JOB)
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing of the jobs catches it."""
+
+
+def day(number: int) -> dt.date:
+    return DATE + dt.timedelta(days=number)
+
+
+def neighbours(each: Day) -> tuple[DataFrame, ...]:
+    return (each.spark.createDataFrame([(each.records(1, 1).count(),)], "messages BIGINT"),)
+
+
+AUDIT = Job("audit", (SEEN,), neighbours, before=1, after=1)
+
+
+def night(spark: SparkSession, traces: Path, output: Path, jobs: Iterable[Job] = JOBS) -> tuple[Night, list[str]]:
+    lines: list[str] = []
+    made = Night(
+        lambda date: Day(spark, str(traces), str(output), date), Runs(Storage(spark), str(output)), tuple(jobs), lines.append
+    )
+    return made, lines
+
+
+def stale(spark: SparkSession, traces: Path, output: Path, jobs: Iterable[Job] = JOBS) -> dict[dt.date, list[str]]:
+    """The dates to run, with the names of the jobs."""
+    there = records.files(spark, str(traces), records.dates(spark, str(traces)))
+    found = night(spark, traces, output, jobs)[0].stale(there)
+    return {date: [job.name for job in work] for date, work in found.items()}
+
+
+def run(spark: SparkSession, traces: Path, output: Path, *dates: dt.date, jobs: Iterable[Job] = JOBS) -> bool:
+    each, _ = night(spark, traces, output, jobs)
+    return each.run(each.everything(dates))
+
+
+def table(spark: SparkSession, output: Path) -> list[tuple[Any, ...]]:
+    rows = records.read_table(spark, str(output), OUTCOMES_TABLE).collect()
+    return sorted((row.date, row.outcome, row.messages, row.usual, row.days, row.change) for row in rows)
+
+
+def traces_of(root: Path, *volumes: int) -> None:
+    for number, volume in enumerate(volumes):
+        write(root, [record(at("07:00", day(number))) for _ in range(volume)])
+
+
+def test_any_order_twice_and_killed_half_way_give_the_same_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces, plain, wild = tmp_path / "traces", tmp_path / "plain", tmp_path / "wild"
+    traces_of(traces, 2, 4, 9)
+    assert run(spark, traces, plain, day(0), day(1), day(2))
+    assert table(spark, plain) == [
+        (day(0), "delivered", 2, None, 0, None),
+        (day(1), "delivered", 4, 2.0, 1, 1.0),
+        (day(2), "delivered", 9, 3.0, 2, 2.0),
+    ]
+
+    assert run(spark, traces, wild, day(2))
+    # Killed while the trends of a date that looks back are replaced, with the old ones removed already
+    replace: Callable[[Storage, str, str], None] = Storage.replace
+
+    def killed(self: Storage, target: str, fresh: str) -> None:
+        if f"/outcomes/date={day(2)}" in target and "_counts" not in target:
+            self.delete(target)
+            raise Killed
+        replace(self, target, fresh)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Storage, "replace", killed)
+        with pytest.raises(Killed):
+            run(spark, traces, wild, day(0))
+    assert [row[0] for row in table(spark, wild)] == [day(0)]
+    assert stale(spark, traces, wild) == {day(1): ["route_hourly", "counts"]}
+    assert run(spark, traces, wild, day(1))
+    assert table(spark, wild) == table(spark, plain)
+    assert stale(spark, traces, wild) == {}
+
+    # A late file, and a kill before the manifest
+    write(traces, [record(at("09:00", day(0)), outcome="expired")])
+    assert list(stale(spark, traces, wild)) == list(stale(spark, traces, plain)) == [day(0)]
+
+    def killed_at_the_end(self: Runs, date: dt.date, run: Run) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Runs, "put", killed_at_the_end)
+        with pytest.raises(Killed):
+            run(spark, traces, wild, day(0))
+    assert list(stale(spark, traces, wild)) == [day(0)]
+    for output in (wild, plain):
+        assert run(spark, traces, output, day(0))
+    late = table(spark, wild)
+    assert late == table(spark, plain)
+    assert (day(0), "expired", 1, None, 0, None) in late
+
+
+def test_a_job_that_fails_stops_only_what_needs_it_and_the_date_is_run_again(spark: SparkSession, tmp_path: Path) -> None:
+    traces, output = tmp_path / "traces", tmp_path / "output"
+    traces_of(traces, 1)
+
+    def broken(each: Day) -> tuple[DataFrame, ...]:
+        raise ValueError("no such luck")
+
+    bad = Job("bad", (SEEN,), broken)
+    needy = Job("needy", (SEEN,), neighbours, needs=(bad,))
+    looking_back = Job("looking_back", (SEEN,), neighbours, needs=(needy,), remembers=True)
+    each, lines = night(spark, traces, output, [bad, needy, AUDIT, looking_back])
+    assert not each.run(each.everything([DATE]))
+    assert each.failed == {DATE: {"bad", "needy"}}
+    assert lines[:2] == [f"{DATE} bad: FAILED: no such luck", f"{DATE} needy: left out, for it needs bad"]
+    assert lines[2].startswith(f"{DATE} audit: ")
+    assert lines[2].endswith(" s, seen 1 rows")
+    assert not list((output / "_runs").glob("*.json")) if (output / "_runs").exists() else True
+    assert list(stale(spark, traces, output, [AUDIT])) == [DATE]
+
+
+def test_new_files_of_a_neighbour_run_only_the_jobs_that_read_it(spark: SparkSession, tmp_path: Path) -> None:
+    runs = Runs(Storage(spark), str(tmp_path))
+    first, second, late = {"a": File(1, 1)}, {"b": File(2, 2)}, {"b": File(2, 2), "c": File(3, 3)}
+    around = {day(-1): {}, DATE: first, day(1): second}
+    runs.put(DATE, Run(around, trends=True))
+    each, _ = night(spark, tmp_path, tmp_path, [route_hourly.JOB, AUDIT])
+
+    def names(files: dict[dt.date, dict[str, File]]) -> list[str]:
+        return [job.name for job in each.stale(files).get(DATE, ())]
+
+    assert names({DATE: first, day(1): second}) == []
+    assert names({DATE: first, day(1): late}) == ["audit"]
+    assert names({DATE: first, day(1): second, day(2): late}) == []
+    assert names({DATE: {"a": File(1, 5)}, day(1): second}) == ["route_hourly", "audit"]
+    # The daemon deletes its oldest files: their records are in the tables, and a new run would lose them.
+    assert names({DATE: {}, day(1): {}}) == []
+
+
+def test_a_manifest_reads_back_and_what_cannot_be_read_counts_as_none(spark: SparkSession, tmp_path: Path) -> None:
+    runs = Runs(Storage(spark), str(tmp_path))
+    made = Run({DATE: {"hour=7/streamer=gw/part-ü.parquet": File(10, 20)}, day(1): {}}, trends=False)
+    assert runs.get(DATE) is None
+    assert runs.dates() == []
+    runs.put(DATE, made)
+    assert runs.get(DATE) == made
+    assert runs.dates() == [DATE]
+    assert os.listdir(tmp_path / "_runs").count(f"date={DATE}.json") == 1
+    for text in ("{", "[]", '{"format": 99}', '{"format": 1}', '{"format": 1, "trends": true, "files": {"x": {}}}'):
+        Storage(spark).write_text(f"{tmp_path}/_runs/date={DATE}.json", text)
+        assert runs.get(DATE) is None
+    runs.remove(DATE)
+    assert runs.dates() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        pytest.param(["--input", "{}/none", "--output", "{}/out"], "there is no folder {}/none", id="input"),
+        pytest.param(
+            ["--input", "{}", "--output", "{}/out", "--slo", "{}/no.yaml"],
+            "{}/no.yaml: cannot be read: No such file",
+            id="slo",
+        ),
+    ],
+)
+def test_what_cannot_begin_says_why(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    assert nightly.main([each.format(tmp_path) for each in arguments]) == 2
+    assert capsys.readouterr().err.startswith(says.format(tmp_path))
