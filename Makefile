@@ -13,8 +13,10 @@ RECORDS ?= 200000
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
 
+# The tests of the jobs run by themselves: one Spark session for all of them, which uses both cores.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(or $(TESTS),--ignore tests/spark)
+	$(if $(TESTS),,$(BIN)/python -m pytest tests/spark)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
