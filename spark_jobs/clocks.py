@@ -8,13 +8,16 @@ transit.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 ONE_WAY_MIN_US = 1_000_000
 """Below this a difference in one direction may as well be the transit."""
@@ -94,6 +97,14 @@ def estimate(rows: Iterable[Any]) -> dict[str, Clock]:
                 way = max(sides[x].ways, key=lambda each, ways=sides[x].ways: ways[each])  # type: ignore[misc]
                 pairs[x, y].append(_Difference(age_us, messages, way, (source == x) - (source == y)))
     return _spread(total, {pair: _link(differences) for pair, differences in pairs.items()})
+
+
+def small_frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
+    """Rows that the driver worked out. Through Arrow: from a list, Spark would start Python workers."""
+    schema = to_arrow_schema(cast(StructType, StructType.fromDDL(ddl)), timezone="UTC")
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    arrays = [pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)]
+    return spark.createDataFrame(pa.table(arrays, schema=schema))
 
 
 def _link(differences: list[_Difference]) -> _Link:

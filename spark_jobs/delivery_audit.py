@@ -10,7 +10,8 @@ A message belongs to the date of its own time, `msg_ts`, under whatever date the
 
 The flow is what decides the way: type, source and sink authority, and for a Publish its topic. A flow of which no message of
 the day came through has no expectation, so its losses cannot be seen. Neither can the loss of one branch where several
-streamers listen at one endpoint. A record missing at the last streamer of a way looks like a loss: streamer_health shows gaps.
+streamers listen at one endpoint. A record missing at the last streamer of a way looks like a loss; streamer_health shows
+the gaps.
 """
 
 import datetime as dt
@@ -18,10 +19,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, job
+from spark_jobs.clocks import small_frame
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
 from spark_jobs.verdict import Sighting, Signature, Verdict, judge
 
@@ -157,9 +159,8 @@ def _verdicts(
     ]
 
 
-def _broadcast(spark: Any, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
-    made: DataFrame = spark.createDataFrame(rows, schema)
-    return sf.broadcast(made)
+def _broadcast(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
+    return sf.broadcast(small_frame(spark, rows, schema))
 
 
 def _too_early() -> Column:

@@ -6,32 +6,35 @@ A hole belongs to the date of the outcome on its left; what is missing at the en
 """
 
 import datetime as dt
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, job
+from spark_jobs.clocks import small_frame
 from spark_jobs.tables import STREAMER_HEALTH
 
 REACH_BEFORE = 2
 REACH_AFTER = 1
+_RUN = ("streamer", "run_ts")
 _BUCKET_BITS = 12
 """So many records without a hole need not be looked at one by one."""
 
 
-def transform(records: DataFrame, date: dt.date) -> DataFrame:
+Keep = Callable[[DataFrame], DataFrame]
+
+
+def transform(records: DataFrame, date: dt.date, keep: Keep) -> DataFrame:
     """Records (`schema.PARTITIONED`) around a date → `tables.STREAMER_HEALTH`. The clocks are estimated on the way."""
     of_date = records.where(sf.col("date") == sf.lit(date))
     clock = clocks.estimate(clocks.sightings(of_date).collect())
-    return (
-        _volume(of_date)
-        .join(_restarts(records, date), "streamer", "left")
-        .join(_gaps(records, date), "streamer", "left")
-        .join(_skews(records.sparkSession, clock), "streamer", "left")
-        .na.fill(0, ["restarts", "gaps", "records_missing", "skew_messages"])
-    )
+    numbered = _numbered(records, date)
+    buckets = keep(_buckets(numbered))
+    health = _volume(of_date)
+    for more in (_restarts(buckets, date), _gaps(numbered, buckets, date), _skews(records.sparkSession, clock)):
+        health = health.join(sf.broadcast(more), "streamer", "left")
+    return health.na.fill(0, ["restarts", "gaps", "records_missing", "skew_messages"])
 
 
 def _volume(of_date: DataFrame) -> DataFrame:
@@ -49,35 +52,41 @@ def _volume(of_date: DataFrame) -> DataFrame:
     )
 
 
-def _restarts(records: DataFrame, date: dt.date) -> DataFrame:
+def _numbered(records: DataFrame, date: dt.date) -> DataFrame:
+    """seq of each run, its bucket, and on which day the outcome was, counted from the date: it ascends with seq."""
+    day = sf.to_date(sf.timestamp_add("MICROSECOND", sf.coalesce("latency_us", sf.lit(0)), "ts"))
+    offset = sf.datediff(day, sf.lit(date)).cast("long")
+    return records.select(*_RUN, "seq", sf.shiftright("seq", _BUCKET_BITS).alias("bucket"), offset.alias("day"))
+
+
+def _buckets(numbered: DataFrame) -> DataFrame:
+    return numbered.groupBy(*_RUN, "bucket").agg(
+        sf.count("*").alias("records"), sf.min("seq").alias("first"), sf.max("seq").alias("last"), sf.max("day").alias("day")
+    )
+
+
+def _restarts(buckets: DataFrame, date: dt.date) -> DataFrame:
     """Runs that began on the date after another one of which there are records."""
-    runs = records.groupBy("streamer", "run_ts").agg(sf.count("*").alias("records"))
-    known = runs.withColumn("first_run_ts", sf.min("run_ts").over(Window.partitionBy("streamer")))
+    known = buckets.select(*_RUN).distinct()
+    known = known.withColumn("first_run_ts", sf.min("run_ts").over(Window.partitionBy("streamer")))
     began = (sf.to_date("run_ts") == sf.lit(date)) & (sf.col("run_ts") > sf.col("first_run_ts"))
     return known.groupBy("streamer").agg(sf.sum(sf.when(began, 1).otherwise(0)).alias("restarts"))
 
 
-def _gaps(records: DataFrame, date: dt.date) -> DataFrame:
-    """Holes as `gaps` and `records_missing`. Only buckets of seq that are not complete are sorted."""
-    run = ["streamer", "run_ts"]
-    day = sf.to_date(sf.timestamp_add("MICROSECOND", sf.coalesce("latency_us", sf.lit(0)), "ts"))
-    offset = sf.datediff(day, sf.lit(date)).cast("long")  # of the outcome's date: ascends with seq
-    rows = records.select(*run, "seq", sf.shiftright("seq", _BUCKET_BITS).alias("bucket"), offset.alias("day"))
-    buckets = rows.groupBy(*run, "bucket").agg(
-        sf.count("*").alias("records"), sf.min("seq").alias("first"), sf.max("seq").alias("last"), sf.max("day").alias("day")
-    )
+def _gaps(numbered: DataFrame, buckets: DataFrame, date: dt.date) -> DataFrame:
+    """Holes as `gaps` and `records_missing`. Only buckets that are not complete are looked at record by record."""
     complete = sf.col("records") == 1 << _BUCKET_BITS
-    whole = buckets.where(complete).select(*run, "first", "last", "day")
-    broken = sf.broadcast(buckets.where(~complete).select(*run, "bucket"))
-    single = rows.join(broken, [*run, "bucket"]).select(
-        *run, sf.col("seq").alias("first"), sf.col("seq").alias("last"), "day"
+    whole = buckets.where(complete).select(*_RUN, "first", "last", "day")
+    broken = sf.broadcast(buckets.where(~complete).select(*_RUN, "bucket"))
+    single = numbered.join(broken, [*_RUN, "bucket"]).select(
+        *_RUN, sf.col("seq").alias("first"), sf.col("seq").alias("last"), "day"
     )
-    in_order = Window.partitionBy(*run).orderBy("first")
+    in_order = Window.partitionBy(*_RUN).orderBy("first")
     hole = sf.lead("first").over(in_order) - sf.col("last") - 1
     inside = whole.unionByName(single).withColumn("hole", hole).where((sf.col("day") == 0) & (sf.col("hole") > 0))
     # a run that began on the date, and whose first records are missing
     start = (
-        buckets.groupBy(*run)
+        buckets.groupBy(*_RUN)
         .agg(sf.min("first").alias("hole"))
         .where((sf.to_date("run_ts") == sf.lit(date)) & (sf.col("hole") > 0))
     )
@@ -85,21 +94,19 @@ def _gaps(records: DataFrame, date: dt.date) -> DataFrame:
     return holes.groupBy("streamer").agg(sf.count("*").alias("gaps"), sf.sum("hole").alias("records_missing"))
 
 
-def _skews(spark: Any, clock: dict[str, clocks.Clock]) -> DataFrame:
+def _skews(spark: SparkSession, clock: dict[str, clocks.Clock]) -> DataFrame:
     rows = [
         (name, None if each.skew_us is None else each.skew_us / 1000, each.against, each.messages)
         for name, each in clock.items()
     ]
-    made: DataFrame = spark.createDataFrame(
-        rows, "streamer STRING, clock_skew_ms DOUBLE, skew_against STRING, skew_messages BIGINT"
-    )
-    return sf.broadcast(made)
+    schema = "streamer STRING, clock_skew_ms DOUBLE, skew_against STRING, skew_messages BIGINT"
+    return small_frame(spark, rows, schema)
 
 
 JOB = job.Job(
     "streamer_health",
     (STREAMER_HEALTH,),
-    lambda day: (transform(day.records(REACH_BEFORE, REACH_AFTER), day.date),),
+    lambda day: (transform(day.records(REACH_BEFORE, REACH_AFTER), day.date, day.keep),),
     before=REACH_BEFORE,
     after=REACH_AFTER,
 )

@@ -1,0 +1,259 @@
+"""Three streamers in a chain over two days, with every kind of fault planted: the jobs find these, no more and no fewer."""
+
+import datetime as dt
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from spark_jobs import delivery_audit, job, streamer_health
+from spark_jobs.generate import Faults, Plan, Surge, generate, release
+from spark_jobs.storage import Storage
+from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH, Table
+
+FIRST = dt.date(2026, 11, 19)
+DATES = (FIRST, FIRST + dt.timedelta(days=1))
+CLOUD, EDGE, VEHICLE = "gateway.cloud", "gateway.edge", "gateway.veh1"
+SKEW_MS = {CLOUD: -45_000, VEHICLE: 90_000}
+PLAN = Plan(
+    FIRST,
+    (4_000, 3_500),
+    (CLOUD, EDGE, VEHICLE),
+    seed=7,
+    faults=Faults(
+        lost=14,
+        duplicate=9,
+        delivered_twice=6,
+        expired=10,
+        dead_lettered=8,
+        rejected=7,
+        untraced=8,
+        over_midnight=5,
+        skew_ms=SKEW_MS,
+        outages=((EDGE, 0, 13),),
+        restarts=((CLOUD, 1, 15 * 60 + 20), (VEHICLE, 0, 30)),
+        surges=(Surge(1, 14, "campaigns"),),
+        # an hour in the middle, and the end of what the vehicle wrote (by its clock, it wrote on into the third day)
+        held=((VEHICLE, 0, 9), *((VEHICLE, 1, hour) for hour in range(20, 24)), *((VEHICLE, 2, hour) for hour in range(3))),
+    ),
+)
+Findings = dict[str, set[str]]
+
+
+@dataclass
+class World:
+    """The traces, and the tables made of them before and after the late files came."""
+
+    traces: Path
+    truth: dict[str, Any]
+    expected_early: dict[dt.date, Findings]
+    early: dict[tuple[str, dt.date], list[Any]]
+    late: dict[tuple[str, dt.date], list[Any]]
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("world")
+    traces, output = folder / "traces", str(folder / "tables")
+    truth = generate(PLAN, traces)
+
+    def run(*jobs: job.Job, date: dt.date) -> None:
+        day = _OnceRead(spark, str(traces), output, date)
+        for each in jobs:
+            job.run(each, day)
+        day.release()
+
+    def tables() -> dict[tuple[str, dt.date], list[Any]]:
+        read = {}
+        for table in (DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH):
+            for date in DATES:
+                read[table.name, date] = _rows(output, table, date)
+        return read
+
+    expected_early = _visible_truth(traces, truth)
+    for date in reversed(DATES):  # the later date first
+        run(delivery_audit.JOB, streamer_health.JOB, date=date)
+    early = tables()
+    late_files = sum(1 for _ in traces.glob("_held/date=*/hour=*/streamer=*/*.parquet"))
+    assert release(traces) == late_files >= 5
+    with pytest.MonkeyPatch.context() as patch:
+        _kill_at(patch, "delivery_audit_detail")
+        with pytest.raises(_KilledError):
+            run(delivery_audit.JOB, date=DATES[0])
+    for date in (*DATES, DATES[1]):  # after a kill half way; in order; and one of them twice
+        run(delivery_audit.JOB, streamer_health.JOB, date=date)
+    return World(traces, truth, expected_early, early, tables())
+
+
+class _OnceRead(job.Day):
+    """Both jobs look at the same records many times: small files cost more to open than these rows to keep."""
+
+    def records(self, before: int = 0, after: int = 0) -> DataFrame:
+        first, last = (self.date + dt.timedelta(days=days) for days in (-before, after))
+        return self.all_records.where(sf.col("date").between(first, last))
+
+    @cached_property
+    def all_records(self) -> DataFrame:
+        return self.keep(super().records(2, 2).coalesce(2))
+
+
+class _KilledError(Exception):
+    """Stands for the end of the process: nothing catches it."""
+
+
+def _kill_at(patch: pytest.MonkeyPatch, table: str) -> None:
+    replace = Storage.replace
+
+    def killed(storage: Storage, target: str, fresh: str) -> None:
+        if f"/{table}/" in target:
+            raise _KilledError
+        replace(storage, target, fresh)
+
+    patch.setattr(Storage, "replace", killed)
+
+
+def _rows(output: str, table: Table, date: dt.date) -> list[Any]:
+    return list(pq.read_table(f"{output}/{table.name}/date={date}").to_pylist())
+
+
+def _found(rows: list[Any]) -> Findings:
+    found: Findings = defaultdict(set)
+    for row in rows:
+        assert row["msg_id"].hex() not in found[row["finding"]], "a message stands in the detail once per finding"
+        found[row["finding"]].add(row["msg_id"].hex())
+    return dict(found)
+
+
+def _planted(truth: dict[str, Any], date: dt.date) -> Findings:
+    planted = {finding: {i for day, i in rows if day == str(date)} for finding, rows in truth["findings"].items()}
+    return {finding: ids for finding, ids in planted.items() if ids}
+
+
+def _visible_truth(traces: Path, truth: dict[str, Any]) -> dict[dt.date, Findings]:
+    """What is true for the files that are there while some are held back, from the plain records."""
+    columns = ["msg_id", "msg_ts", "ts", "latency_us", "outcome", "src_authority"]
+    visible, held = (
+        [
+            row | {"streamer": path.parent.name.removeprefix("streamer="), "id": row["msg_id"].hex()}
+            for path in sorted(root.glob("date=*/hour=*/streamer=*/*.parquet"))
+            for row in pq.ParquetFile(path).read(columns).to_pylist()
+        ]
+        for root in (traces, traces / "_held")
+    )
+
+    def true_time(row: Any, time: dt.datetime) -> dt.datetime:
+        return time - dt.timedelta(milliseconds=SKEW_MS.get(row["streamer"], 0))
+
+    at_vehicle = [row for row in visible if row["streamer"] == VEHICLE]
+    seen_there = {row["id"] for row in at_vehicle}
+    judged_until = max(true_time(row, row["ts"]) for row in at_vehicle) - dt.timedelta(minutes=10)
+    handed: dict[str, dt.datetime] = {}
+    for row in visible:
+        if row["outcome"] == "delivered":
+            done = true_time(row, row["ts"] + dt.timedelta(microseconds=row["latency_us"]))
+            handed[row["id"]] = max(done, handed.get(row["id"], done))
+    hidden = {row["id"] for row in held}
+    came_from_above = {row["id"]: row["msg_ts"].date() for row in held if row["src_authority"] not in ("veh1", VEHICLE)}
+    expected = {}
+    for date in DATES:
+        findings = _planted(truth, date)
+        for finding in ("expired", "dead_lettered", "rejected", "duplicate", "delivered_twice"):
+            findings[finding] -= {row["id"] for row in held if row["outcome"] == finding}
+        twice = {row["id"] for row in held if row["id"] not in seen_there}
+        findings["delivered_twice"] -= {i for i in findings["delivered_twice"] if _only_there(i, twice, held)}
+        findings["untraced"] -= hidden
+        lost = {i for i in findings["lost"] if truth["missing_at"][i] != VEHICLE or handed[i] <= judged_until}
+        vanished = {i for i, day in came_from_above.items() if day == date and i not in seen_there and i in handed}
+        findings["lost"] = lost | {i for i in vanished if handed[i] <= judged_until}
+        expected[date] = {finding: ids for finding, ids in findings.items() if ids}
+    return expected
+
+
+def _only_there(message: str, hidden: set[str], held: list[Any]) -> bool:
+    """Was it delivered twice by the vehicle, in the files that are held back?"""
+    return message in hidden and sum(row["id"] == message and row["outcome"] == "delivered" for row in held) == 2
+
+
+def test_every_kind_of_finding_is_planted_on_both_dates(world: World) -> None:
+    kinds = {"lost", "duplicate", "delivered_twice", "expired", "dead_lettered", "rejected", "untraced"}
+    assert _planted(world.truth, DATES[0]).keys() == _planted(world.truth, DATES[1]).keys() == kinds
+    assert world.expected_early[DATES[0]]["lost"] > _planted(world.truth, DATES[0])["lost"]
+
+
+@pytest.mark.parametrize("date", DATES, ids=str)
+def test_findings_are_the_planted_ones(world: World, date: dt.date) -> None:
+    assert _found(world.late["delivery_audit_detail", date]) == _planted(world.truth, date)
+
+
+@pytest.mark.parametrize("date", DATES, ids=str)
+def test_before_the_late_files_the_findings_are_those_of_the_files_seen(world: World, date: dt.date) -> None:
+    assert _found(world.early["delivery_audit_detail", date]) == world.expected_early[date]
+
+
+@pytest.mark.parametrize("date", DATES, ids=str)
+def test_each_message_has_the_status_it_came_to(world: World, date: dt.date) -> None:
+    counts: dict[str, int] = defaultdict(int)
+    for row in world.late["delivery_audit", date]:
+        counts[row["status"]] += row["messages"]
+    assert counts == world.truth["statuses"][str(date)]
+
+
+@pytest.mark.parametrize("date", DATES, ids=str)
+def test_copies_are_counted(world: World, date: dt.date) -> None:
+    planted = _planted(world.truth, date)
+    copies = sum(row["copies"] for row in world.late["delivery_audit", date])
+    assert copies == len(planted["duplicate"]) + len(planted["delivered_twice"])
+
+
+@pytest.mark.parametrize("date", DATES, ids=str)
+def test_a_loss_names_the_streamer_that_lacks_it(world: World, date: dt.date) -> None:
+    lost = [row for row in world.late["delivery_audit_detail", date] if row["finding"] == "lost"]
+    assert {row["msg_id"].hex(): row["missing_at"] for row in lost} == {
+        message: world.truth["missing_at"][message] for message in _planted(world.truth, date)["lost"]
+    }
+
+
+@pytest.mark.parametrize("date", DATES, ids=str)
+def test_latency_is_free_of_the_skews(world: World, date: dt.date) -> None:
+    """Notifications have no planted wait but that over midnight and in the outage; half of them take some milliseconds."""
+    rows = [r for r in world.late["delivery_audit", date] if r["msg_type"] == "notification" and r["status"] == "delivered"]
+    assert {row["src_authority"] for row in rows} == {"cloud.fleet", "veh1"}
+    assert all(0 < row["latency_p50_us"] < 1_000_000 for row in rows)
+
+
+@pytest.mark.parametrize("date", DATES, ids=str)
+@pytest.mark.parametrize("streamer", [CLOUD, EDGE, VEHICLE])
+def test_health_counts_what_the_streamer_did_not_write(world: World, date: dt.date, streamer: str) -> None:
+    truth = world.truth["health"][streamer][str(date)]
+    (row,) = [row for row in world.late["streamer_health", date] if row["streamer"] == streamer]
+    assert row | truth | {"missing_hours": ",".join(map(str, truth["missing_hours"]))} == row
+
+
+@pytest.mark.parametrize("date", DATES, ids=str)
+def test_restarts_are_the_planted_ones(world: World, date: dt.date) -> None:
+    planted = {CLOUD: (0, 1), EDGE: (1, 0), VEHICLE: (1, 0)}
+    restarts = {row["streamer"]: row["restarts"] for row in world.late["streamer_health", date]}
+    assert restarts == {name: days[DATES.index(date)] for name, days in planted.items()}
+
+
+@pytest.mark.parametrize("date", DATES, ids=str)
+def test_skews_are_the_planted_ones_within_a_transit(world: World, date: dt.date) -> None:
+    rows = {row["streamer"]: row for row in world.late["streamer_health", date]}
+    (against,) = {row["skew_against"] for row in rows.values()} - {None}
+    base = SKEW_MS.get(against, 0)
+    for name, row in rows.items():
+        assert abs(row["clock_skew_ms"] + base - SKEW_MS.get(name, 0)) < 5
+
+
+def test_an_hour_whose_files_are_late_is_missing_until_they_come(world: World) -> None:
+    early, late = (
+        {row["streamer"]: row["missing_hours"] for row in tables["streamer_health", DATES[0]]}
+        for tables in (world.early, world.late)
+    )
+    assert early == late | {VEHICLE: "9"}
