@@ -13,6 +13,11 @@ ROOT = Path(__file__).parents[2]
 BUILDER = "deploy/spark/build_zip.py"
 
 
+def package_files() -> list[Path]:
+    """Code and what the report is made from."""
+    return [path for path in (ROOT / "spark_jobs").rglob("*.*") if path.is_file() and "__pycache__" not in path.parts]
+
+
 def build(root: Path, target: Path) -> bytes:
     subprocess.run([sys.executable, str(root / BUILDER), str(target)], check=True, capture_output=True, timeout=60)
     return target.read_bytes()
@@ -22,7 +27,7 @@ def build(root: Path, target: Path) -> bytes:
 def copy(tmp_path: Path) -> Path:
     """The sources in another place, written in another order and at another time."""
     root = tmp_path / "copy"
-    files = [ROOT / BUILDER, *(ROOT / "spark_jobs").rglob("*.py")]
+    files = [ROOT / BUILDER, *package_files()]
     for age_s, path in enumerate(reversed(files), start=1_000_000_000):
         target = root / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +39,7 @@ def copy(tmp_path: Path) -> Path:
 
 def test_the_same_sources_give_the_same_bytes(copy: Path, tmp_path: Path) -> None:
     first = build(copy, tmp_path / "first.zip")
-    for path in copy.rglob("*.py"):
+    for path in (path for path in copy.rglob("*") if path.is_file()):
         os.utime(path, (1_700_000_000, 1_700_000_000))
     assert build(copy, tmp_path / "second.zip") == first
 
@@ -46,7 +51,8 @@ def test_only_the_package_is_inside(copy: Path, tmp_path: Path) -> None:
     build(copy, tmp_path / "jobs.zip")
     inside = zipfile.ZipFile(tmp_path / "jobs.zip").namelist()
     assert sorted(inside) == inside
-    assert set(inside) == {path.relative_to(ROOT).as_posix() for path in (ROOT / "spark_jobs").rglob("*.py")}
+    assert set(inside) == {path.relative_to(ROOT).as_posix() for path in package_files()}
+    assert "spark_jobs/report/page.html" in inside
 
 
 def test_every_module_can_be_imported_from_the_zip_alone(tmp_path: Path) -> None:
