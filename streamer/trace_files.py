@@ -214,7 +214,7 @@ def newest(kept: pa.Table | None, batch: pa.RecordBatch | pa.Table, count: int) 
 
 
 def _last(rows: pa.Table, count: int) -> pa.Table:
-    order = np.argsort(ended_us(rows), kind="stable")
+    order = np.lexsort((_ints(rows, "seq"), _ints(rows, "run_ts"), ended_us(rows)))  # by the last one first
     return rows.take(pa.array(order[max(len(order) - count, 0) :]))
 
 

@@ -1,13 +1,19 @@
 """``streamer traces`` while the daemon writes, closes, seals and deletes."""
 
+import json
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from streamer import cli_traces, trace_files
-from tests.unit.traces.folders import HOUR_US, Run, SpoolWriter, failed, numbers, row, write_part
+from streamer.observe.trace.files import Folders
+from streamer.observe.trace.sealing import seal
+from streamer.observe.trace.spool import Spool
+from tests.unit.observe.traces import noon_buffer
+from tests.unit.traces.folders import HOUR_US, NAME, NOW_US, Run, SpoolWriter, failed, numbers, row, write_part
 
 
 def test_files_that_vanish_after_they_were_listed_have_nothing(
@@ -116,3 +122,27 @@ def test_a_torn_end_is_read_when_it_is_complete(run: Run, folder: Path, monkeypa
 
     steps(monkeypatch, complete)
     assert numbers(run("tail", "--json", "-f")[1]) == [0, 1]
+
+
+def test_what_the_daemon_writes_and_seals_is_followed(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = Folders(folder, NAME)
+    closed = threading.Semaphore(0)
+    gib = 1024**3
+    spool = Spool(folders, NOW_US, rotate_s=3600, rotate_bytes=1, max_bytes=gib, on_closed=closed.release)
+    spool.start()
+
+    def write(first_seq: int, count: int) -> None:  # a file for each buffer, as it is larger than rotate_bytes
+        assert spool.take(noon_buffer(first_seq, count))
+        assert closed.acquire(timeout=30)
+
+    def seal_all() -> None:
+        write(5, 4)
+        assert seal(folders, gib).problems == []
+
+    write(0, 2)
+    steps(monkeypatch, lambda: write(2, 3), seal_all, lambda: None)
+    status, out, err = run("tail", "--json", "--follow")
+    assert (status, numbers(out), err) == (0, [0, 1, 2, 3, 4, 5, 6, 7, 8], "")
+    assert spool.stop(30)
+    assert numbers(run("tail", "--json")[1]) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert json.loads(run("summary", "--json", "--last", "2h")[1])["records_missing"] == 0
