@@ -173,7 +173,8 @@ def _day_and_hour(hours: int) -> tuple[date, int]:
 def main(arguments: list[str]) -> int:
     """Seal as the arguments say."""
     path, streamer, max_bytes = arguments
-    os.nice(19)
+    with suppress(OSError):  # a sandbox may forbid it
+        os.nice(19)
     pa.set_cpu_count(1)
     try:
         done = seal(Folders(Path(path), streamer), int(max_bytes))
