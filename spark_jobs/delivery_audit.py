@@ -8,6 +8,8 @@ A message belongs to the date of its own time, `msg_ts`, under whatever date the
 2. `verdict.judge` decides on the signatures, on the driver; that grows with the number of flows, not of messages.
 3. Both tables come from the verdicts joined to the result of 1.
 
+What cannot be judged yet, because the next streamer's records end before, counts as delivered, without a latency.
+
 The flow is what decides the way: type, source and sink authority, and for a Publish its topic. A flow of which no message of
 the day came through has no expectation, so its losses cannot be seen. Neither can the loss of one branch where several
 streamers listen at one endpoint. A record missing at the last streamer of a way looks like a loss; streamer_health shows
@@ -25,7 +27,7 @@ from pyspark.sql import functions as sf
 from spark_jobs import clocks, job
 from spark_jobs.clocks import small_frame
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
-from spark_jobs.verdict import Sighting, Signature, Verdict, judge
+from spark_jobs.verdict import Sighting, Signature, Verdict, judge, leads, rank
 
 REACH_DAYS = 1
 GRACE_US = 600_000_000
@@ -152,10 +154,12 @@ def _verdicts(
     def trust(x: str, y: str) -> bool:
         return clock[x].group == clock[y].group
 
+    orders = {flow: rank(signatures, texts[flow][0], trust) for flow, signatures in flows.items()}
+    proven = {way for flow, signatures in flows.items() for way in leads(signatures, orders[flow])}
     return [
         (flow, texts[flow], verdict)
         for flow, signatures in flows.items()
-        for verdict in judge(signatures, texts[flow][0], texts[flow][1] is None, trust)
+        for verdict in judge(signatures, orders[flow], texts[flow][1] is None, proven)
     ]
 
 
@@ -171,11 +175,12 @@ def _too_early() -> Column:
 
 def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
     """Percentiles come from a histogram whose classes are at most 1/128 wide, so they are at most 0.8 % too high."""
-    last_us = sf.when(sf.col("status") == "delivered", sf.col("last_us"))
+    last_us = sf.when((sf.col("status") == "delivered") & ~sf.col("too_early"), sf.col("last_us"))
     width = sf.expr("shiftleft(1L, greatest(0, int(log2(greatest(1, abs(last_us)))) - 7))")
     histogram = (
         messages.join(signatures, ["flow", "signature"])
-        .withColumn("status", sf.when(_too_early(), sf.col("status_before")).otherwise(sf.col("status")))
+        .withColumn("too_early", _too_early())
+        .withColumn("status", sf.when(sf.col("too_early"), sf.col("status_before")).otherwise(sf.col("status")))
         .withColumn("last_us", last_us)
         .groupBy(*_GROUP, (sf.col("last_us") - sf.pmod("last_us", width)).alias("class"))
         .agg(sf.count("*").alias("messages"), sf.sum("copies").alias("copies"), sf.max("last_us").alias("most_us"))

@@ -17,7 +17,7 @@ from who saw most.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cmp_to_key
 from typing import NamedTuple
@@ -74,18 +74,31 @@ class Verdict:
 Trust = Callable[[str, str], bool]
 
 
-def judge(signatures: Sequence[Signature], source: str, is_publish: bool, trust: Trust) -> list[Verdict]:
-    """The verdict on every signature of one flow, whose source has this authority.
+Leads = tuple[str, str | None, str]
+"""Streamer, egress, and a streamer beyond it."""
 
-    `trust`: can the clocks tell which of two streamers was first?
-    """
-    order = _order(signatures, source, trust)
-    expected = _expected(signatures, order, is_publish)
+
+def judge(
+    signatures: Sequence[Signature], order: Mapping[str, int], is_publish: bool, proven: Set[Leads] = frozenset()
+) -> list[Verdict]:
+    """The verdict on every signature of one flow. `order`: see `rank`; `proven`: see `leads`, of all flows together."""
+    expected = _expected(signatures, order, is_publish, proven)
     return [_verdict(signature, order, expected) for signature in signatures]
 
 
-def _order(signatures: Sequence[Signature], source: str, trust: Trust) -> dict[str, int]:
-    """Rank of each streamer on the way, from 0."""
+def leads(signatures: Iterable[Signature], order: Mapping[str, int]) -> set[Leads]:
+    """Where egresses lead to for certain: from messages that left a streamer by that one only."""
+    proven: set[Leads] = set()
+    for signature in signatures:
+        ways = {(each.streamer, each.egress) for each in signature.sightings if each.outcome == "delivered"}
+        left = Counter(streamer for streamer, _ in ways)
+        beyond = signature.streamers
+        proven.update((x, e, y) for x, e in ways if left[x] == 1 for y in beyond if order[y] > order[x])
+    return proven
+
+
+def rank(signatures: Sequence[Signature], source: str, trust: Trust) -> dict[str, int]:
+    """Place of each streamer on the way of a flow, from 0. `source`: its authority; `trust`: can clocks tell the first?"""
     later: Counter[tuple[str, str]] = Counter()
     stopped: Counter[tuple[str, str]] = Counter()
     alone: Counter[tuple[str, str]] = Counter()
@@ -103,6 +116,8 @@ def _order(signatures: Sequence[Signature], source: str, trust: Trust) -> dict[s
                     later[x, y] += signature.messages
                 if y in first and y != x and y not in passed:
                     stopped[x, y] += signature.messages  # what stops at Y came from X
+                elif y not in first and x not in passed:
+                    stopped[x, y] += signature.messages  # what stops at X does not get to Y
 
     def compare(x: str, y: str) -> int:
         evidence = [stopped, alone]
@@ -115,24 +130,29 @@ def _order(signatures: Sequence[Signature], source: str, trust: Trust) -> dict[s
 
     wins = {x: sum(compare(x, y) < 0 for y in everyone if y != x) for x in everyone}
 
-    def rank(x: str, y: str) -> int:
+    def place(x: str, y: str) -> int:
         return wins[y] - wins[x] or compare(x, y)
 
-    return {name: number for number, name in enumerate(sorted(everyone, key=cmp_to_key(rank)))}
+    return {name: number for number, name in enumerate(sorted(everyone, key=cmp_to_key(place)))}
 
 
 Expected = Mapping[tuple[str, str | None], list[str]]
 
 
-def _expected(signatures: Iterable[Signature], order: Mapping[str, int], is_publish: bool) -> Expected:
-    """Per streamer and egress, who gets what is delivered there, nearest first."""
+def _expected(signatures: Iterable[Signature], order: Mapping[str, int], is_publish: bool, proven: Set[Leads]) -> Expected:
+    """Per streamer and egress, who gets what is delivered there, nearest first.
+
+    Of two egresses by which a message left, the one that is proven to lead to another streamer does.
+    """
     handed: Counter[tuple[str, str | None]] = Counter()
     seen: dict[tuple[str, str | None], Counter[str]] = defaultdict(Counter)
     for signature in signatures:
-        for streamer, egress in {(e.streamer, e.egress) for e in signature.sightings if e.outcome == "delivered"}:
+        ways = {(each.streamer, each.egress) for each in signature.sightings if each.outcome == "delivered"}
+        for streamer, egress in ways:
             handed[streamer, egress] += signature.messages
             for other in signature.streamers:
-                if order[other] > order[streamer]:
+                elsewhere = any(x == streamer and e != egress and (x, e, other) in proven for x, e in ways)
+                if order[other] > order[streamer] and ((streamer, egress, other) in proven or not elsewhere):
                     seen[streamer, egress][other] += signature.messages
     expected = {}
     for way, others in seen.items():

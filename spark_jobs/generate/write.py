@@ -139,7 +139,11 @@ class _Writer:
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden = path.with_name(f".{path.name}")
         strings = [f.name for f in self.schema if pa.types.is_string(f.type)]
-        pq.write_table(table, hidden, compression="zstd", use_dictionary=[*strings, "priority"], store_schema=False)
+        with pq.ParquetWriter(
+            hidden, table.schema, compression="zstd", use_dictionary=strings, store_schema=False
+        ) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata({VERSION_KEY: str(VERSION)})  # it is not kept without the Arrow schema
         hidden.rename(path)
 
     def _health(self, records: Records, run_us: NDArray[np.int64], seq: NDArray[np.int64]) -> dict[str, Any]:

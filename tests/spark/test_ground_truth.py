@@ -168,7 +168,8 @@ def _visible_truth(traces: Path, truth: dict[str, Any]) -> dict[dt.date, Finding
         twice = {row["id"] for row in held if row["id"] not in seen_there}
         findings["delivered_twice"] -= {i for i in findings["delivered_twice"] if _only_there(i, twice, held)}
         findings["untraced"] -= hidden
-        lost = {i for i in findings["lost"] if truth["missing_at"][i] != VEHICLE or handed[i] <= judged_until}
+        lost = findings["lost"] & handed.keys()
+        lost = {i for i in lost if truth["missing_at"][i] != VEHICLE or handed[i] <= judged_until}
         vanished = {i for i, day in came_from_above.items() if day == date and i not in seen_there and i in handed}
         findings["lost"] = lost | {i for i in vanished if handed[i] <= judged_until}
         expected[date] = {finding: ids for finding, ids in findings.items() if ids}

@@ -1,0 +1,106 @@
+"""The audit's tables from hand-made records: dates, latencies, late hand-overs, empty days. The rules: test_verdict."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs import delivery_audit
+from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
+from tests.spark.traces import DATE, Record, at, frame, record
+
+BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
+
+
+def same(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+def msg_id(made: dt.datetime, number: int) -> bytes:
+    """A UUIDv7 of that time."""
+    return round(made.timestamp() * 1000).to_bytes(6) + b"\x70\x00\x80" + number.to_bytes(7)
+
+
+def seen(streamer: str, made: dt.datetime, number: int, age_us: int = 1_000, latency_us: int = 500, **given: Any) -> Record:
+    ts = made + dt.timedelta(microseconds=age_us)
+    about = {"msg_id": msg_id(made, number), "msg_ts": made, "age_us": age_us, "latency_us": latency_us}
+    return record(ts, streamer=streamer, **(about | given))
+
+
+def chain(made: dt.datetime, number: int, **given: Any) -> list[Record]:
+    return [seen("a", made, number, 1_000, **given), seen("b", made, number, 4_000, **given)]
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession) -> tuple[list[Any], list[Any]]:
+    records = [
+        *(each for number in range(100) for each in chain(at("10:00") + dt.timedelta(minutes=number), number)),
+        # of other dates: the first by its time, though it came in on the date; the second by both
+        seen("a", at("23:59:59", BEFORE), 200, 5_000_000),
+        seen("a", at("00:00:00", AFTER), 201, 1_000),
+        # made on the date, and noted under the next one
+        *chain(at("23:59:59.9"), 210, ttl_ms=None),
+        seen("b", at("23:00"), 220, 7_200_000_000),
+        seen("a", at("23:00"), 220, 1_000, 7_199_000_000),
+        # lost, and one of which nobody can say it yet
+        seen("a", at("12:00"), 230),
+        seen("a", at("23:59:58"), 231, 1_000, 7_200_000_000),
+        seen("b", at("02:05", AFTER), 999, 1_000),
+        seen("a", at("02:05", AFTER), 999, 1_000),
+        # the same id twice at one streamer, one set aside
+        *chain(at("13:00"), 240),
+        seen("b", at("13:00"), 240, 9_000, outcome="duplicate", ucode="ALREADY_EXISTS", route="none", egress=None),
+        seen("a", at("14:00"), 250, outcome="expired", ucode="DEADLINE_EXCEEDED"),
+    ]
+    audit, detail = delivery_audit.transform(frame(spark, records), DATE, same)
+    return audit.collect(), detail.collect()
+
+
+def test_messages_are_those_made_on_the_date(tables: tuple[list[Any], list[Any]]) -> None:
+    counts = {row.status: (row.messages, row.copies) for row in tables[0]}
+    assert counts == {"delivered": (100 + 2 + 1 + 1, 1), "lost": (1, 0), "expired": (1, 0)}
+
+
+def test_findings_carry_what_the_message_was(tables: tuple[list[Any], list[Any]]) -> None:
+    found = {
+        (
+            row.finding,
+            bytes(row.msg_id),
+            row.streamers,
+            row.last_streamer,
+            row.last_route,
+            row.missing_at,
+            row.ucode,
+            row.copies,
+        )
+        for row in tables[1]
+    }
+    assert found == {
+        ("lost", msg_id(at("12:00"), 230), "a", "a", "up", "b", "OK", 0),
+        ("duplicate", msg_id(at("13:00"), 240), "a,b", "b", "none", None, "ALREADY_EXISTS", 1),
+        ("expired", msg_id(at("14:00"), 250), "a", "a", "up", None, "DEADLINE_EXCEEDED", 0),
+    }
+    row = next(row for row in tables[1] if row.finding == "lost")
+    assert (row.msg_ts.replace(tzinfo=dt.UTC), row.msg_type, row.src_authority) == (at("12:00"), "publish", "veh1")
+    assert (row.src_ue_id, row.src_resource_id, row.sink_authority) == (1, 0x8000, None)
+
+
+def test_latency_is_from_the_message_to_the_last_confirmation(tables: tuple[list[Any], list[Any]]) -> None:
+    (row,) = [row for row in tables[0] if row.status == "delivered"]
+    assert (row.latency_p50_us, row.latency_max_us) == (4_500, 7_200_000_500)
+    assert {row.latency_max_us for row in tables[0] if row.status != "delivered"} == {None}
+
+
+def test_columns_are_those_of_the_tables(spark: SparkSession) -> None:
+    for rows, table in zip(
+        delivery_audit.transform(frame(spark, chain(at("10:00"), 1)), DATE, same),
+        (DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL),
+        strict=True,
+    ):
+        assert table.columns.keys() - {"date"} <= set(rows.columns)
+
+
+def test_a_day_without_messages_has_no_rows(spark: SparkSession) -> None:
+    audit, detail = delivery_audit.transform(frame(spark, chain(at("10:00", BEFORE), 1)), DATE, same)
+    assert (audit.collect(), detail.collect()) == ([], [])

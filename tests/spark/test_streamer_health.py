@@ -1,0 +1,97 @@
+"""Holes in seq, restarts and missing hours, on hand-made records."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs import streamer_health
+from tests.spark.traces import DATE, Record, at, frame, record
+
+BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
+FIRST_RUN, SECOND_RUN = at("20:00", BEFORE), at("12:00")
+
+
+def same(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+def numbered(seq: int, ts: dt.datetime, run_ts: dt.datetime = FIRST_RUN, waited_s: int = 0, name: str = "gateway") -> Record:
+    return record(ts, seq=seq, run_ts=run_ts, latency_us=waited_s * 1_000_000, streamer=name)
+
+
+@pytest.fixture(scope="module")
+def health(spark: SparkSession) -> dict[str, Any]:
+    """One streamer per case, all in one run of the job."""
+    records = [
+        # whole: over two midnights, with a record that waited from one day into the next
+        *(numbered(seq, at(f"{seq:02}:00", BEFORE), name="whole") for seq in range(20, 23)),
+        numbered(24, at("23:00", BEFORE), waited_s=7_300, name="whole"),
+        numbered(23, at("00:30"), name="whole"),
+        numbered(25, at("01:10"), name="whole"),
+        numbered(26, at("02:00"), name="whole"),
+        numbered(27, at("02:00", AFTER), name="whole"),
+        # holes: of two and of one, one before the date and one after it
+        numbered(0, at("21:00", BEFORE), name="holes"),
+        numbered(5, at("22:00", BEFORE), name="holes"),
+        numbered(6, at("01:00"), name="holes"),
+        numbered(9, at("02:00"), name="holes"),
+        numbered(11, at("05:00"), name="holes"),
+        numbered(12, at("01:00", AFTER), name="holes"),
+        numbered(20, at("02:00", AFTER), name="holes"),
+        # over midnight: between the last of the date and the first of the next
+        numbered(3, at("22:00"), name="midnight"),
+        numbered(6, at("01:00", AFTER), name="midnight"),
+        # restarts: the second run lacks its first two records
+        numbered(7, at("11:00"), name="restarted"),
+        numbered(2, at("12:10"), SECOND_RUN, name="restarted"),
+        numbered(3, at("12:20"), SECOND_RUN, name="restarted"),
+        # a first run that begins on the date is no restart
+        numbered(0, at("12:10"), SECOND_RUN, name="new"),
+    ]
+    rows = streamer_health.transform(frame(spark, records), DATE, same).collect()
+    return {row.streamer: row for row in rows}
+
+
+def gaps(row: Any) -> tuple[int, int]:
+    return row.gaps, row.records_missing
+
+
+def test_a_record_that_waited_over_midnight_is_no_hole(health: dict[str, Any]) -> None:
+    assert gaps(health["whole"]) == (0, 0)
+
+
+def test_holes_belong_to_the_date_of_the_outcome_before_them(health: dict[str, Any]) -> None:
+    assert gaps(health["holes"]) == (2, 3)
+    assert gaps(health["midnight"]) == (1, 2)
+
+
+def test_seq_begins_again_with_a_run_and_its_first_records_may_be_missing(health: dict[str, Any]) -> None:
+    assert gaps(health["restarted"]) == (1, 2)
+
+
+def test_a_restart_is_a_run_that_began_on_the_date_after_another(health: dict[str, Any]) -> None:
+    found = {name: (row.runs, row.restarts) for name, row in health.items()}
+    assert found == {"whole": (1, 0), "holes": (1, 0), "midnight": (1, 0), "restarted": (2, 1), "new": (1, 0)}
+
+
+def test_hours_without_a_record_between_hours_with_some(health: dict[str, Any]) -> None:
+    missing = {name: row.missing_hours for name, row in health.items()}
+    assert missing == {"whole": "", "holes": "3,4", "midnight": "", "restarted": "", "new": ""}
+
+
+def test_records_and_times_are_those_of_the_date(health: dict[str, Any]) -> None:
+    row = health["holes"]
+    times = [ts.replace(tzinfo=dt.UTC) for ts in (row.first_ts, row.last_ts)]
+    assert (row.records, *times) == (3, at("01:00"), at("05:00"))
+
+
+def test_complete_stretches_need_no_look_at_each_record(spark: SparkSession) -> None:
+    """A hole of one record amid three buckets, and one of a whole bucket."""
+    size = 1 << streamer_health._BUCKET_BITS
+    kept = f"id != {size + 5} AND (id < {3 * size} OR id >= {4 * size})"
+    base = frame(spark, [numbered(0, at("07:00"))]).drop("seq")
+    records = spark.range(5 * size).where(kept).withColumnRenamed("id", "seq").crossJoin(base)
+    (row,) = streamer_health.transform(records, DATE, same).collect()
+    assert gaps(row) == (2, 1 + size)

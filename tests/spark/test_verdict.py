@@ -1,0 +1,161 @@
+"""The rules of the audit, one by one, on hand-made signatures of a chain A → B → C."""
+
+from collections.abc import Sequence
+
+from spark_jobs.verdict import Sighting, Signature, Verdict, judge, leads, rank
+
+
+def saw(streamer: str, at_us: int, outcome: str = "delivered", route: str = "r", egress: str | None = "out") -> Sighting:
+    return Sighting(streamer, route, egress, outcome, "OK" if outcome == "delivered" else "UNAVAILABLE", at_us)
+
+
+A, B, C = saw("A", 0), saw("B", 1000), saw("C", 2000)
+
+
+def verdicts(
+    *kinds: tuple[int, Sequence[Sighting]], source: str = "car", is_publish: bool = False, trusted: bool = True
+) -> list[Verdict]:
+    signatures = [Signature(key, messages, tuple(seen)) for key, (messages, seen) in enumerate(kinds)]
+    order = rank(signatures, source, lambda x, y: trusted)
+    return judge(signatures, order, is_publish, leads(signatures, order))
+
+
+def findings(verdict: Verdict) -> dict[str, str | None]:
+    return {each.finding: each.missing_at for each in verdict.findings}
+
+
+def test_seen_by_all_is_delivered_and_no_finding() -> None:
+    (clean,) = verdicts((100, [A, B, C]))
+    assert (clean.status, clean.findings, clean.copies) == ("delivered", (), 0)
+
+
+def test_handed_over_and_never_seen_again_is_lost_at_the_next() -> None:
+    _, at_b, at_c = verdicts((100, [A, B, C]), (1, [A]), (1, [A, B]))
+    assert (at_b.status, findings(at_b)) == ("lost", {"lost": "B"})
+    assert (at_c.status, findings(at_c)) == ("lost", {"lost": "C"})
+    assert at_c.findings[0].last_streamer == "B"
+    assert at_c.findings[0].streamers == "A,B"
+
+
+def test_a_loss_waits_for_the_records_of_the_streamer_that_lacks_it() -> None:
+    _, lost = verdicts((100, [A, B, C]), (1, [A, B]))
+    assert (lost.missing_at, lost.status_before) == (("C",), "delivered")
+
+
+def test_seen_before_and_after_is_untraced_not_lost() -> None:
+    _, gap = verdicts((100, [A, B, C]), (1, [A, C]))
+    assert (gap.status, findings(gap)) == ("delivered", {"untraced": "B"})
+
+
+def test_not_seen_by_the_first_is_nothing() -> None:
+    _, late = verdicts((100, [A, B, C]), (1, [B, C]))
+    assert (late.status, late.findings) == ("delivered", ())
+
+
+def test_gaps_of_the_middle_do_not_put_it_last() -> None:
+    """By the number of messages seen, B would come after C, and 5 messages be lost there."""
+    for trusted in (True, False):
+        *_, gap = verdicts((1, [A]), (3, [A, saw("B", 1000, "expired")]), (90, [A, B, C]), (5, [A, C]), trusted=trusted)
+        assert findings(gap) == {"untraced": "B"}
+
+
+def test_clocks_that_are_not_trusted_do_not_decide_who_was_first() -> None:
+    behind = saw("B", -45_000_000)
+    _, lost = verdicts((100, [A, behind]), (1, [A]), trusted=False)
+    assert findings(lost) == {"lost": "B"}
+
+
+def test_the_streamer_that_made_the_message_is_first() -> None:
+    """One direction only, and a clock that is behind: without a loss there is no other sign."""
+    _, lost = verdicts((100, [A, saw("B", -45_000_000)]), (1, [saw("A", 0)]), source="A", trusted=False)
+    assert findings(lost) == {"lost": "B"}
+
+
+def test_the_furthest_failure_is_the_status() -> None:
+    for outcome in ("expired", "rejected", "dead_lettered"):
+        _, failed = verdicts((100, [A, B, C]), (1, [A, saw("B", 1000, outcome)]))
+        assert (failed.status, findings(failed)) == (outcome, {outcome: None})
+        assert failed.findings[0].last_streamer == "B"
+        assert failed.findings[0].ucode == "UNAVAILABLE"
+
+
+def test_of_two_destinations_one_is_enough_and_the_other_a_finding() -> None:
+    failed = saw("C", 2000, "expired", "other", "elsewhere")
+    (both,) = verdicts((5, [A, B, C, failed]))
+    assert (both.status, findings(both)) == ("delivered", {"expired": None})
+
+
+def test_a_branch_that_is_lost_is_a_finding_of_a_delivered_message() -> None:
+    local = saw("A", 0, route="local", egress="here")
+    *_, branch = verdicts((100, [A, local, B]), (1, [A, B]), (1, [A, local]))
+    assert (branch.status, findings(branch)) == ("delivered", {"lost": "B"})
+
+
+def test_a_branch_that_failed_at_once_is_not_lost_at_the_next() -> None:
+    local, refused = saw("A", 0, route="local", egress="here"), saw("A", 0, "rejected")
+    *_, branch = verdicts((100, [A, local, B]), (1, [A, B]), (1, [refused, local]))
+    assert (branch.status, findings(branch)) == ("delivered", {"rejected": None})
+
+
+def test_each_branch_has_its_own_way() -> None:
+    """Dead letters of A go to where the message came from: to B on one side, to C on the other."""
+    left, right = saw("A", 0, "delivered", "dead-letter", "left"), saw("A", 0, "delivered", "dead-letter", "right")
+    unwanted = [saw("B", 900, "unwanted", "none", None), saw("C", 900, "unwanted", "none", None)]
+    to_b, to_c, lost = verdicts(
+        (10, [left, unwanted[0]]), (4, [right, unwanted[1]]), (1, [right]), source="A", is_publish=True
+    )
+    assert [each.status for each in (to_b, to_c, lost)] == ["unwanted", "unwanted", "lost"]
+    assert [findings(each) for each in (to_b, to_c, lost)] == [{}, {}, {"lost": "C"}]
+
+
+def test_one_of_two_gateways_is_enough() -> None:
+    """A vehicle that moves: behind A its messages go through B or through C, never through both."""
+    via_b, via_c, lost = verdicts((50, [A, B]), (40, [A, C]), (1, [A]))
+    assert [via_b.findings, via_c.findings] == [(), ()]
+    assert lost.status == "lost"
+
+
+def test_delivered_more_than_once_over_the_same_route() -> None:
+    _, twice = verdicts((100, [A, B, C]), (1, [A, B, C, C, C]))
+    assert (twice.status, twice.copies, findings(twice)) == ("delivered", 2, {"delivered_twice": None})
+    assert twice.findings[0].last_streamer == "C"
+
+
+def test_delivered_over_two_routes_is_not_twice() -> None:
+    (fan_out,) = verdicts((100, [A, saw("A", 0, route="s", egress="elsewhere")]))
+    assert fan_out.findings == ()
+
+
+def test_a_copy_set_aside_leaves_the_status_alone() -> None:
+    again = saw("B", 5000, "duplicate", "none", None)
+    _, aside, lost = verdicts((100, [A, B, C]), (1, [A, B, C, again]), (1, [A, B, again]))
+    assert (aside.status, aside.copies, findings(aside)) == ("delivered", 1, {"duplicate": None})
+    assert (lost.status, findings(lost)) == ("lost", {"lost": "C", "duplicate": None})
+
+
+def test_only_copies_recorded_means_that_it_was_there_before() -> None:
+    _, copy = verdicts((100, [A, B, C]), (1, [A, B, saw("C", 3000, "duplicate", "none", None)]))
+    assert (copy.status, findings(copy)) == ("delivered", {"duplicate": None})
+
+
+def test_a_failure_made_good_is_no_finding() -> None:
+    _, redriven = verdicts((100, [A, B, C]), (1, [A, B, saw("C", 2000, "dead_lettered"), C]))
+    assert (redriven.status, redriven.findings) == ("delivered", ())
+
+
+def test_a_publish_that_a_streamer_subscribed_to_late_is_not_lost() -> None:
+    before, _ = verdicts((60, [A]), (40, [A, B]), is_publish=True)
+    assert (before.status, before.findings) == ("delivered", ())
+    lost, _ = verdicts((40, [A]), (60, [A, B]), is_publish=True)
+    assert lost.status == "lost"
+
+
+def test_what_no_message_of_the_flow_got_to_is_not_expected() -> None:
+    (alone,) = verdicts((3, [A]))
+    assert (alone.status, alone.findings) == ("delivered", ())
+
+
+def test_what_nobody_wanted_is_no_finding() -> None:
+    for outcome in ("unwanted", "unheard", "local"):
+        (kind,) = verdicts((3, [saw("A", 0, outcome, "none", None)]))
+        assert (kind.status, kind.findings) == (outcome, ())
