@@ -3,8 +3,8 @@
 A message belongs to the date of its own time, `msg_ts`, under whatever date the streamers noted it; so the records of
 `REACH_DAYS` days before and after are read, too. What waits longer than that looks lost at first.
 
-1. One shuffle by msg_id makes of each message its flow, a *signature* (the sum of hashes of its records) and the time to its
-   last confirmation. Few signatures are distinct, so the records of one message each say what they mean.
+1. One shuffle by the message's id makes of each message its flow, a *signature* (the sum of hashes of its records) and
+   the time to its last confirmation. Few signatures are distinct, so the records of one message each say what they mean.
 2. `verdict.judge` decides on the signatures, on the driver; that grows with the number of flows, not of messages.
 3. Both tables come from the verdicts joined to the result of 1.
 
@@ -33,9 +33,11 @@ REACH_DAYS = 1
 GRACE_US = 600_000_000
 """Lost is said only if the streamer's records reach so far beyond the time when it was handed the message."""
 
+_ID_BITS = (
+    36  # of a hash, behind the 27 bits of the ms of the day: one long, in which only messages of one ms can be mixed up
+)
 _HASH_BITS = (1 << 44) - 1  # so that the sum of half a million records of one message fits a long
 _TOPIC = "IF(sink_authority IS NULL, src_ue_id, NULL)", "IF(sink_authority IS NULL, src_resource_id, NULL)"
-_MADE_US = "CAST(conv(substring(hex(msg_id), 1, 12), 16, 10) AS BIGINT) * 1000"  # the first 48 bits of a UUIDv7
 _GROUP = ("src_authority", "sink_authority", "msg_type", "status")
 
 _SIGNATURES = (
@@ -62,12 +64,14 @@ def transform(records: DataFrame, date: dt.date, keep: Keep) -> tuple[DataFrame,
     clock = clocks.estimate(clocks.sightings(of_date).collect())
     skews_us = {name: round(each.skew_us or 0) for name, each in clock.items()}
     ends_us = _ends_us(records, skews_us)
+    of_date = of_date.withColumn("id", _id(start))
     messages = keep(fates(of_date, skews_us))
     verdicts = _verdicts(of_date, messages, clock, skews_us)
 
     def reached_us(verdict: Verdict) -> int | None:
-        """The latest hand-over that can be judged; None: all of them."""
-        return min((ends_us[name] - GRACE_US for name in verdict.missing_at), default=None)
+        """The latest hand-over that can be judged, µs of the day; None: all of them."""
+        start_us = round(start.timestamp()) * 1_000_000
+        return min((ends_us[name] - GRACE_US - start_us for name in verdict.missing_at), default=None)
 
     signatures = [
         (flow, each.key, *text, each.status, each.status_before, each.copies, reached_us(each))
@@ -85,22 +89,28 @@ def transform(records: DataFrame, date: dt.date, keep: Keep) -> tuple[DataFrame,
 
 
 def fates(of_date: DataFrame, skews_us: Mapping[str, int]) -> DataFrame:
-    """One row per message: msg_id, flow, signature, and `last_us` from msg_ts to the last confirmation, by corrected clocks.
+    """One row per message: id, flow, signature, and `last_us` from msg_ts to the last confirmation, by corrected clocks.
 
     The shuffle comes before the aggregation: a message has few records at one streamer, so summing up first would not pay.
     """
     confirmed_us = sf.col("age_us") + sf.col("latency_us") - _skew_us(skews_us)
     rows = of_date.select(
-        "msg_id",
+        "id",
         _flow().alias("flow"),
         sf.xxhash64("streamer", "route", "egress", "outcome", "ucode").bitwiseAND(_HASH_BITS).alias("kind"),
         sf.when(sf.col("outcome") == "delivered", confirmed_us).alias("confirmed_us"),
     )
     return (
-        rows.repartition("msg_id")
-        .groupBy("msg_id", "flow")
+        rows.repartition("id")
+        .groupBy("id", "flow")
         .agg(sf.sum("kind").alias("signature"), sf.max("confirmed_us").alias("last_us"))
     )
+
+
+def _id(start: dt.datetime) -> Column:
+    """Half as long as msg_id, and enough to tell the messages of one flow and day apart."""
+    ms = sf.unix_millis("msg_ts") - round(start.timestamp() * 1000)
+    return sf.shiftleft(ms, _ID_BITS).bitwiseOR(sf.xxhash64("msg_id").bitwiseAND((1 << _ID_BITS) - 1))
 
 
 def _flow() -> Column:
@@ -125,14 +135,13 @@ def _verdicts(
     of_date: DataFrame, messages: DataFrame, clock: Mapping[str, clocks.Clock], skews_us: Mapping[str, int]
 ) -> list[tuple[int, tuple[str, str | None, str], Verdict]]:
     """Flow, its source, sink and type, and the verdict on one of its signatures."""
-    example = sf.xxhash64("msg_id")
-    kinds = messages.groupBy("flow", "signature").agg(sf.count("*").alias("messages"), sf.min(example).alias("example"))
+    kinds = messages.groupBy("flow", "signature").agg(sf.count("*").alias("messages"), sf.min("id").alias("example"))
     of_example = {(row.flow, row.example): row for row in kinds.collect()}
     wanted = _broadcast(of_date.sparkSession, [(row.example,) for row in of_example.values()], "example BIGINT").distinct()
     shown = (
         of_date.select(
             "streamer", "route", "egress", "outcome", "ucode", "src_authority", "sink_authority", "msg_type",
-            _flow().alias("flow"), example.alias("example"), sf.unix_micros("ts").alias("at_us"),
+            _flow().alias("flow"), sf.col("id").alias("example"), sf.unix_micros("ts").alias("at_us"),
         )
         .join(sf.broadcast(wanted), "example")
         .collect()
@@ -169,7 +178,7 @@ def _broadcast(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str
 
 def _too_early() -> Column:
     """Was it handed over so late that the next streamer's records may not be here yet?"""
-    handed_us = sf.expr(_MADE_US) + sf.coalesce("last_us", sf.lit(0))
+    handed_us = sf.shiftright("id", _ID_BITS) * 1000 + sf.coalesce("last_us", sf.lit(0))
     return sf.coalesce(handed_us > sf.col("reached_us"), sf.lit(False))
 
 
@@ -206,23 +215,24 @@ def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
 
 def _detail(of_date: DataFrame, messages: DataFrame, findings: DataFrame) -> DataFrame:
     found = messages.join(findings, ["flow", "signature"]).where(~_too_early())
-    # what a finding says of the message itself comes from its first record: few rows, found by one more look at the records
-    wanted = found.select(sf.xxhash64("msg_id").alias("id")).distinct()
+    # What a finding says of the message itself comes from its first record: few rows, found by one more look at the records.
+    # Broadcast, or Spark would shuffle and sort all records a second time: a third of the job's work.
+    wanted = found.select("id").distinct()
     about = (
-        of_date.withColumn("id", sf.xxhash64("msg_id"))
-        .join(wanted, "id", "left_semi")
-        .groupBy("msg_id")
+        of_date.join(sf.broadcast(wanted), "id", "left_semi")
+        .groupBy("id")
         .agg(
             *(
                 sf.first(name).alias(name)
                 for name in (
+                    "msg_id",
                     "msg_ts", "msg_type", "src_authority", "src_ue_id", "src_resource_id", "sink_authority", "sink_ue_id",
                     "sink_resource_id",
                 )
             )
         )
     )  # fmt: skip
-    return found.join(about, "msg_id")
+    return found.join(about, "id")
 
 
 JOB = job.Job(

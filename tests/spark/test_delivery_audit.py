@@ -53,7 +53,7 @@ def tables(spark: SparkSession) -> tuple[list[Any], list[Any]]:
         seen("b", at("13:00"), 240, 9_000, outcome="duplicate", ucode="ALREADY_EXISTS", route="none", egress=None),
         seen("a", at("14:00"), 250, outcome="expired", ucode="DEADLINE_EXCEEDED"),
     ]
-    audit, detail = delivery_audit.transform(frame(spark, records), DATE, same)
+    audit, detail = delivery_audit.transform(frame(spark, records).coalesce(1).cache(), DATE, same)
     return audit.collect(), detail.collect()
 
 

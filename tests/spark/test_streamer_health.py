@@ -50,7 +50,7 @@ def health(spark: SparkSession) -> dict[str, Any]:
         # a first run that begins on the date is no restart
         numbered(0, at("12:10"), SECOND_RUN, name="new"),
     ]
-    rows = streamer_health.transform(frame(spark, records), DATE, same).collect()
+    rows = streamer_health.transform(frame(spark, records).coalesce(1).cache(), DATE, same).collect()
     return {row.streamer: row for row in rows}
 
 
@@ -91,7 +91,7 @@ def test_complete_stretches_need_no_look_at_each_record(spark: SparkSession) -> 
     """A hole of one record amid three buckets, and one of a whole bucket."""
     size = 1 << streamer_health._BUCKET_BITS
     kept = f"id != {size + 5} AND (id < {3 * size} OR id >= {4 * size})"
-    base = frame(spark, [numbered(0, at("07:00"))]).drop("seq")
+    base = frame(spark, [numbered(0, at("07:00"))]).drop("seq").cache()
     records = spark.range(5 * size).where(kept).withColumnRenamed("id", "seq").crossJoin(base)
     (row,) = streamer_health.transform(records, DATE, same).collect()
     assert gaps(row) == (2, 1 + size)
