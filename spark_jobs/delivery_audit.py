@@ -60,7 +60,7 @@ def transform(records: DataFrame, date: dt.date, keep: Keep) -> tuple[DataFrame,
     spark = records.sparkSession
     start = dt.datetime.combine(date, dt.time(), dt.UTC)
     first, end = sf.lit(start), sf.lit(start + dt.timedelta(days=1))
-    of_date = records.where((sf.col("msg_ts") >= first) & (sf.col("msg_ts") < end))
+    of_date = _told_apart(records.where((sf.col("msg_ts") >= first) & (sf.col("msg_ts") < end)))
     clock = clocks.estimate(clocks.sightings(of_date).collect())
     skews_us = {name: round(each.skew_us or 0) for name, each in clock.items()}
     ends_us = _ends_us(records, skews_us)
@@ -97,13 +97,25 @@ def fates(of_date: DataFrame, skews_us: Mapping[str, int]) -> DataFrame:
     rows = of_date.select(
         "id",
         _flow().alias("flow"),
-        sf.xxhash64("streamer", "route", "egress", "outcome", "ucode").bitwiseAND(_HASH_BITS).alias("kind"),
+        sf.xxhash64("streamer", "route", "egress", "address", "outcome", "ucode").bitwiseAND(_HASH_BITS).alias("kind"),
         sf.when(sf.col("outcome") == "delivered", confirmed_us).alias("confirmed_us"),
     )
     return (
         rows.repartition("id")
         .groupBy("id", "flow")
         .agg(sf.sum("kind").alias("signature"), sf.max("confirmed_us").alias("last_us"))
+    )
+
+
+def _told_apart(records: DataFrame) -> DataFrame:
+    """A Publish has no sink, wherever it is; what it has as one on some networks is for whom this copy of it is."""
+    is_publish = sf.col("msg_type") == "publish"
+    sink = ("sink_authority", "sink_ue_id", "sink_resource_id")
+    return records.withColumns(
+        {
+            "address": sf.when(is_publish, sf.col("sink_authority")),
+            **{name: sf.when(~is_publish, sf.col(name)) for name in sink},
+        }
     )
 
 
@@ -140,7 +152,7 @@ def _verdicts(
     wanted = _broadcast(of_date.sparkSession, [(row.example,) for row in of_example.values()], "example BIGINT").distinct()
     shown = (
         of_date.select(
-            "streamer", "route", "egress", "outcome", "ucode", "src_authority", "sink_authority", "msg_type",
+            "streamer", "route", "egress", "address", "outcome", "ucode", "src_authority", "sink_authority", "msg_type",
             _flow().alias("flow"), sf.col("id").alias("example"), sf.unix_micros("ts").alias("at_us"),
         )
         .join(sf.broadcast(wanted), "example")
@@ -151,9 +163,8 @@ def _verdicts(
     for row in shown:
         if (row.flow, row.example) in of_example:
             at_us = row.at_us - skews_us[row.streamer]
-            sightings[row.flow, row.example].append(
-                Sighting(row.streamer, row.route, row.egress, row.outcome, row.ucode, at_us)
-            )
+            egress = row.egress if row.address is None else f"{row.egress} to {row.address}"
+            sightings[row.flow, row.example].append(Sighting(row.streamer, row.route, egress, row.outcome, row.ucode, at_us))
             texts[row.flow] = row.src_authority, row.sink_authority, row.msg_type
     flows: dict[int, list[Signature]] = defaultdict(list)
     for (flow, number), seen in sorted(sightings.items()):

@@ -26,7 +26,7 @@ from spark_jobs.schema import FAILURES
 
 
 class Sighting(NamedTuple):
-    """One record of a message. `at_us` by the corrected clock."""
+    """One record of a message. `egress` with whom a copy of a Publish is for; `at_us` by the corrected clock."""
 
     streamer: str
     route: str

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampType
 
 from spark_jobs import records, tables
@@ -67,7 +67,7 @@ class Night:
 
     def day(self, table: tables.Table) -> DataFrame:
         """The rows of the report's date."""
-        return self._frames[table.name].where(F.col("date") == F.lit(self.date))
+        return self._frames[table.name].where(sf.col("date") == sf.lit(self.date))
 
     def trend(self, table: tables.Table) -> DataFrame:
         """The rows of the report's date and of the 14 days before it."""
@@ -75,12 +75,12 @@ class Night:
 
 
 def _sums(*names: str) -> list[Column]:
-    return [F.sum(name).alias(name) for name in names]
+    return [sf.sum(name).alias(name) for name in names]
 
 
 def _names(*names: str) -> tuple[Column, ...]:
     """Ties are broken by name, so that two runs give the same page."""
-    return tuple(F.asc(name) for name in ("streamer", *names))
+    return tuple(sf.asc(name) for name in ("streamer", *names))
 
 
 class Ranking(NamedTuple):
@@ -99,7 +99,7 @@ def _days(night: Night) -> DataFrame:
 
 def _routes(night: Night) -> DataFrame:
     """One row per streamer and route, with its messages by hour."""
-    by_hour = F.collect_list(F.struct("hour", "messages")).alias("by_hour")
+    by_hour = sf.collect_list(sf.struct("hour", "messages")).alias("by_hour")
     return night.day(tables.ROUTE_HOURLY).groupBy("streamer", "route").agg(*_sums("messages", "bytes", *OUTCOMES), by_hour)
 
 
@@ -107,7 +107,7 @@ def _latency(day: DataFrame) -> DataFrame:
     """One row per streamer and route, both measures side by side."""
 
     def column(measure: str, name: str) -> Column:
-        return F.max(F.when(F.col("measure") == measure, F.col(name))).alias(f"{measure}_{name}")
+        return sf.max(sf.when(sf.col("measure") == measure, sf.col(name))).alias(f"{measure}_{name}")
 
     names = ("messages", "p50_us", "p90_us", "p99_us", "max_us")
     columns = [column(measure, name) for measure in ("latency", "queue_wait") for name in names]
@@ -116,9 +116,9 @@ def _latency(day: DataFrame) -> DataFrame:
 
 def _latency_hourly(night: Night) -> DataFrame:
     """The hours of the busiest routes."""
-    hours = F.collect_list(F.struct("hour", "latency_p50_us", "latency_p99_us")).alias("by_hour")
+    hours = sf.collect_list(sf.struct("hour", "latency_p50_us", "latency_p99_us")).alias("by_hour")
     frame = night.day(tables.LATENCY).where("messages > 0").groupBy("streamer", "route").agg(*_sums("messages"), hours)
-    return frame.orderBy(F.desc("messages"), *_names("route")).limit(HOURLY_ROUTES)
+    return frame.orderBy(sf.desc("messages"), *_names("route")).limit(HOURLY_ROUTES)
 
 
 def _dead_letter_days(night: Night) -> DataFrame:
@@ -127,7 +127,7 @@ def _dead_letter_days(night: Night) -> DataFrame:
 
 def _authorities(column: str) -> Callable[[Night], DataFrame]:
     """All of them, one short row each; `collect` keeps the first."""
-    return lambda night: night.day(tables.TRAFFIC_MATRIX).groupBy(F.col(column).alias("name")).agg(*_sums("messages"))
+    return lambda night: night.day(tables.TRAFFIC_MATRIX).groupBy(sf.col(column).alias("name")).agg(*_sums("messages"))
 
 
 def _matrix(night: Night, named: dict[str, Rows]) -> DataFrame:
@@ -135,21 +135,21 @@ def _matrix(night: Night, named: dict[str, Rows]) -> DataFrame:
     frame = night.day(tables.TRAFFIC_MATRIX)
     for column, axis in named.items():
         names = [row["name"] for row in axis]
-        known = F.coalesce(F.col(column).isin([name for name in names if name is not None]), F.lit(None in names))
-        frame = frame.withColumn(f"{column}_named", known).withColumn(column, F.when(known, F.col(column)))
+        known = sf.coalesce(sf.col(column).isin([name for name in names if name is not None]), sf.lit(None in names))
+        frame = frame.withColumn(f"{column}_named", known).withColumn(column, sf.when(known, sf.col(column)))
     keys = [name for column in named for name in (column, f"{column}_named")]
     return frame.groupBy(*keys).agg(*_sums("messages", "failed"))
 
 
 def _audit_days(night: Night) -> DataFrame:
-    measures = [*_sums("messages", "copies"), F.max("latency_max_us").alias("latency_max_us")]
+    measures = [*_sums("messages", "copies"), sf.max("latency_max_us").alias("latency_max_us")]
     return night.trend(tables.DELIVERY_AUDIT).groupBy("date", "status").agg(*measures)
 
 
 def _audit_pairs(day: DataFrame) -> DataFrame:
     """Between whom messages were lost."""
     statuses = [
-        F.sum(F.when(F.col("status") == name, F.col("messages")).otherwise(0)).alias(name) for name in tables.STATUSES
+        sf.sum(sf.when(sf.col("status") == name, sf.col("messages")).otherwise(0)).alias(name) for name in tables.STATUSES
     ]
     return day.groupBy("src_authority", "sink_authority").agg(*statuses).where("lost > 0")
 
@@ -157,19 +157,19 @@ def _audit_pairs(day: DataFrame) -> DataFrame:
 def _findings(night: Night) -> DataFrame:
     """The first of each finding, with the number of all in `TOTAL`."""
     within = Window.partitionBy("finding")
-    place = F.row_number().over(within.orderBy("msg_ts", "msg_id"))
-    placed = night.day(tables.DELIVERY_AUDIT_DETAIL).withColumns({TOTAL: F.count(F.lit(1)).over(within), "_place": place})
-    return placed.where(F.col("_place") <= EXAMPLES).orderBy("finding", "_place").drop("_place", "date")
+    place = sf.row_number().over(within.orderBy("msg_ts", "msg_id"))
+    placed = night.day(tables.DELIVERY_AUDIT_DETAIL).withColumns({TOTAL: sf.count(sf.lit(1)).over(within), "_place": place})
+    return placed.where(sf.col("_place") <= EXAMPLES).orderBy("finding", "_place").drop("_place", "date")
 
 
 def _health_totals(night: Night) -> DataFrame:
     sums = _sums("records", "restarts", "gaps", "records_missing")
-    return night.day(tables.STREAMER_HEALTH).agg(*sums, F.count(F.lit(1)).alias("streamers"))
+    return night.day(tables.STREAMER_HEALTH).agg(*sums, sf.count(sf.lit(1)).alias("streamers"))
 
 
 def _talkers(night: Night) -> DataFrame:
     day, names = night.day(tables.TOP_TALKERS), _names("src_authority", "src_ue_id")
-    first = (day.where(F.col("by") == by).orderBy(F.desc(by), *names).limit(TALKERS) for by in ("messages", "bytes"))
+    first = (day.where(sf.col("by") == by).orderBy(sf.desc(by), *names).limit(TALKERS) for by in ("messages", "bytes"))
     return reduce(DataFrame.unionByName, first)
 
 
@@ -203,35 +203,35 @@ TABLE_OF = {name: table for name, (table, _) in QUERIES.items()} | {
 
 def _rankings() -> dict[str, Ranking]:
     """Made when they are needed: a column wants a running Spark."""
-    away = F.abs(F.col("messages") - F.col("usual"))
-    endangered = F.col("expired") + F.col("late") + F.col("under_10")
-    again = F.col("redelivered") + F.col("duplicates") + F.col("retried")
+    away = sf.abs(sf.col("messages") - sf.col("usual"))
+    endangered = sf.col("expired") + sf.col("late") + sf.col("under_10")
+    again = sf.col("redelivered") + sf.col("duplicates") + sf.col("retried")
     letter = _names("route", "outcome", "ucode", "src_authority", "src_ue_id", "sink_authority", "sink_ue_id")
-    health = (F.desc("records_missing"), F.desc("restarts"), F.desc(F.abs(F.col("clock_skew_ms"))))
-    budget = (F.asc("met"), F.asc_nulls_last("budget_left"))
-    lost = (F.desc("lost"), F.asc("src_authority"), F.asc("sink_authority"))
-    score = (F.desc(F.abs(F.col("score"))), F.asc("hour"))
+    health = (sf.desc("records_missing"), sf.desc("restarts"), sf.desc(sf.abs(sf.col("clock_skew_ms"))))
+    budget = (sf.asc("met"), sf.asc_nulls_last("budget_left"))
+    lost = (sf.desc("lost"), sf.asc("src_authority"), sf.asc("sink_authority"))
+    score = (sf.desc(sf.abs(sf.col("score"))), sf.asc("hour"))
     return {
-        "latency": Ranking(tables.LATENCY_DAILY, ROUTES, (F.desc("latency_messages"), *_names("route")), _latency),
+        "latency": Ranking(tables.LATENCY_DAILY, ROUTES, (sf.desc("latency_messages"), *_names("route")), _latency),
         "changes": Ranking(
             tables.OUTCOMES_TABLE,
             CHANGES,
-            (F.desc(away), *_names("route", "src_authority", "sink_authority", "outcome", "ucode")),
+            (sf.desc(away), *_names("route", "src_authority", "sink_authority", "outcome", "ucode")),
             lambda day: day.where("messages <> usual"),
         ),
-        "dead_letters": Ranking(tables.DEAD_LETTERS, PAIRS, (F.desc("messages"), *letter)),
+        "dead_letters": Ranking(tables.DEAD_LETTERS, PAIRS, (sf.desc("messages"), *letter)),
         "audit_pairs": Ranking(tables.DELIVERY_AUDIT, PAIRS, lost, _audit_pairs),
         "health": Ranking(tables.STREAMER_HEALTH, STREAMERS, (*health, *_names())),
         "slo": Ranking(tables.SLO, OBJECTIVES, (*budget, *_names("route", "objective", "name"))),
-        "slo_met": Ranking(tables.SLO, 1, (F.asc("name"),), lambda day: day.where("met")),
+        "slo_met": Ranking(tables.SLO, 1, (sf.asc("name"),), lambda day: day.where("met")),
         "anomalies": Ranking(tables.ANOMALIES, ANOMALIES, (*score, *_names("route", "metric"))),
         "ttl_margin": Ranking(
             tables.TTL_MARGIN,
             ROUTES,
-            (F.desc(endangered), F.desc("messages"), *_names("route")),
+            (sf.desc(endangered), sf.desc("messages"), *_names("route")),
             lambda day: day.where("messages + expired > 0"),
         ),
-        "redelivery": Ranking(tables.REDELIVERY, ROUTES, (F.desc(again), F.desc("messages"), *_names("route"))),
+        "redelivery": Ranking(tables.REDELIVERY, ROUTES, (sf.desc(again), sf.desc("messages"), *_names("route"))),
     }
 
 
@@ -244,7 +244,7 @@ def collect(spark: SparkSession, output: str, date: datetime.date) -> Collected:
     frames |= {
         name: counted[name].orderBy(*ranking.order).limit(ranking.rows).drop("date") for name, ranking in rankings.items()
     }
-    counts = [frame.agg(F.lit(name).alias("name"), F.count(F.lit(1)).alias("rows")) for name, frame in counted.items()]
+    counts = [frame.agg(sf.lit(name).alias("name"), sf.count(sf.lit(1)).alias("rows")) for name, frame in counted.items()]
     if counts:
         frames["counts"] = reduce(DataFrame.unionAll, counts)
     frames.pop("slo_met", None)  # only its count is wanted
@@ -270,5 +270,5 @@ def _first(axis: Rows) -> Rows:
 def _rows(frame: DataFrame) -> Rows:
     """Collected, with timestamps as text: as they are, they would come in the zone of this process."""
     stamps = [field.name for field in frame.schema.fields if field.dataType == TimestampType()]
-    texts = frame.withColumns({name: F.date_format(name, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'") for name in stamps})
+    texts = frame.withColumns({name: sf.date_format(name, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'") for name in stamps})
     return [row.asDict(recursive=True) for row in texts.collect()]
