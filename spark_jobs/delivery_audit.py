@@ -52,7 +52,7 @@ _FINDINGS = (
 Keep = Callable[[DataFrame], DataFrame]
 
 
-def transform(records: DataFrame, date: dt.date, keep: Keep) -> tuple[DataFrame, DataFrame]:
+def transform(records: DataFrame, date: dt.date, keep: Keep, grace_us: int = GRACE_US) -> tuple[DataFrame, DataFrame]:
     """Records (`schema.PARTITIONED`) around a date → `tables.DELIVERY_AUDIT` and `tables.DELIVERY_AUDIT_DETAIL` of it.
 
     Runs four small queries on the way, whose results are collected: clocks, ends, signatures, their records.
@@ -71,7 +71,7 @@ def transform(records: DataFrame, date: dt.date, keep: Keep) -> tuple[DataFrame,
     def reached_us(verdict: Verdict) -> int | None:
         """The latest hand-over that can be judged, µs of the day; None: all of them."""
         start_us = round(start.timestamp()) * 1_000_000
-        return min((ends_us[name] - GRACE_US - start_us for name in verdict.missing_at), default=None)
+        return min((ends_us[name] - grace_us - start_us for name in verdict.missing_at), default=None)
 
     signatures = [
         (flow, each.key, *text, each.status, each.status_before, each.copies, reached_us(each))

@@ -22,6 +22,8 @@ STREAMERS = ("gw.one", "gw.two")
 HERE, THERE = "cloud", "plant"
 _TOPIC = next(topic for topic, side in TOPIC_SIDES.items() if side == THERE)
 _WITHIN_S = 30
+RECEIVE_MAXIMUM = 20
+"""What the broker between holds beyond this has not left it yet when it is killed."""
 
 
 class Chain:
@@ -113,6 +115,7 @@ def _endpoint(broker: Mosquitto, authority: str) -> dict[str, Any]:
         "broker": broker.url,
         "topics": "in-vehicle",
         "keep_alive_s": 2,
+        "receive_maximum": RECEIVE_MAXIMUM,
         "reconnect": {"initial_ms": 100, "max_ms": 300},
     }
     return {"transport": "mqtt5", "authorities": [authority], "options": options}

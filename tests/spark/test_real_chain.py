@@ -1,0 +1,44 @@
+"""Two daemons in a row and a broker between them that is killed: the audit's numbers are those of the load's own ledger."""
+
+import datetime as dt
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import delivery_audit, job
+from tests.brokers import needs_mosquitto
+from tests.fault.chain import RECEIVE_MAXIMUM, Chain
+
+BETWEEN = 150
+
+
+@needs_mosquitto
+@pytest.mark.mosquitto
+async def test_audit_finds_what_a_broker_lost_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+    async with Chain(tmp_path, seed=1) as chain:
+        chain.load(600)
+        await chain.until_arrived(200)
+        await chain.lose_what_is_between(BETWEEN)
+        await chain.until_arrived(200)
+        await chain.finish()
+        lost = {entry.id for entry in chain.ledger.missing()}
+        figures = chain.ledger.figures()
+        sent = chain.ledger.entries()
+    assert len(lost) >= BETWEEN - RECEIVE_MAXIMUM, "the broker was to lose what it held"
+    assert figures["acknowledged"] == figures["sent"]
+    made = {dt.datetime.fromtimestamp(int.from_bytes(entry.id[:6]) / 1000, dt.UTC).date() for entry in sent}
+    found: Counter[str] = Counter()
+    details = []
+    for date in made:  # two of them around midnight
+        day = job.Day(spark, str(chain.traces), str(tmp_path / "tables"), date)
+        # nothing is on its way any more, so there is nothing to wait for
+        audit, detail = delivery_audit.transform(day.records(1, 1), date, day.keep, grace_us=0)
+        for row in audit.collect():
+            found[row.status] += row.messages
+        details += detail.collect()
+        day.release()
+    assert found == {"delivered": figures["arrived"], "lost": len(lost)}
+    assert {bytes(row.msg_id) for row in details if row.finding == "lost"} == lost
+    assert {(row.last_streamer, row.missing_at) for row in details} == {("gw.one", "gw.two")}
