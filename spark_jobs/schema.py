@@ -67,7 +67,11 @@ TRACE = StructType(
         _field("ttl_ms", LongType(), "time to live; null if it has none"),
         _field("age_us", LongType(), "ts minus msg_ts: negative if the sender's clock is ahead"),
         _field("queue_wait_us", LongType(), "ingress to when it last left for the transport; null if it never left"),
-        _field("latency_us", LongType(), "ingress to confirmation, or to the moment of the outcome if it was not delivered"),
+        _field(
+            "latency_us",
+            LongType(),
+            "ingress to confirmation (over Zenoh: until it left), or to the outcome if it was not delivered",
+        ),
         _field("retries", IntegerType(), "how often the destination refused it", False),
         _field("outcome", StringType(), "what became of it: see `OUTCOMES`", False),
         _field("ucode", StringType(), "UCode of the reason: OK if it was delivered", False),
