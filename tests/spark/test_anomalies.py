@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs import anomalies
+from spark_jobs.clocks import small_frame
 from tests.spark.traces import DATE
 
 HOURS_DDL = "date DATE, hour INT, streamer STRING, route STRING, messages BIGINT, delivered BIGINT, expired BIGINT, " \
@@ -85,7 +86,7 @@ def found(spark: SparkSession) -> list[Any]:
             rows.append((DATE - dt.timedelta(ago), hour, streamer, "up", n, n - bad, bad, 0, 0))
         for ago, hour, n, p99_us in series.latency:
             latency.append((DATE - dt.timedelta(ago), hour, streamer, "up", n, p99_us))
-    table, latencies = spark.createDataFrame(rows, HOURS_DDL), spark.createDataFrame(latency, LATENCY_DDL)
+    table, latencies = small_frame(spark, rows, HOURS_DDL), small_frame(spark, latency, LATENCY_DDL)
     today, before = f"date = '{DATE}'", f"date < '{DATE}'"
     made = anomalies.transform(table.where(today), latencies.where(today), table.where(before), latencies.where(before))
     return sorted(made.collect(), key=lambda row: (row.hour, row.metric))

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from spark_jobs import nightly, records, route_hourly
+from spark_jobs.clocks import small_frame
 from spark_jobs.job import Day, Job
 from spark_jobs.nightly import Night
 from spark_jobs.records import File
@@ -35,7 +36,7 @@ def day(number: int) -> dt.date:
 
 
 def neighbours(each: Day) -> tuple[DataFrame, ...]:
-    return (each.spark.createDataFrame([(each.records(1, 1).count(),)], "messages BIGINT"),)
+    return (small_frame(each.spark, [(each.records(1, 1).count(),)], "messages BIGINT"),)
 
 
 def volume(each: Day) -> tuple[DataFrame, ...]:

@@ -5,6 +5,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
+from spark_jobs.clocks import small_frame
 from spark_jobs.publish import publish
 from spark_jobs.records import read_table
 from spark_jobs.storage import Storage
@@ -16,7 +17,7 @@ NEXT = DATE + dt.timedelta(days=1)
 
 def matrix(spark: SparkSession, *sources: str, date: dt.date = DATE) -> DataFrame:
     rows = [(date, "gateway", source, None, 4, 400, 3, 1) for source in sources]
-    return spark.createDataFrame(rows, TRAFFIC_MATRIX.ddl)
+    return small_frame(spark, rows, TRAFFIC_MATRIX.ddl)
 
 
 def sources(spark: SparkSession, output: Path) -> list[tuple[dt.date, str]]:

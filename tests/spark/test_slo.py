@@ -5,6 +5,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import slo
+from spark_jobs.clocks import small_frame
 from spark_jobs.schema import OUTCOMES
 from spark_jobs.slo_file import SloFileError, Target, load
 from spark_jobs.tables import SLO
@@ -15,11 +16,11 @@ COLUMNS = [name for name in SLO.columns if name != "date"]
 def hourly(spark: SparkSession, *rows: tuple[str, str, dict[str, int]]) -> DataFrame:
     """Streamer, route, outcomes."""
     ddl = "streamer STRING, route STRING, " + ", ".join(f"{outcome} BIGINT" for outcome in OUTCOMES)
-    return spark.createDataFrame([(s, r, *(given.get(each, 0) for each in OUTCOMES)) for s, r, given in rows], ddl)
+    return small_frame(spark, [(s, r, *(given.get(each, 0) for each in OUTCOMES)) for s, r, given in rows], ddl)
 
 
 def daily(spark: SparkSession, *rows: tuple[str, str, str, int]) -> DataFrame:
-    return spark.createDataFrame(list(rows), "streamer STRING, route STRING, measure STRING, p99_us BIGINT")
+    return small_frame(spark, rows, "streamer STRING, route STRING, measure STRING, p99_us BIGINT")
 
 
 def judged(made: DataFrame) -> set[tuple[Any, ...]]:
