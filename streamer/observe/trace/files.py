@@ -12,6 +12,7 @@ import fcntl
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,19 @@ class Deleted(NamedTuple):
 
     files: int = 0
     bytes: int = 0
+
+
+@dataclass
+class Sealed:
+    """What one sealing has done. ``torn``: spool files that ended in the middle of a batch."""
+
+    files: int = 0
+    records: int = 0
+    torn: int = 0
+    deleted_files: int = 0
+    deleted_bytes: int = 0
+    bytes: int = 0
+    problems: list[str] = field(default_factory=list)
 
 
 class Folders:

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -20,26 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamer.observe.trace.files import Folders, sync
+from streamer.observe.trace.files import Folders, Sealed, sync
 from streamer.observe.trace.record import SCHEMA
 
 _ROW_GROUP = 131_072  # records; so many are in memory at once
 _HOUR_US = 3_600_000_000
 _BARELY_REPEATED = ("ts", "msg_ts", "seq", "msg_id", "req_id", "age_us", "queue_wait_us", "latency_us", "traceparent")
 _DELTA = dict.fromkeys(("ts", "msg_ts", "seq", "age_us", "queue_wait_us", "latency_us"), "DELTA_BINARY_PACKED")
-
-
-@dataclass
-class Sealed:
-    """What one sealing has done. ``torn``: spool files that ended in the middle of a batch."""
-
-    files: int = 0
-    records: int = 0
-    torn: int = 0
-    deleted_files: int = 0
-    deleted_bytes: int = 0
-    bytes: int = 0
-    problems: list[str] = field(default_factory=list)
 
 
 class TornError(ValueError):

@@ -9,10 +9,9 @@ import time
 from dataclasses import fields
 
 from streamer.config import Trace
-from streamer.observe.trace.files import Folders
+from streamer.observe.trace.files import Folders, Sealed
 from streamer.observe.trace.record import Buffer
 from streamer.observe.trace.recorder import Recorder
-from streamer.observe.trace.sealing import Sealed
 from streamer.observe.trace.spool import Spool
 
 logger = logging.getLogger("ustreamer.trace")

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.observe.trace import sealing
-from streamer.observe.trace.files import Folders
+from streamer.observe.trace.files import Folders, Sealed
 from streamer.observe.trace.record import SCHEMA, Buffer, to_columns
-from streamer.observe.trace.sealing import Sealed, seal
+from streamer.observe.trace.sealing import seal
 from tests.unit.observe.traces import NOON_MS, buffer, noon_buffer
 
 GIB = 1024**3
