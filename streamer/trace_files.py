@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from streamer.observe.trace.record import SCHEMA
+from streamer.observe.trace.record import SCHEMA, aligned
 
 Ints = npt.NDArray[np.int64]
 Complain = Callable[[str], None]
@@ -102,7 +102,7 @@ class SpoolFile:
             except (pa.ArrowException, EOFError, OSError):  # not complete yet, or never
                 self._file.seek(at)
                 return
-            yield _with_streamer(_aligned(batch), self.streamer)
+            yield _with_streamer(aligned(batch, COLUMNS), self.streamer)
 
 
 class Spool:
@@ -221,15 +221,6 @@ def _last(rows: pa.Table, count: int) -> pa.Table:
 def _ints(rows: pa.RecordBatch | pa.Table, name: str) -> Ints:
     values: Ints = rows.column(name).cast(pa.int64()).to_numpy()
     return values
-
-
-def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
-    there = set(batch.schema.names)
-    columns = [
-        batch.column(field.name).cast(field.type) if field.name in there else pa.nulls(batch.num_rows, field.type)
-        for field in COLUMNS
-    ]
-    return pa.record_batch(columns, schema=COLUMNS)
 
 
 def _with_streamer(batch: pa.RecordBatch, streamer: str) -> pa.RecordBatch:

@@ -129,7 +129,7 @@ class RouterCollector(Collector):
             yield CounterMetricFamily(name, text, value)
 
     def _traces(self, tracing: "Tracing") -> Iterable[Metric]:
-        sealed = tracing.sealed
+        sealed, deleted = tracing.sealed, tracing.deleted
         yield GaugeMetricFamily("ustreamer_trace_up", "1 while trace records can be written.", int(not tracing.problem))
         yield GaugeMetricFamily(
             "ustreamer_trace_bytes", "What the traces on the disk take, since the last sealing.", sealed.bytes
@@ -140,8 +140,9 @@ class RouterCollector(Collector):
             ("ustreamer_trace_sealed_files", "Parquet files that were completed.", sealed.files),
             ("ustreamer_trace_sealed_records", "Records in them.", sealed.records),
             ("ustreamer_trace_torn_files", "Spool files that ended in the middle of a batch.", sealed.torn),
-            ("ustreamer_trace_deleted_files", "Files that went because traces are bounded.", sealed.deleted_files),
-            ("ustreamer_trace_deleted_bytes", "What those files took.", sealed.deleted_bytes),
+            ("ustreamer_trace_bad_files", "Spool files that could not be sealed and were set aside.", sealed.bad),
+            ("ustreamer_trace_deleted_files", "Files that went because traces are bounded.", deleted.files),
+            ("ustreamer_trace_deleted_bytes", "What those files took.", deleted.bytes),
             ("ustreamer_trace_sealing_failures", "Sealings that failed, and are tried again.", tracing.failures),
         ):
             yield CounterMetricFamily(name, text, value)

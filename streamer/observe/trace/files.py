@@ -3,6 +3,7 @@
     <path>/date=2026-11-21/hour=7/streamer=gateway.veh1/part-<uuid>.parquet   sealed: complete, never changed
     <path>/.spool/gateway.veh1/<run>-<number>.arrows.open                     being written by the daemon
     <path>/.spool/gateway.veh1/<run>-<number>.arrows                          closed, waits to be sealed
+    <path>/.spool/gateway.veh1/<run>-<number>.arrows.bad                      cannot be sealed, kept for a look
     <path>/.spool/gateway.veh1/sealing/                                       Parquet files that are not complete
 
 Spark and others pass over hidden folders. A streamer touches nothing that is not its own.
@@ -20,6 +21,7 @@ from urllib.parse import quote
 
 OPEN = ".arrows.open"
 CLOSED = ".arrows"
+BAD = ".arrows.bad"
 
 _NAMES = uuid.UUID("0f2b1f0a-6a51-4c0b-9c6c-6d2f6f1b7a55")
 
@@ -33,11 +35,12 @@ class Deleted(NamedTuple):
 
 @dataclass
 class Sealed:
-    """What one sealing has done. ``torn``: spool files that ended in the middle of a batch."""
+    """What one sealing has done. ``torn``: spool files that ended in the middle of a batch; ``bad``: set aside."""
 
     files: int = 0
     records: int = 0
     torn: int = 0
+    bad: int = 0
     deleted_files: int = 0
     deleted_bytes: int = 0
     bytes: int = 0
@@ -71,6 +74,10 @@ class Folders:
         """Spool files that wait to be sealed, oldest first."""
         return sorted(self.spool.glob(f"*{CLOSED}"), key=_number)
 
+    def bad(self) -> list[Path]:
+        """Spool files that were set aside, oldest first."""
+        return sorted(self.spool.glob(f"*{BAD}"), key=_number)
+
     def left_open(self) -> list[Path]:
         """Spool files that are being written, or were when their daemon was killed."""
         return sorted(self.spool.glob(f"*{OPEN}"), key=_number)
@@ -90,11 +97,11 @@ class Folders:
 
     def total_bytes(self) -> int:
         """What all files take."""
-        return sum(map(_size, (*self.sealed(), *self.closed(), *self.left_open())))
+        return sum(map(_size, (*self.bad(), *self.sealed(), *self.closed(), *self.left_open())))
 
     def keep_to(self, max_bytes: int) -> Deleted:
-        """Delete the oldest files until the rest fits: sealed ones first, then what waits to be sealed."""
-        files = [*self.sealed(), *self.closed()]
+        """Delete the oldest files until the rest fits: bad ones first, then sealed ones, then what waits to be sealed."""
+        files = [*self.bad(), *self.sealed(), *self.closed()]
         sizes = [_size(file) for file in files]
         total = sum(sizes) + sum(map(_size, self.left_open()))
         deleted = freed = 0

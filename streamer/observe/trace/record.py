@@ -57,6 +57,7 @@ _CODES = pa.array([code.name for code in UCode])
 _CODE_NUMBERS = np.array([code.value for code in UCode])
 
 _US = pa.timestamp("us", tz="UTC")
+_LAST_US = 253_402_300_799_999_999  # the year 9999: ids are made by others, and what reads dates ends there
 _INT32_MAX = 0x7FFF_FFFF  # numbers of a URI that breaks the rules are cut to it
 
 SCHEMA = pa.schema(
@@ -152,7 +153,7 @@ def to_columns(buffer: Buffer, run_us: int) -> pa.RecordBatch:
     wait = latency - (settled_us - _us(rows["sent_s"]))
     id_bytes = _bytes_of(rows["id"], 16)
     msg_us = _created_us(id_bytes)
-    no_id = (id_bytes[:, 6] >> 4) != 7
+    no_id = ((id_bytes[:, 6] >> 4) != 7) | (msg_us > _LAST_US)
     flow = pa.array(rows["flow"])
     columns = {
         "ts": pa.array(ts).cast(_US),
@@ -176,6 +177,16 @@ def to_columns(buffer: Buffer, run_us: int) -> pa.RecordBatch:
         **{name: values.take(flow) for name, values in _of_flows(buffer.flows).items()},
     }
     return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def aligned(batch: pa.RecordBatch, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+    """The columns of a schema from a batch of another version: what it lacks is null. Raises `pyarrow.ArrowException`."""
+    there = set(batch.schema.names)
+    columns = [
+        batch.column(field.name).cast(field.type) if field.name in there else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.record_batch(columns, schema=schema)
 
 
 def _of_flows(flows: Sequence[Flow]) -> dict[str, pa.Array]:

@@ -18,6 +18,7 @@ from streamer.observe.trace.record import (
 )
 from streamer.router.lane import AGAIN, RESTORED, Delivery, Lane
 from streamer.router.outcome import Failure, Outcome
+from streamer.router.queue import OVERHEAD_BYTES
 from streamer.router.segment import queue_of
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
@@ -106,7 +107,10 @@ class Recorder:
         number = self._numbers.get((names, source, sink))
         if number is None:
             number = self._numbers[names, source, sink] = self._add_flow(names, source, sink)
-        self._add(_pack_message(message, number, now_s, 0.0, now_s, now_ms, 0, failure.outcome, failure.code, 0), now_s)
+        size = len(message.payload or b"")
+        self._add(
+            _pack_message(message, number, size, now_s, 0.0, now_s, now_ms, 0, failure.outcome, failure.code, 0), now_s
+        )
 
     # -- what is unsure
 
@@ -184,6 +188,7 @@ def _pack(delivery: Delivery, now_s: float, number: int, outcome: Outcome, code:
     return _pack_message(
         delivery.message,
         number,
+        delivery.size - OVERHEAD_BYTES,  # its payload may be in the journal only
         delivery.entered_s,
         delivery.sent_s,
         now_s,
@@ -198,6 +203,7 @@ def _pack(delivery: Delivery, now_s: float, number: int, outcome: Outcome, code:
 def _pack_message(
     message: UMessage,
     number: int,
+    payload_bytes: int,
     entered_s: float,
     sent_s: float,
     now_s: float,
@@ -211,7 +217,7 @@ def _pack_message(
     ttl = attributes.ttl
     return RECORD.pack(
         number,
-        len(message.payload or b""),
+        payload_bytes,
         entered_s,
         sent_s,
         now_s,

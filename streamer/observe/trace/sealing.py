@@ -8,6 +8,7 @@ The last line on standard output is a `Sealed` as JSON; the exit code is 1 if so
 """
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -20,8 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamer.observe.trace.files import Folders, Sealed, sync
-from streamer.observe.trace.record import SCHEMA
+from streamer.observe.trace.files import BAD, CLOSED, Folders, Sealed, sync
+from streamer.observe.trace.record import SCHEMA, aligned
+
+logger = logging.getLogger("ustreamer.trace")
 
 _ROW_GROUP = 131_072  # records; so many are in memory at once
 _HOUR_US = 3_600_000_000
@@ -109,9 +112,12 @@ def seal(folders: Folders, max_bytes: int) -> Sealed:
             except FileNotFoundError:
                 if file.exists():  # else it has just been deleted, to keep to the bound
                     raise
-            except OSError as exc:
+            except OSError as exc:  # tried again; others may fare better
                 done.problems.append(f"{file.name}: {exc.strerror or exc}")
-                break
+            except Exception:  # nothing that we know to write: it must not stand before all that come after it
+                logger.exception("trace_file_bad file=%s", file.name)
+                file.rename(file.with_name(file.name.removesuffix(CLOSED) + BAD))
+                done.bad += 1
         deleted = folders.keep_to(max_bytes)
         done.deleted_files, done.deleted_bytes = deleted
         done.bytes = folders.total_bytes()
@@ -143,7 +149,7 @@ def batches(file: Path) -> Iterator[pa.RecordBatch]:
             with pa.ipc.open_stream(source) as reader:
                 for batch in reader:
                     batch.validate(full=True)
-                    yield batch
+                    yield batch if batch.schema.equals(SCHEMA) else aligned(batch)
         except pa.ArrowException as exc:
             raise TornError(str(exc)) from exc
         except OSError as exc:

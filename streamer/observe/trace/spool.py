@@ -15,7 +15,7 @@ from typing import IO
 
 import pyarrow as pa
 
-from streamer.observe.trace.files import CLOSED, OPEN, Folders
+from streamer.observe.trace.files import CLOSED, OPEN, Deleted, Folders
 from streamer.observe.trace.record import SCHEMA, Buffer, to_columns
 
 logger = logging.getLogger("ustreamer.trace")
@@ -83,6 +83,7 @@ class Spool:
     ) -> None:
         self.written = 0
         self.dropped = 0
+        self.deleted = Deleted()
         self.problem = ""
         self._folders = folders
         self._run_us = run_us
@@ -170,8 +171,14 @@ class Spool:
         stream, self._stream = self._stream, None
         if stream is not None:
             self._try(stream.close)
-            self._try(lambda: self._folders.keep_to(self._max_bytes))
+            self._try(self._keep_to_bound)
             self._on_closed()
+
+    def _keep_to_bound(self) -> None:
+        """Sealing sees to the bound; if it does not come to it, this does."""
+        if len(self._folders.closed()) > 1:
+            files, size = self._folders.keep_to(self._max_bytes)
+            self.deleted = Deleted(self.deleted.files + files, self.deleted.bytes + size)
 
     def _try(self, work: Callable[[], object]) -> bool:
         """Do what may fail: tracing costs records at worst, never a message."""

@@ -9,7 +9,7 @@ import time
 from dataclasses import fields
 
 from streamer.config import Trace
-from streamer.observe.trace.files import Folders, Sealed
+from streamer.observe.trace.files import Deleted, Folders, Sealed
 from streamer.observe.trace.record import Buffer
 from streamer.observe.trace.recorder import Recorder
 from streamer.observe.trace.spool import Spool
@@ -32,6 +32,7 @@ class Tracing:
         self._max_bytes = config.max_bytes
         self._wanted = threading.Event()
         self._ending = threading.Event()
+        self._is_started = False
         self._process: subprocess.Popen[bytes] | None = None
         self._spool = Spool(
             self.folders, time.time_ns() // 1000, config.rotate_s, config.rotate_bytes, config.max_bytes, self._wanted.set
@@ -50,17 +51,26 @@ class Tracing:
         return self.recorder.dropped + self._spool.dropped
 
     @property
+    def deleted(self) -> Deleted:
+        """What went because traces are bounded."""
+        sealed, spool = self.sealed, self._spool.deleted
+        return Deleted(sealed.deleted_files + spool.files, sealed.deleted_bytes + spool.bytes)
+
+    @property
     def problem(self) -> str:
         """Why records are being dropped; empty if they are not."""
         return self._spool.problem
 
     def start(self) -> None:
         """Begin: what an earlier run has left is sealed first."""
+        self._is_started = True
         self._spool.start()
         self._thread.start()
 
     def stop(self) -> None:
         """Write what there is and seal it, within some seconds. What is not done then is done at the next start. Blocks."""
+        if not self._is_started:
+            return
         self.recorder.hand_on()
         end_s = time.monotonic() + _AT_END_S
         if not self._spool.stop(_AT_END_S):
@@ -107,6 +117,8 @@ class Tracing:
             logger.error("trace_not_sealed folder=%s problem=%s", self.folders.path, problem)
         if done.torn:
             logger.info("trace_torn files=%d consequence=%s", done.torn, "records of the last second before a kill are lost")
+        if done.bad:
+            logger.error("trace_files_bad files=%d consequence=%s", done.bad, "they are kept as .arrows.bad and not sealed")
         if done.deleted_files:
             logger.info("trace_deleted files=%d bytes=%d reason=%s", done.deleted_files, done.deleted_bytes, "max_bytes")
         for each in fields(Sealed):

@@ -162,6 +162,12 @@ def test_a_clock_that_was_set_since_changes_neither_the_time_of_entry_nor_the_la
     assert found["age_us"] == 7000
 
 
+def test_a_time_that_no_calendar_has_is_none():
+    found = row(id=b"\xff" * 6 + ID[6:])
+    assert found["msg_ts"] is None
+    assert found["age_us"] is None
+
+
 def test_an_id_that_is_no_uuid_of_version_7_has_no_time():
     found = row(id=bytes(16))
     assert found["msg_id"] == bytes(16)

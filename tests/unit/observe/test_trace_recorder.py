@@ -123,6 +123,13 @@ def test_what_cannot_be_read_any_more_is_traced_with_and_without_its_record(take
     assert {(row["outcome"], row["ucode"], row["src_ue_id"]) for row in rows} == {("dead_lettered", "DATA_LOSS", 5)}
 
 
+def test_the_size_of_a_message_whose_payload_is_only_in_the_journal(taker, queue):
+    one = delivery(queue)
+    one.message = one.message._replace(payload=None)
+    taker.recorder.failed(one, NEVER, 2.0)
+    assert [row["payload_bytes"] for row in taker.rows()] == [len(b"12")]
+
+
 def test_a_message_that_never_became_a_delivery(taker):
     message = UMessage(new_id(NOW_MS), Attributes(UMessageType.REQUEST, UUri("a", 1, 1, 0), UUri("b", 2, 1, 3), ttl=100))
     taker.recorder.turned_away(message, ("none", "vehicle", ""), NEVER, 5.0, NOW_MS)

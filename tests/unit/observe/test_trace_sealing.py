@@ -168,6 +168,41 @@ def test_a_disk_that_takes_nothing_leaves_everything_to_be_sealed_later(folders)
     assert seal(folders, GIB).records == 100
 
 
+def other_stream(folders: Folders, name: str, batch: pa.RecordBatch) -> Path:
+    path = folders.spool / name
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return path
+
+
+def test_a_spool_file_of_another_version_is_sealed_too(folders):
+    batch = to_columns(noon_buffer(0, 3), 0).drop_columns(["traceparent"])
+    other_stream(folders, "1-1.arrows", batch.append_column("news", pa.array([1, 2, 3])))
+    assert seal(folders, GIB).records == 3
+    (file,) = folders.sealed()
+    assert pq.ParquetFile(file).schema_arrow.names == SCHEMA.names
+    assert pq.ParquetFile(file).read(["traceparent"]).column(0).null_count == 3
+
+
+def test_a_file_that_cannot_be_sealed_is_set_aside_and_holds_up_no_other(folders):
+    strange = pa.record_batch({"ts": pa.array(["yesterday"])})
+    other_stream(folders, "1-1.arrows", strange)
+    spooled(folders, "1-2", noon_buffer(0, 10))
+    done = seal(folders, GIB)
+    assert (done.records, done.bad + done.torn) == (10, 1)
+    assert folders.closed() == []
+    assert parts(folders) == {"date=2026-11-21/hour=12/streamer=gateway.veh1": list(range(10))}
+
+
+def test_a_batch_without_what_every_record_has_is_bad(folders):
+    other_stream(folders, "1-1.arrows", to_columns(noon_buffer(0, 3), 0).drop_columns(["seq"]))
+    done = seal(folders, GIB)
+    assert (done.records, done.bad) == (0, 1)
+    assert [file.name for file in folders.bad()] == ["1-1.arrows.bad"]
+    assert seal(folders, 1).deleted_files == 1
+    assert folders.bad() == []
+
+
 def test_the_process_says_what_it_has_done(folders):
     spooled(folders, "1-1", noon_buffer(0, 100))
     command = [sys.executable, "-m", "streamer.observe.trace.sealing", str(folders.path), "gateway.veh1", str(GIB)]

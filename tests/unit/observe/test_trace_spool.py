@@ -196,3 +196,5 @@ def test_what_is_not_sealed_stays_within_the_bound(live):
     assert sum(file.stat().st_size for file in life.folders.closed()) <= 20_000
     assert kept == list(range(1000 - len(kept), 1000))
     assert 100 <= len(kept) < 1000
+    assert life.spool.deleted.files == 10 - len(life.folders.closed())
+    assert life.spool.deleted.bytes > 0
