@@ -2,8 +2,9 @@
 
 import datetime as dt
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark_jobs import delivery_audit, job, streamer_health
+from spark_jobs import delivery_audit, job, records, streamer_health
 from spark_jobs.generate import Faults, Plan, Surge, generate, release
 from spark_jobs.storage import Storage
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH, Table
@@ -58,49 +59,64 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+def as_at_night(spark: SparkSession) -> Iterator[SparkSession]:
+    """Planned anew after each stage, as `session` sets it and the other tests do not."""
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    yield spark
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+
+
+@pytest.fixture(scope="module")
+def world(as_at_night: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    spark = as_at_night
     folder = tmp_path_factory.mktemp("world")
     traces, output = folder / "traces", str(folder / "tables")
     truth = generate(PLAN, traces)
 
-    def run(*jobs: job.Job, date: dt.date) -> None:
-        day = _OnceRead(spark, str(traces), output, date)
+    def run(files: DataFrame, date: dt.date, *jobs: job.Job) -> None:
+        day = _Day(spark, str(traces), output, date, files=files)
         for each in jobs:
             job.run(each, day)
         day.release()
 
-    def tables() -> dict[tuple[str, dt.date], list[Any]]:
-        read = {}
-        for table in (DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH):
-            for date in DATES:
-                read[table.name, date] = _rows(output, table, date)
-        return read
-
     expected_early = _visible_truth(traces, truth)
-    for date in reversed(DATES):  # the later date first
-        run(delivery_audit.JOB, streamer_health.JOB, date=date)
-    early = tables()
+    with _read_once(spark, traces) as files:  # the later date first
+        run(files, DATES[1], delivery_audit.JOB)
+        run(files, DATES[0], delivery_audit.JOB, streamer_health.JOB)
+    early = {(DELIVERY_AUDIT_DETAIL.name, date): _rows(output, DELIVERY_AUDIT_DETAIL, date) for date in DATES}
+    early[STREAMER_HEALTH.name, DATES[0]] = _rows(output, STREAMER_HEALTH, DATES[0])
     late_files = sum(1 for _ in traces.glob("_held/date=*/hour=*/streamer=*/*.parquet"))
     assert release(traces) == late_files >= 5
-    with pytest.MonkeyPatch.context() as patch:
-        _kill_at(patch, "delivery_audit_detail")
-        with pytest.raises(_KilledError):
-            run(delivery_audit.JOB, date=DATES[0])
-    for date in DATES:  # in order now; the first a second time with the same files, after a kill half way
-        run(delivery_audit.JOB, streamer_health.JOB, date=date)
-    return World(traces, truth, expected_early, early, tables())
+    with _read_once(spark, traces) as files:
+        with pytest.MonkeyPatch.context() as patch:
+            _kill_at(patch, DELIVERY_AUDIT_DETAIL.name)
+            with pytest.raises(_KilledError):
+                run(files, DATES[0], delivery_audit.JOB)
+        for date in DATES:  # in order now; the first a second time with the same files, after a kill half way
+            run(files, date, delivery_audit.JOB, streamer_health.JOB)
+    made = (DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH)
+    late = {(table.name, date): _rows(output, table, date) for table in made for date in DATES}
+    return World(traces, truth, expected_early, early, late)
 
 
-class _OnceRead(job.Day):
-    """Both jobs look at the same records many times: small files cost more to open than these rows to keep."""
+@contextmanager
+def _read_once(spark: SparkSession, traces: Path) -> Iterator[DataFrame]:
+    """The records of all dates, as the files stand now: so many small ones cost more to open than their rows to keep."""
+    files = records.read(spark, str(traces), records.dates(spark, str(traces))).coalesce(2).cache()
+    yield files
+    files.unpersist()
+
+
+@dataclass
+class _Day(job.Day):
+    """Of records that were read once, for all dates and jobs."""
+
+    files: DataFrame | None = None
 
     def records(self, before: int = 0, after: int = 0) -> DataFrame:
+        assert self.files is not None
         first, last = (self.date + dt.timedelta(days=days) for days in (-before, after))
-        return self.all_records.where(sf.col("date").between(first, last))
-
-    @cached_property
-    def all_records(self) -> DataFrame:
-        return self.keep(super().records(2, 2).coalesce(2))
+        return self.files.where(sf.col("date").between(first, last))
 
 
 class _KilledError(Exception):

@@ -76,9 +76,7 @@ def submit(environment: dict[str, str], java_home: Path) -> subprocess.Popen[str
     launcher = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     chosen = environment | {"JAVA_HOME": str(java_home), "SPARK_LAUNCHER_OPTS": quick, "SPARK_SUBMIT_OPTS": quick}
-    return subprocess.Popen(
-        [launcher, "--version"], env=chosen, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    return subprocess.Popen([launcher, "--version"], env=chosen, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.mark.skipif(packaged is None, reason="needs the extra that brings Java")

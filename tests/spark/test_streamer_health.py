@@ -10,6 +10,7 @@ from spark_jobs import streamer_health
 from tests.spark.traces import DATE, Record, at, frame, record
 
 BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
+BITS = 3
 FIRST_RUN, SECOND_RUN = at("20:00", BEFORE), at("12:00")
 
 
@@ -23,7 +24,8 @@ def numbered(seq: int, ts: dt.datetime, run_ts: dt.datetime = FIRST_RUN, waited_
 
 @pytest.fixture(scope="module")
 def health(spark: SparkSession) -> dict[str, Any]:
-    """One streamer per case, all in one run of the job."""
+    """One streamer per case, all in one run of the job, with buckets so small that a few records fill one."""
+    size = 1 << BITS
     records = [
         # whole: over two midnights, with a record that waited from one day into the next
         *(numbered(seq, at(f"{seq:02}:00", BEFORE), name="whole") for seq in range(20, 23)),
@@ -49,9 +51,13 @@ def health(spark: SparkSession) -> dict[str, Any]:
         numbered(3, at("12:20"), SECOND_RUN, name="restarted"),
         # a first run that begins on the date is no restart
         numbered(0, at("12:10"), SECOND_RUN, name="new"),
+        # a hole of one record amid five buckets, and one of a whole bucket
+        *(numbered(seq, at("07:00"), name="buckets") for seq in range(5 * size) if seq != size + 5 and seq // size != 3),
     ]
-    rows = streamer_health.transform(frame(spark, records).coalesce(1).cache(), DATE, same).collect()
-    return {row.streamer: row for row in rows}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streamer_health, "_BUCKET_BITS", BITS)
+        made = streamer_health.transform(frame(spark, records).coalesce(1).cache(), DATE, same)
+    return {row.streamer: row for row in made.collect()}
 
 
 def gaps(row: Any) -> tuple[int, int]:
@@ -73,12 +79,19 @@ def test_seq_begins_again_with_a_run_and_its_first_records_may_be_missing(health
 
 def test_a_restart_is_a_run_that_began_on_the_date_after_another(health: dict[str, Any]) -> None:
     found = {name: (row.runs, row.restarts) for name, row in health.items()}
-    assert found == {"whole": (1, 0), "holes": (1, 0), "midnight": (1, 0), "restarted": (2, 1), "new": (1, 0)}
+    assert found == {
+        "whole": (1, 0),
+        "holes": (1, 0),
+        "midnight": (1, 0),
+        "restarted": (2, 1),
+        "new": (1, 0),
+        "buckets": (1, 0),
+    }
 
 
 def test_hours_without_a_record_between_hours_with_some(health: dict[str, Any]) -> None:
     missing = {name: row.missing_hours for name, row in health.items()}
-    assert missing == {"whole": "", "holes": "3,4", "midnight": "", "restarted": "", "new": ""}
+    assert missing == {"whole": "", "holes": "3,4", "midnight": "", "restarted": "", "new": "", "buckets": ""}
 
 
 def test_records_and_times_are_those_of_the_date(health: dict[str, Any]) -> None:
@@ -87,11 +100,5 @@ def test_records_and_times_are_those_of_the_date(health: dict[str, Any]) -> None
     assert (row.records, *times) == (3, at("01:00"), at("05:00"))
 
 
-def test_complete_stretches_need_no_look_at_each_record(spark: SparkSession) -> None:
-    """A hole of one record amid three buckets, and one of a whole bucket."""
-    size = 1 << streamer_health._BUCKET_BITS
-    kept = f"id != {size + 5} AND (id < {3 * size} OR id >= {4 * size})"
-    base = frame(spark, [numbered(0, at("07:00"))]).drop("seq").cache()
-    records = spark.range(5 * size).where(kept).withColumnRenamed("id", "seq").crossJoin(base)
-    (row,) = streamer_health.transform(records, DATE, same).collect()
-    assert gaps(row) == (2, 1 + size)
+def test_complete_stretches_need_no_look_at_each_record(health: dict[str, Any]) -> None:
+    assert gaps(health["buckets"]) == (2, 1 + (1 << BITS))

@@ -43,6 +43,11 @@ def rolled(spark: SparkSession) -> DataFrame:
     return rows
 
 
+@pytest.fixture(scope="module")
+def nothing(spark: SparkSession) -> DataFrame:
+    return rollup.transform(frame(spark, [])).cache()
+
+
 def rows(made: DataFrame, table: Table) -> set[tuple[Any, ...]]:
     """The rows as they are published: with the table's columns, but for the date."""
     columns = [name for name in table.columns if name != "date"]
@@ -113,7 +118,7 @@ def test_ttl_margin(rolled: DataFrame) -> None:
     assert rows(ttl_margin.transform(rolled), tables.TTL_MARGIN) == {("gateway", "up", 4, 2, 1, 0, 1, 0, 2, -1)}
 
 
-def test_margin_classes_have_exact_bounds(spark: SparkSession) -> None:
+def test_margin_classes_have_exact_bounds_and_without_ttl_or_age_there_is_none(spark: SparkSession) -> None:
     left_us = {
         0: "late",
         1: "under_10",
@@ -126,15 +131,11 @@ def test_margin_classes_have_exact_bounds(spark: SparkSession) -> None:
         100_000: "over_50",
     }
     made = [record(route=str(left), ttl_ms=100, age_us=0, latency_us=100_000 - left) for left in left_us]
+    made += [record(route="no ttl", ttl_ms=None), record(route="no age", ttl_ms=100, age_us=None, msg_ts=None)]
     found = ttl_margin.transform(rollup.transform(frame(spark, made))).collect()
-    assert {int(row.route): [name for name in rollup.MARGINS if row[name]] for row in found} == {
-        left: [name] for left, name in left_us.items()
+    assert {row.route: [name for name in rollup.MARGINS if row[name]] for row in found} == {
+        str(left): [name] for left, name in left_us.items()
     }
-
-
-def test_messages_without_ttl_or_age_have_no_margin(spark: SparkSession) -> None:
-    made = [record(ttl_ms=None), record(ttl_ms=100, age_us=None, msg_ts=None)]
-    assert ttl_margin.transform(rollup.transform(frame(spark, made))).collect() == []
 
 
 def test_redelivery(rolled: DataFrame) -> None:
@@ -180,5 +181,5 @@ def test_counts_of_dead_letters(rolled: DataFrame) -> None:
         pytest.param(redelivery.transform, tables.REDELIVERY, id="redelivery"),
     ],
 )
-def test_no_records_no_rows(spark: SparkSession, transform: Callable[[DataFrame], DataFrame], table: Table) -> None:
-    assert rows(transform(rollup.transform(frame(spark, []))), table) == set()
+def test_no_records_no_rows(nothing: DataFrame, transform: Callable[[DataFrame], DataFrame], table: Table) -> None:
+    assert rows(transform(nothing), table) == set()
