@@ -213,8 +213,10 @@ class _Writer:
         route_names = sorted({f.route for f in flows} | {"none"})
         route = np.array([route_names.index(f.route) for f in flows])[flow]
         # a dead letter is one for the streamer that made it; the next takes it for a Publish that no route forwards
-        foreign = np.array([f.route == "dead-letter" for f in flows])[flow] & ~to_origin
-        unrouted = own_route | foreign
+        letter = np.array([f.route == "dead-letter" for f in flows])[flow]
+        unrouted = own_route | (letter & ~to_origin)
+        route = np.where(letter, len(route_names) + egress, route)
+        route_names += [f"dead-letter/{name}" for name in names]
         route = np.where(unrouted, route_names.index("none"), route)
         wait = records.wait_us
         columns = {
