@@ -30,13 +30,18 @@ MARGINS = ("late", "under_10", "under_25", "under_50", "over_50")
 
 _BOUNDS = (0, 10, 25, 50)
 
+_TTL_MS_MAX = 2**32 - 1
+"""That of uProtocol's field. An id tells any time until the year 10889, so an age can be 3e17 µs; times 100 it would not fit
+into a bigint any more, which stops the job. With a bounded TTL the sums here cannot come near that."""
+
 
 def transform(records: DataFrame) -> DataFrame:
     """Trace records of one date → one row per `KEYS`, with what `total` adds up again."""
-    ttl_us = sf.col("ttl_ms") * 1000
+    # A when, for `least` would take the bound where there is no TTL.
+    ttl_ms = sf.when(sf.col("ttl_ms") > _TTL_MS_MAX, sf.lit(_TTL_MS_MAX)).otherwise(sf.col("ttl_ms"))
     # The TTL runs from the making of the message, so its age when it came in counts too. Null without TTL or age.
-    margin_us = ttl_us - sf.col("age_us") - sf.col("latency_us")
-    below = [sf.col("margin_us") * 100 < sf.col("ttl_ms") * (1000 * share) for share in _BOUNDS]
+    margin_us = ttl_ms * 1000 - sf.col("age_us") - sf.col("latency_us")
+    below = [sf.col("margin_us") < ttl_ms * (1000 // 100 * share) for share in _BOUNDS]
     below[0] = sf.col("margin_us") <= 0
     counted = [below[0], *(here & ~lower for lower, here in pairwise(below)), ~below[-1]]
     return (
