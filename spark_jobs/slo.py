@@ -1,5 +1,6 @@
 """Did each route keep what was promised?"""
 
+import re
 from collections.abc import Sequence
 from functools import reduce
 
@@ -11,8 +12,9 @@ from spark_jobs.rollup import total
 from spark_jobs.schema import FAILURES
 from spark_jobs.tables import LATENCY_DAILY, ROUTE_HOURLY, SLO
 
-OWN_ROUTES = ("none", "dead-letter", "rpc-error")
-"""The streamer's own: a target holds for them only if it names them in full."""
+_OWN = "^(none$|dead-letter/|rpc-error/)"
+"""The streamer's own routes: ``none``, and ``dead-letter/NAME`` and ``rpc-error/NAME`` of each endpoint. A target holds for
+them only if its route says so itself: ``*`` does not, ``dead-letter/*`` does."""
 
 _DIGITS = 9
 """What a budget is rounded to: 1 − 1 / (1000 × (1 − 0.999)) would be 1e-13 otherwise."""
@@ -42,8 +44,8 @@ def _judged(routes: DataFrame, target: slo_file.Target) -> DataFrame:
     messages = delivered + failed
     promised = sf.lit(target.target)
     matching = routes.where(_matches("streamer", target.streamer) & _matches("route", target.route))
-    if target.route not in OWN_ROUTES:
-        matching = matching.where(~sf.col("route").isin(*OWN_ROUTES))
+    if not re.match(_OWN, target.route):
+        matching = matching.where(~sf.col("route").rlike(_OWN))
     if target.objective == "p99_latency_ms":
         matching = matching.where(delivered > 0)
         actual, messages, left = sf.col("p99_us") / 1000, delivered, sf.lit(None)

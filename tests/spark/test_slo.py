@@ -60,11 +60,19 @@ def test_patterns_choose_streamers_and_routes(spark: SparkSession) -> None:
         "suffix": ("*.b", "u*", {("gw.b", "up")}),
         "only the star is special": ("*", "up?*", set()),
         "a dot is a dot": ("gw?a*", "*", set()),
-        "own route in full": ("*", "dead-letter", {("hub", "dead-letter")}),
+        "own route in full": ("*", "dead-letter/cloud", {("hub", "dead-letter/cloud")}),
+        "own routes of a kind": ("*", "rpc-error/*", {("hub", "rpc-error/cloud")}),
+        "own route without an endpoint": ("*", "none", {("hub", "none")}),
+        "no kind in full": ("*", "*/cloud", set()),
     }
     targets = [Target(name, streamer, route, "availability", 0.5) for name, (streamer, route, _) in patterns.items()]
     one = {"delivered": 1}
-    hours = hourly(spark, ("gw.a", "up", one), ("gw.b", "up", one), ("hub", "up.x", one), ("hub", "dead-letter", one))
+    routes = [
+        ("gw.a", "up"),
+        ("gw.b", "up"),
+        *(("hub", name) for name in ("up.x", "none", "dead-letter/cloud", "rpc-error/cloud")),
+    ]
+    hours = hourly(spark, *((streamer, route, one) for streamer, route in routes))
     made = slo.transform(hours, daily(spark), targets).collect()
     assert {name: {(row.streamer, row.route) for row in made if row.name == name} for name in patterns} == {
         name: matches for name, (_, _, matches) in patterns.items()
