@@ -1,7 +1,8 @@
 """Publishing: one date of one table, replaced as a whole.
 
-Rows go to ``_staging/<table>/<date>-<uuid>`` first; the finished folder then takes the place of ``<table>/date=D``. What a
-run that was killed left in staging, the next one removes. Dynamic partition overwrite does neither that nor empty results.
+Rows go to ``_staging/<table>/<date>-<uuid>`` first; the finished folder then takes the place of ``<table>/date=D``, which
+waits in staging meanwhile. What a run that was killed left there, the next one removes. Dynamic partition overwrite does
+neither that nor empty results.
 """
 
 import datetime as dt

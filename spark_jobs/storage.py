@@ -3,6 +3,7 @@
 import uuid
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has neither stubs nor a marker
 from pyspark.sql import SparkSession
 
 
@@ -17,6 +18,10 @@ class Storage:
     def _at(self, path: str) -> tuple[Any, Any]:
         hadoop_path = self._jvm.org.apache.hadoop.fs.Path(path)
         return hadoop_path.getFileSystem(self._conf), hadoop_path
+
+    def is_local(self, path: str) -> bool:
+        """Whether it is on this machine's own file system."""
+        return str(self._at(path)[0].getUri().getScheme()) == "file"
 
     def exists(self, path: str) -> bool:
         system, at = self._at(path)
@@ -33,13 +38,30 @@ class Storage:
         system.delete(at, True)
 
     def replace(self, target: str, fresh: str) -> None:
-        """Put `fresh` in the place of `target`. Raises OSError if that fails; then, or if killed, `target` may be gone."""
+        """Put `fresh` in the place of `target`. Raises OSError if that fails; `target` is as before then.
+
+        What stood there is put aside as ``<fresh>-old`` until then. A kill between the two moves leaves it there, and no
+        `target`; a file system without a quick rename (an object store) makes that time longer.
+        """
         system, at = self._at(target)
         _, source = self._at(fresh)
-        system.delete(at, True)
+        _, aside = self._at(f"{fresh}-old")
         system.mkdirs(at.getParent())
-        if not system.rename(source, at):
+        replaced = system.exists(at)
+        if replaced and not system.rename(at, aside):
+            raise OSError(f"cannot put {target} aside")
+        moved = False
+        try:
+            moved = bool(system.rename(source, at))
+        except Py4JJavaError as error:
+            raise OSError(f"cannot move {fresh} to {target}: {error.java_exception.getMessage()}") from error
+        finally:
+            if replaced and not moved:
+                system.rename(aside, at)
+        if not moved:
             raise OSError(f"cannot move {fresh} to {target}")
+        if replaced:
+            system.delete(aside, True)
 
     def read_text(self, path: str) -> str | None:
         """A whole UTF-8 file; None if it does not exist."""

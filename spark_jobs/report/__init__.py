@@ -7,7 +7,6 @@
 import datetime
 import json
 import os
-import re
 import tempfile
 from pathlib import Path
 
@@ -16,14 +15,13 @@ from pyspark.sql import SparkSession
 from spark_jobs.report import figures, page, reading
 from spark_jobs.storage import Storage
 
-_URI = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
-
 
 def write(spark: SparkSession, output: str, date: datetime.date, to: str) -> tuple[str, str]:
     """Write ``report-DATE.html`` and ``.json`` of the tables below ``output`` into the folder ``to``; returns both paths.
 
-    ``to`` is a local folder, made if need be, or a URI that Hadoop knows. A table that was not written for the date leaves a
-    section that says so. Each file appears whole or not at all. Raises OSError if ``to`` cannot be written.
+    ``to`` is a folder as Spark understands it, made if need be: without a scheme it is on Spark's default file system. A
+    table that was not written for the date leaves a section that says so. Each file appears whole or not at all. Raises
+    OSError if ``to`` cannot be written.
     """
     night = figures.figures(reading.collect(spark, output, date), date, datetime.datetime.now(datetime.UTC))
     html, data = page.render(night), json.dumps(night, ensure_ascii=False, allow_nan=False, indent=1)
@@ -32,8 +30,9 @@ def write(spark: SparkSession, output: str, date: datetime.date, to: str) -> tup
 
 
 def _put(spark: SparkSession, path: str, text: str) -> str:
-    if _URI.match(path):
-        Storage(spark).write_text(path, text)
+    storage = Storage(spark)
+    if path.startswith("file:") or not storage.is_local(path):
+        storage.write_text(path, text)
         return path
     folder, name = os.path.split(path)
     Path(folder or ".").mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--date", required=True, type=datetime.date.fromisoformat, metavar="D", help="the UTC date: 2026-11-20"
     )
     parser.add_argument(
-        "--to", required=True, metavar="DIR", help="where it goes: a local folder, or a URI that Hadoop knows"
+        "--to", required=True, metavar="DIR", help="where it goes: any folder that Spark writes (file:, s3a:, hdfs:, abfs:)"
     )
     given = parser.parse_args(argv)
     for path in write(session("ustreamer report"), given.output, given.date, given.to):

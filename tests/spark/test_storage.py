@@ -1,0 +1,57 @@
+"""Replacing, and which file system a path is on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import report
+from spark_jobs.storage import Storage
+
+
+def folder(root: Path, name: str, text: str) -> str:
+    (root / name).mkdir(parents=True)
+    (root / name / "part").write_text(text)
+    return str(root / name)
+
+
+@pytest.fixture
+def remote(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
+    """The folder that Spark's default file system, which is not the local one, shows as its root."""
+    context: Any = spark.sparkContext
+    conf = context._jsc.hadoopConfiguration()
+    (tmp_path / "remote").mkdir()
+    conf.set("fs.viewfs.mounttable.far.linkFallback", f"file://{tmp_path}/remote")
+    conf.set("fs.viewfs.mounttable.far.link./data", f"file://{tmp_path}/remote/data")
+    conf.set("fs.defaultFS", "viewfs://far/")
+    yield tmp_path / "remote"
+    conf.set("fs.defaultFS", "file:///")
+
+
+def test_the_old_is_there_until_the_new_is_and_then_gone(spark: SparkSession, tmp_path: Path) -> None:
+    target, fresh = folder(tmp_path, "table/date=1", "old"), folder(tmp_path, "_staging/1-x", "new")
+    Storage(spark).replace(target, fresh)
+    assert Path(target, "part").read_text() == "new"
+    assert list((tmp_path / "_staging").iterdir()) == []
+
+
+def test_what_cannot_be_replaced_stays(spark: SparkSession, tmp_path: Path) -> None:
+    target = folder(tmp_path, "table/date=1", "old")
+    with pytest.raises(OSError, match=r"cannot move .*nothing"):
+        Storage(spark).replace(target, str(tmp_path / "nothing"))
+    assert Path(target, "part").read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["table"]
+
+
+def test_a_report_without_a_scheme_goes_where_the_tables_go(spark: SparkSession, tmp_path: Path, remote: Path) -> None:
+    assert not Storage(spark).is_local("/data/report")
+    assert Storage(spark).is_local(f"file://{tmp_path}")
+    report._put(spark, "/data/report/a.html", "text")
+    assert (remote / "data" / "report" / "a.html").read_text() == "text"
+
+
+def test_a_report_on_the_local_file_system_is_written_in_python(spark: SparkSession, tmp_path: Path) -> None:
+    report._put(spark, str(tmp_path / "new" / "a.html"), "text")
+    assert [each.name for each in (tmp_path / "new").iterdir()] == ["a.html"]
