@@ -38,9 +38,9 @@ nightly: $(VENV)/.spark
 	rm -rf $(NIGHTLY)/traces $(NIGHTLY)/tables
 	$(BIN)/python -m spark_jobs.generate --output $(NIGHTLY)/traces --from $(DAY) --records $(RECORDS) \
 		--history-days 7 --history-share 0.1
-	$(BIN)/python -m spark_jobs.nightly --input $(NIGHTLY)/traces --output $(NIGHTLY)/tables --slo config/slo.yaml
-	$(BIN)/python -m spark_jobs.report --output $(NIGHTLY)/tables --date $(DAY) --to $(NIGHTLY)/report
-	@echo "Open the report: $(abspath $(NIGHTLY)/report/report-$(DAY).html)"
+	$(BIN)/python -m spark_jobs.nightly --input $(NIGHTLY)/traces --output $(NIGHTLY)/tables --slo config/slo.yaml \
+		--lookback-days 36500 # DAY may be long ago
+	@echo "Open the report: $(abspath $(NIGHTLY)/tables/report/report-$(DAY).html)"
 
 # For spark-submit --py-files. Needs no virtual environment.
 spark-zip:

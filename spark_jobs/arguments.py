@@ -5,6 +5,8 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+_DAYS_MAX = 36_500
+
 
 @dataclass(frozen=True)
 class Options:
@@ -13,6 +15,8 @@ class Options:
     input: str
     output: str
     slo: str | None
+    lookback_days: int
+    """Without dates: how many days before today are looked at. 0 where dates have to be given."""
 
 
 def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bool = True) -> Options:
@@ -28,6 +32,14 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
     parser.add_argument(
         "--slo", metavar="FILE", help="targets of the routes, YAML (default: none, so the table slo is empty)"
     )
+    if not dates_required:
+        parser.add_argument(
+            "--lookback-days",
+            type=_days,
+            default=16,
+            metavar="N",
+            help="without dates: run what is not up to date of the last N days before today (default: 16)",
+        )
     given = parser.parse_args(argv)
     if given.date and (given.first or given.last):
         parser.error("--date names one date, --from and --to several: give one or the other")
@@ -39,7 +51,8 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
     if first and first > last:
         parser.error(f"--from {first} is after --to {last}")
     days = range((last - first).days + 1) if first else ()
-    return Options(tuple(first + dt.timedelta(days=day) for day in days), given.input, given.output, given.slo)
+    dates = tuple(first + dt.timedelta(days=day) for day in days)
+    return Options(dates, given.input, given.output, given.slo, 0 if dates_required else given.lookback_days)
 
 
 def _date(text: str) -> dt.date:
@@ -47,6 +60,12 @@ def _date(text: str) -> dt.date:
         return dt.date.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a date: expected one as 2026-11-21") from None
+
+
+def _days(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _DAYS_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of days from 1 to {_DAYS_MAX}")
+    return int(text)
 
 
 def _path(text: str) -> str:

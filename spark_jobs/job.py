@@ -7,7 +7,7 @@ may be left out). It calls the file's pure ``transform``; nothing else in the fi
 import datetime as dt
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,7 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import arguments, records, rollup
 from spark_jobs.publish import publish
+from spark_jobs.runs import Runs
 from spark_jobs.session import session
+from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
 
 MEMORY_DAYS = 14
@@ -84,15 +86,23 @@ def run(job: Job, day: Day) -> dict[str, int]:
 
 
 def main(job: Job, argv: Sequence[str] | None = None) -> int:
-    """A job alone, and what it needs, for the dates of the command line; returns the exit code."""
+    """A job alone, and what it needs, for the dates of the command line; returns the exit code.
+
+    The next night makes the tables good that look back on these dates, and after a kill or a failure all tables.
+    """
     options = arguments.parse(f"spark_jobs.{job.name}", argv)
     spark = session(f"ustreamer {job.name}")
+    runs = Runs(Storage(spark), options.output)
     for date in options.dates:
+        if before := runs.get(date):
+            runs.put(date, replace(before, done=False, trends=False))
         day = Day(spark, options.input, options.output, date, options.slo)
         for each in (*job.needs, job):
             for table, rows in run(each, day).items():
                 sys.stdout.write(f"{date} {table}: {rows} rows\n")
         day.release()
+        if before:
+            runs.put(date, replace(before, trends=False))
     return 0
 
 

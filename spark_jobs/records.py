@@ -79,8 +79,8 @@ def _checked(storage: Storage, traces: str) -> Storage:
 
 
 def _dates(storage: Storage, root: str) -> list[dt.date]:
-    names = storage.names(f"{root}/date=*")
-    return [dt.date.fromisoformat(name[5:]) for name in names if re.fullmatch(r"date=\d{4}-\d\d-\d\d", name)]
+    names = [name[5:] for name in storage.names(f"{root}/date=*")]
+    return [dt.date.fromisoformat(name) for name in names if re.fullmatch(r"\d{4}-\d\d-\d\d", name)]
 
 
 def _folders(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> list[str]:

@@ -65,7 +65,7 @@ def night(spark: SparkSession, traces: Path, output: Path, jobs: Iterable[Job] =
 def stale(spark: SparkSession, traces: Path, output: Path, jobs: Iterable[Job] = JOBS) -> dict[dt.date, list[str]]:
     """The dates to run, with the names of the jobs."""
     there = records.files(spark, str(traces), records.dates(spark, str(traces)))
-    found = night(spark, traces, output, jobs)[0].stale(there)
+    found = night(spark, traces, output, jobs)[0].stale(there, there)
     return {date: [job.name for job in work] for date, work in found.items()}
 
 
@@ -144,11 +144,12 @@ def test_a_job_that_fails_stops_only_what_needs_it_and_the_date_is_run_again(spa
     looking_back = Job("looking_back", (SEEN,), neighbours, needs=(needy,), remembers=True)
     each, lines = night(spark, traces, output, [bad, needy, AUDIT, looking_back])
     assert not each.run(each.everything([DATE]))
-    assert each.failed == {DATE: {"bad", "needy"}}
+    assert each.failed == {DATE: {"bad", "needy", "looking_back"}}
     assert lines[:2] == [f"{DATE} bad: FAILED: no such luck", f"{DATE} needy: left out, for it needs bad"]
     assert lines[2].startswith(f"{DATE} audit: ")
     assert lines[2].endswith(" s, seen 1 rows")
-    assert Runs(Storage(spark), str(output)).dates() == []
+    (manifest,) = filter(None, [Runs(Storage(spark), str(output)).get(DATE)])
+    assert not manifest.done
     assert list(stale(spark, traces, output, [AUDIT])) == [DATE]
 
 
@@ -156,11 +157,11 @@ def test_new_files_of_a_neighbour_run_only_the_jobs_that_read_it(spark: SparkSes
     runs = Runs(Storage(spark), str(tmp_path))
     first, second, late = {"a": File(1, 1)}, {"b": File(2, 2)}, {"b": File(2, 2), "c": File(3, 3)}
     around = {day(-1): {}, DATE: first, day(1): second}
-    runs.put(DATE, Run(around, trends=True))
+    runs.put(DATE, Run(around, done=True, trends=True))
     each, _ = night(spark, tmp_path, tmp_path, [route_hourly.JOB, AUDIT])
 
     def names(files: dict[dt.date, dict[str, File]]) -> list[str]:
-        return [job.name for job in each.stale(files).get(DATE, ())]
+        return [job.name for job in each.stale([DATE], files).get(DATE, ())]
 
     assert names({DATE: first, day(1): second}) == []
     assert names({DATE: first, day(1): late}) == ["audit"]
@@ -172,18 +173,17 @@ def test_new_files_of_a_neighbour_run_only_the_jobs_that_read_it(spark: SparkSes
 
 def test_a_manifest_reads_back_and_what_cannot_be_read_counts_as_none(spark: SparkSession, tmp_path: Path) -> None:
     runs = Runs(Storage(spark), str(tmp_path))
-    made = Run({DATE: {"hour=7/streamer=gw/part-ü.parquet": File(10, 20)}, day(1): {}}, trends=False)
+    made = Run({DATE: {"hour=7/streamer=gw/part-ü.parquet": File(10, 20)}, day(1): {}}, done=True, trends=False)
     assert runs.get(DATE) is None
     assert runs.dates() == []
     runs.put(DATE, made)
     assert runs.get(DATE) == made
     assert runs.dates() == [DATE]
     assert os.listdir(tmp_path / "_runs").count(f"date={DATE}.json") == 1
-    for text in ("{", "[]", '{"format": 99}', '{"format": 1}', '{"format": 1, "trends": true, "files": {"x": {}}}'):
+    no_date = '{"format": 2, "done": true, "trends": true, "files": {"x": {}}}'
+    for text in ("{", "[]", '{"format": 99}', '{"format": 2}', '{"format": 2, "trends": true, "files": {}}', no_date):
         Storage(spark).write_text(f"{tmp_path}/_runs/date={DATE}.json", text)
         assert runs.get(DATE) is None
-    runs.remove(DATE)
-    assert runs.dates() == []
 
 
 @pytest.mark.parametrize(
