@@ -3,12 +3,14 @@
 A message belongs to the date of its own time, `msg_ts`, under whatever date the streamers noted it; so the records of
 `REACH_DAYS` days before and after are read, too. What waits longer than that looks lost at first.
 
-1. One shuffle by the message's id makes of each message its flow, a *signature* (the sum of hashes of its records) and
-   the time to its last confirmation. Few signatures are distinct, so the records of one message each say what they mean.
+1. One shuffle by the message's id makes of each message its flow, a *signature* (hashes of its distinct records, XORed),
+   the number of its copies, and the time to its last confirmation. Few signatures are distinct, however often a message came
+   again, so the records of one message each say what they mean.
 2. `verdict.judge` decides on the signatures, on the driver; that grows with the number of flows, not of messages.
 3. Both tables come from the verdicts joined to the result of 1.
 
-What cannot be judged yet, because the next streamer's records end before, counts as delivered, without a latency.
+What cannot be judged counts as delivered, without a latency: what was handed over before the next streamer's records begin,
+or after they end. For a Publish, its records of that flow: before and after them it may not have subscribed.
 
 The flow is what decides the way: type, source and sink authority, and for a Publish its topic. A flow of which no message of
 the day came through has no expectation, so its losses cannot be seen. Neither can the loss of one branch where several
@@ -18,7 +20,7 @@ the gaps.
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -32,21 +34,26 @@ from spark_jobs.verdict import Sighting, Signature, Verdict, judge, leads, rank
 REACH_DAYS = 1
 GRACE_US = 600_000_000
 """Lost is said only if the streamer's records reach so far beyond the time when it was handed the message."""
+START_US = 10_000_000
+"""And only if they began so long before that time: a hand-over is noted once it is confirmed, and began earlier."""
 
 _ID_BITS = (
     36  # of a hash, behind the 27 bits of the ms of the day: one long, in which only messages of one ms can be mixed up
 )
-_HASH_BITS = (1 << 44) - 1  # so that the sum of half a million records of one message fits a long
 _TOPIC = "IF(sink_authority IS NULL, src_ue_id, NULL)", "IF(sink_authority IS NULL, src_resource_id, NULL)"
+_SHOWN = (
+    "streamer", "route", "egress", "address", "outcome", "ucode", "ingress_transport", "egress_transport", "src_authority",
+    "sink_authority", "msg_type",
+)  # fmt: skip
 _GROUP = ("src_authority", "sink_authority", "msg_type", "status")
 
 _SIGNATURES = (
     "flow BIGINT, signature BIGINT, src_authority STRING, sink_authority STRING, msg_type STRING, status STRING, "
-    "status_before STRING, copies BIGINT, reached_us BIGINT"
+    "status_before STRING, from_us BIGINT, until_us BIGINT"
 )
 _FINDINGS = (
     "flow BIGINT, signature BIGINT, finding STRING, streamers STRING, last_streamer STRING, last_route STRING, "
-    "missing_at STRING, ucode STRING, copies INT, reached_us BIGINT"
+    "missing_at STRING, ucode STRING, from_us BIGINT, until_us BIGINT"
 )
 
 Keep = Callable[[DataFrame], DataFrame]
@@ -55,7 +62,7 @@ Keep = Callable[[DataFrame], DataFrame]
 def transform(records: DataFrame, date: dt.date, keep: Keep, grace_us: int = GRACE_US) -> tuple[DataFrame, DataFrame]:
     """Records (`schema.PARTITIONED`) around a date → `tables.DELIVERY_AUDIT` and `tables.DELIVERY_AUDIT_DETAIL` of it.
 
-    Runs four small queries on the way, whose results are collected: clocks, ends, signatures, their records.
+    Runs four small queries on the way, whose results are collected: clocks, signatures, their records, spans.
     """
     spark = records.sparkSession
     start = dt.datetime.combine(date, dt.time(), dt.UTC)
@@ -63,22 +70,26 @@ def transform(records: DataFrame, date: dt.date, keep: Keep, grace_us: int = GRA
     of_date = _told_apart(records.where((sf.col("msg_ts") >= first) & (sf.col("msg_ts") < end)))
     clock = clocks.estimate(clocks.sightings(of_date).collect())
     skews_us = {name: round(each.skew_us or 0) for name, each in clock.items()}
-    ends_us = _ends_us(records, skews_us)
     of_date = of_date.withColumn("id", _id(start))
     messages = keep(fates(of_date, skews_us))
     verdicts = _verdicts(of_date, messages, clock, skews_us)
+    topics = {flow for flow, (_, sink, _), verdict in verdicts if verdict.missing_at and sink is None}
+    spans = _spans(records, topics, skews_us)
+    start_us = round(start.timestamp()) * 1_000_000
 
-    def reached_us(verdict: Verdict) -> int | None:
-        """The latest hand-over that can be judged, µs of the day; None: all of them."""
-        start_us = round(start.timestamp()) * 1_000_000
-        return min((ends_us[name] - grace_us - start_us for name in verdict.missing_at), default=None)
+    def judged(flow: int, verdict: Verdict) -> tuple[int | None, int | None]:
+        """The hand-overs that can be judged, first and last, µs of the day; None: no bound."""
+        every = [spans[name, None] for name in verdict.missing_at]
+        topic = [spans[name, flow] for name in verdict.missing_at if flow in topics]
+        begins = [first_us + min(START_US, grace_us) - start_us for first_us, _ in topic or every]
+        ends = [last_us - grace_us - start_us for _, last_us in every] + [last_us - start_us for _, last_us in topic]
+        return max(begins, default=None), min(ends, default=None)
 
     signatures = [
-        (flow, each.key, *text, each.status, each.status_before, each.copies, reached_us(each))
-        for flow, text, each in verdicts
+        (flow, each.key, *text, each.status, each.status_before, *judged(flow, each)) for flow, text, each in verdicts
     ]
     findings = [
-        (flow, each.key, *finding, reached_us(each) if finding.finding == "lost" else None)
+        (flow, each.key, *finding, *(judged(flow, each) if finding.finding == "lost" else (None, None)))
         for flow, _, each in verdicts
         for finding in each.findings
     ]
@@ -89,21 +100,35 @@ def transform(records: DataFrame, date: dt.date, keep: Keep, grace_us: int = GRA
 
 
 def fates(of_date: DataFrame, skews_us: Mapping[str, int]) -> DataFrame:
-    """One row per message: id, flow, signature, and `last_us` from msg_ts to the last confirmation, by corrected clocks.
+    """One row per message: id, flow, signature, copies, `last_us` from msg_ts to the last confirmation, by corrected clocks.
 
-    The shuffle comes before the aggregation: a message has few records at one streamer, so summing up first would not pay.
+    Copies are `extra` (delivered once more over the same way) and `aside` (set aside); the signature tells none from some.
+    Records that are alike are put together first: a message may have come a million times, and nothing may overflow then.
+    The shuffle comes before that: a message has few records at one streamer, so summing up first would not pay.
     """
-    confirmed_us = sf.col("age_us") + sf.col("latency_us") - _skew_us(skews_us)
+    confirmed_us = sf.col("age_us") + sf.coalesce("latency_us", sf.lit(0)) - _skew_us(skews_us)
+    is_aside = (sf.col("outcome") == "duplicate").cast("long")
+    record = sf.xxhash64("streamer", "route", "egress", "address", "outcome", "ucode")
     rows = of_date.select(
         "id",
         _flow().alias("flow"),
-        sf.xxhash64("streamer", "route", "egress", "address", "outcome", "ucode").bitwiseAND(_HASH_BITS).alias("kind"),
+        sf.shiftleft(record, 1).bitwiseOR(is_aside).alias("kind"),
         sf.when(sf.col("outcome") == "delivered", confirmed_us).alias("confirmed_us"),
     )
-    return (
+    kinds = (
         rows.repartition("id")
-        .groupBy("id", "flow")
-        .agg(sf.sum("kind").alias("signature"), sf.max("confirmed_us").alias("last_us"))
+        .groupBy("id", "flow", "kind")
+        .agg(
+            sf.count("*").alias("times"),
+            sf.count("confirmed_us").alias("delivered"),
+            sf.max("confirmed_us").alias("last_us"),
+        )
+    )
+    return kinds.groupBy("id", "flow").agg(
+        sf.bit_xor(sf.xxhash64("kind", sf.col("delivered") > 1)).alias("signature"),
+        sf.sum(sf.greatest(sf.col("delivered") - 1, sf.lit(0))).alias("extra"),
+        sf.sum(sf.col("kind").bitwiseAND(1) * sf.col("times")).alias("aside"),
+        sf.max("last_us").alias("last_us"),
     )
 
 
@@ -137,10 +162,28 @@ def _skew_us(skews_us: Mapping[str, int]) -> Column:
     return skew.cast("long")
 
 
-def _ends_us(records: DataFrame, skews_us: Mapping[str, int]) -> dict[str, int]:
-    """The last time in each streamer's records, by the corrected clock: what came later may be in files yet to come."""
-    rows = records.groupBy("streamer").agg(sf.unix_micros(sf.max("ts")).alias("end_us")).collect()
-    return {row.streamer: row.end_us - skews_us.get(row.streamer, 0) for row in rows}
+def _spans(
+    records: DataFrame, topics: Set[int], skews_us: Mapping[str, int]
+) -> dict[tuple[str, int | None], tuple[int, int]]:
+    """First and last time in each streamer's records, by the corrected clock, in µs: of all, and of each of these flows.
+
+    What came later may be in files yet to come.
+    """
+    flow: Column = sf.lit(None).cast("long")
+    if topics:
+        known = _broadcast(records.sparkSession, [(each, True) for each in sorted(topics)], "flow BIGINT, known BOOLEAN")
+        records = _told_apart(records).withColumn("flow", _flow()).join(known, "flow", "left")
+        flow = sf.when(sf.col("known"), sf.col("flow"))
+    ts_us = sf.unix_micros("ts")
+    rows = records.groupBy("streamer", flow.alias("flow")).agg(sf.min(ts_us).alias("first"), sf.max(ts_us).alias("last"))
+    spans: dict[tuple[str, int | None], tuple[int, int]] = {}
+    for row in rows.collect():
+        first_us, last_us = row["first"] - skews_us.get(row.streamer, 0), row["last"] - skews_us.get(row.streamer, 0)
+        least_us, most_us = spans.get((row.streamer, None), (first_us, last_us))
+        spans[row.streamer, None] = min(first_us, least_us), max(last_us, most_us)
+        if row.flow is not None:
+            spans[row.streamer, row.flow] = first_us, last_us
+    return spans
 
 
 def _verdicts(
@@ -151,20 +194,21 @@ def _verdicts(
     of_example = {(row.flow, row.example): row for row in kinds.collect()}
     wanted = _broadcast(of_date.sparkSession, [(row.example,) for row in of_example.values()], "example BIGINT").distinct()
     shown = (
-        of_date.select(
-            "streamer", "route", "egress", "address", "outcome", "ucode", "src_authority", "sink_authority", "msg_type",
-            _flow().alias("flow"), sf.col("id").alias("example"), sf.unix_micros("ts").alias("at_us"),
-        )
+        of_date.withColumns({"flow": _flow(), "example": sf.col("id")})
         .join(sf.broadcast(wanted), "example")
+        .groupBy("flow", "example", *_SHOWN)
+        .agg(sf.count("*").alias("times"), sf.unix_micros(sf.min("ts")).alias("at_us"))
         .collect()
-    )  # fmt: skip
+    )
     sightings: dict[tuple[int, int], list[Sighting]] = defaultdict(list)
     texts: dict[int, tuple[str, str | None, str]] = {}
     for row in shown:
         if (row.flow, row.example) in of_example:
             at_us = row.at_us - skews_us[row.streamer]
             egress = row.egress if row.address is None else f"{row.egress} to {row.address}"
-            sightings[row.flow, row.example].append(Sighting(row.streamer, row.route, egress, row.outcome, row.ucode, at_us))
+            ends = row.ingress_transport, row.egress_transport
+            sighting = Sighting(row.streamer, row.route, egress, row.outcome, row.ucode, at_us, *ends)
+            sightings[row.flow, row.example] += [sighting] * min(row.times, 2)
             texts[row.flow] = row.src_authority, row.sink_authority, row.msg_type
     flows: dict[int, list[Signature]] = defaultdict(list)
     for (flow, number), seen in sorted(sightings.items()):
@@ -187,23 +231,27 @@ def _broadcast(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str
     return sf.broadcast(small_frame(spark, rows, schema))
 
 
-def _too_early() -> Column:
-    """Was it handed over so late that the next streamer's records may not be here yet?"""
+def _unjudged() -> Column:
+    """Was it handed over when the next streamer may not have had records, or have none yet?"""
     handed_us = sf.shiftright("id", _ID_BITS) * 1000 + sf.coalesce("last_us", sf.lit(0))
-    return sf.coalesce(handed_us > sf.col("reached_us"), sf.lit(False))
+    return sf.coalesce((handed_us < sf.col("from_us")) | (handed_us > sf.col("until_us")), sf.lit(False))
 
 
 def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
     """Percentiles come from a histogram whose classes are at most 1/128 wide, so they are at most 0.8 % too high."""
-    last_us = sf.when((sf.col("status") == "delivered") & ~sf.col("too_early"), sf.col("last_us"))
+    last_us = sf.when((sf.col("status") == "delivered") & ~sf.col("unjudged"), sf.col("last_us"))
     width = sf.expr("shiftleft(1L, greatest(0, int(log2(greatest(1, abs(last_us)))) - 7))")
     histogram = (
         messages.join(signatures, ["flow", "signature"])
-        .withColumn("too_early", _too_early())
-        .withColumn("status", sf.when(sf.col("too_early"), sf.col("status_before")).otherwise(sf.col("status")))
+        .withColumn("unjudged", _unjudged())
+        .withColumn("status", sf.when(sf.col("unjudged"), sf.col("status_before")).otherwise(sf.col("status")))
         .withColumn("last_us", last_us)
         .groupBy(*_GROUP, (sf.col("last_us") - sf.pmod("last_us", width)).alias("class"))
-        .agg(sf.count("*").alias("messages"), sf.sum("copies").alias("copies"), sf.max("last_us").alias("most_us"))
+        .agg(
+            sf.count("*").alias("messages"),
+            sf.sum(sf.col("extra") + sf.col("aside")).alias("copies"),
+            sf.max("last_us").alias("most_us"),
+        )
     )
     group = Window.partitionBy(*_GROUP)
     timed = sf.when(sf.col("class").isNotNull(), sf.col("messages")).otherwise(0)
@@ -225,7 +273,7 @@ def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
 
 
 def _detail(of_date: DataFrame, messages: DataFrame, findings: DataFrame) -> DataFrame:
-    found = messages.join(findings, ["flow", "signature"]).where(~_too_early())
+    found = messages.join(findings, ["flow", "signature"]).where(~_unjudged())
     # What a finding says of the message itself comes from its first record: few rows, found by one more look at the records.
     # Broadcast, or Spark would shuffle and sort all records a second time: a third of the job's work.
     wanted = found.select("id").distinct()
@@ -243,7 +291,11 @@ def _detail(of_date: DataFrame, messages: DataFrame, findings: DataFrame) -> Dat
             )
         )
     )  # fmt: skip
-    return found.join(about, "id")
+    finding = sf.col("finding")
+    copies = (
+        sf.when(finding == "delivered_twice", sf.col("extra")).when(finding == "duplicate", sf.col("aside")).otherwise(0)
+    )
+    return found.join(about, "id").withColumn("copies", copies)
 
 
 JOB = job.Job(

@@ -5,6 +5,7 @@ Messages of one *flow* take the same way; those of a flow that were seen by the 
 
 * A streamer is *expected* after a delivery by another one (over that egress) if some message of the flow got there so; for a
   Publish, half of them: one that a streamer subscribed to late is not lost.
+* Only what networks of fitting kinds can lead to is expected. Of two streamers side by side neither hands to the other.
 * Delivered, and none of the expected has it: lost. None expected: it arrived.
 * Seen before and after a streamer that others of the flow went through, but not by it: untraced.
 * The status is the best that happened: arrived, else lost, else the outcome at the furthest streamer. So a message with two
@@ -26,7 +27,11 @@ from spark_jobs.schema import FAILURES
 
 
 class Sighting(NamedTuple):
-    """One record of a message. `egress` with whom a copy of a Publish is for; `at_us` by the corrected clock."""
+    """One record of a message; of several that are alike, two are enough.
+
+    `egress` with whom a copy of a Publish is for; `at_us` by the corrected clock. A network's kind is its transport; None is
+    unknown, and fits every other.
+    """
 
     streamer: str
     route: str
@@ -34,6 +39,8 @@ class Sighting(NamedTuple):
     outcome: str
     ucode: str
     at_us: int
+    ingress_kind: str | None = None
+    egress_kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +63,12 @@ class Finding(NamedTuple):
     last_route: str
     missing_at: str | None
     ucode: str
-    copies: int
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     key: int
     status: str
-    copies: int
     findings: tuple[Finding, ...]
     missing_at: tuple[str, ...] = field(default=())
     """Streamers that do not have it though it was handed to them: it is lost once their records reach far enough."""
@@ -82,19 +87,44 @@ def judge(
     signatures: Sequence[Signature], order: Mapping[str, int], is_publish: bool, proven: Set[Leads] = frozenset()
 ) -> list[Verdict]:
     """The verdict on every signature of one flow. `order`: see `rank`; `proven`: see `leads`, of all flows together."""
-    expected = _expected(signatures, order, is_publish, proven)
+    expected = _expected(signatures, _beyond(signatures, order), order, is_publish, proven)
     return [_verdict(signature, order, expected) for signature in signatures]
 
 
-def leads(signatures: Iterable[Signature], order: Mapping[str, int]) -> set[Leads]:
+def leads(signatures: Sequence[Signature], order: Mapping[str, int]) -> set[Leads]:
     """Where egresses lead to for certain: from messages that left a streamer by that one only."""
     proven: set[Leads] = set()
+    possible = _beyond(signatures, order)
     for signature in signatures:
         ways = {(each.streamer, each.egress) for each in signature.sightings if each.outcome == "delivered"}
         left = Counter(streamer for streamer, _ in ways)
-        beyond = signature.streamers
-        proven.update((x, e, y) for x, e in ways if left[x] == 1 for y in beyond if order[y] > order[x])
+        proven.update((x, e, y) for x, e in ways if left[x] == 1 for y in signature.streamers if (x, e, y) in possible)
     return proven
+
+
+def _beyond(signatures: Sequence[Signature], order: Mapping[str, int]) -> set[Leads]:
+    """Who can be behind each egress, over others of the flow or not, by the kinds of the networks.
+
+    A streamer takes the flow in where those come from that it delivers. Copies may reach it from the other side.
+    """
+    every = [each for signature in signatures for each in signature.sightings]
+    kinds: dict[tuple[str, str | None], set[str | None]] = defaultdict(set)
+    passed: dict[str, set[str | None]] = defaultdict(set)
+    other: dict[str, set[str | None]] = defaultdict(set)
+    for each in every:
+        if each.outcome == "delivered":
+            kinds[each.streamer, each.egress].add(each.egress_kind)
+        (passed if each.outcome == "delivered" else other)[each.streamer].add(each.ingress_kind)
+    taken = other | passed
+    beyond: dict[tuple[str, str | None], set[str]] = {}
+    for x, egress in sorted(kinds, key=lambda way: order[way[0]], reverse=True):
+        next_to = {y for y in taken if order[y] > order[x] and _fit(kinds[x, egress], taken[y])}
+        beyond[x, egress] = next_to.union(*(far for (y, _), far in beyond.items() if y in next_to))
+    return {(x, egress, y) for (x, egress), far in beyond.items() for y in far}
+
+
+def _fit(left: Set[str | None], entered: Set[str | None]) -> bool:
+    return None in left or None in entered or bool(left & entered)
 
 
 def rank(signatures: Sequence[Signature], source: str, trust: Trust) -> dict[str, int]:
@@ -139,7 +169,9 @@ def rank(signatures: Sequence[Signature], source: str, trust: Trust) -> dict[str
 Expected = Mapping[tuple[str, str | None], list[str]]
 
 
-def _expected(signatures: Iterable[Signature], order: Mapping[str, int], is_publish: bool, proven: Set[Leads]) -> Expected:
+def _expected(
+    signatures: Iterable[Signature], beyond: Set[Leads], order: Mapping[str, int], is_publish: bool, proven: Set[Leads]
+) -> Expected:
     """Per streamer and egress, who gets what is delivered there, nearest first.
 
     Of two egresses by which a message left, the one that is proven to lead to another streamer does.
@@ -152,7 +184,8 @@ def _expected(signatures: Iterable[Signature], order: Mapping[str, int], is_publ
             handed[streamer, egress] += signature.messages
             for other in signature.streamers:
                 elsewhere = any(x == streamer and e != egress and (x, e, other) in proven for x, e in ways)
-                if order[other] > order[streamer] and ((streamer, egress, other) in proven or not elsewhere):
+                leading = (streamer, egress, other)
+                if leading in beyond and (leading in proven or not elsewhere):
                     seen[streamer, egress][other] += signature.messages
     expected = {}
     for way, others in seen.items():
@@ -180,15 +213,13 @@ def _verdict(signature: Signature, order: Mapping[str, int], expected: Expected)
     # of two failures of one kind, the furthest is shown
     findings += {each.outcome: _finding(each.outcome, path, each) for each in failed}.values()
     ways = Counter((each.streamer, each.route, each.egress) for each in delivered)
-    if extra := sum(copies - 1 for copies in ways.values()):
-        at = next(each for each in delivered if ways[each.streamer, each.route, each.egress] > 1)
-        findings.append(_finding("delivered_twice", path, at, copies=extra))
+    if twice := [each for each in delivered if ways[each.streamer, each.route, each.egress] > 1]:
+        findings.append(_finding("delivered_twice", path, twice[0]))
     if aside := [each for each in signature.sightings if each.outcome == "duplicate"]:
-        findings.append(_finding("duplicate", path, aside[-1], copies=len(aside)))
+        findings.append(_finding("duplicate", path, aside[-1]))
     if untraced := _untraced(seen, order, after, expected):
         furthest = max(signature.sightings, key=lambda each: order[each.streamer])
         findings.append(_finding("untraced", path, furthest, ",".join(untraced)))
-    copies = extra + len(aside)
     others = [each for each in signature.sightings if each.outcome not in ("delivered", "duplicate")]
     others = failed or [each for each in others if each.outcome not in FAILURES]
     if arrived or not (lost or others):
@@ -197,7 +228,7 @@ def _verdict(signature: Signature, order: Mapping[str, int], expected: Expected)
         status = "lost"
     else:
         status = max(others, key=lambda each: order[each.streamer]).outcome
-    return Verdict(signature.key, status, copies, tuple(findings), missing, "delivered" if status == "lost" else status)
+    return Verdict(signature.key, status, tuple(findings), missing, "delivered" if status == "lost" else status)
 
 
 def _any(after: Expected, each: Sighting, seen: Sequence[str]) -> bool:
@@ -214,5 +245,5 @@ def _untraced(seen: Sequence[str], order: Mapping[str, int], after: Expected, ex
     return sorted((name for name in gaps if through[name] & reached), key=order.__getitem__)
 
 
-def _finding(name: str, path: str, at: Sighting, missing_at: str | None = None, copies: int = 0) -> Finding:
-    return Finding(name, path, at.streamer, at.route, missing_at, at.ucode, copies)
+def _finding(name: str, path: str, at: Sighting, missing_at: str | None = None) -> Finding:
+    return Finding(name, path, at.streamer, at.route, missing_at, at.ucode)

@@ -24,7 +24,8 @@ def msg_id(made: dt.datetime, number: int) -> bytes:
 
 def seen(streamer: str, made: dt.datetime, number: int, age_us: int = 1_000, latency_us: int = 500, **given: Any) -> Record:
     ts = made + dt.timedelta(microseconds=age_us)
-    about = {"msg_id": msg_id(made, number), "msg_ts": made, "age_us": age_us, "latency_us": latency_us}
+    times = {"msg_ts": made, "age_us": age_us, "latency_us": latency_us}
+    about = {"msg_id": msg_id(made, number), "ingress_transport": "mqtt5", "egress_transport": "mqtt5", **times}
     return record(ts, streamer=streamer, **(about | given))
 
 

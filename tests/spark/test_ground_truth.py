@@ -45,6 +45,7 @@ PLAN = Plan(
     ),
 )
 Findings = dict[str, set[str]]
+_TOPIC = ("src_authority", "src_ue_id", "src_resource_id")
 
 
 @dataclass
@@ -153,7 +154,7 @@ def _planted(truth: dict[str, Any], date: dt.date) -> Findings:
 
 def _visible_truth(traces: Path, truth: dict[str, Any]) -> dict[dt.date, Findings]:
     """What is true for the files that are there while some are held back, from the plain records."""
-    columns = ["msg_id", "msg_ts", "ts", "latency_us", "outcome", "src_authority"]
+    columns = ["msg_id", "msg_ts", "ts", "latency_us", "outcome", "msg_type", *_TOPIC]
     visible, held = (
         [
             row | {"streamer": path.parent.name.removeprefix("streamer="), "id": row["msg_id"].hex()}
@@ -175,6 +176,16 @@ def _visible_truth(traces: Path, truth: dict[str, Any]) -> dict[dt.date, Finding
             done = true_time(row, row["ts"] + dt.timedelta(microseconds=row["latency_us"]))
             handed[row["id"]] = max(done, handed.get(row["id"], done))
     hidden = {row["id"] for row in held}
+    # of a topic, only what lies between the first and the last that the next streamer had: else it may not have listened
+    topics = {row["id"]: tuple(row[name] for name in _TOPIC) for row in visible if row["msg_type"] == "publish"}
+    heard: dict[tuple[Any, ...], list[dt.datetime]] = defaultdict(list)
+    for row in visible:
+        heard[row["streamer"], topics.get(row["id"])].append(true_time(row, row["ts"]))
+
+    def listened(message: str) -> bool:
+        times = heard[truth["missing_at"].get(message, VEHICLE), topics.get(message)]
+        return message not in topics or (bool(times) and min(times) <= handed[message] <= max(times))
+
     came_from_above = {row["id"]: row["msg_ts"].date() for row in held if row["src_authority"] not in ("veh1", VEHICLE)}
     expected = {}
     for date in DATES:
@@ -187,7 +198,8 @@ def _visible_truth(traces: Path, truth: dict[str, Any]) -> dict[dt.date, Finding
         lost = findings["lost"] & handed.keys()
         lost = {i for i in lost if truth["missing_at"][i] != VEHICLE or handed[i] <= judged_until}
         vanished = {i for i, day in came_from_above.items() if day == date and i not in seen_there and i in handed}
-        findings["lost"] = lost | {i for i in vanished if handed[i] <= judged_until}
+        lost |= {i for i in vanished if handed[i] <= judged_until}
+        findings["lost"] = {i for i in lost if listened(i)}
         expected[date] = {finding: ids for finding, ids in findings.items() if ids}
     return expected
 

@@ -5,8 +5,15 @@ from collections.abc import Sequence
 from spark_jobs.verdict import Sighting, Signature, Verdict, judge, leads, rank
 
 
-def saw(streamer: str, at_us: int, outcome: str = "delivered", route: str = "r", egress: str | None = "out") -> Sighting:
-    return Sighting(streamer, route, egress, outcome, "OK" if outcome == "delivered" else "UNAVAILABLE", at_us)
+def saw(
+    streamer: str,
+    at_us: int,
+    outcome: str = "delivered",
+    route: str = "r",
+    egress: str | None = "out",
+    kinds: tuple[str | None, str | None] = (None, None),
+) -> Sighting:
+    return Sighting(streamer, route, egress, outcome, "OK" if outcome == "delivered" else "UNAVAILABLE", at_us, *kinds)
 
 
 A, B, C = saw("A", 0), saw("B", 1000), saw("C", 2000)
@@ -26,7 +33,7 @@ def findings(verdict: Verdict) -> dict[str, str | None]:
 
 def test_seen_by_all_is_delivered_and_no_finding() -> None:
     (clean,) = verdicts((100, [A, B, C]))
-    assert (clean.status, clean.findings, clean.copies) == ("delivered", (), 0)
+    assert (clean.status, clean.findings) == ("delivered", ())
 
 
 def test_handed_over_and_never_seen_again_is_lost_at_the_next() -> None:
@@ -117,7 +124,7 @@ def test_one_of_two_gateways_is_enough() -> None:
 
 def test_delivered_more_than_once_over_the_same_route() -> None:
     _, twice = verdicts((100, [A, B, C]), (1, [A, B, C, C, C]))
-    assert (twice.status, twice.copies, findings(twice)) == ("delivered", 2, {"delivered_twice": None})
+    assert (twice.status, findings(twice)) == ("delivered", {"delivered_twice": None})
     assert twice.findings[0].last_streamer == "C"
 
 
@@ -129,7 +136,7 @@ def test_delivered_over_two_routes_is_not_twice() -> None:
 def test_a_copy_set_aside_leaves_the_status_alone() -> None:
     again = saw("B", 5000, "duplicate", "none", None)
     _, aside, lost = verdicts((100, [A, B, C]), (1, [A, B, C, again]), (1, [A, B, again]))
-    assert (aside.status, aside.copies, findings(aside)) == ("delivered", 1, {"duplicate": None})
+    assert (aside.status, findings(aside)) == ("delivered", {"duplicate": None})
     assert (lost.status, findings(lost)) == ("lost", {"lost": "C", "duplicate": None})
 
 
@@ -159,3 +166,47 @@ def test_what_nobody_wanted_is_no_finding() -> None:
     for outcome in ("unwanted", "unheard", "local"):
         (kind,) = verdicts((3, [saw("A", 0, outcome, "none", None)]))
         assert (kind.status, kind.findings) == (outcome, ())
+
+
+DOWN, UP = ("mqtt5", "zenoh"), ("zenoh", "mqtt5")
+
+
+def test_of_two_side_by_side_none_has_to_have_it() -> None:
+    """Half of the time one of them was down, and what it would have had was not handed to it by the other."""
+    a, b = saw("A", 0, kinds=DOWN), saw("B", 10, kinds=DOWN)
+    for is_publish in (True, False):
+        kinds = verdicts((60, [a, b]), (40, [a]), (1, [b]), is_publish=is_publish)
+        assert [(each.status, each.findings) for each in kinds] == [("delivered", ())] * 3
+
+
+def test_a_copy_that_comes_back_from_the_other_side_makes_no_way() -> None:
+    """B hears on the network of the sink what A has brought there; it takes the flow in from the other one."""
+    a, b = saw("A", 0, kinds=DOWN), saw("B", 10, kinds=DOWN)
+    echo = saw("B", 900, "duplicate", "none", None, kinds=("zenoh", None))
+    _, copied, alone = verdicts((60, [a, b]), (30, [a, b, echo]), (10, [a]))
+    assert (copied.status, findings(copied)) == ("delivered", {"duplicate": None})
+    assert (alone.status, alone.findings) == ("delivered", ())
+
+
+def test_behind_two_side_by_side_it_is_lost_as_ever() -> None:
+    a, b = saw("A", 0, kinds=DOWN), saw("B", 10, kinds=DOWN)
+    c = saw("C", 2000, kinds=UP)
+    _, by_one, lost, lost_by_one = verdicts((60, [a, b, c]), (40, [a, c]), (2, [a, b]), (1, [a]))
+    assert (by_one.status, by_one.findings) == ("delivered", ())
+    assert [(each.status, findings(each)) for each in (lost, lost_by_one)] == [("lost", {"lost": "C"})] * 2
+
+
+def test_the_way_to_a_far_streamer_may_change_its_kind() -> None:
+    """What is behind B is behind A, too, though A and C share no network: B has a gap, and the loss is at B all the same."""
+    a, b, c = saw("A", 0, kinds=DOWN), saw("B", 1000, kinds=UP), saw("C", 2000, kinds=DOWN)
+    d = saw("D", 3000, kinds=("zenoh", "zenoh"))
+    _, gap, lost = verdicts((100, [a, b, c, d]), (2, [a, c, d]), (1, [a]))
+    assert (gap.status, findings(gap)) == ("delivered", {"untraced": "B"})
+    assert (lost.status, findings(lost)) == ("lost", {"lost": "B"})
+
+
+def test_what_stops_at_a_streamer_shows_how_it_came_there() -> None:
+    """C passes nothing on; it is behind B by what it turned away."""
+    b, c = saw("B", 0, kinds=DOWN), saw("C", 1000, "unwanted", "none", None, kinds=("zenoh", None))
+    _, lost = verdicts((100, [b, c]), (1, [b]))
+    assert (lost.status, findings(lost)) == ("lost", {"lost": "C"})

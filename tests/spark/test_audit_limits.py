@@ -1,0 +1,87 @@
+"""What the audit cannot judge: where the next streamer may not have listened; and a message that comes again without end."""
+
+import datetime as dt
+from collections.abc import Set
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from spark_jobs import delivery_audit
+from tests.spark.test_delivery_audit import same, seen
+from tests.spark.traces import DATE, Record, at, frame
+
+MANY = 1_200_000
+"""So many hashes of 44 bits do not fit a long."""
+TO_CLOUD = {
+    "msg_type": "notification",
+    "sink_authority": "cloud",
+    "sink_ue_id": 1,
+    "sink_ue_version": 1,
+    "sink_resource_id": 0,
+}
+
+
+def flow(source: str, at_next: Set[int], way: str = "ab", **given: Any) -> list[Record]:
+    """A message every ten minutes from 06:00 on at the first streamer, and those of these numbers at the next one.
+
+    No two sources may be equally long: that tells their messages apart.
+    """
+    records = []
+    for number in range(96):
+        made = at(f"{6 + number // 6:02}:{number % 6}0") + dt.timedelta(milliseconds=len(source))
+        about = {"src_authority": source} | given
+        records.append(seen(way[0], made, number, **about))
+        if number in at_next:
+            records.append(seen(way[1], made, number, 4_000, **about))
+    return records
+
+
+@pytest.fixture(scope="module")
+def lost(spark: SparkSession) -> dict[str, set[int]]:
+    """Numbers of the lost messages by source."""
+    all_day = set(range(96))
+    records = [
+        *flow("all day", all_day - {0, 40, 95}),
+        *flow("begins", all_day - set(range(20)) - {50}),
+        *flow("stops", set(range(76)) - {50}),
+        *flow("side by side", set(range(30)), ingress_transport="zenoh", **TO_CLOUD),
+        *flow("to d", set(range(20, 96)) - {50}, way="cd", **TO_CLOUD),
+        *flow("late to d", set(range(30, 96)) - {50}, way="cd", **TO_CLOUD),
+        *(seen(name, at("23:59"), 99, src_authority="other") for name in "abcd"),
+    ]
+    audit, detail = delivery_audit.transform(frame(spark, records).coalesce(1).cache(), DATE, same)
+    found: dict[str, set[int]] = {}
+    for row in detail.where("finding = 'lost'").collect():
+        found.setdefault(row.src_authority, set()).add(int.from_bytes(row.msg_id[9:]))
+    counts = {row.src_authority: row.messages for row in audit.where("status = 'lost'").collect()}
+    assert counts == {source: len(numbers) for source, numbers in found.items()}
+    return found
+
+
+def test_a_topic_is_judged_from_the_first_to_the_last_that_the_next_streamer_had_of_it(lost: dict[str, set[int]]) -> None:
+    assert (lost["all day"], lost["begins"], lost["stops"]) == ({40}, {50}, {50})
+
+
+def test_what_has_a_sink_is_judged_once_the_next_streamer_writes_anything(lost: dict[str, set[int]]) -> None:
+    """It writes from number 20 on: that one may have been on its way when it began."""
+    assert lost["to d"] == {50}
+    assert lost["late to d"] == {*range(21, 30), 50}
+
+
+def test_an_hour_without_one_of_two_side_by_side_loses_nothing(lost: dict[str, set[int]]) -> None:
+    assert "side by side" not in lost
+
+
+def test_a_message_that_comes_again_without_end_has_the_signature_of_one_that_comes_twice(spark: SparkSession) -> None:
+    first = [seen("a", at("10:00"), number, **TO_CLOUD) for number in range(3)]
+    aside = [seen("b", at("10:00"), number, outcome="duplicate", egress=None, **TO_CLOUD) for number in range(3)]
+    records = delivery_audit._told_apart(frame(spark, [*first, *aside]))
+    number = sf.expr("CAST(conv(hex(substr(msg_id, 10)), 16, 10) AS INT)")
+    is_aside = sf.col("outcome") == "duplicate"
+    times = sf.when(is_aside & (number == 0), MANY).when(number == 1, 1).otherwise(2)
+    again = records.withColumn("id", number.cast("long")).withColumn("n", sf.explode(sf.sequence(sf.lit(1), times)))
+    rows = {row.id: row for row in delivery_audit.fates(again, {}).collect()}
+    assert {each: (row.extra, row.aside) for each, row in rows.items()} == {0: (1, MANY), 1: (0, 1), 2: (1, 2)}
+    assert rows[0].signature == rows[2].signature != rows[1].signature
