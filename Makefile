@@ -6,7 +6,7 @@ PROTOS := $(wildcard streamer/uprotocol/proto/*.proto)
 # What `make nightly` plays: so many records on that day (the days before have a tenth each), into that folder.
 NIGHTLY ?= build/nightly
 DAY ?= $(shell $(PYTHON) -c "import datetime as d; print(d.datetime.now(d.UTC).date() - d.timedelta(days=1))")
-RECORDS ?= 200000
+RECORDS ?= 60000
 
 .PHONY: demo test lint bench bench-spark fault nightly spark-zip proto clean
 
@@ -37,7 +37,7 @@ fault: $(VENV)/.dev
 nightly: $(VENV)/.spark
 	rm -rf $(NIGHTLY)/traces $(NIGHTLY)/tables
 	$(BIN)/python -m spark_jobs.generate --output $(NIGHTLY)/traces --from $(DAY) --records $(RECORDS) \
-		--history-days 7 --history-share 0.1
+		--history-days 7
 	$(BIN)/python -m spark_jobs.nightly --input $(NIGHTLY)/traces --output $(NIGHTLY)/tables --slo config/slo.yaml \
 		--lookback-days 36500 # DAY may be long ago
 	@echo "Open the report: $(abspath $(NIGHTLY)/tables/report/report-$(DAY).html)"
