@@ -142,7 +142,7 @@ class Night:
             return
         if kept:
             lost = max(_lost(job, before, files, date) for job in kept)
-            names = ", ".join(job.name for job in kept) if jobs else "all tables"
+            names = "all tables" if len(kept) == len(self._of_records) else ", ".join(job.name for job in kept)
             self._say(f"{date} {names}: kept: {lost} of its files are gone (--date {date} runs it all the same)")
         if lost := max((_lost(job, before, files, date) for job in jobs), default=0):
             self._say(f"{date}: {lost} files of its last run are gone: the new tables lack their records")

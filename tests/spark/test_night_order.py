@@ -145,6 +145,18 @@ def test_a_run_that_did_not_end_still_knows_the_files_of_the_tables_that_stand(w
     assert world.ran == ["0 plain", "0 audit", "0 trend"]
 
 
+def test_a_kill_does_not_make_it_forget_what_was_gone_before(world: World) -> None:
+    world.files = {day(-1): {"old": A}, DATE: {"a": A}}
+    world.night()
+    world.files = {DATE: {"a": A, "late": B}}
+    world.breaks["plain"] = Killed()
+    with pytest.raises(Killed):
+        world.night()
+    world.breaks.clear()
+    assert world.night()
+    assert world.ran == ["0 plain", "0 trend"]
+
+
 def test_a_first_run_that_did_not_end_is_run_on_what_is_there(world: World) -> None:
     world.files = {DATE: {"a": A, "b": B}}
     world.breaks["plain"] = Killed()

@@ -55,9 +55,10 @@ def test_what_a_killed_run_left_in_staging_is_removed(
         with pytest.raises(KeyboardInterrupt):
             publish(half, TRAFFIC_MATRIX, str(tmp_path), DATE)
     staging = tmp_path / "_staging" / "traffic_matrix"
+    (staging / f"{DATE}-put-aside-old").mkdir()
     other = staging / f"{NEXT}-of-another-run"
     other.mkdir()
-    assert len(list(staging.iterdir())) == 2
+    assert len(list(staging.iterdir())) == 3
     assert sources(spark, tmp_path) == [(DATE, "old")]
 
     publish(matrix(spark, "new"), TRAFFIC_MATRIX, str(tmp_path), DATE)
