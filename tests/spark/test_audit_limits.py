@@ -13,7 +13,7 @@ from tests.spark.test_delivery_audit import same, seen
 from tests.spark.traces import DATE, Record, at, frame
 
 MANY = 1_200_000
-"""So many hashes of 44 bits do not fit a long."""
+"""A sum of so many hashes need not fit a long."""
 TO_CLOUD = {
     "msg_type": "notification",
     "sink_authority": "cloud",
