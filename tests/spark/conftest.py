@@ -14,12 +14,12 @@ from spark_jobs.session import session
 
 _SMALL = {
     "spark.master": "local[2]",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
     "spark.ui.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",  # compiling costs more than a few rows do
     "spark.sql.maxPlanStringLength": "0",  # no texts of the plans, which nobody sees: an eighth of the time
     "spark.sql.ui.explainMode": "simple",
-    "spark.default.parallelism": "2",
+    "spark.default.parallelism": "1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",

@@ -61,9 +61,11 @@ class World:
 
 @pytest.fixture(scope="module")
 def as_at_night(spark: SparkSession) -> Iterator[SparkSession]:
-    """Planned anew after each stage, as `session` sets it and the other tests do not."""
+    """Planned anew after each stage, as `session` sets it, and shuffled into more than one part: other tests do neither."""
     spark.conf.set("spark.sql.adaptive.enabled", "true")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
     yield spark
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
     spark.conf.set("spark.sql.adaptive.enabled", "false")
 
 
