@@ -95,6 +95,40 @@ def _pattern(value: Any) -> UUri:
     return uri
 
 
+def _exact(value: Any, expected: PydanticCustomError) -> UUri:
+    try:
+        uri = UUri.parse(value) if isinstance(value, str) else value.check()
+    except (UriError, AttributeError) as exc:
+        raise expected from exc
+    if not isinstance(uri, UUri) or not uri.authority:
+        raise expected
+    return uri
+
+
+def _topic(value: Any) -> UUri:
+    expected = _expected("a topic without wildcards such as //veh1/A8000/2/8A50: resource 8000 to FFFE")
+    uri = _exact(value, expected)
+    if uri.has_wildcard or not uri.is_topic:
+        raise expected
+    return uri
+
+
+def _entity(value: Any) -> UUri:
+    expected = _expected("a uEntity without wildcards such as //veh1/A8000/2/0: resource 0")
+    uri = _exact(value, expected)
+    if uri.has_wildcard or not uri.is_entity:
+        raise expected
+    return uri
+
+
+def _entity_pattern(value: Any) -> UUri:
+    expected = _expected("a pattern of uEntities such as //veh1/FFFFFFFF/FF/0: resource 0")
+    uri = _exact(value, expected)
+    if not uri.is_entity:
+        raise expected
+    return uri
+
+
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise _expected("a name of letters, digits and _ . -")
@@ -116,6 +150,15 @@ Authority = Annotated[str, AfterValidator(_authority)]
 SingleAuthority = Annotated[str, AfterValidator(_single_authority)]
 Pattern = Annotated[
     UUri, PlainValidator(_pattern), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
+]
+Topic = Annotated[
+    UUri, PlainValidator(_topic), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
+]
+Entity = Annotated[
+    UUri, PlainValidator(_entity), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
+]
+EntityPattern = Annotated[
+    UUri, PlainValidator(_entity_pattern), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
 ]
 Name = Annotated[str, AfterValidator(_name)]
 FilePath = Annotated[Path, Field(strict=False)]
@@ -202,6 +245,9 @@ class Endpoint(Section):
     authorities: Annotated[list[Authority], Field(min_length=1)]
     options: Any = Field(default={}, validate_default=True)
     """An instance of the transport's own options model."""
+    is_global: bool | None = Field(default=None, alias="global")
+    """Whether this network connects devices: what comes from one such network is not published to another one as multicast.
+    None: off-vehicle MQTT brokers are."""
 
     @field_validator("transport")
     @classmethod
@@ -354,6 +400,47 @@ class Remember(Section):
     seconds: Count = 600
 
 
+class State(Section):
+    """Where subscriptions and what is paused are kept."""
+
+    path: FilePath | None = None
+    """A SQLite file; None: ``state.db`` beside the journal, and memory if there is no journal."""
+
+
+class ExternalUsubscription(Section):
+    """A uSubscription service elsewhere, which is followed instead of running one."""
+
+    service: Entity
+    """Such as //veh1/0/3/0."""
+    topics: list[Topic] = []
+    """Topics whose subscribers are asked for, and kept track of."""
+    subscribers: list[Entity] = []
+    """Subscribers whose topics are asked for."""
+    refresh_s: Annotated[float, Field(gt=0)] = 60
+    """How often everything is asked for again, beside the notifications of changes."""
+
+
+class Usubscription(Section):
+    """The uSubscription service."""
+
+    local: list[SingleAuthority] = []
+    """Authorities, beside our own, for whose uEntities we are the uSubscription service: topics there are local."""
+    remote_timeout_s: Annotated[float, Field(ge=300)] = 300
+    """How long a Subscribe or Unsubscribe waits for another device's answer before it is sent again."""
+    page: Count = 1000
+    """Entries in one answer to FetchSubscribers or FetchSubscriptions."""
+    max_subscriptions: Count = 100_000
+    max_observers: Count = 10_000
+    external: ExternalUsubscription | None = None
+
+
+class Control(Section):
+    """Who may stop and start the dispatching of topics over uProtocol."""
+
+    allow: list[EntityPattern] | None = None
+    """Patterns of uEntities, resource 0; None: every uEntity at an authority of ``usubscription.local``."""
+
+
 class Config(Section):
     """The whole file."""
 
@@ -368,6 +455,9 @@ class Config(Section):
     log: Log = Log()
     shutdown: Shutdown = Shutdown()
     remember: Remember = Remember()
+    state: State = State()
+    usubscription: Usubscription | None = Usubscription()
+    control: Control = Control()
 
     @field_validator("routes", mode="before")
     @classmethod

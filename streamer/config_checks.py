@@ -14,6 +14,7 @@ RESERVED_ROUTES = frozenset({"none", "dead-letter", "rpc-error"})
 """Names that metrics and traces use for what takes no configured route."""
 
 _ORIGIN = "origin"
+_CORE = "core"
 
 
 class Finding(NamedTuple):
@@ -51,6 +52,8 @@ def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -
             yield Finding(
                 ("endpoints", name), f"expected another name: {_ORIGIN!r} means where a dead letter's message came from"
             )
+        if name == _CORE:
+            yield Finding(("endpoints", name), f"expected another name: {_CORE!r} is where the streamer's own services are")
         seen: set[str] = set()
         for position, text in enumerate(_items(_part(endpoints[name], "authorities"))):
             location = ("endpoints", name, "authorities", position)

@@ -1,0 +1,1 @@
+"""uEntities that live in the streamer itself: core.usubscription and core.ustreamer."""

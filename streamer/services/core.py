@@ -1,0 +1,127 @@
+"""The endpoint inside the streamer: the network on which its own uEntities live.
+
+To the router it is an endpoint like any other, so what the services are asked and what they say is queued, expires, is
+journaled, answered with an error, counted and traced as everything else. A message counts as delivered once the service is
+done with it, which is when what it has to say about it is safe.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from streamer.transports.base import Done, LinkState, ListenerOptions, Parcel, Received, TransportContext
+from streamer.transports.errors import LinkLostError, PermanentError
+from streamer.transports.listening import ListeningTransport
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+
+CORE = "core"
+"""The name of the endpoint. No endpoint of the configuration may be called so."""
+
+_AT_ONCE = 1000
+
+logger = logging.getLogger("ustreamer.core")
+
+Handler = Callable[[UMessage, Callable[[], None]], None]
+"""Takes a message that is addressed to a service, and a function to call when it is done with it. Must not block."""
+
+
+class CoreOptions(BaseModel):
+    """There is nothing to configure."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    listeners: ListenerOptions = ListenerOptions()
+
+
+class Said(Received):
+    """A message that a service sends; ``on_safe`` is called when it was delivered, given up, or kept on disk."""
+
+    __slots__ = ("_on_safe",)
+
+    def __init__(self, message: UMessage, on_safe: Callable[[], None]) -> None:
+        super().__init__(message)
+        self._on_safe = on_safe
+
+    def acknowledge(self) -> None:
+        self._on_safe()
+
+
+class Core(ListeningTransport):
+    """Hands over what is addressed to a service, and takes what services send."""
+
+    kind = "core"
+    Options = CoreOptions
+
+    def __init__(self, context: TransportContext) -> None:
+        super().__init__(context, CoreOptions())
+        self._handlers: dict[tuple[int, int], Handler] = {}
+        self._open: dict[int, tuple[Parcel, Done]] = {}
+        self._number = 0
+
+    @property
+    def capacity(self) -> int:
+        return _AT_ONCE
+
+    @property
+    def entities(self) -> frozenset[tuple[int, int]]:
+        """ue_id and version of every service."""
+        return frozenset(self._handlers)
+
+    def serve(self, ue_id: int, version: int, handler: Handler) -> None:
+        """Have a service get what is addressed to its uEntity, whatever the authority. Before the router is built."""
+        self._handlers[ue_id, version] = handler
+
+    def say(self, messages: Sequence[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
+        """Send valid messages, in order; ``on_safe`` is called once, when all of them are safe."""
+        left = len(messages)
+
+        def one_is_safe() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                on_safe()
+
+        if messages:
+            self.registry.deliver([Said(message, one_is_safe) for message in messages])
+        else:
+            on_safe()
+
+    async def start(self) -> None:
+        self.set_state(LinkState.UP)
+
+    async def stop(self) -> None:
+        self.set_state(LinkState.DOWN)
+        lost, self._open = self._open, {}
+        for parcel, done in lost.values():
+            done((parcel,), LinkLostError())
+
+    def open_filter(self, source: UUri, sink: UUri | None) -> None:
+        """Nothing to open: everything that services send passes by."""
+
+    def close_filter(self, source: UUri, sink: UUri | None) -> None:
+        """Nothing to close."""
+
+    def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
+        for parcel in parcels:
+            sink = parcel.message.attributes.sink
+            handler = None if sink is None else self._handlers.get((sink.ue_id, sink.version))
+            if handler is None:
+                done((parcel,), PermanentError(UCode.UNAVAILABLE, f"this streamer has no uEntity {sink}"))
+                continue
+            self._number += 1
+            number = self._number
+            self._open[number] = (parcel, done)
+            try:
+                handler(parcel.message, lambda number=number: self._finished(number))  # type: ignore[misc]
+            except Exception as exc:  # a fault of a service must not cost the daemon its life
+                logger.exception("service_failed sink=%s", sink)
+                if self._open.pop(number, None) is not None:
+                    done((parcel,), PermanentError(UCode.INTERNAL, f"the service failed: {type(exc).__name__}"))
+
+    def _finished(self, number: int) -> None:
+        parcel, done = self._open.pop(number, (None, None))
+        if parcel is not None and done is not None:
+            done((parcel,), None)
