@@ -92,7 +92,7 @@ PARTITIONED = StructType(
 )
 """`TRACE` with its partition columns: what a job reads."""
 
-OUTCOMES = ("delivered", "expired", "rejected", "dead_lettered", "duplicate", "local", "unwanted", "unheard")
+OUTCOMES = ("delivered", "expired", "rejected", "dead_lettered", "duplicate", "local", "unwanted", "unheard", "sampled_out")
 """Every outcome. Delivered: its destination has it. Expired, rejected and dead_lettered are failures.
 
 Duplicate: its id was seen before, so it went no further. Local: its sink lives where it came from. Unwanted: a Publish that

@@ -15,7 +15,7 @@ Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 UCODES = ("OK", "DEADLINE_EXCEEDED", "INVALID_ARGUMENT", "UNAVAILABLE", "ALREADY_EXISTS", "NOT_FOUND", "PERMISSION_DENIED")
-_UCODE_OF = {"expired": 1, "rejected": 2, "dead_lettered": 3, "duplicate": 4, "unwanted": 5, "unheard": 5}
+_UCODE_OF = {"expired": 1, "rejected": 2, "dead_lettered": 3, "duplicate": 4, "unwanted": 5, "unheard": 5, "sampled_out": 5}
 CODE = {outcome: number for number, outcome in enumerate(OUTCOMES)}
 _DELIVERED, _EXPIRED = CODE["delivered"], CODE["expired"]
 _NEVER = np.int64(2**62)

@@ -1,29 +1,41 @@
-"""Where does a message go, or why does it go nowhere? A pure function of type, source, sink and the routing table.
+"""Where does a message go, or why does it go nowhere? A pure function of type, source, sink, the routing table and askers.
 
 The rules, in order:
 
-1. A source must live behind the endpoint that its message came from (else UNAUTHENTICATED).
-2. A message with a sink goes to the endpoint where the sink's authority lives, exact names before `*`, if a route
+1. What comes from a service of ours goes to the endpoint where its sink's authority lives.
+2. A source must live behind the endpoint that its message came from (else UNAUTHENTICATED).
+3. What is addressed to a service of ours goes there.
+4. A message with a sink goes to the endpoint where the sink's authority lives, exact names before `*`, if a route
    leads there (else PERMISSION_DENIED). If that is where it came from, it has arrived already.
-3. A Publish without sink goes over every route one of whose patterns matches its topic.
-4. Split horizon: nothing goes back to an endpoint where the source's authority lives.
+5. A Publish without sink goes over every route one of whose patterns matches its topic, or behind whose far end somebody
+   lives who has asked for it. One that is addressed to us is meant for those behind us who have asked.
+6. Split horizon: nothing goes back to an endpoint where the source's authority lives.
+7. Transient mark: a multicast that came in from a network that connects devices is not published to another such one.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.table import RoutingTable, TableRoute
+from streamer.router.wanted import EVERY_MESSAGE
+from streamer.services.core import CORE
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 
+_NOBODY: Mapping[str, int] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One way on: the route, and the sink that the message carries on it (a Publish may be given one, or lose it)."""
+    """One way on: the route, the sink that the message carries on it (a Publish may be given one, or lose it), and how
+    many milliseconds lie between two messages that those who asked want (0: they want all).
+    """
 
     route: TableRoute
     sink: UUri | None
+    period_ms: int = EVERY_MESSAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +47,23 @@ class Decision:
     why: tuple[str, ...] = ()
 
 
-def decide(kind: UMessageType, source: UUri, sink: UUri | None, ingress: str, table: RoutingTable) -> Decision:
-    """Decide for a valid message of type ``kind`` that came in through endpoint ``ingress``."""
-    if source.authority == table.authority:
+def decide(
+    kind: UMessageType,
+    source: UUri,
+    sink: UUri | None,
+    ingress: str,
+    table: RoutingTable,
+    askers: Mapping[str, int] = _NOBODY,
+) -> Decision:
+    """Decide for a valid message of type ``kind`` that came in through endpoint ``ingress``.
+
+    ``askers`` are the authorities that have subscribed to the topic ``source``, each with its sample period in ms.
+    """
+    if ingress == CORE:
+        if sink is None:
+            return _nowhere(Outcome.UNWANTED, UCode.OK, "services publish nothing")
+        return _forward_to_sink(kind, sink, CORE, (), table)
+    if source.authority == table.authority or source[:3] in table.services:
         return _nowhere(Outcome.LOCAL, UCode.OK, f"{source} is ours: a message of our own came back")
     homes = table.homes(source.authority)
     if ingress not in homes:
@@ -47,32 +73,56 @@ def decide(kind: UMessageType, source: UUri, sink: UUri | None, ingress: str, ta
             UCode.UNAUTHENTICATED,
             f"source authority {source.authority!r} {lives}, not behind {ingress}",
         )
+    if sink is not None and sink[:3] in table.services:
+        inner = table.to_services(ingress)
+        assert inner is not None
+        return Decision((Hop(inner, sink),), why=(f"{sink} is a service of this streamer",))
     if kind is UMessageType.PUBLISH and (sink is None or sink.authority in (ANY_AUTHORITY, table.authority)):
-        return _forward_publish(source, ingress, homes, table)
+        return _forward_publish(source, ingress, homes, table, askers)
     if sink is None:
         raise AssertionError("only a Publish may be without sink; validation comes first")
     return _forward_to_sink(kind, sink, ingress, homes, table)
 
 
-def _forward_publish(source: UUri, ingress: str, homes: tuple[str, ...], table: RoutingTable) -> Decision:
+def _forward_publish(
+    source: UUri, ingress: str, homes: tuple[str, ...], table: RoutingTable, askers: Mapping[str, int]
+) -> Decision:
     hops: list[Hop] = []
     why: list[str] = []
     for route in table.routes_from(ingress):
         pattern = next((pattern for pattern in route.publish if pattern.matches(source)), None)
-        if pattern is None:
-            why.append(f"route {route.name}: none of its publish patterns matches {source}")
+        asking = {authority: period for authority, period in askers.items() if route.target in table.homes(authority)}
+        if pattern is None and not asking:
+            why.append(f"route {route.name}: none of its publish patterns matches {source}, and nobody there asked for it")
         elif route.target in homes:
             why.append(f"route {route.name}: split horizon, {source.authority!r} lives behind {route.target}")
-        elif route.target in table.addressed:
-            hops += [Hop(route, everything_at(authority)) for authority in route.publish_to]
-            why.append(f"route {route.name}: pattern {pattern} matches; addressed to {', '.join(route.publish_to)}")
+        elif source in table.multicast and {ingress, route.target} <= table.connecting:
+            why.append(f"route {route.name}: {source} is multicast and came from a network that connects devices already")
         else:
-            hops.append(Hop(route, None))
-            why.append(f"route {route.name}: pattern {pattern} matches")
+            hops += _hops(route, route.target in table.addressed, pattern is not None, asking)
+            why.append(f"route {route.name}: {_because(pattern, asking)}{_addressed(route, hops)}")
     if hops:
         return Decision(tuple(hops), why=tuple(why))
     text = f"no route forwards {source} from {ingress}"
     return Decision(failure=Failure(Outcome.UNWANTED, UCode.OK, text), why=(*why, text))
+
+
+def _hops(route: TableRoute, addressed: bool, is_listed: bool, asking: Mapping[str, int]) -> list[Hop]:
+    """One copy, or one for each authority where the network wants one. What a pattern lists is wanted whole."""
+    if not addressed:
+        return [Hop(route, None, EVERY_MESSAGE if is_listed else min(asking.values()))]
+    listed = dict.fromkeys(route.publish_to, EVERY_MESSAGE) if is_listed else {}
+    return [Hop(route, everything_at(authority), period_ms) for authority, period_ms in ({**asking, **listed}).items()]
+
+
+def _because(pattern: UUri | None, asking: Mapping[str, int]) -> str:
+    asked = f"{', '.join(sorted(asking))} asked for it" if asking else ""
+    return " and ".join(part for part in (f"pattern {pattern} matches" if pattern else "", asked) if part)
+
+
+def _addressed(route: TableRoute, hops: list[Hop]) -> str:
+    sinks = [hop.sink.authority for hop in hops if hop.route is route and hop.sink is not None]
+    return f"; addressed to {', '.join(sinks)}" if sinks else ""
 
 
 def _forward_to_sink(

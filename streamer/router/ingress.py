@@ -17,6 +17,7 @@ from streamer.router.resolve import Leg, Resolved, Resolver
 from streamer.router.settle import Settler
 from streamer.router.stats import EndpointStats, RouteStats
 from streamer.router.table import RoutingTable
+from streamer.router.wanted import Wanted
 from streamer.transports.base import Received, UListener, UTransport
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
@@ -44,6 +45,7 @@ class Ingress(UListener):
         remembered: RememberedIds,
         clock: Clock,
         custody: Custody,
+        wanted: Wanted | None = None,
     ) -> None:
         self.name = name
         self.stats = EndpointStats()
@@ -61,7 +63,7 @@ class Ingress(UListener):
         self._clock = clock
         self._custody = custody
         self._paused = False
-        self._resolver = Resolver(name)
+        self._resolver = Resolver(name, wanted or Wanted())
         self._resolved = self._resolver.known
         self._resolve = self._resolver.resolve
         self.closed = False
@@ -70,6 +72,10 @@ class Ingress(UListener):
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
         """Take a new routing table, with the queue and egress of each route by name."""
         self._resolver.use(table, queues)
+
+    def wants_changed(self) -> None:
+        """What is subscribed to has changed."""
+        self._resolver.forget()
 
     def on_receive(self, received: Received) -> None:
         self.on_receive_batch((received,))
@@ -308,6 +314,9 @@ class Ingress(UListener):
         for leg in legs:
             queue = leg.queue
             if leg.once is not None and not is_again and self._has_gone(received, leg):
+                continue
+            if leg.sampler is not None and not is_again and not leg.sampler.lets_pass(received.message.id):
+                self._settler.leave_out(received, queue)
                 continue
             lane = leg.lane
             if lane.retired:

@@ -17,6 +17,7 @@ class Outcome(StrEnum):
     LOCAL = "local"  # its sink lives where it came from: it has arrived already
     UNWANTED = "unwanted"  # a Publish that no route forwards
     UNHEARD = "unheard"  # a Publish that a route forwards and nobody on the far network listens to
+    SAMPLED_OUT = "sampled_out"  # a Publish that comes more often than anybody on the far side asked for
 
 
 class Failure(NamedTuple):
@@ -32,4 +33,6 @@ class Failure(NamedTuple):
         return self.outcome not in _SILENT
 
 
-_SILENT = frozenset((Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.LOCAL, Outcome.UNWANTED, Outcome.UNHEARD))
+_SILENT = frozenset(
+    (Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.LOCAL, Outcome.UNWANTED, Outcome.UNHEARD, Outcome.SAMPLED_OUT)
+)

@@ -18,6 +18,7 @@ from streamer.router.queue import Room, RouteQueue, size_of
 from streamer.router.remember import RememberedIds
 from streamer.router.settle import Settler
 from streamer.router.stats import RouteStats
+from streamer.services.core import CORE
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.status import UCode
@@ -84,7 +85,7 @@ class Reporter:
         for name, way in self._exits.items():
             way.dead_letters.use(self._dispatch())
             way.responses.use(self._dispatch())
-            self._exits[name] = replace(way, authorities=authorities[name])
+            self._exits[name] = replace(way, authorities=authorities.get(name, ()))
 
     def _dispatch(self) -> Dispatch:
         """Reports never hold anything up: at the bound the oldest go."""
@@ -135,6 +136,8 @@ class Reporter:
 
     def _sinks(self, way: Exit, story: Story, is_origin: bool) -> list[UUri | None]:
         """Whom a dead letter is addressed to: on a network that wants an authority, whoever sent the message."""
+        if way.egress.name == CORE:  # a service hears from the answer to its Request
+            return []
         if not way.addressed:
             return [None]
         if is_origin:

@@ -6,18 +6,20 @@ It reads and decides; nothing is counted, sent or turned away here.
 from dataclasses import replace
 
 from streamer.router.dead_letter import USTREAMER_UE_ID, USTREAMER_VERSION
-from streamer.router.decide import Decision, decide
+from streamer.router.decide import Decision, Hop, decide
 from streamer.router.egress import Egress
 from streamer.router.lane import FlowKey, Lane
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
 from streamer.router.remember import mark
 from streamer.router.table import RoutingTable
+from streamer.router.wanted import Sampler, Wanted
 from streamer.uprotocol.message import Attributes, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
 _CACHE_SIZE = 8192
+_MAX_SAMPLERS = 65_536
 
 _ARRIVED = Failure(Outcome.LOCAL, UCode.OK, "somebody has carried it to where its sink lives")
 
@@ -27,12 +29,15 @@ _Flow = tuple[UMessageType, UUri, UUri | None]
 class Leg:
     """One resolved way on for messages with the same attributes; ``attributes`` are those that they leave with.
 
-    ``once`` marks what has gone this way if the leg takes off what tells the copies of a Publish apart.
+    ``once`` marks what has gone this way if the leg takes off what tells the copies of a Publish apart; ``sampler``
+    leaves out what is more than was asked for.
     """
 
-    __slots__ = ("attributes", "changes_sink", "egress", "key", "lane", "once", "queue")
+    __slots__ = ("attributes", "changes_sink", "egress", "key", "lane", "once", "queue", "sampler")
 
-    def __init__(self, queue: RouteQueue, egress: Egress, attributes: Attributes, before: Attributes) -> None:
+    def __init__(
+        self, queue: RouteQueue, egress: Egress, attributes: Attributes, before: Attributes, sampler: Sampler | None = None
+    ) -> None:
         self.queue = queue
         self.egress = egress
         self.attributes = attributes
@@ -40,6 +45,7 @@ class Leg:
         self.once = mark("route", queue.name) if self.changes_sink and before.sink is not None else None
         self.key: FlowKey = (attributes.source, attributes.sink)
         self.lane: Lane = queue.lane(self.key)
+        self.sampler = sampler
 
 
 class Resolved:
@@ -59,9 +65,11 @@ class Resolved:
 class Resolver:
     """Resolves what comes in through ``endpoint``. ``known`` are the results so far; ask there first."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, wanted: Wanted) -> None:
         self.known: dict[Attributes, Resolved] = {}
         self._endpoint = endpoint
+        self._wanted = wanted
+        self._samplers: dict[tuple[str, FlowKey], Sampler] = {}
         self._decisions: dict[_Flow, Decision] = {}
         self._table: RoutingTable
         self._queues: dict[str, tuple[RouteQueue, Egress]] = {}
@@ -70,6 +78,11 @@ class Resolver:
         """Take a new routing table, with the queue and egress of each route by name."""
         self._table = table
         self._queues = queues
+        self._decisions.clear()
+        self.known.clear()
+
+    def forget(self) -> None:
+        """What is wanted has changed: find out anew, flow by flow. The pace of what is sampled is kept."""
         self._decisions.clear()
         self.known.clear()
 
@@ -89,7 +102,7 @@ class Resolver:
         flow = (attributes.type, attributes.source, attributes.sink)
         decision = self._decisions.get(flow)
         if decision is None:
-            decision = decide(*flow, self._endpoint, self._table)
+            decision = decide(*flow, self._endpoint, self._table, self._wanted.of(attributes.source))
             if len(self._decisions) >= _CACHE_SIZE:
                 self._decisions.clear()
             self._decisions[flow] = decision
@@ -99,8 +112,20 @@ class Resolver:
         for hop in decision.hops:
             queue, egress = self._queues[hop.route.name]
             outgoing = attributes if hop.sink == attributes.sink else replace(attributes, sink=hop.sink)
-            legs.append(Leg(queue, egress, outgoing, attributes))
+            legs.append(Leg(queue, egress, outgoing, attributes, self._sampler(hop, outgoing)))
         return Resolved(tuple(legs), None)
+
+    def _sampler(self, hop: Hop, outgoing: Attributes) -> Sampler | None:
+        """Who leaves out what is too much on this way; the same one as before if the period is the same."""
+        key = (hop.route.name, (outgoing.source, outgoing.sink))
+        before = self._samplers.pop(key, None)
+        if not hop.period_ms:
+            return None
+        if len(self._samplers) >= _MAX_SAMPLERS:
+            del self._samplers[next(iter(self._samplers))]
+        sampler = before if before is not None and before.period_ms == hop.period_ms else Sampler(hop.period_ms)
+        self._samplers[key] = sampler
+        return sampler
 
     def _decline(self, attributes: Attributes, failure: Failure) -> Resolved:
         """What to do with messages that go nowhere: those that came the wrong way may be copies.

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import random as _random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from streamer.config import Config, Dispatch
@@ -18,6 +18,7 @@ from streamer.router.assurance import Assurance
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody, Later
 from streamer.router.egress import Egress
+from streamer.router.hearing import Hearing
 from streamer.router.ingress import Ingress
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
@@ -29,10 +30,11 @@ from streamer.router.settle import NO_ROUTE, Settler
 from streamer.router.stats import RouteStats
 from streamer.router.table import RoutingTable
 from streamer.router.tracer import Tracer
+from streamer.router.wanted import Wanted
+from streamer.services.core import CORE, Core
 from streamer.transports.base import LinkState, UTransport
-from streamer.transports.listeners import Filter
-from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.router")
 
@@ -87,6 +89,7 @@ class Router:
         self.remembered = RememberedIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, journal, memory_bytes)
+        self.wanted = Wanted()
         self.settler = Settler(clock, self.remembered, self.custody)
         self.settler.after_settling = self._after_settling
         self.settler.tracer = tracer
@@ -94,7 +97,7 @@ class Router:
         self.settler.report = self.reporter.report
         self.reporter.on_queued = self._mark
         self.ingresses = {
-            name: Ingress(name, transport, self.settler, self.remembered, clock, self.custody)
+            name: Ingress(name, transport, self.settler, self.remembered, clock, self.custody, self.wanted)
             for name, transport in transports.items()
         }
         self.egresses = {
@@ -113,10 +116,11 @@ class Router:
         self._ticks = 0
         self._settled = asyncio.Event()  # set whenever something may have been settled
         for name, transport in transports.items():
-            authorities = tuple(config.endpoints[name].authorities)
+            authorities = () if name == CORE else tuple(config.endpoints[name].authorities)
             self.reporter.add_endpoint(name, self.egresses[name], authorities, transport.wants_sink_authority)
             self.ingresses[name].pump = self.pump
-        self._listening: dict[str, set[Filter]] = {name: set() for name in transports}
+        self.hearing = Hearing(transports, self.ingresses, self.wanted)
+        self._wants_changed = False
         self.table = self._table_of(config)
         self._use_table()
 
@@ -132,7 +136,8 @@ class Router:
 
     def _table_of(self, config: Config) -> RoutingTable:
         addressed = [name for name, transport in self.transports.items() if transport.wants_sink_authority]
-        return RoutingTable.from_config(config, addressed)
+        core = self.transports.get(CORE)
+        return RoutingTable.from_config(config, addressed, core.entities if isinstance(core, Core) else ())
 
     def _use_table(self) -> None:
         """Give every route of the table a queue, and every ingress the table.
@@ -141,7 +146,7 @@ class Router:
         """
         before = {(queue.name, queue.source, queue.target): queue for queue in (*self._retired, *self._queues.values())}
         kept: dict[str, RouteQueue] = {}
-        for route in self.table.routes:
+        for route in (*self.table.routes, *self.table.inner):
             queue = before.pop((route.name, route.source, route.target), None)
             if queue is not None:
                 queue.use(route.dispatch)
@@ -155,10 +160,7 @@ class Router:
         for ingress in self.ingresses.values():
             ingress.use(
                 self.table,
-                {
-                    route.name: (kept[route.name], self.egresses[route.target])
-                    for route in self.table.routes_from(ingress.name)
-                },
+                {route.name: (kept[route.name], self.egresses[route.target]) for route in self.table.all_from(ingress.name)},
             )
 
     def _new_queue(self, name: str, source: str, target: str, dispatch: Dispatch) -> RouteQueue:
@@ -207,7 +209,8 @@ class Router:
         """Authenticate with the transports, register the listeners, connect."""
         for transport in self.transports.values():
             await transport.authenticate(UUri(self.table.authority, *USTREAMER))
-        await self._listen(self.table)
+        await self.hearing.use(self.table)
+        await self.hearing.leave(self.table)
         for transport in self.transports.values():
             await transport.start()
 
@@ -218,50 +221,31 @@ class Router:
         `UStatusError` if a transport cannot listen to what the routes need; then nothing has changed.
         """
         table = self._table_of(config)
-        await self._listen(table)
+        await self.hearing.use(table)
         self.table = table
         self._dispatch = config.dispatch
         self.reporter.use(_report_options(config), table.authorities)
         self._use_table()
-        await self._listen_no_more(table)
+        await self.hearing.leave(table)
         for ingress in self.ingresses.values():
             ingress.admit_waiting()
         self.pump()
 
-    async def _listen(self, table: RoutingTable) -> None:
-        """Register what a table needs beyond what is registered. If that fails, all of it is taken back."""
-        added: list[tuple[str, Filter]] = []
-        try:
-            for name, ingress in self.ingresses.items():
-                for wanted in set(self._filters(name, table)) - self._listening[name]:
-                    await self.transports[name].register_listener(*wanted, ingress)
-                    added.append((name, wanted))
-        except UStatusError:
-            for name, registered in added:
-                await self.transports[name].unregister_listener(*registered, self.ingresses[name])
-            raise
-        for name, registered in added:
-            self._listening[name].add(registered)
+    def want(self, topic: UUri, askers: Mapping[str, int], owner: str) -> None:
+        """From now on these authorities want ``topic``, each with its sample period in ms, as far as ``owner`` knows.
 
-    async def _listen_no_more(self, table: RoutingTable) -> None:
-        """Unregister what a table does not need."""
-        for name, ingress in self.ingresses.items():
-            for unwanted in self._listening[name] - set(self._filters(name, table)):
-                await self.transports[name].unregister_listener(*unwanted, ingress)
-                self._listening[name].discard(unwanted)
-
-    def _filters(self, endpoint: str, table: RoutingTable) -> Iterable[Filter]:
-        """What has to be heard at an endpoint: what is meant for us or for anywhere else, and what routes publish.
-
-        Also what no route allows is heard, so that its sender is told.
+        The topic is heard where it is published, and forwarded to them, within a turn of the event loop.
         """
-        elsewhere = (listed for name, listed in table.authorities.items() if name != endpoint)
-        sinks = {table.authority, *(authority for listed in elsewhere for authority in listed)}
-        if ANY_AUTHORITY in sinks:
-            sinks = {ANY_AUTHORITY}
-        anyone = everything_at(ANY_AUTHORITY)
-        yield from ((anyone, everything_at(authority)) for authority in sorted(sinks))
-        yield from ((pattern, None) for route in table.routes_from(endpoint) for pattern in route.publish)
+        if self.wanted.change(topic, askers, owner):
+            self.hearing.change(topic)
+            if not self._wants_changed:
+                self._wants_changed = True
+                asyncio.get_running_loop().call_soon(self._use_wants)
+
+    def _use_wants(self) -> None:
+        self._wants_changed = False
+        for ingress in self.ingresses.values():
+            ingress.wants_changed()
 
     def link_changed(self, endpoint: str, state: LinkState) -> None:
         """A transport's link went up or down."""

@@ -31,6 +31,7 @@ NO_ROUTE = "none"
 """The name of the account of messages that came onto no route."""
 
 _COPY = Failure(Outcome.DUPLICATE, UCode.OK, "seen before")
+_LEFT_OUT = Failure(Outcome.SAMPLED_OUT, UCode.OK, "sooner after the last one than anybody asked for")
 UNREADABLE = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "its payload could not be read from the journal")
 
 Report = Callable[[Received, str, Failure, RouteQueue | None, Delivery | None], None]
@@ -149,6 +150,13 @@ class Settler:
         stats.accepted += 1
         stats.count(_COPY.outcome)
         self._trace(copy, (NO_ROUTE, ingress, "") if queue is None else (queue.name, ingress, queue.target), _COPY)
+
+    def leave_out(self, received: Received, queue: RouteQueue) -> None:
+        """A route carries a topic, but not as often as it is published: those who asked want less."""
+        queue.stats.accepted += 1
+        queue.stats.count(_LEFT_OUT.outcome)
+        self._trace(received, (queue.name, queue.source, queue.target), _LEFT_OUT)
+        self._release(received)
 
     def refuse(self, received: Received, queue: RouteQueue, failure: Failure) -> None:
         """A route has no room for a message that it should carry."""

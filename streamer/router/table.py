@@ -4,7 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streamer.config import Config, Dispatch
+from streamer.services.core import CORE
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
+
+Entity = tuple[str, int, int]
+"""Authority, ue_id and version of a uEntity."""
+
+USUBSCRIPTION = (0, 3)
+"""ue_id and version of core.usubscription."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +30,31 @@ class TableRoute:
 class RoutingTable:
     """Endpoints' authorities in the order of the configuration, and the routes.
 
-    ``addressed`` names the endpoints on whose network a Publish needs a sink authority.
+    ``addressed`` names the endpoints on whose network a Publish needs a sink authority, ``connecting`` those that connect
+    devices. ``services`` are our own uEntities, ``inner`` the ways to and from them. ``multicast`` are the topics of
+    multicast ids.
     """
 
     authority: str
     authorities: dict[str, tuple[str, ...]]
     routes: tuple[TableRoute, ...]
     addressed: frozenset[str]
+    connecting: frozenset[str] = frozenset()
+    services: frozenset[Entity] = frozenset()
+    inner: tuple[TableRoute, ...] = ()
+    multicast: frozenset[UUri] = frozenset()
 
     @classmethod
-    def from_config(cls, config: Config, addressed: Iterable[str]) -> "RoutingTable":
-        """The table that a configuration describes."""
+    def from_config(
+        cls,
+        config: Config,
+        addressed: Iterable[str],
+        entities: Iterable[tuple[int, int]] = (),
+        multicast: Iterable[UUri] = (),
+    ) -> "RoutingTable":
+        """The table that a configuration describes; ``entities`` are ue_id and version of the services that there are."""
         authorities = {name: tuple(endpoint.authorities) for name, endpoint in config.endpoints.items()}
+        addressed = frozenset(addressed)
         routes = tuple(
             TableRoute(
                 name=route.name or f"{route.from_}-{route.to}",
@@ -46,7 +66,22 @@ class RoutingTable:
             )
             for route in config.routes
         )
-        return cls(config.authority, authorities, routes, frozenset(addressed))
+        entities = tuple(entities)
+        connecting = frozenset(
+            name
+            for name, endpoint in config.endpoints.items()
+            if (name in addressed if endpoint.is_global is None else endpoint.is_global)
+        )
+        return cls(
+            config.authority,
+            authorities,
+            routes,
+            addressed,
+            connecting,
+            _services(config, entities),
+            _inner(config) if entities else (),
+            frozenset(multicast),
+        )
 
     def homes(self, authority: str) -> tuple[str, ...]:
         """The endpoints behind which ``authority`` lives: those that name it, else those that take everyone."""
@@ -54,5 +89,41 @@ class RoutingTable:
         return named or tuple(name for name, listed in self.authorities.items() if ANY_AUTHORITY in listed)
 
     def routes_from(self, endpoint: str) -> tuple[TableRoute, ...]:
-        """The routes that begin at ``endpoint``."""
-        return tuple(route for route in self.routes if route.source == endpoint)
+        """The routes that begin at ``endpoint`` and lead out of the streamer."""
+        routes = self.inner if endpoint == CORE else self.routes
+        return tuple(route for route in routes if route.source == endpoint)
+
+    def to_services(self, endpoint: str) -> TableRoute | None:
+        """The way from ``endpoint`` to our own services."""
+        return next((route for route in self.inner if (route.source, route.target) == (endpoint, CORE)), None)
+
+    def all_from(self, endpoint: str) -> tuple[TableRoute, ...]:
+        """The routes that begin at ``endpoint``, the one to our services included."""
+        return tuple(route for route in (*self.routes, *self.inner) if route.source == endpoint)
+
+
+def _services(config: Config, entities: tuple[tuple[int, int], ...]) -> frozenset[Entity]:
+    """The uEntities that we are: at our own authority, and uSubscription at those that it is the service of."""
+    found = {(config.authority, *entity) for entity in entities}
+    options = config.usubscription
+    if options is not None and options.external is None and USUBSCRIPTION in entities:
+        found |= {(authority, *USUBSCRIPTION) for authority in options.local}
+    return frozenset(found)
+
+
+def _inner(config: Config) -> tuple[TableRoute, ...]:
+    """Who asks too much of a service is told so; what a service says never holds it up: the oldest goes."""
+
+    def dispatch(on_full: str) -> Dispatch:
+        queue = config.dispatch.queue.model_copy(update={"on_full": on_full})
+        return config.dispatch.model_copy(update={"queue": queue})
+
+    to, back = dispatch("reject"), dispatch("evict")
+    return tuple(
+        route
+        for name in config.endpoints
+        for route in (
+            TableRoute(f"{name}/{CORE}", name, CORE, (), (), to),
+            TableRoute(f"{CORE}/{name}", CORE, name, (), (), back),
+        )
+    )

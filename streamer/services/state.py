@@ -24,7 +24,7 @@ _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 logger = logging.getLogger("ustreamer.state")
 
 
-class StateError(Exception):
+class StateError(OSError):
     """The file cannot be used now; the text says which and why."""
 
 
@@ -45,7 +45,9 @@ class State:
             if self.path is None or getattr(exc, "sqlite_errorcode", 0) & 0xFF not in _DAMAGE:
                 raise StateError(f"{self.path}: {exc}") from exc
             aside = self._move_aside()
-            logger.error("state_damaged file=%s moved_to=%s consequence=%s", self.path, aside, "the services begin with nothing")
+            logger.error(
+                "state_damaged file=%s moved_to=%s consequence=%s", self.path, aside, "the services begin with nothing"
+            )
             try:
                 self._connection = self._connect(schema)
             except sqlite3.Error as again:

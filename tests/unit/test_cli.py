@@ -83,7 +83,7 @@ def test_file_that_is_not_there_is_a_configuration_error(command: str, tmp_path:
             [
                 f"publish {SPEED} from vehicle",
                 "  route vehicle-cloud: pattern //veh1/A8000/2/FFFF matches; addressed to fleet, backup",
-                f"  route handy: none of its publish patterns matches {SPEED}",
+                f"  route handy: none of its publish patterns matches {SPEED}, and nobody there asked for it",
                 "goes over route vehicle-cloud to endpoint cloud, sink //fleet/FFFFFFFF/FF/FFFF",
                 "goes over route vehicle-cloud to endpoint cloud, sink //backup/FFFFFFFF/FF/FFFF",
             ],
@@ -93,8 +93,8 @@ def test_file_that_is_not_there_is_a_configuration_error(command: str, tmp_path:
             1,
             [
                 "publish //veh1/B/1/8000 from vehicle",
-                "  route vehicle-cloud: none of its publish patterns matches //veh1/B/1/8000",
-                "  route handy: none of its publish patterns matches //veh1/B/1/8000",
+                "  route vehicle-cloud: none of its publish patterns matches //veh1/B/1/8000, and nobody there asked for it",
+                "  route handy: none of its publish patterns matches //veh1/B/1/8000, and nobody there asked for it",
                 "  no route forwards //veh1/B/1/8000 from vehicle",
                 "goes nowhere: unwanted (OK), no route forwards //veh1/B/1/8000 from vehicle",
             ],

@@ -1,0 +1,181 @@
+"""What is not dispatched now: the rules that were given, and which flows they stop.
+
+The law of this file:
+- A rule is a pattern of sources and a pattern of sinks, or no word on the sink. A flow is stopped while one rule holds.
+- A rule without sink stops every flow of its sources, whoever it is for.
+- A rule with a sink stops only flows that have one. A Publish has none, but for the authority that a streamer sets where
+  the network wants one: that is matched by the authority alone.
+- A rule is taken away only by its exact words: it says nothing about others that stop the same flows.
+
+Pure: no event loop, no clock, no logger, no file.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from streamer.uprotocol.message import authority_only
+from streamer.uprotocol.uri import (
+    ANY_AUTHORITY,
+    ANY_INSTANCE,
+    ANY_RESOURCE,
+    ANY_TYPE,
+    ANY_VERSION,
+    FIRST_TOPIC,
+    LAST_METHOD,
+    UriError,
+    UUri,
+)
+
+RULES_AT_MOST = 1000
+
+_Shape = tuple[bool, bool, bool, bool, bool]
+"""Which parts of a pattern are wildcards: authority, type, instance, version, resource."""
+
+
+class RuleError(ValueError):
+    """No rule can be made of this; the text says what was expected."""
+
+
+class Rule(NamedTuple):
+    """Stop what comes from ``source``; if there is a ``sink``, only what goes there. Both may have wildcards."""
+
+    source: UUri
+    sink: UUri | None = None
+
+    @classmethod
+    def parse(cls, source: str, sink: str | None = None) -> "Rule":
+        """Read both from their text form. Raises `RuleError`."""
+        return cls(_read("topic", source), None if sink is None else _read("sink", sink)).check()
+
+    def check(self) -> "Rule":
+        """Return self if it can ever stop anything, else raise `RuleError`."""
+        _check("topic", self.source)
+        if LAST_METHOD >= self.source.resource > 0:
+            raise RuleError(
+                f"topic {self.source}: expected a topic (resource 8000 to FFFE), a uEntity (0) or any (FFFF); "
+                "a method is a sink"
+            )
+        if self.sink is not None:
+            _check("sink", self.sink)
+            if FIRST_TOPIC <= self.sink.resource < ANY_RESOURCE:
+                raise RuleError(f"sink {self.sink}: expected a uEntity (resource 0), a method (1 to 7FFF) or any (FFFF)")
+        return self
+
+    def matches(self, source: UUri, sink: UUri | None) -> bool:
+        """Whether a flow with these addresses is meant."""
+        return self.source.matches(source) and self.allows_sink(sink)
+
+    def allows_sink(self, sink: UUri | None) -> bool:
+        """Whether a flow to this sink is meant, if its source is."""
+        if self.sink is None:
+            return True
+        if sink is None:
+            return False
+        if authority_only(sink):
+            return self.sink.authority in (ANY_AUTHORITY, sink.authority)
+        return self.sink.matches(sink)
+
+    def __str__(self) -> str:
+        return f"{self.source}" if self.sink is None else f"{self.source} → {self.sink}"
+
+
+class Stops:
+    """All rules, in the order in which they came.
+
+    They are found by their source, so that asking costs the same with one rule or a thousand: one look per kind of wildcard
+    that is in use (of which there are 32), and one per rule with the same source.
+    """
+
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        self._rules: dict[Rule, None] = {}
+        self._by_shape: dict[_Shape, dict[UUri, dict[Rule, None]]] = {}
+        for rule in rules:
+            self.stop(rule)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Every rule, oldest first."""
+        return tuple(self._rules)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many rules as there may be. Who takes rules from others asks; those on disk are all taken."""
+        return len(self._rules) >= RULES_AT_MOST
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def __contains__(self, rule: Rule) -> bool:
+        return rule in self._rules
+
+    def stop(self, rule: Rule) -> bool:
+        """Add a rule; False if it was there."""
+        if rule in self._rules:
+            return False
+        self._rules[rule] = None
+        shape = _shape(rule.source)
+        self._by_shape.setdefault(shape, {}).setdefault(_masked(rule.source, shape), {})[rule] = None
+        return True
+
+    def start(self, rule: Rule) -> bool:
+        """Take exactly this rule away; False if it was not there."""
+        if rule not in self._rules:
+            return False
+        del self._rules[rule]
+        shape = _shape(rule.source)
+        by_source = self._by_shape[shape]
+        key = _masked(rule.source, shape)
+        del by_source[key][rule]
+        if not by_source[key]:
+            del by_source[key]
+        if not by_source:
+            del self._by_shape[shape]
+        return True
+
+    def is_stopped(self, source: UUri, sink: UUri | None) -> Rule | None:
+        """A rule that stops a flow with these addresses; None if it may go on."""
+        return next(self.all_for(source, sink), None)
+
+    def all_for(self, source: UUri, sink: UUri | None) -> Iterator[Rule]:
+        """Every rule that stops a flow with these addresses."""
+        for shape, by_source in self._by_shape.items():
+            for rule in by_source.get(_masked(source, shape), ()):
+                if rule.allows_sink(sink):
+                    yield rule
+
+
+def _read(name: str, text: str) -> UUri:
+    try:
+        return UUri.parse(text)
+    except UriError as exc:
+        raise RuleError(f"{name} {exc}") from exc
+
+
+def _check(name: str, pattern: UUri) -> None:
+    try:
+        pattern.check()
+    except UriError as exc:
+        raise RuleError(f"{name} {exc}") from exc
+    if not pattern.authority:
+        raise RuleError(f"{name} {pattern}: expected an authority, or * for any")
+
+
+def _shape(pattern: UUri) -> _Shape:
+    return (
+        pattern.authority == ANY_AUTHORITY,
+        pattern.type_id == ANY_TYPE,
+        pattern.instance_id == ANY_INSTANCE,
+        pattern.version == ANY_VERSION,
+        pattern.resource == ANY_RESOURCE,
+    )
+
+
+def _masked(uri: UUri, shape: _Shape) -> UUri:
+    """The URI with wildcards where a pattern of this shape has them."""
+    authority, type_id, instance_id, version, resource = shape
+    return UUri(
+        ANY_AUTHORITY if authority else uri.authority,
+        (ANY_INSTANCE if instance_id else uri.instance_id) << 16 | (ANY_TYPE if type_id else uri.type_id),
+        ANY_VERSION if version else uri.version,
+        ANY_RESOURCE if resource else uri.resource,
+    )

@@ -1,0 +1,68 @@
+"""Which topics somebody has asked for: what live subscriptions come to, whoever keeps them. Pure.
+
+An asker is an authority, not a uEntity: what crosses a network is addressed to a device, and fans out there.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uuid import created_ms
+
+EVERY_MESSAGE = 0
+"""The sample period of who wants all of a topic."""
+
+_NOBODY: Mapping[str, int] = {}
+
+
+class Wanted:
+    """Topic → authority → sample period in ms. Several owners may ask; the fastest period of an authority counts."""
+
+    def __init__(self) -> None:
+        self._merged: dict[UUri, Mapping[str, int]] = {}
+        self._by_owner: dict[UUri, dict[str, Mapping[str, int]]] = {}
+
+    def of(self, topic: UUri) -> Mapping[str, int]:
+        """Who wants a topic."""
+        return self._merged.get(topic, _NOBODY)
+
+    def topics(self) -> Iterable[UUri]:
+        """Every topic that somebody wants."""
+        return self._merged.keys()
+
+    def change(self, topic: UUri, askers: Mapping[str, int], owner: str) -> bool:
+        """From now on these are all who want ``topic`` as far as ``owner`` knows; whether that makes a difference."""
+        owners = self._by_owner.setdefault(topic, {})
+        if askers:
+            owners[owner] = dict(askers)
+        else:
+            owners.pop(owner, None)
+        merged: dict[str, int] = {}
+        for each in owners.values():
+            for authority, period_ms in each.items():
+                merged[authority] = min(period_ms, merged.get(authority, period_ms))
+        before = self.of(topic)
+        if merged:
+            self._merged[topic] = merged
+        else:
+            self._merged.pop(topic, None)
+            del self._by_owner[topic]
+        return merged != before
+
+
+class Sampler:
+    """Lets one message of a flow pass per ``period_ms``, by the times at which the messages were made."""
+
+    __slots__ = ("_last_ms", "period_ms")
+
+    def __init__(self, period_ms: int) -> None:
+        self.period_ms = period_ms
+        self._last_ms: int | None = None
+
+    def lets_pass(self, message_id: bytes) -> bool:
+        """Whether the message with this id goes on. The first one does, and the first after each period."""
+        made_ms = created_ms(message_id)
+        # A clock that was set back must not silence a topic: what is far enough from the last one passes either way.
+        if self._last_ms is not None and abs(made_ms - self._last_ms) < self.period_ms:
+            return False
+        self._last_ms = made_ms
+        return True
