@@ -2,9 +2,10 @@ import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as _uprotocol_v1_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -28,3 +29,57 @@ class DeadLetter(_message.Message):
     last_time: _timestamp_pb2.Timestamp
     streamer: str
     def __init__(self, message: _Optional[_Union[_uprotocol_v1_pb2.UMessage, _Mapping]] = ..., status: _Optional[_Union[_uprotocol_v1_pb2.UStatus, _Mapping]] = ..., route: _Optional[str] = ..., endpoint: _Optional[str] = ..., attempts: _Optional[int] = ..., first_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., streamer: _Optional[str] = ...) -> None: ...
+
+class DispatchRule(_message.Message):
+    __slots__ = ("topic", "sink")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    topic: _uprotocol_v1_pb2.UUri
+    sink: _uprotocol_v1_pb2.UUri
+    def __init__(self, topic: _Optional[_Union[_uprotocol_v1_pb2.UUri, _Mapping]] = ..., sink: _Optional[_Union[_uprotocol_v1_pb2.UUri, _Mapping]] = ...) -> None: ...
+
+class StopDispatchRequest(_message.Message):
+    __slots__ = ("rule",)
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    rule: DispatchRule
+    def __init__(self, rule: _Optional[_Union[DispatchRule, _Mapping]] = ...) -> None: ...
+
+class StopDispatchResponse(_message.Message):
+    __slots__ = ("changed",)
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    changed: bool
+    def __init__(self, changed: _Optional[bool] = ...) -> None: ...
+
+class StartDispatchRequest(_message.Message):
+    __slots__ = ("rule",)
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    rule: DispatchRule
+    def __init__(self, rule: _Optional[_Union[DispatchRule, _Mapping]] = ...) -> None: ...
+
+class StartDispatchResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FetchStopsRequest(_message.Message):
+    __slots__ = ("offset",)
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    def __init__(self, offset: _Optional[int] = ...) -> None: ...
+
+class FetchStopsResponse(_message.Message):
+    __slots__ = ("stops", "has_more_records")
+    STOPS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    stops: _containers.RepeatedCompositeFieldContainer[DispatchStop]
+    has_more_records: bool
+    def __init__(self, stops: _Optional[_Iterable[_Union[DispatchStop, _Mapping]]] = ..., has_more_records: _Optional[bool] = ...) -> None: ...
+
+class DispatchStop(_message.Message):
+    __slots__ = ("rule", "lanes", "messages")
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    rule: DispatchRule
+    lanes: int
+    messages: int
+    def __init__(self, rule: _Optional[_Union[DispatchRule, _Mapping]] = ..., lanes: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...

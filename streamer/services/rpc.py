@@ -1,0 +1,105 @@
+"""A uEntity of ours that answers Requests: reads them, has the method do its work, answers in the form of the Request.
+
+A method raises `UStatusError` to refuse; the caller gets its code as commstatus and a UStatus as payload
+(uP-L2, `rpc.adoc`). A Request counts as delivered once its Response is safe.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from google.protobuf.any_pb2 import Any as AnyProto
+from google.protobuf.message import DecodeError, Message
+
+from streamer.services.core import Core
+from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, response
+from streamer.uprotocol.protobuf import status_to_proto
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import UUri
+
+logger = logging.getLogger("ustreamer.rpc")
+
+_FORMATS = (UPayloadFormat.UNSPECIFIED, UPayloadFormat.PROTOBUF, UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
+
+
+class Method(NamedTuple):
+    """What a method takes, and what does it: from the caller and the request to the answer. It raises `UStatusError`."""
+
+    request: type[Message]
+    call: Callable[[UUri, Any], Awaitable[Message]]
+
+
+class RpcService:
+    """Methods of one uEntity, by resource id. Requests are begun in the order in which they came."""
+
+    def __init__(self, core: Core, ue_id: int, version: int) -> None:
+        self._core = core
+        self._name = f"{ue_id:X}/{version:X}"
+        self._methods: dict[int, Method] = {}
+        self._tasks: set[asyncio.Task[None]] = set()  # bounded by what the core endpoint has open at once
+        core.serve(ue_id, version, self.take)
+
+    def add(self, methods: Mapping[int, Method]) -> None:
+        """Answer to these methods as well."""
+        self._methods.update(methods)
+
+    def take(self, message: UMessage, done: Callable[[], None]) -> None:
+        """A message that is addressed to the uEntity. What is no Request is of no use here."""
+        if message.attributes.type is not UMessageType.REQUEST:
+            done()
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(message, done), name=f"rpc {self._name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, message: UMessage, done: Callable[[], None]) -> None:
+        form = message.attributes.payload_format
+        code, answer = UCode.OK, None
+        try:
+            answer = await self._call(message)
+        except UStatusError as exc:
+            code, answer = exc.code, status_to_proto(exc.code, exc.message)
+        except Exception as exc:  # a fault must cost an answer, not the caller's wait
+            logger.exception("method_failed sink=%s", message.attributes.sink)
+            code = UCode.INTERNAL
+            answer = status_to_proto(code, f"the method failed: {type(exc).__name__}")
+        if form is not UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY:
+            form = UPayloadFormat.PROTOBUF
+        status = None if code is UCode.OK else code
+        said = response(self._core.context.now_ms(), message, _encoded(answer, form), status, form)
+        self._core.say([said], done)
+
+    async def _call(self, message: UMessage) -> Message:
+        sink = message.attributes.sink
+        assert sink is not None
+        method = self._methods.get(sink.resource)
+        if method is None:
+            known = ", ".join(f"{number:X}" for number in sorted(self._methods))
+            raise UStatusError(UCode.UNIMPLEMENTED, f"{sink}: there is no such method; there are {known}")
+        return await method.call(message.attributes.source, _decoded(message, method.request))
+
+
+def _encoded(message: Message, form: UPayloadFormat) -> bytes:
+    if form is UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY:
+        wrapped = AnyProto()
+        wrapped.Pack(message)
+        message = wrapped
+    return message.SerializeToString()
+
+
+def _decoded(message: UMessage, kind: type[Message]) -> Message:
+    """The payload. An absent one is an empty message."""
+    form, payload = message.attributes.payload_format, message.payload or b""
+    name = kind.DESCRIPTOR.full_name
+    if form not in _FORMATS:
+        raise UStatusError(UCode.INVALID_ARGUMENT, f"payload: expected {name} as PROTOBUF or PROTOBUF_WRAPPED_IN_ANY")
+    try:
+        if form is not UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY:
+            return kind.FromString(payload)
+        wrapped, found = AnyProto.FromString(payload), kind()
+        if wrapped.Unpack(found):
+            return found
+    except DecodeError as exc:
+        raise UStatusError(UCode.INVALID_ARGUMENT, f"payload: is no {name}") from exc
+    raise UStatusError(UCode.INVALID_ARGUMENT, f"payload: expected {name} in the Any, found {wrapped.type_url or 'nothing'}")
