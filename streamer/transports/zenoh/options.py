@@ -23,6 +23,10 @@ DEFAULT_UNCERTAIN_S = 15.0
 # while it takes that memory back and uses it again: the messages are lost one by one, or arrive with the bytes of later
 # ones, and neither side hears of it (eclipse-zenoh 1.10.2, 16 MiB pool). Over the link nothing of the kind happens.
 _SHARED_MEMORY = "transport/shared_memory/enabled"
+# uP-L1 2.6.1: TCP and not UDP. Links over UDP lose without a word; QUIC is built on it.
+_PROTOCOLS = "transport/link/protocols"
+_RELIABLE = ("tcp", "tls", "ws", "unixsock-stream", "unixpipe", "vsock", "serial")
+_OVER_UDP = re.compile(r"\b(?:udp|quic)[a-z_\-]*/")
 _MAX_MESSAGE = "transport/link/rx/max_message_size"
 _LEASE = "transport/link/tx/lease"
 _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_before_close"
@@ -35,8 +39,9 @@ class ZenohOptions(BaseModel):
 
     ``listen`` and ``connect`` hold Zenoh endpoints (``tcp/192.168.0.2:7447``); an empty ``listen`` listens on nothing.
     ``scouting`` is Zenoh's search by multicast. ``config_file`` is a configuration file of Zenoh itself (JSON5); of the
-    keys here only those that are given override it; shared memory is off in any case. ``receive_buffer`` is the number of
-    samples that may wait per subscription before Zenoh is held back, ``window`` the number of unconfirmed sends.
+    keys here only those that are given override it; shared memory and links over UDP (also QUIC) are off in any case.
+    ``receive_buffer`` is the number of samples that may wait per subscription before Zenoh is held back, ``window`` the
+    number of unconfirmed sends.
 
     A put that returned is no delivery. ``uncertain_s`` is for how long a message may still turn out to be lost: the
     receiver's lease (10 s unless configured there) and what Zenoh takes to notice; 0 switches that off, and a put counts
@@ -69,6 +74,8 @@ class ZenohOptions(BaseModel):
         for number, endpoint in enumerate(endpoints, 1):
             if not _ENDPOINT.fullmatch(endpoint):  # it is not repeated: it may hold a password
                 raise ValueError(f"item {number}: expected protocol/address, for instance tcp/192.168.0.2:7447")
+            if _OVER_UDP.match(endpoint):
+                raise ValueError(f"item {number}: expected a reliable protocol, for instance tcp, not one over UDP")
         return endpoints
 
     @model_validator(mode="after")
@@ -106,6 +113,8 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
         if option in given:
             _insert(config, option, key, value)
     _insert(config, "config_file", _SHARED_MEMORY, False)
+    _insert(config, "config_file", _PROTOCOLS, _RELIABLE)
+    _check_endpoints_of_file(config)
     if options.config_file is None or "max_message_bytes" in given:
         _insert(config, "max_message_bytes", _MAX_MESSAGE, options.max_message_bytes)
     if options.lease_ms is not None:
@@ -115,6 +124,13 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
     elif options.config_file is None and options.mode != "client":
         _insert(config, "wait_before_close_ms", _WAIT_BEFORE_CLOSE, _WAIT_BEFORE_CLOSE_US)
     return config
+
+
+def _check_endpoints_of_file(config: zenoh.Config) -> None:
+    """Say at the start what Zenoh would refuse at every attempt to open: an endpoint of ``config_file`` over UDP."""
+    for key in ("listen/endpoints", "connect/endpoints"):
+        if _OVER_UDP.search(config.get_json(key)):
+            raise ConfigurationError("config_file", f"{key}: expected reliable protocols, for instance tcp, not over UDP")
 
 
 def wait_before_close_s(config: zenoh.Config) -> float:
