@@ -17,6 +17,8 @@ from streamer.observe.admin import AdminServer, unready
 from streamer.observe.metrics import Exposition
 from streamer.router.clock import Clock, SystemClock
 from streamer.router.router import TICK_S, Router
+from streamer.services.core import CORE, Core
+from streamer.services.residents import Residents
 from streamer.transports.base import LinkState, TransportContext, UTransport, load_transport
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.uprotocol.status import UStatusError
@@ -44,6 +46,9 @@ class Daemon:
             name: load_transport(endpoint.transport)(self._context(name), endpoint.options)
             for name, endpoint in config.endpoints.items()
         }
+        core = Core(self._context(CORE))
+        self.transports[CORE] = core
+        self.residents = Residents(config, core, self._clock)
         self.journal = _journal(config)
         self.tracing = _tracing(config, self.transports)
         tracer = None if self.tracing is None else self.tracing.recorder
@@ -111,15 +116,19 @@ class Daemon:
                 self.tracing.start()
             if self.journal is not None:
                 await self._open_journal(self.journal)
+            self.residents.open(self.router)
             await self._start_router()
             systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
             async with asyncio.TaskGroup() as tasks:
                 ticking = tasks.create_task(self._tick(), name="tick")
                 reloading = tasks.create_task(self._reload_when(reload_wanted), name="reload")
+                serving = tasks.create_task(self.residents.run(), name="services")
+                hearing = tasks.create_task(self.router.hearing.run(), name="hearing")
                 await self._stopping.wait()
                 reloading.cancel()
                 left = await self._drain()
-                ticking.cancel()
+                for task in (ticking, serving, hearing):
+                    task.cancel()
             return left
         finally:
             for name, transport in self.transports.items():
@@ -129,6 +138,7 @@ class Daemon:
                     logger.exception("stop_failed endpoint=%s", name)
             if self.journal is not None:
                 await self._close_journal(self.journal)
+            await asyncio.to_thread(self.residents.close)
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.stop)
             if self._admin is not None:
@@ -284,7 +294,7 @@ def _beyond_reload(old: Config, new: Config) -> list[str]:
             found.append(f"endpoints.{name}: {'removed' if after is None else 'added'}; restart to use it")
         elif (before.transport, before.options) != (after.transport, after.options):
             found.append(f"endpoints.{name}: transport or options changed; restart to use them")
-    for key in ("journal", "metrics", "remember", "trace"):
+    for key in ("journal", "metrics", "remember", "trace", "state", "usubscription", "control"):
         if getattr(old, key) != getattr(new, key):
             found.append(f"{key}: changed; restart to use it")
     return found

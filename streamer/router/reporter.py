@@ -45,10 +45,10 @@ class ReportOptions:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The way out for reports at one endpoint. ``authorities`` live behind it."""
+    """The way out for reports at one endpoint. ``authorities`` live behind it. Our own services get no dead letters."""
 
     egress: Egress
-    dead_letters: RouteQueue
+    dead_letters: RouteQueue | None
     responses: RouteQueue
     authorities: tuple[str, ...]
     addressed: bool
@@ -73,18 +73,20 @@ class Reporter:
         """Open the way out at one endpoint."""
         dispatch = self._dispatch()
         number = self._custody.number
-        dead_letters = RouteQueue(f"dead-letter/{name}", "", name, dispatch, RouteStats(), number)
+        dead_letters = None if name == CORE else RouteQueue(f"dead-letter/{name}", "", name, dispatch, RouteStats(), number)
         responses = RouteQueue(f"rpc-error/{name}", "", name, dispatch, RouteStats(), number)
-        egress.add_queue(dead_letters)
-        egress.add_queue(responses)
+        for queue in (dead_letters, responses):
+            if queue is not None:
+                egress.add_queue(queue)
         self._exits[name] = Exit(egress, dead_letters, responses, authorities, addressed)
 
     def use(self, options: ReportOptions, authorities: dict[str, tuple[str, ...]]) -> None:
         """Take other options, and other authorities behind the endpoints, from now on."""
         self.options = options
         for name, way in self._exits.items():
-            way.dead_letters.use(self._dispatch())
-            way.responses.use(self._dispatch())
+            for queue in (way.dead_letters, way.responses):
+                if queue is not None:
+                    queue.use(self._dispatch())
             self._exits[name] = replace(way, authorities=authorities.get(name, ()))
 
     def _dispatch(self) -> Dispatch:
@@ -94,7 +96,7 @@ class Reporter:
 
     def queues(self) -> list[RouteQueue]:
         """All queues for reports."""
-        return [queue for way in self._exits.values() for queue in (way.dead_letters, way.responses)]
+        return [queue for way in self._exits.values() for queue in (way.dead_letters, way.responses) if queue is not None]
 
     def report(
         self, received: Received, ingress: str, failure: Failure, queue: RouteQueue | None, delivery: Delivery | None
@@ -125,6 +127,8 @@ class Reporter:
             self._send(self._exits[ingress], self._exits[ingress].responses, answer)
         for name in dict.fromkeys(ingress if name == ORIGIN else name for name in self.options.endpoints):
             way = self._exits[name]
+            if way.dead_letters is None:
+                continue
             for sink in self._sinks(way, story, is_origin=name == ingress):
                 letter = dead_letter(story, self.options.authority, self.options.resource, sink, keep_token=name == ingress)
                 self._send(way, way.dead_letters, letter)
@@ -136,8 +140,6 @@ class Reporter:
 
     def _sinks(self, way: Exit, story: Story, is_origin: bool) -> list[UUri | None]:
         """Whom a dead letter is addressed to: on a network that wants an authority, whoever sent the message."""
-        if way.egress.name == CORE:  # a service hears from the answer to its Request
-            return []
         if not way.addressed:
             return [None]
         if is_origin:

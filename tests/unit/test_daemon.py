@@ -137,7 +137,10 @@ def limit_listeners(process: Process, bus: str, most: int) -> None:
     process.file.write_text(text.replace(f"bus: {bus}", f"bus: {bus}, listeners: {{max_listeners: {most}}}"))
 
 
-REPORTS = {"dead-letter/vehicle", "dead-letter/cloud", "rpc-error/vehicle", "rpc-error/cloud"}
+REPORTS = {
+    *("dead-letter/vehicle", "dead-letter/cloud", "rpc-error/vehicle", "rpc-error/cloud", "rpc-error/core"),
+    *("vehicle/core", "core/vehicle", "cloud/core", "core/cloud"),
+}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -177,6 +180,7 @@ async def test_admin_port_answers_while_it_runs(daemon: Process):
     assert await asyncio.to_thread(daemon.samples, "ustreamer_endpoint_up") == {
         ("vehicle", "memory"): 1,
         ("cloud", "memory"): 1,
+        ("core", "core"): 1,
     }
 
 

@@ -19,6 +19,8 @@ CLOUD_APP = UUri("cloud", 0xC0, 1, 0)
 PHONE_APP = UUri("phone1", 1, 1, 0)
 EVERY_TOPIC = UUri("veh1", 0xFFFF_FFFF, 0xFF, 0xFFFF)
 
+UNASKED = ", and nobody there asked for it"
+
 
 def route(source: str, target: str, *publish: UUri, to: tuple[str, ...] = ()) -> TableRoute:
     return TableRoute(f"{source}-{target}", source, target, publish, to, Dispatch())
@@ -170,13 +172,13 @@ def test_publish_takes_every_route_whose_pattern_matches_and_the_text_names_the_
 def test_publish_that_one_pattern_misses_says_so():
     decision = decide(PUBLISH, SPEED._replace(resource=0x8001), None, "vehicle", table())
     assert [hop.route for hop in decision.hops] == [UP]
-    assert decision.why[1] == ("route vehicle-phone: none of its publish patterns matches //veh1/A8000/2/8001, and nobody there asked for it")
+    assert decision.why[1] == f"route vehicle-phone: none of its publish patterns matches //veh1/A8000/2/8001{UNASKED}"
 
 
 def test_publish_that_no_route_forwards_is_unwanted():
     decision = decide(PUBLISH, SPEED, None, "vehicle", table(DOWN, route("vehicle", "phone")))
     assert_nowhere(decision, Outcome.UNWANTED, UCode.OK, f"no route forwards {SPEED} from vehicle")
-    assert decision.why[0] == f"route vehicle-phone: none of its publish patterns matches {SPEED}, and nobody there asked for it"
+    assert decision.why[0] == f"route vehicle-phone: none of its publish patterns matches {SPEED}{UNASKED}"
 
 
 @pytest.mark.parametrize("authority", ["*", "gateway"])

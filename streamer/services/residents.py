@@ -1,0 +1,70 @@
+"""The services that live in this streamer, put together: what they remember, what they do, when they begin and end."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from streamer.config import Config
+from streamer.router.clock import Clock
+from streamer.router.router import Router
+from streamer.services.core import Core
+from streamer.services.state import State
+from streamer.services.usubscription.follow import Follower
+from streamer.services.usubscription.service import USubscription
+from streamer.uprotocol.uri import UUri
+
+logger = logging.getLogger("ustreamer.services")
+
+SUBSCRIPTION = "subscription"
+"""Who wants a topic because somebody has subscribed to it (`Router.want`)."""
+
+
+class Residents:
+    """core.usubscription and core.ustreamer. Made before the router, which has to know who they are."""
+
+    def __init__(self, config: Config, core: Core, clock: Clock) -> None:
+        self.state = State(state_path(config))
+        self.router: Router | None = None
+        self.subscriptions: USubscription | Follower | None = None
+        options = config.usubscription
+        if options is not None:
+            kind = USubscription if options.external is None else Follower
+            self.subscriptions = kind(core, self.state, options, config.authority, clock, self._want)
+
+    def open(self, router: Router) -> None:
+        """Open the file and take up what it says. Before the router starts. Raises `StateError`, which is an OSError."""
+        self.router = router
+        self.state.open(() if self.subscriptions is None else self.subscriptions.SCHEMA)
+        if self.state.path is None and self.subscriptions is not None:
+            logger.warning("state_in_memory consequence=%s", "a restart forgets every subscription and what is paused")
+        if self.subscriptions is not None:
+            self.subscriptions.restore()
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            if self.subscriptions is not None:
+                tasks.create_task(self.subscriptions.run(), name="usubscription")
+
+    def close(self) -> None:
+        """Close the file. Nothing is answered after that."""
+        self.state.close()
+
+    def gauges(self) -> Mapping[str, int]:
+        """How many there are of what, for the metrics."""
+        return {} if self.subscriptions is None else self.subscriptions.gauges()
+
+    def _want(self, topic: UUri, askers: Mapping[str, int]) -> None:
+        assert self.router is not None
+        self.router.want(topic, askers, SUBSCRIPTION)
+
+
+def state_path(config: Config) -> Path | None:
+    """Where a configuration has the services' file; None: in memory."""
+    if config.state.path is not None:
+        return config.state.path
+    if config.journal is None:
+        return None
+    journal = config.journal.path
+    return journal.with_name(f"{journal.stem}-state.db")
