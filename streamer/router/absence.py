@@ -4,7 +4,7 @@
 - If a flow ceases to reach anybody, what left unconfirmed is doubted and goes back to it.
 - A Publish that nobody listens to is for nobody, and settled at once; unless its lane has just lost its last listener
   with something unsure, and waits for it like the others.
-- What has waited for ``absent_s`` is given up.
+- What has waited for ``absent_s`` is given up, unless its dispatch is stopped: then it waits.
 """
 
 from functools import partial
@@ -104,6 +104,8 @@ class Absence:
             return
         for lane in list(self._absent):
             absent_s = queue_of(lane).dispatch.absent_s
+            if lane.park & Park.STOPPED:
+                continue
             if lane.absent_since_s is not None and now_s - lane.absent_since_s > absent_s:
                 self._give_up(lane, now_s, absent_s)
 

@@ -6,7 +6,7 @@ It hands every settled delivery to the settler and nothing else; it does not kno
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from streamer.journal.entries import JournalError
 from streamer.router.absence import Absence
@@ -17,7 +17,9 @@ from streamer.router.lane import AGAIN, CLASSES, Delivery, Lane, Park, State
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
 from streamer.router.retry import is_exhausted, wait_s
+from streamer.router.segment import queue_of
 from streamer.router.settle import UNREADABLE, Settler
+from streamer.router.stops import Stops
 from streamer.transports.base import UNSURE, LinkState, Unsure, UTransport
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
 from streamer.uprotocol.status import UCode
@@ -45,7 +47,9 @@ class Egress:
         clock: Clock,
         random: Callable[[], float],
         assurance: Assurance | None = None,
+        stops: Stops | None = None,
     ) -> None:
+        """``stops`` are shared with whoever changes them, who calls `apply_stops` then."""
         self.name = name
         self._clock = clock
         self.transport = transport
@@ -53,6 +57,7 @@ class Egress:
         self.in_flight = 0
         self.queues: list[RouteQueue] = []
         self.assurance = assurance
+        self._stops = Stops() if stops is None else stops
         self._settler = settler
         self._custody = custody
         self._random = random
@@ -67,7 +72,7 @@ class Egress:
     def add_queue(self, queue: RouteQueue) -> None:
         """Serve the lanes of one more route."""
         self.queues.append(queue)
-        queue.on_lane = self._absence.watch
+        queue.on_lane = self._lane_came
         queue.on_lane_retired = self._absence.forget
         self.refit()
 
@@ -75,6 +80,33 @@ class Egress:
         """Serve a route no more. It must be empty."""
         self.queues.remove(queue)
         self.refit()
+
+    def _lane_came(self, lane: Lane) -> None:
+        if queue_of(lane).may_stop and self._stops.is_stopped(*lane.key):
+            lane.park |= Park.STOPPED
+        self._absence.watch(lane)
+
+    def apply_stops(self) -> None:
+        """The rules have changed: stop the lanes that they stop now, let the others go on."""
+        goes_on = False
+        for queue in self.queues:
+            if not queue.may_stop:
+                continue
+            for lane in queue.lanes.values():
+                if self._stops.is_stopped(*lane.key):
+                    self.park(lane, Park.STOPPED)
+                elif lane.park & Park.STOPPED:
+                    lane.park &= ~Park.STOPPED
+                    self.refill(lane)
+                    self.file(lane)
+                    goes_on = True
+        if goes_on:
+            self.pump(self._clock.wall_ms())
+
+    def stopped_lanes(self) -> Iterator[Lane]:
+        """The lanes of all routes that are not dispatched."""
+        for queue in self.queues:
+            yield from queue.stopped_lanes()
 
     def refit(self) -> None:
         """The smallest window of all routes holds for the endpoint."""

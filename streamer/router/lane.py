@@ -4,7 +4,8 @@ The law of this file:
 - A lane gives its deliveries out in the order in which they came, and takes back what was not delivered to where it
   stood. Priority decides between lanes, never inside one.
 - A lane is *ready* if it holds something, is not parked, and its own window is open. It is parked for as long as one
-  of the reasons in `Park` holds: one mechanism, three uses.
+  of the reasons in `Park` holds: one mechanism, three uses. One that is idle may go while it is parked, unless for
+  back-off: what knows the other reasons is asked again for a new lane.
 - The window opens by one with each confirmation and falls to one with each refusal: after a refusal the flow goes on
   one message at a time, so that nothing overtakes a message that is refused again. What was sent before the refusal is
   waited for, and its confirmations open nothing.
@@ -179,7 +180,7 @@ class Lane:
     @property
     def is_idle(self) -> bool:
         """Whether the lane could be thrown away without anyone noticing."""
-        return self.live == 0 and self.in_flight == 0 and self.unsure == 0 and not self.park & ~Park.ABSENT
+        return self.live == 0 and self.in_flight == 0 and self.unsure == 0 and not self.park & Park.BACKOFF
 
     @property
     def wants_redo(self) -> bool:
@@ -283,6 +284,12 @@ class Lane:
         return [delivery for delivery in self.items if delivery.state is State.QUEUED]
 
     @property
+    def standing(self) -> int:
+        """How many messages wait here, also packed away."""
+        packed: int = sum(segment.held[self].count for _, segment in self.redo)
+        return self.live + packed
+
+    @property
     def is_publish(self) -> bool:
         """Whether this is a flow of Publishes, which may have any number of receivers, or none."""
         sink = self.key[1]
@@ -290,8 +297,12 @@ class Lane:
 
     @property
     def is_for_nobody(self) -> bool:
-        """Whether what waits here is wanted by nobody: Publishes without a listener, none of which ever had one."""
-        return self.reach is Reach.NOBODY and self.live > 0 and self.is_publish and not self.is_suspect
+        """Whether what waits here is wanted by nobody: Publishes without a listener, none of which ever had one.
+
+        Of what is stopped that is not known before it is started.
+        """
+        is_unheard = self.reach is Reach.NOBODY and self.live > 0 and self.is_publish and not self.is_suspect
+        return is_unheard and not self.park & Park.STOPPED
 
     def limit(self, max_window: int) -> None:
         """Let the window grow up to another bound from now on."""

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 
 from streamer.config import Dispatch
-from streamer.router.lane import CLASSES, Delivery, FlowKey, Lane, State
+from streamer.router.lane import CLASSES, Delivery, FlowKey, Lane, Park, State
 from streamer.router.stats import RouteStats
+from streamer.services.core import CORE
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 
@@ -237,6 +238,20 @@ class RouteQueue:
         if self._evictable:
             self._sweep_ages()
         return expired
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether its lanes can be stopped. Not what we say and are told ourselves: else nobody could start them again."""
+        return bool(self.source) and CORE not in (self.source, self.target)
+
+    def stopped_lanes(self) -> list[Lane]:
+        """The lanes that are not dispatched."""
+        return [lane for lane in self.lanes.values() if lane.park & Park.STOPPED]
+
+    @property
+    def stopped_messages(self) -> int:
+        """How many messages wait in lanes that are not dispatched. What is in flight there, or unsure, does not wait."""
+        return sum(lane.standing for lane in self.stopped_lanes())
 
     def waiting(self) -> Iterator[Delivery]:
         """Everything that waits in a lane."""

@@ -102,9 +102,11 @@ class Settler:
     def expire(self, delivery: Delivery, egress: "Egress") -> None:
         """The TTL passed while the message waited.
 
-        If the receiver was not there the reason is UNAVAILABLE, else it is time itself.
+        If the receiver was not there, or was not to be sent to, the reason is UNAVAILABLE, else it is time itself.
         """
-        if egress.transport.state is not LinkState.UP:
+        if delivery.lane.park & Park.STOPPED:
+            failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, "its TTL passed while its dispatch was stopped")
+        elif egress.transport.state is not LinkState.UP:
             failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, f"its TTL passed while {egress.name} was not connected")
         elif delivery.lane.park & Park.ABSENT:
             failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, "its TTL passed while nobody listened")

@@ -192,7 +192,7 @@ def test_parked_lane_is_neither_ready_nor_opening_nor_idle(why: Park):
     assert not shelf.lane.is_opening
     shelf.take(1)
     shelf.lane.confirmed()
-    assert shelf.lane.is_idle is (why is Park.ABSENT)  # it is found out again whether anybody listens
+    assert shelf.lane.is_idle is (why is not Park.BACKOFF)  # of a new lane the other reasons are found out again
     shelf.lane.park &= ~why
     assert shelf.lane.is_idle
 
