@@ -29,6 +29,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamer.config_checks import RESERVED_ROUTES, findings, nearest
 from streamer.transports.base import available_transports, load_transport
+from streamer.uprotocol.multicast import check_broadcast, check_partition, split_partition
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, FIRST_TOPIC, LAST_TOPIC, UriError, UUri, is_authority
 
 ORIGIN = "origin"
@@ -42,6 +43,7 @@ _UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**
 _UNITS |= {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_LONGEST_PARTITION = 512
 _LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
 
 
@@ -135,6 +137,31 @@ def _name(text: str) -> str:
     return text
 
 
+def _broadcast(text: str) -> str:
+    try:
+        return check_broadcast(text)
+    except ValueError as exc:
+        raise _expected("the name of a broadcast: letters, digits and _, no digit first") from exc
+
+
+def _partition(text: str) -> str:
+    try:
+        check_partition(split_partition(text), wildcards=False)
+    except ValueError as exc:
+        raise _expected(
+            'a partition: segments of letters and digits, joined by /, such as front/left, or "" for none; no wildcards'
+        ) from exc
+    if len(text) > _LONGEST_PARTITION:
+        raise _expected(f"a partition of at most {_LONGEST_PARTITION} characters")
+    return text
+
+
+def _at_least_one(partitions: dict[str, int]) -> dict[str, int]:
+    if not partitions:
+        raise _expected('at least one partition; "" is the broadcast without one')
+    return partitions
+
+
 def _topic_resource(value: int) -> int:
     if not FIRST_TOPIC <= value <= LAST_TOPIC:
         raise _expected(f"the resource of a topic, {FIRST_TOPIC:#X} to {LAST_TOPIC:#X}".replace("0X", "0x"))
@@ -165,6 +192,8 @@ FilePath = Annotated[Path, Field(strict=False)]
 TopicResource = Annotated[
     int, AfterValidator(_topic_resource), WithJsonSchema({"type": "integer", "minimum": FIRST_TOPIC, "maximum": LAST_TOPIC})
 ]
+BroadcastName = Annotated[str, Field(max_length=128), AfterValidator(_broadcast)]
+PartitionName = Annotated[str, AfterValidator(_partition)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -441,6 +470,15 @@ class Control(Section):
     """Patterns of uEntities, resource 0; None: every uEntity at an authority of ``usubscription.local``."""
 
 
+class Multicast(Section):
+    """A broadcast of a provider, and the topic of each partition that it can be fired for."""
+
+    provider: Entity
+    broadcast: BroadcastName
+    partitions: Annotated[dict[PartitionName, TopicResource], AfterValidator(_at_least_one)]
+    """Partition, empty for none, to the resource of its topic at the provider."""
+
+
 class Config(Section):
     """The whole file."""
 
@@ -458,6 +496,7 @@ class Config(Section):
     state: State = State()
     usubscription: Usubscription | None = Usubscription()
     control: Control = Control()
+    multicast: list[Multicast] = []
 
     @field_validator("routes", mode="before")
     @classmethod

@@ -44,6 +44,7 @@ def findings(raw: Any) -> Iterator[Finding]:
     if authorities:
         yield from _dead_letter(raw, authorities)
         yield from _routes(list(_items(_part(raw, "routes"))), authorities)
+    yield from _multicast(_items(_part(raw, "multicast")))
 
 
 def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -> Iterator[Finding]:
@@ -119,6 +120,30 @@ def _patterns(position: int, route: Any, start: Any, authorities: Mapping[str, l
                 "where this route starts; expected an authority of "
                 f"{start!r} ({', '.join(authorities[start]) or 'none listed'})",
             )
+
+
+def _multicast(broadcasts: Iterable[Any]) -> Iterator[Finding]:
+    """A broadcast is described once, and a topic stands for one partition of one broadcast."""
+    broadcasts_seen: dict[tuple[UUri, Any], int] = {}
+    topics_seen: dict[UUri, str] = {}
+    for position, entry in enumerate(broadcasts):
+        provider, name, partitions = (_part(entry, key) for key in ("provider", "broadcast", "partitions"))
+        try:
+            provider = UUri.parse(provider) if isinstance(provider, str) else provider
+        except UriError:
+            continue
+        if not isinstance(provider, UUri) or not isinstance(name, str):
+            continue
+        if (first := broadcasts_seen.setdefault((provider, name), position)) != position:
+            text = f"multicast[{first}] describes {name!r} of {provider} already; expected each broadcast once"
+            yield Finding(("multicast", position, "broadcast"), text)
+        for partition, resource in partitions.items() if isinstance(partitions, Mapping) else ():
+            if not isinstance(partition, str) or not isinstance(resource, int):
+                continue
+            topic, meaning = provider._replace(resource=resource), f"{name}/{partition}".rstrip("/")
+            if (other := topics_seen.setdefault(topic, meaning)) != meaning:
+                text = f"{topic} is the topic of {other} already; expected one of its own"
+                yield Finding(("multicast", position, "partitions", partition), text)
 
 
 def _unknown_endpoint(name: str, known: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from streamer.config import Config, Dispatch, Endpoint, Journal, Metrics, Queue, Retry, Route, Trace
+from streamer.config import Config, Dispatch, Endpoint, Journal, Metrics, Multicast, Queue, Retry, Route, Trace
 from streamer.transports.memory import MemoryOptions
 from streamer.uprotocol.uri import UUri
 
@@ -91,6 +91,15 @@ def test_patterns_are_parsed() -> None:
         UUri("veh1", 0xFFFFFFFF, 0xFF, 0xFFFF),
         UUri("*", 0xA, 1, 0x8000),
     ]
+
+
+def test_multicast_partitions_have_topics() -> None:
+    entry = {"provider": "//veh1/A8000/2/0", "broadcast": "doorOpened", "partitions": {"": 0x8001, "Front/left": 0xFFFE}}
+    (multicast,) = Config.model_validate(raw(multicast=[entry])).multicast
+    assert multicast == Multicast(
+        provider=UUri("veh1", 0xA8000, 2, 0), broadcast="doorOpened", partitions={"": 0x8001, "Front/left": 0xFFFE}
+    )
+    assert Config.model_validate(raw()).multicast == []
 
 
 def test_options_become_the_transport_s_own_model() -> None:
