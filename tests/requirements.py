@@ -1,0 +1,137 @@
+"""What the seed documents demand of the streamer, clause by clause, and the tests that cover it.
+
+Owns `requirements.toml`: reading it, finding the tests that it names without running them, and the table in the README
+between its two markers. ``python -m tests.requirements`` prints the table and writes it there.
+"""
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+ROOT = Path(__file__).parents[1]
+FILE = ROOT / "tests" / "requirements.toml"
+README = ROOT / "README.md"
+BEGIN, END = "<!-- requirements: begin -->\n", "<!-- requirements: end -->\n"
+
+Level = Literal["MUST", "SHOULD", "STATED"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""MUST stands for MUST NOT, SHALL and REQUIRED too. STATED is what a document tells as a fact, without a key word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One demand, in our own words. ``tests`` are pytest node ids without parameters; ``note`` says what is not obvious."""
+
+    id: str
+    section: str
+    level: Level
+    text: str
+    tests: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document. ``counts`` says how many clauses of each level it holds, as counted by hand in its text."""
+
+    id: str
+    title: str
+    about: str
+    counts: dict[Level, int]
+    clauses: tuple[Clause, ...]
+
+
+def read(path: Path = FILE) -> list[Document]:
+    """All documents with their clauses. Raises KeyError or TypeError for a key that is missing or unknown."""
+    with path.open("rb") as file:
+        return [_document(raw) for raw in tomllib.load(file)["document"]]
+
+
+def _document(raw: dict[str, Any]) -> Document:
+    clauses = tuple(Clause(**({"note": ""} | one | {"tests": tuple(one["tests"])})) for one in raw["clause"])
+    return Document(raw["id"], raw["title"], raw["about"], {level: raw[level.lower()] for level in LEVELS}, clauses)
+
+
+def exists(node: str) -> bool:
+    """Whether there is such a test, in a file of ours, and it is not switched off."""
+    path, _, name = node.partition("::")
+    return name in _tests_in(ROOT / path)
+
+
+@cache
+def _tests_in(path: Path) -> frozenset[str]:
+    if not path.is_file():
+        return frozenset()
+    return frozenset(_names(ast.parse(path.read_text()).body, ""))
+
+
+def _names(body: list[ast.stmt], prefix: str) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if node.name.startswith("test_") and not any(map(_switches_off, node.decorator_list)):
+                yield prefix + node.name
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from _names(node.body, f"{node.name}::")
+        elif isinstance(node, ast.Assign):  # hypothesis: TestBook = Book.TestCase
+            for target in node.targets:
+                if isinstance(target, ast.Name) and target.id.startswith("Test"):
+                    yield f"{target.id}::runTest"
+
+
+def _switches_off(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(called, ast.Attribute) and called.attr in ("skip", "xfail")
+
+
+def table(documents: list[Document]) -> str:
+    """The part of the README between its markers: a summary, and a table per document that unfolds."""
+    number = sum(len(document.clauses) for document in documents)
+    tests = {test for document in documents for clause in document.clauses for test in clause.tests}
+    parts = [
+        f"{number} clauses, {len(tests)} tests. MUST stands for MUST NOT, SHALL and REQUIRED too; STATED is what a\n"
+        "document tells as a fact, without a key word. `python -m tests.requirements` writes this\n"
+        "from `tests/requirements.toml`; a test compares them.\n"
+    ]
+    for document in documents:
+        counts = ", ".join(f"{count} {level}" for level, count in document.counts.items() if count)
+        rows = "".join(_row(clause) for clause in document.clauses)
+        parts.append(
+            f"<details>\n<summary>{document.title}: {counts}</summary>\n\n{document.about}\n\n"
+            f"| clause | level | what it asks | tests |\n|---|---|---|---|\n{rows}\n</details>\n"
+        )
+    return "\n".join(parts)
+
+
+def _row(clause: Clause) -> str:
+    asks = f"{clause.text} *({clause.note})*" if clause.note else clause.text
+    tests = "<br>".join(_link(test) for test in clause.tests) or "–"
+    return f"| {clause.id}<br>{clause.section} | {clause.level} | {asks} | {tests} |\n"
+
+
+def _link(test: str) -> str:
+    path, _, name = test.partition("::")
+    return f"[{name.removeprefix('test_').replace('_', ' ')}]({path})"
+
+
+def between_markers(text: str) -> str:
+    """What stands between the markers. Raises ValueError if they are not there once each, in this order."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ValueError(f"expected {BEGIN.strip()} and {END.strip()} once each")
+    return text.partition(BEGIN)[2].partition(END)[0]
+
+
+def main() -> None:
+    """Print the table and write it into the README."""
+    text, new = README.read_text(), table(read())
+    old = between_markers(text)
+    README.write_text(text.replace(BEGIN + old + END, BEGIN + new + END))
+    sys.stdout.write(new)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""No demand of the seed documents is without a test, and the README says so truthfully."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from tests.requirements import LEVELS, README, Clause, Document, between_markers, exists, read, table
+
+DOCUMENTS = read()
+CLAUSES = [clause for document in DOCUMENTS for clause in document.clauses]
+
+
+def test_all_documents_are_there() -> None:
+    assert [document.id for document in DOCUMENTS] == ["transport"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.id)
+def test_every_normative_sentence_is_a_clause(document: Document) -> None:
+    """The counts were taken by hand from the documents, which are no part of the project."""
+    counted = Counter(clause.level for clause in document.clauses)
+    assert {level: counted[level] for level in LEVELS} == document.counts
+
+
+def test_ids_are_unique_and_tell_document_and_section() -> None:
+    ids = [clause.id for clause in CLAUSES]
+    assert len(set(ids)) == len(ids)
+    for document in DOCUMENTS:
+        for clause in document.clauses:
+            assert re.fullmatch(rf"{document.id}-[0-9.]+-[0-9]+", clause.id)
+            number = clause.id.split("-")[1]
+            assert clause.section.split(" ")[0].rstrip(".") == number, clause.id
+
+
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.id)
+def test_clause_is_covered(clause: Clause) -> None:
+    assert clause.level in LEVELS
+    assert clause.text
+    assert clause.tests or (clause.level == "STATED" and clause.note), "a clause without a test"
+    assert len(set(clause.tests)) == len(clause.tests)
+    assert [test for test in clause.tests if not exists(test)] == []
+
+
+def test_readme_shows_the_table() -> None:
+    assert between_markers(README.read_text()) == table(DOCUMENTS), "run python -m tests.requirements"
+
+
+def test_no_clause_is_copied_at_length() -> None:
+    """The file holds our own words, a line or two each."""
+    assert [clause.id for clause in CLAUSES if len(clause.text) > 200] == []
+
+
+@pytest.mark.parametrize(
+    ("node", "is_there"),
+    [
+        ("tests/test_requirements.py::test_readme_shows_the_table", True),
+        ("tests/test_requirements.py::test_that_nobody_wrote", False),
+        ("tests/test_requirements.py", False),
+        ("tests/requirements.py::table", False),
+        ("tests/no_such_file.py::test_readme_shows_the_table", False),
+    ],
+)
+def test_only_tests_that_are_there_count(node: str, is_there: bool) -> None:
+    assert exists(node) is is_there
