@@ -1,35 +1,245 @@
-"""Follows a uSubscription service elsewhere, instead of running one."""
+"""Follows a uSubscription service elsewhere, instead of running one (004 §4.4, §7.2).
 
-from collections.abc import Callable, Mapping
+The service is asked for the subscriptions of every configured topic and subscriber, again and again, and for its
+notifications about every topic that is known. What it said last is kept on disk: after a restart it counts until the
+service has answered.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
+
+from google.protobuf.message import Message
 
 from streamer import config
 from streamer.router.clock import Clock
 from streamer.services.core import Core
-from streamer.services.state import State
-from streamer.services.usubscription.service import Want
-from streamer.uprotocol.message import UMessage
+from streamer.services.state import State, StateError, Statement
+from streamer.services.usubscription import wire
+from streamer.services.usubscription.entries import Standing
+from streamer.services.usubscription.followed import Followed, Query, Relation
+from streamer.services.usubscription.service import TICK_S, Want
+from streamer.uprotocol.message import InvalidMessageError, Options, UMessage, UMessageType, UPayloadFormat, request
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
+
+_COUNTS = (Standing.SUBSCRIBED, Standing.SUBSCRIBE_PENDING)
+
+logger = logging.getLogger("ustreamer.usubscription")
 
 
 class Follower:
     """Knows what the service of ``options.external`` knows, as far as it was asked for."""
 
-    SCHEMA: ClassVar[tuple[str, ...]] = ()
+    SCHEMA: ClassVar[tuple[str, ...]] = (
+        """CREATE TABLE IF NOT EXISTS usubscription_followed (
+            topic TEXT NOT NULL, subscriber TEXT NOT NULL, period_ms INTEGER NOT NULL, PRIMARY KEY (topic, subscriber))""",
+    )
 
     def __init__(
         self, core: Core, state: State, options: config.Usubscription, authority: str, clock: Clock, want: Want
     ) -> None:
-        core.serve(0, 3, self._take)
+        external = options.external
+        if external is None:
+            raise ValueError("usubscription.external: expected a service to follow")
+        self._core = core
+        self._state = state
+        self._clock = clock
+        self._want = want
+        self._authority = authority
+        self._ourselves = wire.address(authority)
+        self._service = external.service
+        self._ttl_ms = round(options.remote_timeout_s * 1000)
+        self._refresh_ms = round(external.refresh_s * 1000)
+        self._followed = Followed(external.topics, external.subscribers, options.max_subscriptions)
+        self._queries = [
+            *(Query(topic=topic) for topic in external.topics),
+            *(Query(subscriber=subscriber) for subscriber in external.subscribers),
+            Query(),
+        ]
+        self._open: dict[bytes, Query] = {}
+        self._registered: dict[UUri, int] = {}  # topic → when to register again, ms
+        self._statements: dict[Relation, Statement] = {}
+        self._woken = asyncio.Event()
+        self._failures = 0
+        core.serve(wire.UE_ID, wire.VERSION, self._take)
 
     def restore(self) -> None:
-        """Read what is on disk and tell who wants what. Blocks: before the router starts."""
-
-    async def run(self) -> None:
-        """Follow until cancelled."""
+        """Read what is on disk and tell who wants what. Blocks: before the router starts. Raises `StateError`."""
+        topics = set()
+        for topic, subscriber, period_ms in self._state.rows(
+            "SELECT topic, subscriber, period_ms FROM usubscription_followed"
+        ):
+            relation = UUri.parse(topic), UUri.parse(subscriber)
+            self._followed.set(relation, period_ms)
+            topics.add(relation[0])
+        for name in sorted(topics):
+            self._want(name, self._askers(name))
 
     def gauges(self) -> Mapping[str, int]:
         """How many there are of what."""
-        return {}
+        return {
+            "subscriptions": self._followed.count,
+            "topics": len(self._followed.topics),
+            "left_out": self._followed.left_out,
+            "unanswered": len(self._open),
+        }
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            self._woken.clear()
+            self._ask_what_is_due()
+            await self._write()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), TICK_S)
 
     def _take(self, message: UMessage, done: Callable[[], None]) -> None:
+        attributes, now_ms = message.attributes, self._clock.wall_ms()
+        if attributes.type is UMessageType.REQUEST:
+            with contextlib.suppress(InvalidMessageError):  # there is no address to answer to
+                text = f"the uSubscription service is {self._service}"
+                self._core.say([wire.failure(now_ms, message, UCode.UNAVAILABLE, text)], done)
+                return
+        elif attributes.type is UMessageType.RESPONSE:
+            query = self._open.pop(attributes.reqid or b"", None)
+            if query is not None and attributes.source == self._service._replace(resource=wire.FETCH_SUBSCRIPTIONS):
+                self._answered(now_ms, query, message)
+        elif attributes.source == self._service._replace(resource=wire.CHANGES) and attributes.sink == self._ourselves:
+            self._told(message)
+        self._woken.set()
         done()
+
+    def _ask_what_is_due(self) -> None:
+        now_ms = self._clock.wall_ms()
+        for query in self._queries:
+            query.due_ms = min(query.due_ms, now_ms + self._refresh_ms)  # the clock may have gone back
+            if query.due_ms <= now_ms:
+                if query.request is not None:
+                    self._open.pop(query.request, None)
+                query.begin()
+                self._ask_page(now_ms, query)
+        topics = self._followed.topics
+        for topic in sorted(topics):
+            due_ms = self._registered.get(topic, 0)
+            if not now_ms < due_ms <= now_ms + self._refresh_ms:
+                self._registered[topic] = now_ms + self._refresh_ms
+                self._ask(now_ms, wire.REGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)))
+        for topic in [topic for topic in self._registered if topic not in topics]:
+            del self._registered[topic]
+            self._ask(now_ms, wire.UNREGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)))
+
+    def _ask_page(self, now_ms: int, query: Query) -> None:
+        asked = pb.FetchSubscriptionsRequest()
+        if query.topic is not None:
+            asked.topic.CopyFrom(uri_to_proto(query.topic))
+        else:
+            asked.subscriber.uri.CopyFrom(uri_to_proto(query.subscriber or everything_at(ANY_AUTHORITY)))
+        if query.offset:
+            asked.offset = query.offset
+        query.due_ms = now_ms + self._refresh_ms
+        query.request = self._ask(now_ms, wire.FETCH_SUBSCRIPTIONS, asked)
+        self._open[query.request] = query
+
+    def _ask(self, now_ms: int, method: int, asked: Message) -> bytes:
+        options = Options(payload_format=UPayloadFormat.PROTOBUF)
+        sink = self._service._replace(resource=method)
+        message = request(now_ms, self._ourselves, sink, self._ttl_ms, asked.SerializeToString(), options)
+        self._core.say([message])
+        return message.id
+
+    def _answered(self, now_ms: int, query: Query, message: UMessage) -> None:
+        query.request = None
+        code = message.attributes.commstatus or UCode.OK
+        is_all = query.topic is None and query.subscriber is None
+        if is_all and code in (UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNIMPLEMENTED):
+            self._queries.remove(query)
+            self._apply((relation, None) for relation in self._followed.refused_all())
+            return
+        try:
+            if code is not UCode.OK:
+                raise UStatusError(code, "")
+            page = wire.read(message, pb.FetchSubscriptionsResponse)
+        except UStatusError as exc:
+            if not query.failures:
+                about = query.topic or query.subscriber or "everybody"
+                logger.warning("usubscription_not_told service=%s about=%s error=%s", self._service, about, exc)
+            query.failed(now_ms, self._refresh_ms)
+            return
+        query.failures = 0
+        for entry in page.subscriptions:
+            if entry.status.state in _COUNTS:
+                relation = uri_from_proto(entry.topic), uri_from_proto(entry.subscriber.uri)
+                query.pages[relation] = entry.attributes.sample_period_ms
+        query.offset += len(page.subscriptions)
+        if page.has_more_records and page.subscriptions and query.offset <= self._followed.most:
+            self._ask_page(now_ms, query)
+        else:
+            self._apply(self._followed.finish(query))
+            query.due_ms = now_ms + self._refresh_ms
+
+    def _told(self, message: UMessage) -> None:
+        try:
+            update = wire.read(message, pb.Update)
+        except UStatusError as exc:
+            logger.debug("usubscription_update_unreadable source=%s error=%s", message.attributes.source, exc)
+            return
+        relation = uri_from_proto(update.topic), uri_from_proto(update.subscriber.uri)
+        period_ms = update.attributes.sample_period_ms if update.status.state in _COUNTS else None
+        if self._followed.covers(relation):
+            for query in self._open.values():
+                if query.topic in (None, relation[0]) and query.subscriber in (None, relation[1]):
+                    query.told[relation] = period_ms
+            self._apply([(relation, period_ms)])
+
+    def _apply(self, changes: Iterable[tuple[Relation, int | None]]) -> None:
+        changed = set()
+        for relation, period_ms in changes:
+            if not _is_plain(relation):
+                continue
+            if self._followed.set(relation, period_ms):
+                names = (str(relation[0]), str(relation[1]))
+                if period_ms is None:
+                    sql = "DELETE FROM usubscription_followed WHERE topic = ? AND subscriber = ?"
+                    self._statements[relation] = (sql, names)
+                else:
+                    sql = "INSERT OR REPLACE INTO usubscription_followed VALUES (?, ?, ?)"
+                    self._statements[relation] = (sql, (*names, period_ms))
+                changed.add(relation[0])
+        for topic in sorted(changed):
+            self._want(topic, self._askers(topic))
+        self._woken.set()
+
+    def _askers(self, topic: UUri) -> dict[str, int]:
+        askers = self._followed.askers(topic)
+        askers.pop(self._authority, None)
+        return askers
+
+    async def _write(self) -> None:
+        """What is not written now is written with the next change: the service knows it anyway."""
+        statements, self._statements = self._statements, {}
+        try:
+            await self._state.write(list(statements.values()))
+        except StateError as exc:
+            self._statements = {**statements, **self._statements}
+            if not self._failures:
+                logger.error("state_not_written error=%s consequence=%s", exc, "a restart begins with older subscriptions")
+            self._failures += 1
+        else:
+            self._failures = 0
+
+
+def _is_plain(relation: Relation) -> bool:
+    """Whether it can be acted on: a service elsewhere may say anything."""
+    topic, subscriber = relation
+    try:
+        topic.check()
+        subscriber.check()
+    except ValueError:
+        return False
+    has_wildcard = topic.has_wildcard or subscriber.has_wildcard
+    return topic.is_topic and bool(topic.authority and subscriber.authority) and not has_wildcard

@@ -1,38 +1,222 @@
-"""The uSubscription service: takes what came, decides, writes it down, and only then says anything."""
+"""The uSubscription service: takes what came, decides, writes it down, and only then says anything.
 
+    core ──► inbox ──► one turn: decide all of it ──► one transaction ──► router told ──► answers and Updates said ──► done
+
+What comes while a transaction is being written waits for the next turn. A request is done with, to the router, when its
+answer is safe there. Updates are kept in an outbox until they are, in the same transaction as what they tell.
+"""
+
+import asyncio
+import contextlib
+import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from streamer import config
 from streamer.router.clock import Clock
 from streamer.services.core import Core
-from streamer.services.state import State
-from streamer.uprotocol.message import UMessage
+from streamer.services.state import State, StateError, Statement
+from streamer.services.usubscription import rows, wire
+from streamer.services.usubscription.answers import Answers
+from streamer.services.usubscription.book import Book, Limits
+from streamer.services.usubscription.entries import Change
+from streamer.uprotocol.message import InvalidMessageError, UMessage, UMessageType
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
+from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
+from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 
 Want = Callable[[UUri, Mapping[str, int]], None]
 """Tells which authorities want a topic, and how often (ms; 0: every message). Empty: nobody."""
 
+TICK_S = 1.0
+"""How late what is due by the clock may be."""
+
+AGAIN_S = 1.0
+"""Pause before a transaction that failed is tried again."""
+
+LOG_EVERY = 60
+"""Of the failures of one transaction, the first and every so many are logged."""
+
+logger = logging.getLogger("ustreamer.usubscription")
+
+Done = Callable[[], None]
+
+
+@dataclass
+class Turn:
+    """What is to be written, and then said: for each message that came, its answer if any, and how to be done with it."""
+
+    statements: list[Statement] = field(default_factory=list)
+    topics: dict[UUri, None] = field(default_factory=dict)
+    said: list[tuple[list[UMessage], Done]] = field(default_factory=list)
+
 
 class USubscription:
     """core.usubscription on our own authority and on those of ``options.local``."""
 
-    SCHEMA: ClassVar[tuple[str, ...]] = ()
+    SCHEMA: ClassVar[tuple[str, ...]] = rows.SCHEMA
 
     def __init__(
         self, core: Core, state: State, options: config.Usubscription, authority: str, clock: Clock, want: Want
     ) -> None:
-        core.serve(0, 3, self._take)
+        self._core = core
+        self._state = state
+        self._clock = clock
+        self._want = want
+        self._authority = authority
+        self._timeout_ms = round(options.remote_timeout_s * 1000)
+        limits = Limits(options.max_subscriptions, options.max_observers, self._timeout_ms)
+        self._book = Book(authority, options.local, limits)
+        self._answers = Answers(self._book, options.page)
+        self._inbox: list[tuple[UMessage, Done]] = []
+        self._woken = asyncio.Event()
+        self._unsent: list[tuple[int, UMessage]] = []  # of the outbox, from before the start
+        self._kept = 0  # messages in the outbox
+        self._number = 0  # the last one given out in it
+        self._safe: list[int] = []  # of the outbox, to be deleted
+        self._last_ms = 0
+        core.serve(wire.UE_ID, wire.VERSION, self._take)
 
     def restore(self) -> None:
-        """Read what is on disk and tell who wants what. Blocks: before the router starts."""
-
-    async def run(self) -> None:
-        """Serve until cancelled."""
+        """Read what is on disk and tell who wants what. Blocks: before the router starts. Raises `StateError`."""
+        remotes = rows.remotes(self._state, self._timeout_ms)
+        self._book.load(rows.subscriptions(self._state), rows.observers(self._state), remotes)
+        for number, message in rows.outbox(self._state):
+            self._unsent.append((number, message_from_proto(v1.UMessage.FromString(message))))
+            self._number = number
+        self._kept = len(self._unsent)
+        for topic in list(self._book.topics):
+            if askers := self._book.askers(topic):
+                self._want(topic, askers)
+        logger.info("usubscription_restored %s", " ".join(f"{name}={count}" for name, count in self.gauges().items()))
 
     def gauges(self) -> Mapping[str, int]:
         """How many there are of what."""
-        return {}
+        return {**self._book.gauges(), "unsent": self._kept, "waiting": len(self._inbox)}
 
-    def _take(self, message: UMessage, done: Callable[[], None]) -> None:
-        done()
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        for number, message in self._unsent:
+            if message.is_expired(self._clock.wall_ms()):
+                self._is_safe(number)
+            else:
+                self._core.say([message], lambda number=number: self._is_safe(number))  # type: ignore[misc]  # mypy: default
+        self._unsent.clear()
+        now_ms = self._last_ms = self._clock.wall_ms()
+        turn = Turn()
+        self._note(turn, now_ms, self._book.begin(now_ms), [], _nothing)
+        await self._finish(turn)
+        while True:
+            await self._wait()
+            await self._turn()
+
+    def _take(self, message: UMessage, done: Done) -> None:
+        self._inbox.append((message, done))
+        self._woken.set()
+
+    async def _wait(self) -> None:
+        if not self._inbox:
+            self._woken.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), TICK_S)
+
+    async def _turn(self) -> None:
+        batch, self._inbox = self._inbox, []
+        safe, self._safe = self._safe, []
+        now_ms = self._clock.wall_ms()
+        if now_ms < self._last_ms:
+            self._book.mend(now_ms)
+        self._last_ms = now_ms
+        turn = Turn([rows.safe(number) for number in safe])
+        self._note(turn, now_ms, self._book.tick(now_ms), [], _nothing)
+        for message, done in batch:
+            try:
+                answer, change = self._decide(now_ms, message)
+            except Exception:  # a fault in one message's handling must not cost the others theirs
+                logger.exception(
+                    "usubscription_failed source=%s sink=%s", message.attributes.source, message.attributes.sink
+                )
+                answer, change = _refused(now_ms, message, UCode.INTERNAL, "the service failed"), Change()
+            self._note(turn, now_ms, change, answer, done)
+        await self._finish(turn)
+
+    def _decide(self, now_ms: int, message: UMessage) -> tuple[list[UMessage], Change]:
+        attributes = message.attributes
+        if message.is_expired(now_ms):
+            return [], Change()  # whoever asked has been told, or does not wait any longer
+        if attributes.type is UMessageType.REQUEST:
+            try:
+                proto, change = self._answers.answer(now_ms, message)
+            except UStatusError as exc:
+                return _refused(now_ms, message, exc.code, exc.message), Change()
+            return [wire.answer(now_ms, message, proto)], change
+        if attributes.sink == wire.address(self._authority):
+            if attributes.type is UMessageType.RESPONSE and attributes.reqid is not None:
+                topic = self._book.asked(attributes.reqid)
+                if topic is not None and attributes.source.authority == topic.authority:
+                    return [], self._book.reply(now_ms, wire.reply(message))
+            elif attributes.type is UMessageType.NOTIFICATION:
+                told = wire.told(message, attributes.sink)
+                if told is not None:
+                    return [], self._book.told(now_ms, told)
+        return [], Change()
+
+    def _note(self, turn: Turn, now_ms: int, change: Change, answer: list[UMessage], done: Done) -> None:
+        """Add what a change needs to be written and said. At once: the entries in it go on changing."""
+        turn.statements += rows.statements(change, self._book.remotes.get)
+        turn.topics.update(dict.fromkeys(sorted(change.topics)))
+        turn.said.append((answer, done))
+        kept = [wire.update(now_ms, update) for update in change.updates]
+        orders = [wire.command(self._authority, order) for order in change.orders]
+        if change.is_flushed:
+            kept += orders  # nothing else remembers them
+        elif orders:
+            turn.said.append((orders, _nothing))
+        for message in kept:
+            self._number += 1
+            number = self._number
+            turn.statements.append(rows.kept(number, message_to_proto(message).SerializeToString()))
+            turn.said.append(([message], lambda number=number: self._is_safe(number)))  # type: ignore[misc]  # mypy: default
+        self._kept += len(kept)
+
+    async def _finish(self, turn: Turn) -> None:
+        await self._write(turn.statements)
+        for topic in turn.topics:
+            self._want(topic, self._book.askers(topic))
+        for messages, done in turn.said:
+            self._core.say(messages, done)
+
+    async def _write(self, statements: list[Statement]) -> None:
+        """Until it is on disk: nothing that is not may be said, and what comes meanwhile waits."""
+        failures = 0
+        while True:
+            try:
+                await self._state.write(statements)
+            except StateError as exc:
+                if failures % LOG_EVERY == 0:
+                    logger.error("state_not_written failures=%d error=%s consequence=%s", failures + 1, exc, "answers wait")
+                failures += 1
+                await asyncio.sleep(AGAIN_S)
+            else:
+                if failures:
+                    logger.info("state_written failures=%d", failures)
+                return
+
+    def _is_safe(self, number: int) -> None:
+        self._safe.append(number)
+        self._kept -= 1
+
+
+def _refused(now_ms: int, message: UMessage, code: UCode, text: str) -> list[UMessage]:
+    if message.attributes.type is not UMessageType.REQUEST:
+        return []
+    try:
+        return [wire.failure(now_ms, message, code, text)]
+    except InvalidMessageError:
+        return []  # there is no address to answer to
+
+
+def _nothing() -> None:
+    """Nobody waits."""

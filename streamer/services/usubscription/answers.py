@@ -1,0 +1,89 @@
+"""What each method of the service does and answers (004 §4, §7.2, §9): from a Request to a change of the book. Pure."""
+
+from google.protobuf.message import Message
+
+from streamer.services.usubscription import wire
+from streamer.services.usubscription.book import Book
+from streamer.services.usubscription.entries import Change, Subscription
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import UUri
+
+
+class Answers:
+    """``page``: the most entries in one answer."""
+
+    def __init__(self, book: Book, page: int) -> None:
+        self._book = book
+        self._page = page
+        self._methods = {
+            wire.SUBSCRIBE: self._subscribe,
+            wire.UNSUBSCRIBE: self._unsubscribe,
+            wire.FETCH_SUBSCRIPTIONS: self._fetch_subscriptions,
+            wire.REGISTER: self._register,
+            wire.UNREGISTER: self._unregister,
+            wire.FETCH_SUBSCRIBERS: self._fetch_subscribers,
+            wire.RESET: self._reset,
+        }
+
+    def answer(self, now_ms: int, request: UMessage) -> tuple[Message, Change]:
+        """The payload of the Response, and what changed. Raises `UStatusError`: the code and text to answer; no change."""
+        source, sink = request.attributes.source, request.attributes.sink
+        assert sink is not None
+        method = self._methods.get(sink.resource)
+        if method is None:
+            raise UStatusError(UCode.UNIMPLEMENTED, f"method {sink.resource:X}: expected one of 1, 2, 3, 6, 7, 8, 9")
+        if not source.is_entity or source.has_wildcard or not source.authority:
+            raise UStatusError(UCode.INVALID_ARGUMENT, f"source {source}: expected a uEntity (resource 0), no wildcard")
+        return method(now_ms, request, source, sink)
+
+    def _subscribe(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
+        asked = wire.read(request, pb.SubscriptionRequest)
+        topic = wire.topic(asked.HasField("topic"), asked.topic, source)
+        standing, change = self._book.subscribe(now_ms, topic, source, sink.authority, wire.wish(asked.attributes))
+        return wire.subscribed(topic, standing), change
+
+    def _unsubscribe(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
+        asked = wire.read(request, pb.UnsubscribeRequest)
+        topic = wire.topic(asked.HasField("topic"), asked.topic, source)
+        return pb.UnsubscribeResponse(), self._book.unsubscribe(now_ms, topic, source)
+
+    def _fetch_subscribers(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
+        asked = wire.read(request, pb.FetchSubscribersRequest)
+        found, has_more = self._book.of_topic(
+            wire.topic(asked.HasField("topic"), asked.topic, source), asked.offset, self._page
+        )
+        entries = [wire.subscriber_info(entry) for entry in found]
+        return pb.FetchSubscribersResponse(subscribers=entries, has_more_records=has_more), Change()
+
+    def _fetch_subscriptions(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
+        asked = wire.read(request, pb.FetchSubscriptionsRequest)
+        found: list[Subscription]
+        match asked.WhichOneof("request"):
+            case "topic":
+                found, has_more = self._book.of_topic(wire.topic(True, asked.topic, source), asked.offset, self._page)
+            case "subscriber":
+                about = asked.subscriber
+                name = wire.subscriber(about.HasField("uri"), about.uri, source)
+                found, has_more = self._book.of_subscriber(name, asked.offset, self._page)
+            case _:
+                raise UStatusError(UCode.INVALID_ARGUMENT, "request: expected a topic or a subscriber, found none")
+        entries = [wire.subscription(entry) for entry in found]
+        return pb.FetchSubscriptionsResponse(subscriptions=entries, has_more_records=has_more), Change()
+
+    def _register(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
+        asked = wire.read(request, pb.NotificationsRequest)
+        topic = wire.topic(asked.HasField("topic"), asked.topic, source)
+        return pb.NotificationsResponse(), self._book.register(topic, source, sink.authority)
+
+    def _unregister(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
+        asked = wire.read(request, pb.NotificationsRequest)
+        topic = wire.topic(asked.HasField("topic"), asked.topic, source)
+        return pb.NotificationsResponse(), self._book.unregister(topic, source)
+
+    def _reset(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
+        if source.ue_id != wire.UE_ID:
+            raise UStatusError(UCode.PERMISSION_DENIED, f"source {source}: only another uSubscription service (ue_id 0) may")
+        wire.read(request, pb.ResetRequest)
+        return pb.ResetResponse(), self._book.reset(now_ms)

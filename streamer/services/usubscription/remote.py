@@ -1,0 +1,255 @@
+"""One topic of another device: what its service was asked, and what we know from its answers (004 §4.1, §4.2, §8). Pure.
+
+The law of this file:
+
+- What we want (`wanted`) changes with our subscribers, and each change begins a new epoch. A command is sent at once then,
+  and again until it is answered: at once after silence, later and later after a failure that came early.
+- An answer counts only in the epoch of its command.
+- Commands can overtake each other on their way. As long as one that asks for the contrary may still arrive, the other side
+  may change its mind after its answer: so when the last of those has ended, by its answer or by its TTL, the command is sent
+  once more. Commands that may still arrive are kept over a restart for that reason.
+- A service's Updates can overtake its answers, and the other way round. One that is older than the last answer is not
+  followed.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from streamer.services.usubscription.entries import Order, Reply, Standing, Told
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uuid import created_ms, new_id
+
+MAX_OPEN = 32
+"""Commands on their way at once; with more of them, the next one waits until one has ended."""
+
+FIRST_PAUSE_MS = 1_000
+LONGEST_PAUSE_MS = 60_000
+
+REFUSALS = frozenset({UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNAUTHENTICATED, UCode.UNIMPLEMENTED})
+"""Answers to Subscribe that will not change."""
+
+NOT_DELIVERED = frozenset({UCode.DEADLINE_EXCEEDED, UCode.UNAVAILABLE, UCode.RESOURCE_EXHAUSTED})
+"""Answers to Unsubscribe that may come from a dispatcher on the way."""
+
+
+class Command(NamedTuple):
+    """A Request that is on its way, or whose answer is."""
+
+    id: bytes
+    subscribe: bool
+    epoch: int
+    deadline_ms: int
+
+
+class Step(NamedTuple):
+    """What follows: commands to send, and the standing that our subscribers have now (None: as before)."""
+
+    orders: list[Order]
+    standing: Standing | None = None
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Remote:
+    """``is_confirmed``: what we want was answered, nothing is to be sent. ``latest``: the last command, while it is open."""
+
+    topic: UUri
+    timeout_ms: int
+    wanted: bool = False
+    standing: Standing = Standing.UNSUBSCRIBED
+    is_confirmed: bool = True
+    epoch: int = 0
+    period_ms: int = 0
+    answered_ms: int = 0
+    commands: dict[bytes, Command] = field(default_factory=dict)
+    latest: bytes | None = None
+    due_ms: int | None = None
+    failures: int = 0
+    is_pending_there: bool = False
+    """The other service has said SUBSCRIBE_PENDING: its Update is to come."""
+    asked: dict[bytes, UUri] = field(default_factory=dict)
+    """The open commands of all remote topics, each with its topic."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do or to wait for."""
+        return not self.wanted and self.is_confirmed and not self.commands
+
+    def next_ms(self) -> int | None:
+        """When `tick` is needed; None if only after an answer."""
+        times = [command.deadline_ms for command in self.commands.values()]
+        if self.due_ms is not None and self._has_room:
+            times.append(self.due_ms)
+        return min(times, default=None)
+
+    def subscribe(self, now_ms: int, period_ms: int) -> list[Order]:
+        """The first subscriber has come."""
+        self.period_ms = period_ms
+        return self._turn(now_ms, wanted=True, standing=Standing.SUBSCRIBE_PENDING)
+
+    def leave(self, now_ms: int) -> list[Order]:
+        """The last subscriber has gone."""
+        return self._turn(now_ms, wanted=False, standing=Standing.UNSUBSCRIBED)
+
+    def sample(self, now_ms: int, period_ms: int) -> list[Order]:
+        """The fastest sample period of our subscribers is now this one."""
+        if period_ms == self.period_ms or not self.wanted:
+            return []
+        self.period_ms = period_ms
+        if self.latest is None and not self.is_confirmed and not self.is_pending_there:
+            return []  # the next attempt will say so
+        return self._send(now_ms)
+
+    def resume(self, now_ms: int) -> list[Order]:
+        """After a restart: what was not answered may never have been sent."""
+        self.mend(now_ms)
+        return [] if self.is_confirmed else self._send(now_ms)
+
+    def mend(self, now_ms: int) -> None:
+        """The clock may have gone back: nothing is further away than it can be."""
+        for command in self.commands.values():
+            if command.deadline_ms > now_ms + self.timeout_ms:
+                self.commands[command.id] = command._replace(deadline_ms=now_ms + self.timeout_ms)
+        if self.due_ms is not None:
+            self.due_ms = min(self.due_ms, now_ms + max(self.timeout_ms, LONGEST_PAUSE_MS))
+
+    def tick(self, now_ms: int) -> list[Order]:
+        """Time has passed."""
+        for command in [each for each in self.commands.values() if each.deadline_ms <= now_ms]:
+            if command.id == self.latest:
+                self.failures = 0
+            self._end(command)
+        return self._pump(now_ms)
+
+    def reply(self, now_ms: int, reply: Reply) -> Step:
+        """An answer has come to one of `commands`."""
+        command = self.commands[reply.id]
+        is_latest = command.id == self.latest
+        self._end(command)
+        step = Step([])
+        if command.epoch == self.epoch:
+            if self.wanted:
+                step = self._subscribe_answered(now_ms, reply, is_latest)
+            else:
+                step = self._unsubscribe_answered(now_ms, reply, is_latest)
+        elif reply.code not in NOT_DELIVERED:
+            self.answered_ms = max(self.answered_ms, reply.created_ms)
+        return step._replace(orders=self._pump(now_ms))
+
+    def told(self, now_ms: int, told: Told) -> Step:
+        """The other service has said by itself how we stand to the topic."""
+        if not self.wanted or self._has_contrary:
+            return Step([])
+        if told.standing is Standing.SUBSCRIBED and told.created_ms >= self.answered_ms:
+            if self.is_pending_there:
+                self._confirm()
+            self.answered_ms = told.created_ms
+            return Step([], self._subscribed())
+        if told.standing is Standing.UNSUBSCRIBED and (self.is_confirmed or self.is_pending_there):
+            if told.created_ms > self.answered_ms:
+                return self._refused(told.message)
+            return Step(self._send(now_ms))  # older than the answer, or as old: asking is the way to know
+        return Step([])
+
+    def _turn(self, now_ms: int, wanted: bool, standing: Standing) -> list[Order]:
+        self.wanted = wanted
+        self.standing = standing
+        self.epoch += 1
+        self.failures = 0
+        return self._send(now_ms)
+
+    def _subscribe_answered(self, now_ms: int, reply: Reply, is_latest: bool) -> Step:
+        if reply.code is UCode.OK and reply.standing is not None:
+            self.answered_ms = max(self.answered_ms, reply.created_ms)
+            if reply.standing is Standing.SUBSCRIBED:
+                if is_latest:
+                    self._confirm()
+                return Step([], self._subscribed())
+            if not is_latest:
+                return Step([])  # the latest one will tell
+            if reply.standing is Standing.UNSUBSCRIBED:
+                return self._refused(reply.message)
+            self.is_pending_there = True
+            self.failures = 0
+            self.due_ms = now_ms + self.timeout_ms  # its Update may be lost
+        elif reply.code in REFUSALS and is_latest:
+            return self._refused(reply.message or reply.code.name)
+        elif is_latest:
+            self._failed(now_ms, reply)
+        return Step([])
+
+    def _unsubscribe_answered(self, now_ms: int, reply: Reply, is_latest: bool) -> Step:
+        if reply.code in NOT_DELIVERED:
+            if is_latest:
+                self._failed(now_ms, reply)
+            return Step([])
+        self.answered_ms = max(self.answered_ms, reply.created_ms)
+        if is_latest:
+            self._confirm()
+        return Step([], Standing.UNSUBSCRIBED)
+
+    def _subscribed(self) -> Standing:
+        self.standing = Standing.SUBSCRIBED
+        return self.standing
+
+    def _refused(self, message: str) -> Step:
+        self.wanted = False
+        self.standing = Standing.UNSUBSCRIBED
+        self.epoch += 1
+        self._confirm()
+        return Step([], Standing.UNSUBSCRIBED, message)
+
+    def _confirm(self) -> None:
+        self.is_confirmed = True
+        self.is_pending_there = False
+        self.latest = None
+        self.due_ms = None
+        self.failures = 0
+
+    def _failed(self, now_ms: int, reply: Reply) -> None:
+        pause_ms = min(FIRST_PAUSE_MS << min(self.failures, 16), LONGEST_PAUSE_MS)
+        self.failures += 1
+        self.due_ms = max(now_ms, min(created_ms(reply.id), now_ms) + pause_ms)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self.commands) < MAX_OPEN
+
+    @property
+    def _has_contrary(self) -> bool:
+        return any(command.subscribe is not self.wanted for command in self.commands.values())
+
+    def _end(self, command: Command) -> None:
+        had_contrary = self._has_contrary
+        del self.commands[command.id]
+        self.asked.pop(command.id, None)
+        if command.id == self.latest:
+            self.latest = None
+        if (
+            had_contrary
+            and not self._has_contrary
+            and (self.is_confirmed or self.is_pending_there or self.latest is not None)
+        ):
+            self.is_confirmed = False
+            self.is_pending_there = False
+            self.latest = None
+            self.due_ms = None
+
+    def _pump(self, now_ms: int) -> list[Order]:
+        if self.is_confirmed or self.latest is not None or (self.due_ms is not None and self.due_ms > now_ms):
+            return []
+        return self._send(now_ms)
+
+    def _send(self, now_ms: int) -> list[Order]:
+        self.is_confirmed = False
+        self.is_pending_there = False
+        self.latest = None
+        self.due_ms = None
+        if not self._has_room:
+            return []
+        command = Command(new_id(now_ms), self.wanted, self.epoch, now_ms + self.timeout_ms)
+        self.commands[command.id] = command
+        self.asked[command.id] = self.topic
+        self.latest = command.id
+        return [Order(command.id, self.topic, self.wanted, self.period_ms if self.wanted else 0, self.timeout_ms)]

@@ -1,0 +1,157 @@
+"""The tables of the service, and what a `Change` writes into them."""
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from streamer.services.state import State, Statement
+from streamer.services.usubscription.entries import Change, Observer, Standing, Subscription, Wish
+from streamer.services.usubscription.remote import Command, Remote
+from streamer.uprotocol.uri import UUri
+
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS usubscription_subscriptions (
+        number INTEGER PRIMARY KEY, topic TEXT NOT NULL, subscriber TEXT NOT NULL, via TEXT NOT NULL,
+        standing INTEGER NOT NULL, expire_ms INTEGER, sample_period_ms INTEGER, details BLOB NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS usubscription_observers (
+        number INTEGER PRIMARY KEY, topic TEXT NOT NULL, uri TEXT NOT NULL, via TEXT NOT NULL)""",
+    # Commands that may still arrive, as JSON: [[id, subscribe, epoch, deadline_ms], ...]
+    """CREATE TABLE IF NOT EXISTS usubscription_remotes (
+        topic TEXT PRIMARY KEY, wanted INTEGER NOT NULL, standing INTEGER NOT NULL, is_confirmed INTEGER NOT NULL,
+        epoch INTEGER NOT NULL, period_ms INTEGER NOT NULL, answered_ms INTEGER NOT NULL, commands TEXT NOT NULL)""",
+    # Serialized UMessages that were decided, and are not known to be safe with the router
+    "CREATE TABLE IF NOT EXISTS usubscription_outbox (number INTEGER PRIMARY KEY, message BLOB NOT NULL)",
+)
+
+_TABLES = ("usubscription_subscriptions", "usubscription_observers", "usubscription_remotes")
+
+logger = logging.getLogger("ustreamer.usubscription")
+
+Entry = TypeVar("Entry")
+
+
+def statements(change: Change, remotes: Callable[[UUri], Remote | None]) -> list[Statement]:
+    """What to write after ``change``, as its entries are now."""
+    found: list[Statement] = [(f"DELETE FROM {table}", ()) for table in _TABLES] if change.is_flushed else []
+    for number, entry in change.subscriptions.items():
+        found.append(_delete("subscriptions", "number", number) if entry is None else _subscription(entry))
+    for number, observer in change.observers.items():
+        found.append(_delete("observers", "number", number) if observer is None else _observer(observer))
+    for topic in sorted(change.remotes):
+        remote = remotes(topic)
+        found.append(_delete("remotes", "topic", str(topic)) if remote is None else _remote(remote))
+    return found
+
+
+def kept(number: int, message: bytes) -> Statement:
+    """Keep a message until it is safe."""
+    return "INSERT INTO usubscription_outbox VALUES (?, ?)", (number, message)
+
+
+def safe(number: int) -> Statement:
+    """The message is safe."""
+    return _delete("outbox", "number", number)
+
+
+def subscriptions(state: State) -> list[Subscription]:
+    """In the order of their numbers. Raises `StateError`."""
+    return _read(
+        state,
+        "SELECT number, topic, subscriber, via, standing, expire_ms, sample_period_ms, details"
+        " FROM usubscription_subscriptions ORDER BY number",
+        lambda row: Subscription(
+            row[0], UUri.parse(row[1]), UUri.parse(row[2]), row[3], Standing(row[4]), Wish(row[5], row[6], bytes(row[7]))
+        ),
+    )
+
+
+def observers(state: State) -> list[Observer]:
+    """In the order of their numbers. Raises `StateError`."""
+    return _read(
+        state,
+        "SELECT number, topic, uri, via FROM usubscription_observers ORDER BY number",
+        lambda row: Observer(row[0], UUri.parse(row[1]), UUri.parse(row[2]), row[3]),
+    )
+
+
+def remotes(state: State, timeout_ms: int) -> list[Remote]:
+    """Raises `StateError`."""
+
+    def one(row: tuple[Any, ...]) -> Remote:
+        remote = Remote(UUri.parse(row[0]), timeout_ms, bool(row[1]), Standing(row[2]), bool(row[3]), row[4], row[5], row[6])
+        for name, subscribe, epoch, deadline_ms in json.loads(row[7]):
+            remote.commands[bytes.fromhex(name)] = Command(bytes.fromhex(name), bool(subscribe), epoch, deadline_ms)
+        return remote
+
+    return _read(
+        state,
+        "SELECT topic, wanted, standing, is_confirmed, epoch, period_ms, answered_ms, commands"
+        " FROM usubscription_remotes ORDER BY rowid",
+        one,
+    )
+
+
+def outbox(state: State) -> list[tuple[int, bytes]]:
+    """Number and serialized message of what may not have been sent, in order. Raises `StateError`."""
+    return _read(
+        state, "SELECT number, message FROM usubscription_outbox ORDER BY number", lambda row: (row[0], bytes(row[1]))
+    )
+
+
+def _read(state: State, sql: str, one: Callable[[tuple[Any, ...]], Entry]) -> list[Entry]:
+    found = []
+    for row in state.rows(sql):
+        try:
+            found.append(one(row))
+        except (ValueError, TypeError) as exc:  # not ours: we write only what we can read
+            logger.error("state_row_unreadable file=%s row=%r error=%s", state.path, row[:3], exc)
+    return found
+
+
+def _delete(table: str, key: str, value: int | str) -> Statement:
+    return f"DELETE FROM usubscription_{table} WHERE {key} = ?", (value,)
+
+
+def _subscription(entry: Subscription) -> Statement:
+    wish = entry.wish
+    return _replace(
+        "subscriptions",
+        (
+            entry.number,
+            str(entry.topic),
+            str(entry.subscriber),
+            entry.via,
+            int(entry.standing),
+            wish.expire_ms,
+            wish.sample_period_ms,
+            wish.details,
+        ),
+    )
+
+
+def _observer(observer: Observer) -> Statement:
+    return _replace("observers", (observer.number, str(observer.topic), str(observer.uri), observer.via))
+
+
+def _remote(remote: Remote) -> Statement:
+    commands = [[each.id.hex(), each.subscribe, each.epoch, each.deadline_ms] for each in remote.commands.values()]
+    return _replace(
+        "remotes",
+        (
+            str(remote.topic),
+            remote.wanted,
+            int(remote.standing),
+            remote.is_confirmed,
+            remote.epoch,
+            remote.period_ms,
+            remote.answered_ms,
+            json.dumps(commands),
+        ),
+    )
+
+
+def _replace(table: str, values: Iterable[Any]) -> Statement:
+    values = tuple(values)
+    marks = ", ".join("?" * len(values))
+    return f"INSERT OR REPLACE INTO usubscription_{table} VALUES ({marks})", values

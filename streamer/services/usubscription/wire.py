@@ -1,0 +1,250 @@
+"""Between the service's records and the messages on the wire. Pure.
+
+A payload is taken as protobuf, plain or wrapped in Any, and without a format as whichever of the two it is; the answer has
+the form of the request. A failure is a Response with the code in commstatus and a UStatus as payload.
+"""
+
+from typing import TypeVar
+
+from google.protobuf.any_pb2 import Any
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from streamer.services.usubscription.entries import Order, Reply, Standing, Subscription, Told, Update, Wish
+from streamer.uprotocol.message import (
+    Attributes,
+    Options,
+    UMessage,
+    UMessageType,
+    UPayloadFormat,
+    UPriority,
+    notification,
+    response,
+)
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import FIRST_TOPIC, LAST_TOPIC, UriError, UUri
+from streamer.uprotocol.uuid import created_ms
+
+UE_ID = 0
+VERSION = 3
+SUBSCRIBE, UNSUBSCRIBE, FETCH_SUBSCRIPTIONS, REGISTER, UNREGISTER, FETCH_SUBSCRIBERS, RESET = 1, 2, 3, 6, 7, 8, 9
+CHANGES = 0x8000
+"""The topic SubscriptionChange."""
+
+MAX_DETAILS_BYTES = 2048
+
+_ANY_PREFIX = "type.googleapis.com/"
+_TIMES_S = range(-62_135_596_800, 253_402_300_800)  # of a Timestamp: years 1 to 9999
+_NS_PER_S = 1_000_000_000
+_NS_PER_MS = 1_000_000
+_WRAPPED = UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY
+
+Proto = TypeVar("Proto", bound=Message)
+
+
+def address(authority: str, resource: int = 0) -> UUri:
+    """The uSubscription service at an authority, or one of its methods or topics."""
+    return UUri(authority, UE_ID, VERSION, resource)
+
+
+def read(message: UMessage, kind: type[Proto]) -> Proto:
+    """The payload as a message of this kind. Raises `UStatusError` (INVALID_ARGUMENT) that says what was expected."""
+    payload, form = message.payload, message.attributes.payload_format
+    name = kind.DESCRIPTOR.full_name
+    if payload is None:
+        raise _invalid(f"payload: expected a {name}, found none")
+    if form not in (_WRAPPED, UPayloadFormat.PROTOBUF, UPayloadFormat.UNSPECIFIED):
+        raise _invalid(f"payload format: expected PROTOBUF or PROTOBUF_WRAPPED_IN_ANY, found {form.name}")
+    try:
+        if _is_wrapped(message):
+            wrapped = Any.FromString(payload)
+            if wrapped.type_url.rpartition("/")[2] != name:
+                raise _invalid(f"payload: expected a {name}, found a {wrapped.type_url[:128]!r}")
+            payload = wrapped.value
+        return kind.FromString(payload)
+    except DecodeError:
+        raise _invalid(f"payload: expected a {name}, found {len(payload)} bytes that are none") from None
+
+
+def topic(there: bool, uri: v1.UUri, requester: UUri) -> UUri:
+    """A topic that was named; without authority it is the requester's own. Raises `UStatusError` (INVALID_ARGUMENT)."""
+    if not there:
+        raise _invalid("topic: expected one, found none")
+    found = _named("topic", uri, requester)
+    if not found.is_topic:
+        raise _invalid(f"topic {found}: expected a resource from {FIRST_TOPIC:X} to {LAST_TOPIC:X}")
+    return found
+
+
+def subscriber(there: bool, uri: v1.UUri, requester: UUri) -> UUri:
+    """A subscriber that was named, as `topic`."""
+    if not there:
+        raise _invalid("subscriber: expected one, found none")
+    found = _named("subscriber", uri, requester)
+    if not found.is_entity:
+        raise _invalid(f"subscriber {found}: expected a uEntity (resource 0)")
+    return found
+
+
+def wish(attributes: pb.SubscribeAttributes) -> Wish:
+    """What was asked for beside the topic. Part of a millisecond counts as one. Raises `UStatusError` (INVALID_ARGUMENT)."""
+    expire_ms = None
+    if attributes.HasField("expire"):
+        expire = attributes.expire
+        if expire.seconds not in _TIMES_S or not 0 <= expire.nanos < _NS_PER_S:
+            raise _invalid("attributes.expire: expected a Timestamp of the years 1 to 9999")
+        expire_ms = expire.seconds * 1000 - (-expire.nanos // _NS_PER_MS)
+    details = pb.SubscribeAttributes(details=attributes.details).SerializeToString(deterministic=True)
+    if len(details) > MAX_DETAILS_BYTES:
+        raise _invalid(f"attributes.details: expected at most {MAX_DETAILS_BYTES} bytes, found {len(details)}")
+    return Wish(expire_ms, attributes.sample_period_ms if attributes.HasField("sample_period_ms") else None, details)
+
+
+def answer(now_ms: int, request: UMessage, proto: Message) -> UMessage:
+    """The Response to a request that was granted, in its form."""
+    payload, form = _written(request, proto)
+    return response(now_ms, request, payload, UCode.OK, form)
+
+
+def failure(now_ms: int, request: UMessage, code: UCode, text: str) -> UMessage:
+    """The Response to a request that was not granted."""
+    payload, form = _written(request, status_to_proto(code, text))
+    return response(now_ms, request, payload, code, form)
+
+
+def subscribed(name: UUri, standing: Standing) -> pb.SubscriptionResponse:
+    """The answer to Subscribe."""
+    return pb.SubscriptionResponse(status=_status(standing, ""), topic=uri_to_proto(name))
+
+
+def subscriber_info(entry: Subscription) -> pb.SubscriberInfo:
+    """An entry of the answer to FetchSubscribers."""
+    return pb.SubscriberInfo(uri=uri_to_proto(entry.subscriber))
+
+
+def subscription(entry: Subscription) -> pb.Subscription:
+    """An entry of the answer to FetchSubscriptions."""
+    return pb.Subscription(
+        topic=uri_to_proto(entry.topic),
+        subscriber=subscriber_info(entry),
+        status=_status(entry.standing, ""),
+        attributes=_attributes(entry.wish),
+    )
+
+
+def update(now_ms: int, update: Update) -> UMessage:
+    """The Notification that tells a change (004 §7)."""
+    proto = pb.Update(
+        topic=uri_to_proto(update.topic),
+        subscriber=pb.SubscriberInfo(uri=uri_to_proto(update.subscriber)),
+        status=_status(update.standing, update.message),
+        attributes=_attributes(update.wish),
+    )
+    options = Options(payload_format=UPayloadFormat.PROTOBUF)
+    return notification(now_ms, address(update.via, CHANGES), update.sink, proto.SerializeToString(), options)
+
+
+def command(authority: str, order: Order) -> UMessage:
+    """The Request to the service at the topic's authority, with ourselves as the subscriber (004 §4.1, §4.2)."""
+    name = uri_to_proto(order.topic)
+    proto: Message
+    if order.subscribe:
+        proto = pb.SubscriptionRequest(topic=name)
+        if order.period_ms:
+            proto.attributes.sample_period_ms = order.period_ms
+    else:
+        proto = pb.UnsubscribeRequest(topic=name)
+    attributes = Attributes(
+        UMessageType.REQUEST,
+        address(authority),
+        address(order.topic.authority, SUBSCRIBE if order.subscribe else UNSUBSCRIBE),
+        priority=UPriority.CS4,
+        ttl=order.ttl_ms,
+        payload_format=UPayloadFormat.PROTOBUF,
+    )
+    return UMessage(order.id, attributes, proto.SerializeToString()).check()
+
+
+def reply(message: UMessage) -> Reply:
+    """What a Response to one of our commands says."""
+    code = message.attributes.commstatus or UCode.OK
+    standing, text = None, ""
+    try:
+        if code is not UCode.OK:
+            text = read(message, v1.UStatus).message
+        elif message.attributes.source.resource == SUBSCRIBE:
+            answered = read(message, pb.SubscriptionResponse)
+            if answered.HasField("status"):
+                standing, text = Standing(answered.status.state), answered.status.message
+    except (UStatusError, ValueError):
+        pass  # the code says enough, and an OK without a status is no answer
+    return Reply(message.attributes.reqid or b"", code, standing, text, created_ms(message.id))
+
+
+def told(message: UMessage, ourselves: UUri) -> Told | None:
+    """What another service's Update says about ourselves; None if it is about others, or a topic of another authority."""
+    source = message.attributes.source
+    try:
+        found = read(message, pb.Update)
+        standing = Standing(found.status.state)
+    except (UStatusError, ValueError):
+        return None
+    about = uri_from_proto(found.subscriber.uri)
+    name = uri_from_proto(found.topic)
+    if source != address(name.authority, CHANGES) or about != ourselves or not found.HasField("status"):
+        return None
+    return Told(name, standing, found.status.message, created_ms(message.id))
+
+
+def _named(what: str, uri: v1.UUri, requester: UUri) -> UUri:
+    found = uri_from_proto(uri)
+    if not found.authority:
+        found = found._replace(authority=requester.authority)
+    try:
+        found.check()
+    except UriError as exc:
+        raise _invalid(f"{what}: {exc}") from None
+    if found.has_wildcard:
+        raise _invalid(f"{what} {found}: expected no wildcard in authority, ue_id, version or resource")
+    return found
+
+
+def _is_wrapped(message: UMessage) -> bool:
+    form = message.attributes.payload_format
+    if form is not UPayloadFormat.UNSPECIFIED or message.payload is None:
+        return form is _WRAPPED
+    try:
+        return "/uprotocol." in Any.FromString(message.payload).type_url
+    except DecodeError:
+        return False
+
+
+def _written(request: UMessage, proto: Message) -> tuple[bytes, UPayloadFormat]:
+    payload = proto.SerializeToString()
+    if _is_wrapped(request):
+        return Any(type_url=_ANY_PREFIX + proto.DESCRIPTOR.full_name, value=payload).SerializeToString(), _WRAPPED
+    return payload, UPayloadFormat.PROTOBUF
+
+
+def _status(standing: Standing, text: str) -> pb.SubscriptionStatus:
+    # The generated stubs want the generated enum type; any int of the enum is what the runtime takes.
+    return pb.SubscriptionStatus(state=int(standing), message=text)  # type: ignore[arg-type]
+
+
+def _attributes(wish: Wish) -> pb.SubscribeAttributes | None:
+    if wish == Wish():
+        return None
+    found = pb.SubscribeAttributes.FromString(wish.details)
+    if wish.expire_ms is not None:
+        seconds, ms = divmod(wish.expire_ms, 1000)
+        found.expire.CopyFrom(Timestamp(seconds=seconds, nanos=ms * _NS_PER_MS))
+    if wish.sample_period_ms is not None:
+        found.sample_period_ms = wish.sample_period_ms
+    return found
+
+
+def _invalid(text: str) -> UStatusError:
+    return UStatusError(UCode.INVALID_ARGUMENT, text)
