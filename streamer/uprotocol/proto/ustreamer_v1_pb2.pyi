@@ -83,3 +83,59 @@ class DispatchStop(_message.Message):
     lanes: int
     messages: int
     def __init__(self, rule: _Optional[_Union[DispatchRule, _Mapping]] = ..., lanes: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+
+class RegisterMulticastReceiverRequest(_message.Message):
+    __slots__ = ("multicast_id", "offset")
+    MULTICAST_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    multicast_id: str
+    offset: int
+    def __init__(self, multicast_id: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class RegisterMulticastReceiverResponse(_message.Message):
+    __slots__ = ("topics", "has_more_records")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[MulticastTopic]
+    has_more_records: bool
+    def __init__(self, topics: _Optional[_Iterable[_Union[MulticastTopic, _Mapping]]] = ..., has_more_records: _Optional[bool] = ...) -> None: ...
+
+class MulticastTopic(_message.Message):
+    __slots__ = ("multicast_id", "topic", "mqtt_in_vehicle", "mqtt_off_vehicle", "zenoh")
+    MULTICAST_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MQTT_IN_VEHICLE_FIELD_NUMBER: _ClassVar[int]
+    MQTT_OFF_VEHICLE_FIELD_NUMBER: _ClassVar[int]
+    ZENOH_FIELD_NUMBER: _ClassVar[int]
+    multicast_id: str
+    topic: _uprotocol_v1_pb2.UUri
+    mqtt_in_vehicle: str
+    mqtt_off_vehicle: str
+    zenoh: str
+    def __init__(self, multicast_id: _Optional[str] = ..., topic: _Optional[_Union[_uprotocol_v1_pb2.UUri, _Mapping]] = ..., mqtt_in_vehicle: _Optional[str] = ..., mqtt_off_vehicle: _Optional[str] = ..., zenoh: _Optional[str] = ...) -> None: ...
+
+class UnregisterMulticastReceiverRequest(_message.Message):
+    __slots__ = ("multicast_id",)
+    MULTICAST_ID_FIELD_NUMBER: _ClassVar[int]
+    multicast_id: str
+    def __init__(self, multicast_id: _Optional[str] = ...) -> None: ...
+
+class UnregisterMulticastReceiverResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResolveMulticastRequest(_message.Message):
+    __slots__ = ("multicast_id",)
+    MULTICAST_ID_FIELD_NUMBER: _ClassVar[int]
+    multicast_id: str
+    def __init__(self, multicast_id: _Optional[str] = ...) -> None: ...
+
+class ResolveMulticastResponse(_message.Message):
+    __slots__ = ("topic", "mqtt_in_vehicle", "zenoh")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MQTT_IN_VEHICLE_FIELD_NUMBER: _ClassVar[int]
+    ZENOH_FIELD_NUMBER: _ClassVar[int]
+    topic: _uprotocol_v1_pb2.UUri
+    mqtt_in_vehicle: str
+    zenoh: str
+    def __init__(self, topic: _Optional[_Union[_uprotocol_v1_pb2.UUri, _Mapping]] = ..., mqtt_in_vehicle: _Optional[str] = ..., zenoh: _Optional[str] = ...) -> None: ...
