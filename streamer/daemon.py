@@ -52,7 +52,9 @@ class Daemon:
         self.journal = _journal(config)
         self.tracing = _tracing(config, self.transports)
         tracer = None if self.tracing is None else self.tracing.recorder
-        self.router = Router(config, self.transports, self._clock, journal=self.journal, tracer=tracer)
+        self.router = Router(
+            config, self.transports, self._clock, journal=self.journal, tracer=tracer, stops=self.residents.stops
+        )
         self._exposition = Exposition(self.router, self.tracing)
         self._admin: AdminServer | None = None
         if config.metrics is not None:
@@ -114,9 +116,9 @@ class Daemon:
                 await self._admin.start()
             if self.tracing is not None:
                 self.tracing.start()
+            self.residents.open(self.router)
             if self.journal is not None:
                 await self._open_journal(self.journal)
-            self.residents.open(self.router)
             await self._start_router()
             systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
             async with asyncio.TaskGroup() as tasks:

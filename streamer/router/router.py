@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import random as _random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from streamer.config import Config, Dispatch
@@ -20,6 +20,7 @@ from streamer.router.custody import Custody, Later
 from streamer.router.egress import Egress
 from streamer.router.hearing import Hearing
 from streamer.router.ingress import Ingress
+from streamer.router.lane import FlowKey
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import RouteQueue
 from streamer.router.recovery import Recovery
@@ -28,6 +29,7 @@ from streamer.router.remember import RememberedIds
 from streamer.router.reporter import Reporter, ReportOptions
 from streamer.router.settle import NO_ROUTE, Settler
 from streamer.router.stats import RouteStats
+from streamer.router.stops import Stops
 from streamer.router.table import RoutingTable
 from streamer.router.tracer import Tracer
 from streamer.router.wanted import Wanted
@@ -82,6 +84,7 @@ class Router:
         later: Later | None = None,
         journal: Journal | None = None,
         tracer: Tracer | None = None,
+        stops: Stops | None = None,
     ) -> None:
         self._clock = clock
         self.journal = journal
@@ -90,6 +93,7 @@ class Router:
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, journal, memory_bytes)
         self.wanted = Wanted()
+        self.stops = Stops() if stops is None else stops
         self.settler = Settler(clock, self.remembered, self.custody)
         self.settler.after_settling = self._after_settling
         self.settler.tracer = tracer
@@ -102,7 +106,14 @@ class Router:
         }
         self.egresses = {
             name: Egress(
-                name, transport, self.settler, self.custody, clock, random, self._assurance(name, transport, config)
+                name,
+                transport,
+                self.settler,
+                self.custody,
+                clock,
+                random,
+                self._assurance(name, transport, config),
+                self.stops,
             )
             for name, transport in transports.items()
         }
@@ -242,6 +253,17 @@ class Router:
                 self._wants_changed = True
                 asyncio.get_running_loop().call_soon(self._use_wants)
 
+    def apply_stops(self) -> None:
+        """The rules in `stops` have changed: park what they stop, let the rest go on."""
+        for egress in self.egresses.values():
+            egress.apply_stops()
+
+    def stopped_flows(self) -> Iterator[tuple[FlowKey, int]]:
+        """Every flow that is stopped now and has a lane, with the number of messages that wait in it."""
+        for egress in self.egresses.values():
+            for lane in egress.stopped_lanes():
+                yield lane.key, lane.standing
+
     def _use_wants(self) -> None:
         self._wants_changed = False
         for ingress in self.ingresses.values():
@@ -339,10 +361,10 @@ class Router:
             if self.transports[name].keeps_unacknowledged:
                 ingress.close()
         # Others lose what we do not take: they are heard until nothing is left, for a moment at most under load.
-        await self._until(lambda: not self._unfinished(), min(within_s, _LISTEN_ON_S))
+        await self._until(lambda: not self._movable(), min(within_s, _LISTEN_ON_S))
         for ingress in self.ingresses.values():
             ingress.close()
-        await self._until(lambda: not self._unfinished(), max(0.0, within_s - _LISTEN_ON_S))
+        await self._until(lambda: not self._movable(), max(0.0, within_s - _LISTEN_ON_S))
         left = self._unfinished()
         if left:
             for name, egress in self.egresses.items():
@@ -368,6 +390,11 @@ class Router:
             ingress.give_up(_STOPPED)
         self.pump()
         await self._until(lambda: not any(queue.messages for queue in self.reporter.queues()), _LAST_WORDS_S)
+
+    def _movable(self) -> int:
+        """How much may still be delivered. With a journal, what is stopped on purpose is not waited for."""
+        stopped = sum(number for _, number in self.stopped_flows()) if self.journal is not None else 0
+        return self._unfinished() - stopped
 
     def _unfinished(self) -> int:
         return self.unsettled() + sum(len(ingress.waiting) for ingress in self.ingresses.values())

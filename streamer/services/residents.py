@@ -8,6 +8,8 @@ from pathlib import Path
 from streamer.config import Config
 from streamer.router.clock import Clock
 from streamer.router.router import Router
+from streamer.router.stops import Stops
+from streamer.services.control import Control
 from streamer.services.core import Core
 from streamer.services.state import State
 from streamer.services.usubscription.follow import Follower
@@ -25,19 +27,35 @@ class Residents:
 
     def __init__(self, config: Config, core: Core, clock: Clock) -> None:
         self.state = State(state_path(config))
-        self.router: Router | None = None
+        self._router: Router
         self.subscriptions: USubscription | Follower | None = None
         options = config.usubscription
+        self.stops = Stops()
+        local = [] if options is None else options.local
+        self.control = Control(
+            core,
+            self.state,
+            self.stops,
+            config.control,
+            local,
+            config.authority,
+            lambda: self._router.apply_stops(),
+            lambda: self._router.stopped_flows(),
+        )
         if options is not None:
             kind = USubscription if options.external is None else Follower
             self.subscriptions = kind(core, self.state, options, config.authority, clock, self._want)
 
     def open(self, router: Router) -> None:
-        """Open the file and take up what it says. Before the router starts. Raises `StateError`, which is an OSError."""
-        self.router = router
-        self.state.open(() if self.subscriptions is None else self.subscriptions.SCHEMA)
-        if self.state.path is None and self.subscriptions is not None:
-            logger.warning("state_in_memory consequence=%s", "a restart forgets every subscription and what is paused")
+        """Open the file and take up what it says. Before the router recovers and starts.
+
+        Raises `StateError`, which is an OSError.
+        """
+        self._router = router
+        self.state.open((*Control.SCHEMA, *(() if self.subscriptions is None else self.subscriptions.SCHEMA)))
+        if self.state.path is None:
+            logger.warning("state_in_memory consequence=%s", "a restart forgets every subscription and what is stopped")
+        self.control.restore()
         if self.subscriptions is not None:
             self.subscriptions.restore()
 
@@ -56,8 +74,7 @@ class Residents:
         return {} if self.subscriptions is None else self.subscriptions.gauges()
 
     def _want(self, topic: UUri, askers: Mapping[str, int]) -> None:
-        assert self.router is not None
-        self.router.want(topic, askers, SUBSCRIPTION)
+        self._router.want(topic, askers, SUBSCRIPTION)
 
 
 def state_path(config: Config) -> Path | None:
