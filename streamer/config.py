@@ -29,7 +29,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamer.config_checks import RESERVED_ROUTES, findings, nearest
 from streamer.transports.base import available_transports, load_transport
-from streamer.uprotocol.multicast import check_broadcast, check_partition, split_partition
+from streamer.uprotocol.multicast import Catalogue, MulticastId, check_broadcast, check_partition, split_partition
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, FIRST_TOPIC, LAST_TOPIC, UriError, UUri, is_authority
 
 ORIGIN = "origin"
@@ -497,6 +497,17 @@ class Config(Section):
     usubscription: Usubscription | None = Usubscription()
     control: Control = Control()
     multicast: list[Multicast] = []
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The multicast ids and their topics, built anew at every call."""
+        return Catalogue(
+            {
+                MulticastId(entry.provider, entry.broadcast, split_partition(partition)): resource
+                for entry in self.multicast
+                for partition, resource in entry.partitions.items()
+            }
+        )
 
     @field_validator("routes", mode="before")
     @classmethod

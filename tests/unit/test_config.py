@@ -102,6 +102,19 @@ def test_multicast_partitions_have_topics() -> None:
     assert Config.model_validate(raw()).multicast == []
 
 
+def test_the_catalogue_of_multicast_has_every_partition() -> None:
+    entries = [
+        {"provider": "//veh1/A8000/2/0", "broadcast": "opened", "partitions": {"": 0x8001, "front/left": 0x8002}},
+        {"provider": "//veh1/A8000/2/0", "broadcast": "closed", "partitions": {"front": 0x8003}},
+    ]
+    catalogue = Config.model_validate(raw(multicast=entries)).catalogue
+    assert {str(topic): str(catalogue.id_of(topic)) for topic in catalogue.topics} == {
+        "//veh1/A8000/2/8001": "//veh1/A8000/2/0/opened",
+        "//veh1/A8000/2/8002": "//veh1/A8000/2/0/opened/front/left",
+        "//veh1/A8000/2/8003": "//veh1/A8000/2/0/closed/front",
+    }
+
+
 def test_options_become_the_transport_s_own_model() -> None:
     endpoint = Endpoint.model_validate({"transport": "memory", "authorities": ["*"], "options": {"bus": "b", "window": 3}})
     assert endpoint.options == MemoryOptions(bus="b", window=3)

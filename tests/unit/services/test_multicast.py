@@ -1,0 +1,313 @@
+"""Receivers of multicast, on a real file: what they want, what is counted, what survives."""
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.services.multicast import (
+    REGISTER,
+    RESOLVE,
+    UNREGISTER,
+    Filters,
+    Receivers,
+    Registration,
+    filters,
+)
+from streamer.services.state import State, StateError
+from streamer.uprotocol.multicast import Catalogue, MulticastId
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import UUri
+
+DOORS = "//veh1/A8000/2/0/doorOpened"
+FRONT, LEFT, RIGHT = (UUri("veh1", 0xA8000, 2, resource) for resource in (0x8001, 0x8002, 0x8003))
+APP, OTHER_APP, PHONE = UUri("cloud", 0xA, 1, 0), UUri("cloud", 0xB, 1, 0), UUri("phone", 0xA, 1, 0)
+
+
+def known(**partitions: int) -> Catalogue:
+    return Catalogue(
+        {MulticastId.parse(f"{DOORS}/{name.replace('_', '/')}"): resource for name, resource in partitions.items()}
+    )
+
+
+CATALOGUE = known(front=0x8001, front_left=0x8002, front_right=0x8003)
+
+
+class Wants:
+    """What the router was told last of each topic, and how often it was told anything."""
+
+    def __init__(self) -> None:
+        self.now: dict[UUri, dict[str, int]] = {}
+        self.told = 0
+
+    def __call__(self, topic: UUri, askers: Mapping[str, int]) -> None:
+        self.told += 1
+        self.now[topic] = dict(askers)
+        if not askers:
+            del self.now[topic]
+
+
+class Service:
+    def __init__(self, path: Path | None, catalogue: Catalogue = CATALOGUE) -> None:
+        self.wants = Wants()
+        self.state = State(path)
+        self.state.open(Receivers.SCHEMA)
+        self.receivers = Receivers(self.state, catalogue, self.wants)
+        self.receivers.restore()
+
+    async def register(self, receiver: UUri, partition: str) -> frozenset[UUri]:
+        return await self.receivers.register(Registration(receiver, MulticastId.parse(f"{DOORS}/{partition}")))
+
+    async def unregister(self, receiver: UUri, partition: str) -> None:
+        await self.receivers.unregister(Registration(receiver, MulticastId.parse(f"{DOORS}/{partition}")))
+
+    async def call(self, method: int, caller: UUri, request: Message) -> Message:
+        return await self.receivers.methods()[method].call(caller, request)
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    made = Service(tmp_path / "state.db")
+    yield made
+    made.state.close()
+
+
+async def test_a_registration_makes_its_topics_wanted_at_the_receiver_s_authority(service: Service) -> None:
+    assert await service.register(APP, "front/+") == {LEFT, RIGHT}
+    assert service.wants.now == {LEFT: {"cloud": 0}, RIGHT: {"cloud": 0}}
+
+
+async def test_a_topic_is_wanted_until_the_last_registration_that_covers_it_is_gone(service: Service) -> None:
+    await service.register(APP, "front/*")
+    await service.register(APP, "front/left")
+    await service.unregister(APP, "front/*")
+    assert service.wants.now == {LEFT: {"cloud": 0}}
+    await service.unregister(APP, "front/left")
+    assert service.wants.now == {}
+    assert service.receivers.topics == len(service.receivers) == 0
+
+
+async def test_a_topic_is_wanted_until_the_last_receiver_of_the_authority_is_gone(service: Service) -> None:
+    await service.register(APP, "front/left")
+    await service.register(OTHER_APP, "front/left")
+    await service.unregister(APP, "front/left")
+    assert service.wants.now == {LEFT: {"cloud": 0}}
+    assert service.wants.told == 1  # the router hears of what changes only
+    await service.unregister(OTHER_APP, "front/left")
+    assert service.wants.now == {}
+
+
+async def test_every_authority_counts_for_itself(service: Service) -> None:
+    await service.register(APP, "front/left")
+    await service.register(PHONE, "front/left")
+    assert service.wants.now == {LEFT: {"cloud": 0, "phone": 0}}
+    await service.unregister(APP, "front/left")
+    assert service.wants.now == {LEFT: {"phone": 0}}
+
+
+async def test_the_same_registration_twice_counts_once(service: Service) -> None:
+    await service.register(APP, "front/left")
+    assert await service.register(APP, "front/left") == {LEFT}
+    assert len(service.receivers) == 1
+    await service.unregister(APP, "front/left")
+    assert service.wants.now == {}
+
+
+async def test_what_is_not_registered_cannot_be_unregistered(service: Service) -> None:
+    await service.register(APP, "front/*")
+    for receiver, partition in ((OTHER_APP, "front/*"), (APP, "front/left")):
+        with pytest.raises(UStatusError) as caught:
+            await service.unregister(receiver, partition)
+        assert caught.value.code is UCode.NOT_FOUND
+    assert len(service.wants.now) == 3
+
+
+async def test_what_stands_for_no_topic_is_not_registered(service: Service) -> None:
+    with pytest.raises(UStatusError, match="'front/left'") as caught:
+        await service.register(APP, "front/lift")
+    assert caught.value.code is UCode.NOT_FOUND
+    assert len(service.receivers) == 0
+
+
+async def test_registrations_survive_a_restart(tmp_path: Path) -> None:
+    before = Service(tmp_path / "state.db")
+    await before.register(APP, "front/*")
+    await before.register(PHONE, "front/left")
+    await before.register(PHONE, "front/right")
+    await before.unregister(PHONE, "front/right")
+    before.state.close()
+    after = Service(tmp_path / "state.db")
+    assert after.wants.now == {FRONT: {"cloud": 0}, LEFT: {"cloud": 0, "phone": 0}, RIGHT: {"cloud": 0}}
+    await after.unregister(APP, "front/*")
+    assert after.wants.now == {LEFT: {"phone": 0}}
+    after.state.close()
+
+
+async def test_a_row_that_cannot_be_read_costs_only_itself(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [("nobody", f"{DOORS}/front"), (str(APP), "what?"), (str(APP), f"{DOORS}/front")]
+    await service.state.write([("INSERT INTO multicast_receivers VALUES (?, ?)", row) for row in rows])
+    service.receivers.restore()
+    assert service.wants.now == {FRONT: {"cloud": 0}}
+    assert caplog.text.count("registration_unreadable") == 2
+
+
+async def test_a_disk_that_cannot_be_written_changes_nothing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    await service.register(APP, "front")
+
+    async def fail(statements: object) -> None:
+        raise StateError("disk full")
+
+    monkeypatch.setattr(service.state, "write", fail)
+    for attempt in (service.register(APP, "front/left"), service.unregister(APP, "front")):
+        with pytest.raises(UStatusError) as caught:
+            await attempt
+        assert caught.value.code is UCode.UNAVAILABLE
+    assert service.wants.now == {FRONT: {"cloud": 0}}
+
+
+async def test_there_is_a_bound(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamer.services.multicast.REGISTRATIONS_AT_MOST", 2)
+    await service.register(APP, "front")
+    await service.register(PHONE, "front")
+    with pytest.raises(UStatusError) as caught:
+        await service.register(APP, "front/left")
+    assert caught.value.code is UCode.RESOURCE_EXHAUSTED
+    await service.register(APP, "front")  # is there already
+    await service.unregister(PHONE, "front")
+    await service.register(APP, "front/left")
+
+
+# A catalogue that changes.
+
+
+async def test_a_new_catalogue_is_followed_and_only_changes_are_told(service: Service) -> None:
+    await service.register(APP, "front/*")
+    told = service.wants.told
+    service.receivers.use(known(front_left=0x8002, front_top=0x8004, rear=0x8005))
+    assert service.wants.now == {LEFT: {"cloud": 0}, UUri("veh1", 0xA8000, 2, 0x8004): {"cloud": 0}}
+    assert service.wants.told - told == 3  # front and front/right went, front/top came
+
+
+async def test_a_registration_outlives_a_catalogue_that_does_not_know_it(service: Service) -> None:
+    await service.register(APP, "front/*")
+    service.receivers.use(Catalogue())
+    assert service.wants.now == {}
+    service.receivers.use(CATALOGUE)
+    assert set(service.wants.now) == {FRONT, LEFT, RIGHT}
+    service.receivers.use(Catalogue())
+    await service.unregister(APP, "front/*")
+    assert len(service.receivers) == 0
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["register", "unregister", "use"]),
+        st.sampled_from([APP, OTHER_APP, PHONE]),
+        st.sampled_from(["front", "front/left", "front/right", "front/+", "front/*", "*", "+"]),
+        st.sampled_from([CATALOGUE, known(front_left=0x8002, rear=0x8003), Catalogue()]),
+    ),
+    max_size=25,
+)
+
+
+@given(steps)
+async def test_what_is_wanted_is_what_the_registrations_cover(script: list[tuple[str, UUri, str, Catalogue]]) -> None:
+    service, catalogue, model = Service(None), CATALOGUE, set()
+    for step, receiver, partition, new in script:
+        pattern = MulticastId.parse(f"{DOORS}/{partition}")
+        if step == "use":
+            catalogue = new
+            service.receivers.use(new)
+        elif step == "register" and catalogue.expand(pattern):
+            await service.register(receiver, partition)
+            model.add((receiver, pattern))
+        elif step == "unregister" and (receiver, pattern) in model:
+            await service.unregister(receiver, partition)
+            model.remove((receiver, pattern))
+        expected: dict[UUri, dict[str, int]] = {}
+        for receiver_, pattern_ in model:
+            for topic in catalogue.expand(pattern_):
+                expected.setdefault(topic, {})[receiver_.authority] = 0
+        assert service.wants.now == expected
+    service.state.close()
+
+
+# Over uProtocol.
+
+
+async def test_the_answer_to_a_registration_names_the_topics_and_where_they_arrive(service: Service) -> None:
+    answer = await service.call(REGISTER, APP, pb.RegisterMulticastReceiverRequest(multicast_id=f"{DOORS}/front/+"))
+    assert isinstance(answer, pb.RegisterMulticastReceiverResponse)
+    assert not answer.has_more_records
+    assert [each.multicast_id for each in answer.topics] == [f"{DOORS}/front/left", f"{DOORS}/front/right"]
+    left = answer.topics[0]
+    assert (left.topic.authority_name, left.topic.ue_id, left.topic.resource_id) == ("veh1", 0xA8000, 0x8002)
+    assert left.mqtt_in_vehicle == "veh1/8000/A/2/8002"
+    assert left.mqtt_off_vehicle == "veh1/cloud"
+    assert left.zenoh == "up/veh1/8000/A/2/8002/{}/{}/{}/{}/{}"
+
+
+async def test_many_topics_come_page_by_page_and_are_registered_once() -> None:
+    names = {f"p{number}": 0x8000 + number for number in range(600)}
+    service = Service(None, known(**names))
+    found: list[str] = []
+    more = True
+    while more:
+        request = pb.RegisterMulticastReceiverRequest(multicast_id=f"{DOORS}/*", offset=len(found))
+        answer = await service.call(REGISTER, APP, request)
+        assert isinstance(answer, pb.RegisterMulticastReceiverResponse)
+        assert 0 < len(answer.topics) <= 250
+        found += [each.multicast_id for each in answer.topics]
+        more = answer.has_more_records
+    assert sorted(found) == sorted(f"{DOORS}/{name}" for name in names)
+    assert len(service.receivers) == 1
+    service.state.close()
+
+
+async def test_who_fires_asks_for_the_topic(service: Service) -> None:
+    answer = await service.call(RESOLVE, APP, pb.ResolveMulticastRequest(multicast_id=f"{DOORS}/front/left"))
+    assert isinstance(answer, pb.ResolveMulticastResponse)
+    assert answer.topic.resource_id == 0x8002
+    assert (answer.mqtt_in_vehicle, answer.zenoh) == ("veh1/8000/A/2/8002", "up/veh1/8000/A/2/8002/{}/{}/{}/{}/{}")
+
+
+async def test_an_unregistration_is_answered(service: Service) -> None:
+    await service.register(APP, "front/*")
+    answer = await service.call(UNREGISTER, APP, pb.UnregisterMulticastReceiverRequest(multicast_id=f"{DOORS}/front/*"))
+    assert answer == pb.UnregisterMulticastReceiverResponse()
+    assert service.wants.now == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "code"),
+    [
+        (REGISTER, pb.RegisterMulticastReceiverRequest(), UCode.INVALID_ARGUMENT),
+        (REGISTER, pb.RegisterMulticastReceiverRequest(multicast_id=f"{DOORS}/*/left"), UCode.INVALID_ARGUMENT),
+        (REGISTER, pb.RegisterMulticastReceiverRequest(multicast_id=f"{DOORS}/rear"), UCode.NOT_FOUND),
+        (UNREGISTER, pb.UnregisterMulticastReceiverRequest(multicast_id=f"{DOORS}/front"), UCode.NOT_FOUND),
+        (UNREGISTER, pb.UnregisterMulticastReceiverRequest(multicast_id="front"), UCode.INVALID_ARGUMENT),
+        (RESOLVE, pb.ResolveMulticastRequest(multicast_id=f"{DOORS}/+"), UCode.INVALID_ARGUMENT),
+        (RESOLVE, pb.ResolveMulticastRequest(multicast_id=f"{DOORS}/*"), UCode.INVALID_ARGUMENT),
+        (RESOLVE, pb.ResolveMulticastRequest(multicast_id=f"{DOORS}/rear"), UCode.NOT_FOUND),
+    ],
+    ids=["none", "star-inside", "unknown", "not-registered", "no-id", "fire-plus", "fire-star", "fire-unknown"],
+)
+async def test_what_cannot_be_done_is_refused(service: Service, method: int, request_: Message, code: UCode) -> None:
+    with pytest.raises(UStatusError) as caught:
+        await service.call(method, APP, request_)
+    assert caught.value.code is code
+
+
+@pytest.mark.parametrize("receiver", [UUri("", 0xA, 1, 0), UUri("*", 0xA, 1, 0), UUri("cloud", 0xFFFF, 1, 0)], ids=str)
+async def test_a_receiver_has_a_name(service: Service, receiver: UUri) -> None:
+    with pytest.raises(UStatusError) as caught:
+        await service.call(REGISTER, receiver, pb.RegisterMulticastReceiverRequest(multicast_id=DOORS))
+    assert caught.value.code is UCode.INVALID_ARGUMENT
+
+
+def test_a_topic_has_a_filter_on_each_kind_of_network() -> None:
+    assert filters(LEFT, "cloud") == Filters("veh1/8000/A/2/8002", "veh1/cloud", "up/veh1/8000/A/2/8002/{}/{}/{}/{}/{}")
