@@ -235,6 +235,7 @@ class Daemon:
         except UStatusError as exc:  # the router has gone back to what it had
             systemd.notify("READY=1")
             return self._refuse([f"listeners: {exc}"])
+        self.residents.use(config)
         if config.log != self.config.log:
             logs.set_up(config.log)
         self.config = config

@@ -148,7 +148,8 @@ class Router:
     def _table_of(self, config: Config) -> RoutingTable:
         addressed = [name for name, transport in self.transports.items() if transport.wants_sink_authority]
         core = self.transports.get(CORE)
-        return RoutingTable.from_config(config, addressed, core.entities if isinstance(core, Core) else ())
+        entities = core.entities if isinstance(core, Core) else ()
+        return RoutingTable.from_config(config, addressed, entities, config.catalogue.topics)
 
     def _use_table(self) -> None:
         """Give every route of the table a queue, and every ingress the table.

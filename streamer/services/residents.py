@@ -11,6 +11,7 @@ from streamer.router.router import Router
 from streamer.router.stops import Stops
 from streamer.services.control import Control
 from streamer.services.core import Core
+from streamer.services.multicast import Receivers
 from streamer.services.state import State
 from streamer.services.usubscription.follow import Follower
 from streamer.services.usubscription.service import USubscription
@@ -20,6 +21,9 @@ logger = logging.getLogger("ustreamer.services")
 
 SUBSCRIPTION = "subscription"
 """Who wants a topic because somebody has subscribed to it (`Router.want`)."""
+
+MULTICAST = "multicast"
+"""The same, because somebody receives a multicast id that the topic belongs to."""
 
 
 class Residents:
@@ -42,6 +46,8 @@ class Residents:
             lambda: self._router.apply_stops(),
             lambda: self._router.stopped_flows(),
         )
+        self.receivers = Receivers(self.state, config.catalogue, lambda topic, askers: self._want(topic, askers, MULTICAST))
+        self.control.service.add(self.receivers.methods())
         if options is not None:
             kind = USubscription if options.external is None else Follower
             self.subscriptions = kind(core, self.state, options, config.authority, clock, self._want)
@@ -52,12 +58,18 @@ class Residents:
         Raises `StateError`, which is an OSError.
         """
         self._router = router
-        self.state.open((*Control.SCHEMA, *(() if self.subscriptions is None else self.subscriptions.SCHEMA)))
+        schema = () if self.subscriptions is None else self.subscriptions.SCHEMA
+        self.state.open((*Control.SCHEMA, *Receivers.SCHEMA, *schema))
         if self.state.path is None:
             logger.warning("state_in_memory consequence=%s", "a restart forgets every subscription and what is stopped")
         self.control.restore()
+        self.receivers.restore()
         if self.subscriptions is not None:
             self.subscriptions.restore()
+
+    def use(self, config: Config) -> None:
+        """Follow what a reload may change."""
+        self.receivers.use(config.catalogue)
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -73,8 +85,8 @@ class Residents:
         """How many there are of what, for the metrics."""
         return {} if self.subscriptions is None else self.subscriptions.gauges()
 
-    def _want(self, topic: UUri, askers: Mapping[str, int]) -> None:
-        self._router.want(topic, askers, SUBSCRIPTION)
+    def _want(self, topic: UUri, askers: Mapping[str, int], owner: str = SUBSCRIPTION) -> None:
+        self._router.want(topic, askers, owner)
 
 
 def state_path(config: Config) -> Path | None:
