@@ -1,0 +1,186 @@
+"""Multicast through the router: who has registered gets it, and what came from one global network goes to no other."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from streamer.router.decide import decide
+from streamer.services.multicast import Receivers, Registration
+from streamer.services.state import State
+from streamer.uprotocol.message import Options, UMessage, UMessageType, publish
+from streamer.uprotocol.multicast import MulticastId
+from streamer.uprotocol.uri import UUri, everything_at
+from tests.flow.stage import START_MS, Stage, configuration
+
+NEWS = "//cloud/C0/1/0/news"
+LOCAL_NEWS, WORLD_NEWS, PLAIN = (UUri("cloud", 0xC0, 1, resource) for resource in (0x9001, 0x9002, 0x9003))
+DOORS = "//veh1/A8000/2/0/doorOpened"
+DOOR = UUri("veh1", 0xA8000, 2, 0x8011)
+VEHICLE_APP, SECOND_APP, PHONE_APP = UUri("veh1", 0xA, 1, 0), UUri("veh1", 0xB, 1, 0), UUri("phone1", 0xA, 1, 0)
+BACKEND_APP = UUri("cloud", 0xA, 1, 0)
+CATALOGUE = [
+    {"provider": "//cloud/C0/1/0", "broadcast": "news", "partitions": {"local": 0x9001, "world/all": 0x9002}},
+    {"provider": "//veh1/A8000/2/0", "broadcast": "doorOpened", "partitions": {"": 0x8011}},
+]
+
+
+def networks(**changes: Any) -> dict[str, Any]:
+    """A vehicle's own network, and two that connect devices: the cloud's, and the phone's because it says so."""
+    return {
+        "endpoints": {
+            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
+            "cloud": {"transport": "memory", "authorities": ["cloud"]},
+            "phone": {"transport": "memory", "authorities": ["phone1"], "global": True},
+        },
+        "routes": [
+            {"from": here, "to": there}
+            for here in ("vehicle", "cloud", "phone")
+            for there in ("vehicle", "cloud", "phone")
+            if here != there
+        ],
+        "multicast": CATALOGUE,
+    } | changes
+
+
+def stage(**changes: Any) -> Stage:
+    return Stage(configuration(**networks(**changes)), addressed=("cloud",))
+
+
+async def receivers(stage: Stage, *registrations: tuple[UUri, str]) -> Receivers:
+    """The service on this stage, with these uEntities registered for these ids."""
+    state = State(None)
+    state.open(Receivers.SCHEMA)
+    made = Receivers(state, stage.config.catalogue, lambda topic, askers: stage.router.want(topic, askers, "multicast"))
+    for receiver, pattern in registrations:
+        await made.register(Registration(receiver, MulticastId.parse(pattern)))
+    await follow(stage)
+    return made
+
+
+async def follow(stage: Stage) -> None:
+    await asyncio.sleep(0)  # the turn of the loop after which it holds
+    await stage.router.hearing.catch_up()
+
+
+def fired(topic: UUri, payload: bytes = b"") -> UMessage:
+    return publish(START_MS, topic, payload)
+
+
+def payloads(stage: Stage, endpoint: str) -> list[bytes | None]:
+    return [message.payload for message in stage.sent(endpoint)]
+
+
+async def test_who_has_registered_with_wildcards_gets_what_they_match() -> None:
+    async with stage() as world:
+        await receivers(world, (VEHICLE_APP, f"{NEWS}/world/*"))
+        world.arrive("cloud", fired(LOCAL_NEWS, b"local"), fired(WORLD_NEWS, b"world"), fired(PLAIN, b"plain"))
+        assert payloads(world, "vehicle") == [b"world"]
+        assert payloads(world, "phone") == []
+
+
+async def test_it_goes_on_until_the_last_registration_is_gone() -> None:
+    async with stage() as world:
+        service = await receivers(world, (VEHICLE_APP, f"{NEWS}/*"), (SECOND_APP, f"{NEWS}/world/+"))
+        await service.unregister(Registration(VEHICLE_APP, MulticastId.parse(f"{NEWS}/*")))
+        await follow(world)
+        world.arrive("cloud", fired(LOCAL_NEWS, b"1"), fired(WORLD_NEWS, b"2"))
+        await service.unregister(Registration(SECOND_APP, MulticastId.parse(f"{NEWS}/world/+")))
+        await follow(world)
+        world.arrive("cloud", fired(WORLD_NEWS, b"3"))
+        assert payloads(world, "vehicle") == [b"2"]
+        assert world.router.ingresses["cloud"].stats.received == 1
+
+
+async def test_an_ordinary_subscription_and_a_registration_do_not_end_each_other() -> None:
+    async with stage() as world:
+        service = await receivers(world, (VEHICLE_APP, f"{NEWS}/local"))
+        world.router.want(LOCAL_NEWS, {"veh1": 0}, "subscription")
+        await service.unregister(Registration(VEHICLE_APP, MulticastId.parse(f"{NEWS}/local")))
+        await follow(world)
+        world.arrive("cloud", fired(LOCAL_NEWS, b"subscribed"))
+        await service.register(Registration(VEHICLE_APP, MulticastId.parse(f"{NEWS}/local")))
+        world.router.want(LOCAL_NEWS, {}, "subscription")
+        await follow(world)
+        world.arrive("cloud", fired(LOCAL_NEWS, b"registered"))
+        assert payloads(world, "vehicle") == [b"subscribed", b"registered"]
+
+
+async def test_one_publish_reaches_every_network_on_which_somebody_has_registered() -> None:
+    async with stage() as world:
+        await receivers(world, (BACKEND_APP, DOORS), (PHONE_APP, f"{DOORS}/*"))
+        world.arrive("vehicle", fired(DOOR, b"open"))
+        assert payloads(world, "cloud") == payloads(world, "phone") == [b"open"]
+        assert world.sent("cloud")[0].attributes.sink == everything_at("cloud")
+
+
+# The transient mark.
+
+
+async def test_what_came_from_a_global_network_is_published_to_no_other_global_one() -> None:
+    async with stage() as world:
+        await receivers(world, (VEHICLE_APP, f"{NEWS}/local"), (PHONE_APP, f"{NEWS}/local"))
+        world.arrive("cloud", fired(LOCAL_NEWS, b"news"))
+        assert payloads(world, "vehicle") == [b"news"]
+        assert payloads(world, "phone") == []
+
+
+async def test_a_pattern_of_a_route_does_not_lift_the_mark() -> None:
+    routes = [{"from": "cloud", "to": "phone", "publish": ["//cloud/FFFFFFFF/FF/FFFF"]}]
+    async with stage(routes=routes) as world:
+        world.arrive("cloud", fired(LOCAL_NEWS, b"multicast"), fired(PLAIN, b"plain"))
+        assert payloads(world, "phone") == [b"plain"]
+
+
+async def test_an_ordinary_topic_goes_from_one_global_network_to_another() -> None:
+    async with stage() as world:
+        world.router.want(PLAIN, {"phone1": 0}, "subscription")
+        await follow(world)
+        world.arrive("cloud", fired(PLAIN, b"plain"))
+        assert payloads(world, "phone") == [b"plain"]
+
+
+async def test_the_mark_leaves_no_trace_in_the_message() -> None:
+    async with stage() as world:
+        await receivers(world, (VEHICLE_APP, f"{NEWS}/local"))
+        message = publish(START_MS, LOCAL_NEWS, b"news", Options(ttl=5000, token="t"))
+        world.arrive("cloud", message)
+        assert world.sent("vehicle") == [message]
+
+
+@pytest.mark.parametrize(("cloud", "phone"), [(False, True), (True, False), (False, False)])
+async def test_both_ends_have_to_be_global(cloud: bool, phone: bool) -> None:
+    endpoints = networks()["endpoints"]
+    endpoints["cloud"]["global"], endpoints["phone"]["global"] = cloud, phone
+    async with stage(endpoints=endpoints) as world:
+        await receivers(world, (PHONE_APP, f"{NEWS}/local"))
+        world.arrive("cloud", fired(LOCAL_NEWS, b"news"))
+        assert payloads(world, "phone") == [b"news"]
+
+
+async def test_a_network_that_wants_a_sink_authority_is_global_unless_it_says_otherwise() -> None:
+    table = stage().router.table
+    assert table.connecting == {"cloud", "phone"}
+    endpoints = networks()["endpoints"]
+    endpoints["cloud"]["global"] = False
+    assert stage(endpoints=endpoints).router.table.connecting == {"phone"}
+
+
+async def test_it_is_explained() -> None:
+    decision = decide(UMessageType.PUBLISH, LOCAL_NEWS, None, "cloud", stage().router.table, {"phone1": 0, "veh1": 0})
+    assert [hop.route.name for hop in decision.hops] == ["cloud-vehicle"]
+    (line,) = [line for line in decision.why if "cloud-phone" in line]
+    assert "multicast" in line
+
+
+async def test_a_reload_marks_by_the_new_catalogue() -> None:
+    async with stage() as world:
+        service = await receivers(world, (PHONE_APP, f"{NEWS}/local"), (VEHICLE_APP, f"{NEWS}/local"))
+        world.router.want(LOCAL_NEWS, {"phone1": 0}, "subscription")
+        new = configuration(**networks(multicast=CATALOGUE[1:]))
+        await world.router.reload(new)
+        service.use(new.catalogue)
+        await follow(world)
+        world.arrive("cloud", fired(LOCAL_NEWS, b"plain now"))
+        assert payloads(world, "phone") == [b"plain now"]
+        assert payloads(world, "vehicle") == []
