@@ -1,4 +1,4 @@
-"""The command line: ``streamer run | check | explain | dead-letters | traces | schema | demo``.
+"""The command line: ``streamer run | check | explain | pause | resume | dead-letters | traces | schema | demo``.
 
 Exit status: 0 fine; 1 the answer is no, or something failed; 2 wrong usage; 74 the journal or the traces cannot be read
 (EX_IOERR); 78 the configuration is bad (EX_CONFIG).
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import uvloop
 
-from streamer import __version__, cli_dead_letters, cli_traces
+from streamer import __version__, cli_dead_letters, cli_dispatch, cli_traces
 from streamer.config import Config
 from streamer.config_file import ConfigError, json_schema, load, warnings
 from streamer.daemon import Daemon
@@ -80,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--from", dest="ingress", metavar="ENDPOINT", help="where it comes in; default: its source's home")
     cli_dead_letters.add_to(commands)
     cli_traces.add_to(commands)
+    cli_dispatch.add_to(commands)
     command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)
     demo = command("demo", _demo, "Show everything at work: a broker, a vehicle, a cloud, and us.", needs_config=False)
     demo.add_argument("--seconds", type=float, metavar="N", help="end by itself after so many seconds")

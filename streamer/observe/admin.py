@@ -1,19 +1,23 @@
-"""The HTTP port: `/metrics`, `/healthz` (the loop turns), `/readyz` (every endpoint works)."""
+"""The HTTP port: `/metrics`, `/healthz` (the loop turns), `/readyz` (every endpoint works), `/dispatch` (what stands)."""
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from streamer.journal.journal import JournalState
+from streamer.observe.dispatch import BODY_BYTES, DispatchPages
 from streamer.observe.metrics import CONTENT_TYPE, Exposition
 from streamer.observe.port import Port
 from streamer.router.router import Router
+from streamer.services.control import Control
 from streamer.transports.base import LinkState
 
 
 class AdminServer:
     """Serves the admin pages on one port, one request per connection."""
 
-    def __init__(self, router: Router, exposition: Exposition, host: str, port: int) -> None:
+    def __init__(self, router: Router, exposition: Exposition, host: str, port: int, control: Control | None = None) -> None:
+        """Without ``control`` there are no pages `/dispatch`."""
+        self._control = control
         self._router = router
         self._exposition = exposition
         self._host = host
@@ -23,7 +27,7 @@ class AdminServer:
 
     async def start(self) -> None:
         """Begin to listen. Raises OSError if the port is taken."""
-        app = web.Application(middlewares=[_say_goodbye])
+        app = web.Application(middlewares=[_say_goodbye], client_max_size=BODY_BYTES)
         app.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -31,6 +35,8 @@ class AdminServer:
                 web.get("/readyz", self._readyz),
             ]
         )
+        if self._control is not None:
+            app.add_routes(DispatchPages(self._control).routes())
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         factory = self._runner.server

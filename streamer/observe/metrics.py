@@ -39,6 +39,7 @@ class RouterCollector(Collector):
         yield from self._routes(accounts)
         yield from self._latencies(accounts)
         yield from self._endpoints()
+        yield from self._stops()
         build = GaugeMetricFamily("ustreamer_build_info", "Version of the daemon.", labels=("version",))
         build.add_metric((__version__,), 1)
         yield build
@@ -90,6 +91,24 @@ class RouterCollector(Collector):
         for (route, code), number in self._router.reporter.dead_letters.items():
             letters.add_metric((route or "none", code.name), number)
         yield letters
+
+    def _stops(self) -> Iterable[Metric]:
+        egresses = list(self._router.egresses.values())
+        yield GaugeMetricFamily(
+            "ustreamer_dispatch_stopped_rules",
+            "Rules that stop the dispatching of topics.",
+            len(egresses[0].stops),  # all of them share the rules
+        )
+        lanes = GaugeMetricFamily("ustreamer_dispatch_stopped_lanes", "Flows that are not dispatched.", labels=_ROUTE)
+        messages = GaugeMetricFamily(
+            "ustreamer_dispatch_stopped_messages", "Messages that wait because their flow is not dispatched.", labels=_ROUTE
+        )
+        for queue in [queue for egress in egresses for queue in egress.queues if queue.may_stop]:
+            stopped = queue.stopped_lanes()
+            labels = (queue.name, queue.source, queue.target)
+            lanes.add_metric(labels, len(stopped))
+            messages.add_metric(labels, sum(lane.standing for lane in stopped))
+        yield from (lanes, messages)
 
     def _journal(self, journal: Journal) -> Iterable[Metric]:
         custody = self._router.custody

@@ -57,7 +57,7 @@ class Egress:
         self.in_flight = 0
         self.queues: list[RouteQueue] = []
         self.assurance = assurance
-        self._stops = Stops() if stops is None else stops
+        self.stops = Stops() if stops is None else stops
         self._settler = settler
         self._custody = custody
         self._random = random
@@ -82,7 +82,7 @@ class Egress:
         self.refit()
 
     def _lane_came(self, lane: Lane) -> None:
-        if queue_of(lane).may_stop and self._stops.is_stopped(*lane.key):
+        if queue_of(lane).may_stop and self.stops.is_stopped(*lane.key):
             lane.park |= Park.STOPPED
         self._absence.watch(lane)
 
@@ -93,7 +93,7 @@ class Egress:
             if not queue.may_stop:
                 continue
             for lane in queue.lanes.values():
-                if self._stops.is_stopped(*lane.key):
+                if self.stops.is_stopped(*lane.key):
                     self.park(lane, Park.STOPPED)
                 elif lane.park & Park.STOPPED:
                     lane.park &= ~Park.STOPPED

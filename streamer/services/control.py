@@ -5,7 +5,8 @@ on disk before it is answered, and is stopped again after a restart.
 
 To be wired: `SCHEMA` goes to `State.open`, `restore` is called after that and before the router recovers or starts, the
 router's egresses get the same `Stops`, ``apply`` calls `Egress.apply_stops` of each, ``flows`` gives `Egress.stopped_lanes`
-of each as their keys and the messages that wait. Other methods of core.ustreamer are added to ``service``.
+of each as their keys and the messages that wait. `close` comes before the state is closed. Other methods of core.ustreamer
+are added to ``service``.
 """
 
 import asyncio
@@ -81,6 +82,7 @@ class Control:
         self._apply = apply
         self._flows = flows
         self._turn = asyncio.Lock()
+        self._is_open = False
         self.use(options, local)
         self.service = RpcService(core, UE_ID, VERSION)
         """The uEntity core.ustreamer."""
@@ -101,9 +103,14 @@ class Control:
         """Read the rules from disk, which is open. Raises `StateError`."""
         for rule in _rules_of(self._state.rows(_ALL)):
             self._stops.stop(rule)
+        self._is_open = True
         if len(self._stops):
             logger.warning("dispatch_stopped rules=%d since=an_earlier_run", len(self._stops))
         self._apply()
+
+    def close(self) -> None:
+        """Change nothing any more: the disk is about to be closed."""
+        self._is_open = False
 
     async def stop(self, rule: Rule) -> bool:
         """Stop what matches a rule; False if the rule was there already. It is on disk afterwards.
@@ -129,7 +136,7 @@ class Control:
         Raises `UStatusError`: NOT_FOUND if there is no such rule, UNAVAILABLE if the disk is.
         """
         async with self._turn:
-            if rule not in self._stops:
+            if rule not in self._stops and self._is_open:
                 raise UStatusError(UCode.NOT_FOUND, f"no rule stops {rule}; what was stopped is started with the same words")
             await self._write(("DELETE FROM dispatch_stops WHERE source = ? AND sink = ?", _row(rule)))
             self._stops.start(rule)
@@ -147,6 +154,8 @@ class Control:
         return [Stopped(rule, lanes[rule], messages[rule]) for rule in self._stops.rules]
 
     async def _write(self, statement: Statement) -> None:
+        if not self._is_open:
+            raise UStatusError(UCode.UNAVAILABLE, "the streamer begins or ends just now; nothing has changed")
         try:
             await self._state.write((statement,))
         except StateError as exc:

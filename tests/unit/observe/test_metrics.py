@@ -36,6 +36,9 @@ NAMES = {
     "ustreamer_endpoint_up": ("gauge", {"endpoint", "transport"}),
     "ustreamer_endpoint_problems": ("gauge", {"endpoint", "transport"}),
     "ustreamer_reconnects_total": ("counter", {"endpoint", "transport"}),
+    "ustreamer_dispatch_stopped_rules": ("gauge", set()),
+    "ustreamer_dispatch_stopped_lanes": ("gauge", {"route", "ingress", "egress"}),
+    "ustreamer_dispatch_stopped_messages": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_build_info": ("gauge", {"version"}),
     "ustreamer_remembered_ids": ("gauge", set()),
     "ustreamer_event_loop_lag_seconds": ("histogram", set()),
@@ -102,7 +105,7 @@ async def test_every_family_has_its_name_type_help_and_labels():
 
 
 async def test_names_carry_our_prefix_and_their_unit():
-    units = ("_messages", "_bytes", "_seconds", "_info", "_ids", "_up", "_problems", "_total")
+    units = ("_messages", "_bytes", "_seconds", "_info", "_ids", "_up", "_problems", "_rules", "_lanes", "_total")
     for family in Scrape(await played()).families:
         if family.name.startswith(("process_", "python_")):
             continue
