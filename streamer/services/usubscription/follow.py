@@ -18,7 +18,6 @@ from streamer.router.clock import Clock
 from streamer.services.core import Core
 from streamer.services.state import State, StateError, Statement
 from streamer.services.usubscription import wire
-from streamer.services.usubscription.entries import Standing
 from streamer.services.usubscription.followed import Followed, Query, Relation
 from streamer.services.usubscription.service import TICK_S, Want
 from streamer.uprotocol.message import InvalidMessageError, Options, UMessage, UMessageType, UPayloadFormat, request
@@ -27,7 +26,7 @@ from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 
-_COUNTS = (Standing.SUBSCRIBED, Standing.SUBSCRIBE_PENDING)
+_COUNTS = (pb.SubscriptionStatus.SUBSCRIBED, pb.SubscriptionStatus.SUBSCRIBE_PENDING)
 
 logger = logging.getLogger("ustreamer.usubscription")
 
@@ -93,10 +92,14 @@ class Follower:
         """Follow until cancelled."""
         while True:
             self._woken.clear()
-            self._ask_what_is_due()
-            await self._write()
+            await self.turn()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), TICK_S)
+
+    async def turn(self) -> None:
+        """Ask what is due, and write down what is new."""
+        self._ask_what_is_due()
+        await self._write()
 
     def _take(self, message: UMessage, done: Callable[[], None]) -> None:
         attributes, now_ms = message.attributes, self._clock.wall_ms()

@@ -98,6 +98,13 @@ class USubscription:
 
     async def run(self) -> None:
         """Serve until cancelled."""
+        await self.begin()
+        while True:
+            await self._wait()
+            await self.turn()
+
+    async def begin(self) -> None:
+        """Say again what may not have been said before the restart."""
         for number, message in self._unsent:
             if message.is_expired(self._clock.wall_ms()):
                 self._is_safe(number)
@@ -108,21 +115,9 @@ class USubscription:
         turn = Turn()
         self._note(turn, now_ms, self._book.begin(now_ms), [], _nothing)
         await self._finish(turn)
-        while True:
-            await self._wait()
-            await self._turn()
 
-    def _take(self, message: UMessage, done: Done) -> None:
-        self._inbox.append((message, done))
-        self._woken.set()
-
-    async def _wait(self) -> None:
-        if not self._inbox:
-            self._woken.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), TICK_S)
-
-    async def _turn(self) -> None:
+    async def turn(self) -> None:
+        """Decide about all that came and all that is due; write it; say it."""
         batch, self._inbox = self._inbox, []
         safe, self._safe = self._safe, []
         now_ms = self._clock.wall_ms()
@@ -141,6 +136,16 @@ class USubscription:
                 answer, change = _refused(now_ms, message, UCode.INTERNAL, "the service failed"), Change()
             self._note(turn, now_ms, change, answer, done)
         await self._finish(turn)
+
+    def _take(self, message: UMessage, done: Done) -> None:
+        self._inbox.append((message, done))
+        self._woken.set()
+
+    async def _wait(self) -> None:
+        if not self._inbox:
+            self._woken.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), TICK_S)
 
     def _decide(self, now_ms: int, message: UMessage) -> tuple[list[UMessage], Change]:
         attributes = message.attributes

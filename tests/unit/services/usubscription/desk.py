@@ -1,0 +1,234 @@
+"""The service with a real file, a core that only notes what is said, and a clock that stands: a dialogue, turn by turn."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from google.protobuf.message import Message
+
+from streamer.config import Usubscription
+from streamer.services.state import State
+from streamer.services.usubscription import USubscription, wire
+from streamer.services.usubscription.entries import Standing
+from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, request, response
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+
+UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = Standing
+
+US = UUri.parse("//gw1/0/3/0")
+APP = UUri.parse("//dev1/A1/1/0")
+APP2 = UUri.parse("//dev1/A2/1/0")
+CLOUD = UUri.parse("//cloud/C1/1/0")
+WATCHER = UUri.parse("//dev1/EE/1/0")
+LOCAL = UUri.parse("//dev1/B0/1/8001")
+REMOTE = UUri.parse("//dev2/B0/1/8001")
+REMOTE2 = UUri.parse("//dev2/B0/1/8002")
+
+PLAIN = Options(payload_format=UPayloadFormat.PROTOBUF)
+TIMEOUT_MS = 300_000
+
+ANSWERS = {
+    wire.SUBSCRIBE: pb.SubscriptionResponse,
+    wire.UNSUBSCRIBE: pb.UnsubscribeResponse,
+    wire.FETCH_SUBSCRIPTIONS: pb.FetchSubscriptionsResponse,
+    wire.REGISTER: pb.NotificationsResponse,
+    wire.UNREGISTER: pb.NotificationsResponse,
+    wire.FETCH_SUBSCRIBERS: pb.FetchSubscribersResponse,
+    wire.RESET: pb.ResetResponse,
+}
+
+
+class StillClock:
+    """Moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_s(self) -> float:
+        return self.now_ms / 1000
+
+
+class NotingCore:
+    """Stands in for the endpoint ``core``. ``holds``: nothing that is said is safe, until `release`."""
+
+    def __init__(self) -> None:
+        self.handler: Callable[[UMessage, Callable[[], None]], None] | None = None
+        self.said: list[UMessage] = []
+        self.holds = False
+        self._held: list[Callable[[], None]] = []
+
+    def serve(self, ue_id: int, version: int, handler: Callable[[UMessage, Callable[[], None]], None]) -> None:
+        assert (ue_id, version) == (0, 3)
+        self.handler = handler
+
+    def say(self, messages: list[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
+        self.said += [message.check() for message in messages]
+        if messages and self.holds:
+            self._held.append(on_safe)
+        else:
+            on_safe()
+
+    def release(self) -> None:
+        self.holds = False
+        held, self._held = self._held, []
+        for on_safe in held:
+            on_safe()
+
+
+class Desk:
+    """``options`` as in the configuration file. Of what is said, the tests read what came since the last `forget`."""
+
+    def __init__(self, path: Path, **options: object) -> None:
+        self.path = path
+        self.options = Usubscription(**{"local": ["dev1"], **options})
+        self.clock = StillClock()
+        self.wanted: dict[UUri, Mapping[str, int]] = {}
+        self.done: list[bytes] = []
+        self.open()
+
+    def open(self) -> None:
+        """As the daemon does at its start, up to the router's."""
+        self.core = NotingCore()
+        self.state = State(self.path)
+        self.wanted.clear()
+        self.service = USubscription(self.core, self.state, self.options, "gw1", self.clock, self._want)
+        self.state.open(USubscription.SCHEMA)
+        self.service.restore()
+
+    async def restart(self) -> None:
+        """As after kill -9: what is not in the file is gone."""
+        self.state.close()
+        self.open()
+        await self.service.begin()
+
+    def _want(self, topic: UUri, askers: Mapping[str, int]) -> None:
+        if askers:
+            self.wanted[topic] = askers
+        else:
+            self.wanted.pop(topic, None)
+
+    # Clients
+
+    def request(self, method: int, proto: Message | None, source: UUri = APP, at: str = "dev1") -> UMessage:
+        payload = None if proto is None else proto.SerializeToString()
+        options = Options() if proto is None else PLAIN
+        return request(self.clock.now_ms, source, wire.address(at, method), 5000, payload, options)
+
+    def take(self, message: UMessage) -> None:
+        """Hand it to the service; it is decided in the next turn."""
+        assert self.core.handler is not None
+        self.core.handler(message, lambda: self.done.append(message.id))
+
+    async def send(self, message: UMessage) -> UMessage | None:
+        """Hand it over and have a turn. Returns the Response, if there is one."""
+        self.take(message)
+        await self.service.turn()
+        found = [said for said in self.core.said if said.attributes.reqid == message.id]
+        assert len(found) <= 1
+        return found[0] if found else None
+
+    async def call(self, method: int, proto: Message | None, source: UUri = APP, at: str = "dev1") -> Message:
+        """The answer to a request that must succeed."""
+        answer = await self.send(self.request(method, proto, source, at))
+        assert answer is not None
+        assert answer.attributes.commstatus is UCode.OK, answer
+        return wire.read(answer, ANSWERS[method])
+
+    async def refused(self, method: int, proto: Message | None, source: UUri = APP, at: str = "dev1") -> UCode:
+        """The code of a request that must fail."""
+        answer = await self.send(self.request(method, proto, source, at))
+        assert answer is not None
+        assert answer.attributes.commstatus not in (None, UCode.OK)
+        return answer.attributes.commstatus
+
+    async def subscribe(self, topic: UUri, source: UUri = APP, at: str = "dev1", **attributes: int) -> Standing:
+        """``expire_ms`` and ``sample_period_ms``, if any, are SubscribeAttributes."""
+        proto = pb.SubscriptionRequest(topic=uri_to_proto(topic))
+        if "expire_ms" in attributes:
+            proto.attributes.expire.FromMilliseconds(attributes["expire_ms"])
+        if "sample_period_ms" in attributes:
+            proto.attributes.sample_period_ms = attributes["sample_period_ms"]
+        answer = await self.call(wire.SUBSCRIBE, proto, source, at)
+        assert uri_from_proto(answer.topic) == topic
+        return Standing(answer.status.state)
+
+    async def unsubscribe(self, topic: UUri, source: UUri = APP) -> None:
+        await self.call(wire.UNSUBSCRIBE, pb.UnsubscribeRequest(topic=uri_to_proto(topic)), source)
+
+    async def register(self, topic: UUri, source: UUri = WATCHER, at: str = "dev1") -> None:
+        await self.call(wire.REGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)), source, at)
+
+    async def unregister(self, topic: UUri, source: UUri = WATCHER) -> None:
+        await self.call(wire.UNREGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)), source)
+
+    async def subscribers(self, topic: UUri) -> dict[UUri, Standing]:
+        """Who is listed for a topic, in the order of the list."""
+        asked = pb.FetchSubscriptionsRequest(topic=uri_to_proto(topic))
+        answer = await self.call(wire.FETCH_SUBSCRIPTIONS, asked, WATCHER)
+        return {uri_from_proto(each.subscriber.uri): Standing(each.status.state) for each in answer.subscriptions}
+
+    # Time
+
+    async def pass_ms(self, ms: int) -> None:
+        self.clock.now_ms += ms
+        await self.service.turn()
+
+    # What was said
+
+    def forget(self) -> None:
+        """Read on from here."""
+        self.core.said.clear()
+
+    def messages(self, kind: UMessageType) -> list[UMessage]:
+        return [message for message in self.core.said if message.attributes.type is kind]
+
+    def updates(self, sink: UUri) -> list[tuple[UUri, UUri, Standing]]:
+        """Topic, subscriber and standing of every Update to ``sink``."""
+        found = []
+        for message in self.messages(UMessageType.NOTIFICATION):
+            if message.attributes.sink == sink:
+                update = wire.read(message, pb.Update)
+                about = uri_from_proto(update.topic), uri_from_proto(update.subscriber.uri)
+                found.append((*about, Standing(update.status.state)))
+        return found
+
+    def standings(self, sink: UUri) -> list[Standing]:
+        """Of every Update to ``sink``."""
+        return [standing for _, _, standing in self.updates(sink)]
+
+    def commands(self, method: int | None = None) -> list[UMessage]:
+        """Requests to other services."""
+        found = self.messages(UMessageType.REQUEST)
+        return [each for each in found if method is None or each.attributes.sink.resource == method]
+
+    # Other services
+
+    async def answered(self, command: UMessage, standing: Standing | None = None, text: str = "") -> None:
+        """The other service answers: with a standing to Subscribe, with nothing to Unsubscribe."""
+        proto: Message = pb.UnsubscribeResponse()
+        if standing is not None:
+            proto = pb.SubscriptionResponse(status=pb.SubscriptionStatus(state=int(standing), message=text))
+        payload = proto.SerializeToString()
+        await self.send(response(self.clock.now_ms, command, payload, None, UPayloadFormat.PROTOBUF))
+
+    async def failed(self, command: UMessage, code: UCode, text: str = "no") -> None:
+        """The other service, or a dispatcher for it, answers with an error."""
+        payload = status_to_proto(code, text).SerializeToString()
+        await self.send(response(self.clock.now_ms, command, payload, code, UPayloadFormat.PROTOBUF))
+
+    async def told(
+        self, topic: UUri, standing: Standing, about: UUri = US, source: UUri | None = None, sink: UUri = US
+    ) -> None:
+        """The other service sends an Update."""
+        proto = pb.Update(
+            topic=uri_to_proto(topic),
+            subscriber=pb.SubscriberInfo(uri=uri_to_proto(about)),
+            status=pb.SubscriptionStatus(state=int(standing), message="told"),
+        )
+        source = source or wire.address(topic.authority, 0x8000)
+        await self.send(notification(self.clock.now_ms, source, sink, proto.SerializeToString(), PLAIN))

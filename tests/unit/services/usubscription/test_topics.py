@@ -1,0 +1,120 @@
+"""004 §4 and §5: which topics and subscribers are taken."""
+
+import pytest
+from google.protobuf.message import Message
+
+from streamer.services.usubscription import wire
+from streamer.uprotocol.message import Options, UPayloadFormat, request
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.protobuf import uri_to_proto
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from tests.unit.services.usubscription.desk import APP, LOCAL, Desk
+
+METHODS = {
+    "Subscribe": (wire.SUBSCRIBE, pb.SubscriptionRequest),
+    "Unsubscribe": (wire.UNSUBSCRIBE, pb.UnsubscribeRequest),
+    "FetchSubscribers": (wire.FETCH_SUBSCRIBERS, pb.FetchSubscribersRequest),
+    "FetchSubscriptions": (wire.FETCH_SUBSCRIPTIONS, pb.FetchSubscriptionsRequest),
+    "RegisterForNotifications": (wire.REGISTER, pb.NotificationsRequest),
+    "UnregisterForNotifications": (wire.UNREGISTER, pb.NotificationsRequest),
+}
+
+BAD_TOPICS = {
+    "wildcard-authority": LOCAL._replace(authority="*"),
+    "wildcard-ue-id": LOCAL._replace(ue_id=0xFFFF_FFFF),
+    "wildcard-type": LOCAL._replace(ue_id=0x1_FFFF),
+    "wildcard-instance": LOCAL._replace(ue_id=0xFFFF_00B0),
+    "wildcard-version": LOCAL._replace(version=0xFF),
+    "wildcard-resource": LOCAL._replace(resource=0xFFFF),
+    "upper-case-authority": LOCAL._replace(authority="DEV1"),
+    "authority-with-slash": LOCAL._replace(authority="dev1/x"),
+    "authority-too-long": LOCAL._replace(authority="x" * 129),
+    "version-too-large": LOCAL._replace(version=0x100),
+    "resource-too-large": LOCAL._replace(resource=0x1_8001),
+    "entity": LOCAL._replace(resource=0),
+    "method": LOCAL._replace(resource=0x7FFF),
+}
+
+BAD_SUBSCRIBERS = {name: topic._replace(resource=0) for name, topic in BAD_TOPICS.items() if "resource" not in name}
+BAD_SUBSCRIBERS["wildcard-resource"] = APP._replace(resource=0xFFFF)
+BAD_SUBSCRIBERS["topic"] = APP._replace(resource=0x8001)
+del BAD_SUBSCRIBERS["entity"], BAD_SUBSCRIBERS["method"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("topic", BAD_TOPICS)
+async def test_a_bad_topic_is_refused(desk: Desk, method: str, topic: str) -> None:
+    number, kind = METHODS[method]
+    answer = await desk.send(desk.request(number, kind(topic=uri_to_proto(BAD_TOPICS[topic]))))
+    assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
+    status = v1.UStatus.FromString(answer.payload)
+    assert status.code == UCode.INVALID_ARGUMENT
+    assert status.message.startswith("topic")
+    assert "expected" in status.message
+    assert desk.service.gauges()["topics"] == 0
+
+
+@pytest.mark.parametrize("subscriber", BAD_SUBSCRIBERS)
+async def test_a_bad_subscriber_is_refused(desk: Desk, subscriber: str) -> None:
+    proto = pb.FetchSubscriptionsRequest(subscriber=pb.SubscriberInfo(uri=uri_to_proto(BAD_SUBSCRIBERS[subscriber])))
+    answer = await desk.send(desk.request(wire.FETCH_SUBSCRIPTIONS, proto))
+    assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
+    assert v1.UStatus.FromString(answer.payload).message.startswith("subscriber")
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_an_absent_topic_is_refused(desk: Desk, method: str) -> None:
+    number, kind = METHODS[method]
+    assert await desk.refused(number, kind()) is UCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("method", [*METHODS.values(), (wire.RESET, pb.ResetRequest)], ids=[*METHODS, "Reset"])
+@pytest.mark.parametrize(
+    ("payload", "form"),
+    [(None, 0), (b"\xff\xff", 2), (b"\xff\xff", 1), (b"\xff\xff", 0), (b"{}", 3)],
+    ids=["none", "protobuf", "any", "unspecified", "json"],
+)
+async def test_a_payload_that_is_no_request_is_refused(
+    desk: Desk, method: tuple[int, type[Message]], payload: bytes | None, form: int
+) -> None:
+    source = UUri.parse("//dev2/0/3/0")
+    message = request(
+        desk.clock.now_ms,
+        source,
+        wire.address("gw1", method[0]),
+        5000,
+        payload,
+        Options(payload_format=UPayloadFormat(form)),
+    )
+    answer = await desk.send(message)
+    assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
+    assert method[1].DESCRIPTOR.name in str(answer.payload) or "payload format" in str(answer.payload)
+
+
+@pytest.mark.parametrize("method", [4, 5, 10, 0x7FFF])
+async def test_an_unknown_method_is_not_implemented(desk: Desk, method: int) -> None:
+    assert await desk.refused(method, pb.ResetRequest()) is UCode.UNIMPLEMENTED
+
+
+async def test_a_topic_without_authority_is_the_requesters_own(desk: Desk) -> None:
+    proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL._replace(authority="")))
+    answer = await desk.call(wire.SUBSCRIBE, proto)
+    assert answer.topic == uri_to_proto(LOCAL)
+
+
+async def test_details_beyond_the_bound_are_refused(desk: Desk) -> None:
+    proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
+    proto.attributes.details.add(type_url="x", value=bytes(wire.MAX_DETAILS_BYTES))
+    assert await desk.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "expire", [{"seconds": 253_402_300_800}, {"seconds": 2_000_000_000, "nanos": -1}], ids=["year", "nanos"]
+)
+async def test_an_expiration_that_is_no_timestamp_is_refused(desk: Desk, expire: dict[str, int]) -> None:
+    proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
+    proto.attributes.expire.seconds = expire["seconds"]
+    proto.attributes.expire.nanos = expire.get("nanos", 0)
+    assert await desk.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
