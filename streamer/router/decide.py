@@ -25,6 +25,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 
 _NOBODY: Mapping[str, int] = {}
+_MARKED = "is multicast and came from a network that connects devices already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,14 @@ def decide(
         return _forward_publish(source, ingress, homes, table, askers)
     if sink is None:
         raise AssertionError("only a Publish may be without sink; validation comes first")
-    return _forward_to_sink(kind, sink, ingress, homes, table)
+    decision = _forward_to_sink(kind, sink, ingress, homes, table)
+    if kind is UMessageType.PUBLISH and any(_is_marked(source, ingress, hop.route.target, table) for hop in decision.hops):
+        return _nowhere(Outcome.UNWANTED, UCode.OK, f"{source} {_MARKED}, also if it is addressed to another")
+    return decision
+
+
+def _is_marked(source: UUri, ingress: str, target: str, table: RoutingTable) -> bool:
+    return source in table.multicast and {ingress, target} <= table.connecting
 
 
 def _forward_publish(
@@ -96,8 +104,8 @@ def _forward_publish(
             why.append(f"route {route.name}: none of its publish patterns matches {source}, and nobody there asked for it")
         elif route.target in homes:
             why.append(f"route {route.name}: split horizon, {source.authority!r} lives behind {route.target}")
-        elif source in table.multicast and {ingress, route.target} <= table.connecting:
-            why.append(f"route {route.name}: {source} is multicast and came from a network that connects devices already")
+        elif _is_marked(source, ingress, route.target, table):
+            why.append(f"route {route.name}: {source} {_MARKED}")
         else:
             hops += _hops(route, route.target in table.addressed, pattern is not None, asking)
             why.append(f"route {route.name}: {_because(pattern, asking)}{_addressed(route, hops)}")

@@ -8,7 +8,7 @@ import pytest
 from streamer.router.decide import decide
 from streamer.services.multicast import Receivers, Registration
 from streamer.services.state import State
-from streamer.uprotocol.message import Options, UMessage, UMessageType, publish
+from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, publish
 from streamer.uprotocol.multicast import MulticastId
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.flow.stage import START_MS, Stage, configuration
@@ -138,6 +138,15 @@ async def test_an_ordinary_topic_goes_from_one_global_network_to_another() -> No
         await follow(world)
         world.arrive("cloud", fired(PLAIN, b"plain"))
         assert payloads(world, "phone") == [b"plain"]
+
+
+async def test_an_address_does_not_lift_the_mark() -> None:
+    async with stage() as world:
+        for topic, payload in ((LOCAL_NEWS, b"multicast"), (PLAIN, b"plain")):
+            attributes = Attributes(UMessageType.PUBLISH, topic, everything_at("phone1"))
+            world.arrive("cloud", UMessage(fired(topic).id, attributes, payload))
+        assert payloads(world, "phone") == [b"plain"]
+        assert world.dead_letters("cloud") == []
 
 
 async def test_the_mark_leaves_no_trace_in_the_message() -> None:
