@@ -1,0 +1,282 @@
+"""uSubscription, seen from outside, topics of the own device: uEntities ask with raw protobuf through the router.
+
+The names follow the clauses of the document: Subscribe 4.1, Unsubscribe 4.2, Fetch 4.3 and 4.4, notifications 7, Reset 9.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from streamer.services.usubscription import service
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from tests.flow.devices import (
+    CHANGES,
+    RESET,
+    SUBSCRIBED,
+    UNSUBSCRIBED,
+    Client,
+    Device,
+    Devices,
+    until,
+)
+
+TOPIC = UUri("dev1", 0x10, 1, 0x8001)
+OTHER = UUri("dev1", 0x10, 1, 0x8002)
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is due by the wound clock is noticed soon."""
+    monkeypatch.setattr(service, "TICK_S", 0.005)
+
+
+@pytest.fixture
+async def devices(tmp_path: Path) -> AsyncIterator[Devices]:
+    async with Devices(tmp_path) as devices:
+        yield devices
+
+
+@pytest.fixture
+async def device(devices: Devices) -> Device:
+    return await devices.device(1, page=3)
+
+
+@pytest.fixture
+async def app(devices: Devices, device: Device) -> Client:
+    return await devices.client(1, 0xA)
+
+
+@pytest.fixture
+async def other(devices: Devices, device: Device) -> Client:
+    return await devices.client(1, 0xB)
+
+
+async def restarted(devices: Devices, device: Device) -> Device:
+    await device.stop()
+    return await devices.device(1, page=3)
+
+
+# 4.1 Subscribe
+
+
+async def test_subscriber_of_a_local_topic_is_subscribed_at_once_and_told(app: Client) -> None:
+    assert await app.subscribe(TOPIC) == SUBSCRIBED
+    await until(lambda: app.updates, "an Update")
+    assert app.updates == [(TOPIC, app.uri, SUBSCRIBED)]
+    assert await app.subscribers(TOPIC) == ([app.uri], False)
+
+
+async def test_subscription_without_end_is_there_after_a_restart_and_years(
+    devices: Devices, device: Device, app: Client
+) -> None:
+    await app.subscribe(TOPIC)
+    for _ in range(2):
+        device = await restarted(devices, device)
+        devices.pass_time(365 * 24 * HOUR_MS)
+        assert await app.subscribers(TOPIC) == ([app.uri], False)
+    assert await app.subscribe(TOPIC) == SUBSCRIBED
+
+
+async def test_subscription_ends_when_its_time_has_come_and_not_before(devices: Devices, app: Client) -> None:
+    await app.subscribe(TOPIC, devices.clock.ms + HOUR_MS)
+    devices.pass_time(HOUR_MS - 1)
+    assert await app.subscribers(TOPIC) == ([app.uri], False)
+    devices.pass_time(1)
+    await until(lambda: len(app.updates) == 2, "the Update that tells the end")
+    assert app.updates[-1] == (TOPIC, app.uri, UNSUBSCRIBED)
+    assert await app.subscribers(TOPIC) == ([], False)
+
+
+async def test_subscription_ends_in_time_also_if_a_restart_was_between(
+    devices: Devices, device: Device, app: Client
+) -> None:
+    await app.subscribe(TOPIC, devices.clock.ms + HOUR_MS)
+    await restarted(devices, device)
+    assert await app.subscribers(TOPIC) == ([app.uri], False)
+    devices.pass_time(HOUR_MS)
+    assert await app.subscribers(TOPIC) == ([], False)
+
+
+async def test_second_subscribe_tells_the_current_state_and_changes_nothing(app: Client) -> None:
+    for _ in range(3):
+        assert await app.subscribe(TOPIC) == SUBSCRIBED
+    await app.all_is_said()
+    assert app.updates == [(TOPIC, app.uri, SUBSCRIBED)]
+    assert await app.subscriptions(app.uri) == ([(TOPIC, app.uri, SUBSCRIBED)], False)
+
+
+@pytest.mark.parametrize(("second_h", "ends_h"), [(3, 3), (1, 2), (None, None)], ids=["later", "earlier", "for ever"])
+async def test_later_end_of_a_second_subscribe_counts(
+    devices: Devices, app: Client, second_h: int | None, ends_h: int | None
+) -> None:
+    start_ms = devices.clock.ms
+    await app.subscribe(TOPIC, start_ms + 2 * HOUR_MS)
+    await app.subscribe(TOPIC, None if second_h is None else start_ms + second_h * HOUR_MS)
+    devices.pass_time((100 if ends_h is None else ends_h) * HOUR_MS - 1)
+    assert await app.subscribers(TOPIC) == ([app.uri], False)
+    devices.pass_time(1)
+    assert await app.subscribers(TOPIC) == ([app.uri] if ends_h is None else [], False)
+
+
+async def test_nothing_is_heard_or_forwarded_unless_somebody_has_subscribed(devices: Devices, device: Device) -> None:
+    """4: who wants a topic says so; here a uEntity of another device that asks our service itself."""
+    publisher, far = await devices.client(1, 0x10), Client(devices, UUri("phone", 0xC, 1, 0))
+    far.transport = await devices.join("far", "phone")
+    far.service = "dev1"
+    await far.transport.register_listener(UUri("*", 0xFFFF_FFFF, 0xFF, 0xFFFF), far.uri, far)
+    await far.listen(TOPIC)
+
+    def heard() -> set[UUri]:
+        return {source for source, sink in device.near.registry.filters() if sink is None}
+
+    await publisher.publish(TOPIC, b"before")
+    assert heard() == set()
+    assert await far.subscribe(TOPIC) == SUBSCRIBED
+    await until(lambda: heard() == {TOPIC}, "the listener")
+    await publisher.publish(TOPIC, b"during")
+    await publisher.publish(OTHER, b"another topic")
+    await far.unsubscribe(TOPIC)
+    await until(lambda: heard() == set(), "the end of the listener")
+    await publisher.publish(TOPIC, b"after")
+    assert far.news == [b"during"]
+
+
+# 4.2 Unsubscribe
+
+
+async def test_who_unsubscribes_is_no_longer_tracked_also_after_a_restart(
+    devices: Devices, device: Device, app: Client, other: Client
+) -> None:
+    await app.subscribe(TOPIC)
+    await other.subscribe(TOPIC)
+    await app.unsubscribe(TOPIC)
+    assert await app.subscribers(TOPIC) == ([other.uri], False)
+    assert app.updates == [(TOPIC, app.uri, SUBSCRIBED), (TOPIC, app.uri, UNSUBSCRIBED)]
+    await restarted(devices, device)
+    assert await app.subscribers(TOPIC) == ([other.uri], False)
+
+
+async def test_unsubscribe_of_what_was_not_subscribed_to_leaves_it_unsubscribed(app: Client, other: Client) -> None:
+    await other.subscribe(TOPIC)
+    await app.unsubscribe(TOPIC)
+    await app.unsubscribe(OTHER)
+    await app.all_is_said()
+    assert app.updates == []
+    assert await app.subscriptions(app.uri) == ([], False)
+    assert await app.subscribers(TOPIC) == ([other.uri], False)
+
+
+async def test_after_the_last_one_has_left_nothing_more_is_notified(app: Client, other: Client) -> None:
+    await other.register(TOPIC)
+    await app.subscribe(TOPIC)
+    await app.unsubscribe(TOPIC)
+    await app.unsubscribe(TOPIC)
+    await app.all_is_said()
+    await other.all_is_said()
+    told = [(TOPIC, app.uri, SUBSCRIBED), (TOPIC, app.uri, UNSUBSCRIBED)]
+    assert app.updates == other.updates == told
+
+
+# 4.3 FetchSubscribers, 4.4 FetchSubscriptions
+
+
+async def test_subscribers_come_in_pages_in_the_same_order_each_time(devices: Devices, device: Device, app: Client) -> None:
+    clients = [await devices.client(1, number) for number in (9, 3, 7, 1, 8, 2, 6)]
+    for client in clients:
+        await client.subscribe(TOPIC)
+    uris = [client.uri for client in clients]
+    for _ in range(2):
+        assert await app.subscribers(TOPIC) == (uris[:3], True)
+        assert await app.subscribers(TOPIC, 3) == (uris[3:6], True)
+        assert await app.subscribers(TOPIC, 4) == (uris[4:], False)
+        assert await app.subscribers(TOPIC, 6) == (uris[6:], False)
+        assert await app.subscribers(TOPIC, 7) == ([], False)
+        device = await restarted(devices, device)
+    assert await app.subscribers(OTHER) == ([], False)
+
+
+async def test_subscriptions_of_a_topic_and_of_a_subscriber_come_in_pages_in_the_same_order(
+    devices: Devices, device: Device, app: Client
+) -> None:
+    topics = [UUri("dev1", 0x10, 1, 0x8000 + number) for number in (9, 3, 7, 1, 8)]
+    clients = [app, *[await devices.client(1, number) for number in (9, 3, 7, 1)]]
+    for topic in topics:
+        await app.subscribe(topic)
+    for client in clients[1:]:
+        await client.subscribe(topics[0])
+    of_app = [(topic, app.uri, SUBSCRIBED) for topic in topics]
+    of_topic = [(topics[0], client.uri, SUBSCRIBED) for client in clients]
+    for _ in range(2):
+        for about, entries in ((app.uri, of_app), (topics[0], of_topic)):
+            assert await app.subscriptions(about) == (entries[:3], True)
+            assert await app.subscriptions(about, 1) == (entries[1:4], True)
+            assert await app.subscriptions(about, 2) == (entries[2:], False)
+            assert await app.subscriptions(about, 5) == ([], False)
+        device = await restarted(devices, device)
+
+
+# 7 Notifications
+
+
+async def test_changes_are_notifications_of_type_update_from_resource_8000(app: Client) -> None:
+    await app.subscribe(TOPIC)
+    await app.unsubscribe(TOPIC)
+    await app.all_is_said()
+    assert [message.attributes.source for message in app.notifications] == [UUri("dev1", 0, 3, CHANGES)] * 2
+    assert [message.attributes.sink for message in app.notifications] == [app.uri] * 2
+    for message, state in zip(app.notifications, (SUBSCRIBED, UNSUBSCRIBED), strict=True):
+        update = pb.Update.FromString(message.payload or b"")
+        assert (update.topic.resource_id, update.subscriber.uri.ue_id, update.status.state) == (0x8001, 0xA, state)
+
+
+async def test_who_has_registered_is_notified_of_others_until_it_unregisters(
+    devices: Devices, device: Device, app: Client, other: Client
+) -> None:
+    await other.register(TOPIC)
+    await app.subscribe(TOPIC)
+    await app.subscribe(OTHER)
+    await restarted(devices, device)  # a registration is kept
+    await app.unsubscribe(TOPIC)
+    await other.all_is_said()
+    assert other.updates == [(TOPIC, app.uri, SUBSCRIBED), (TOPIC, app.uri, UNSUBSCRIBED)]
+    await other.unregister(TOPIC)
+    await app.subscribe(TOPIC)
+    await other.all_is_said()
+    assert len(other.updates) == 2
+    assert app.updates[-1] == (TOPIC, app.uri, SUBSCRIBED)
+
+
+# 9 Reset
+
+
+async def test_reset_by_a_usubscription_service_flushes_everything_also_on_disk(
+    devices: Devices, device: Device, app: Client, other: Client
+) -> None:
+    await app.subscribe(TOPIC)
+    await app.subscribe(OTHER)
+    await other.register(TOPIC)
+    service_of_another = await devices.client(1, 0)
+    await service_of_another.granted(RESET, pb.ResetRequest(), pb.ResetResponse)
+    await app.all_is_said()
+    assert sorted(app.updates[2:]) == [(TOPIC, app.uri, UNSUBSCRIBED), (OTHER, app.uri, UNSUBSCRIBED)]
+    for _ in range(2):
+        assert await app.subscriptions(app.uri) == ([], False)
+        device = await restarted(devices, device)
+    heard = len(other.updates)
+    assert heard == 1
+    await app.subscribe(TOPIC)
+    await other.all_is_said()
+    assert len(other.updates) == heard  # its registration went too
+
+
+@pytest.mark.parametrize("ue_id", [0xA, 0x1_0000, 0xFFFE], ids=["a uEntity", "an instance of 0", "another"])
+async def test_reset_by_anybody_else_is_denied_and_changes_nothing(devices: Devices, app: Client, ue_id: int) -> None:
+    await app.subscribe(TOPIC)
+    somebody = await devices.client(1, ue_id) if ue_id != 0xA else app
+    status = await somebody.refused(RESET, pb.ResetRequest())
+    assert status.code == UCode.PERMISSION_DENIED
+    assert await app.subscribers(TOPIC) == ([app.uri], False)
