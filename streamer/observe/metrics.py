@@ -97,7 +97,7 @@ class RouterCollector(Collector):
         yield GaugeMetricFamily(
             "ustreamer_dispatch_stopped_rules",
             "Rules that stop the dispatching of topics.",
-            len(egresses[0].stops),  # all of them share the rules
+            len(self._router.stops),
         )
         lanes = GaugeMetricFamily("ustreamer_dispatch_stopped_lanes", "Flows that are not dispatched.", labels=_ROUTE)
         messages = GaugeMetricFamily(

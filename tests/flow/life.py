@@ -1,12 +1,13 @@
 """Lives of a router on the file of one journal: each ends without a farewell, and the next recovers what is there."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from streamer.journal.entries import Letter
 from streamer.journal.journal import Journal
+from streamer.router.stops import Rule
 from streamer.uprotocol.message import UMessage
 from tests.flow.stage import ORDERS, VEHICLE_APP, Stage, WoundClock, configuration
 from tests.independent import until
@@ -52,9 +53,10 @@ async def life(
     memory: int = 64 * MIB,
     unsure_s: float = 0,
     clock: WoundClock | None = None,
+    stops: Iterable[Rule] = (),
     **changes: object,
 ) -> AsyncIterator[Life]:
-    """A router on ``path`` that has recovered what was there. At the end it is gone, without a farewell."""
+    """A router on ``path`` that has recovered what was there, under these rules. At the end it is gone, without a farewell."""
     config = configuration(journal={"path": str(path), "max_bytes": max_bytes, "memory": memory}, **changes)
     journal = Journal(path, max_bytes, 1000, max_bytes // 4, asyncio.get_running_loop().call_soon_threadsafe)
     opened = asyncio.Event()
@@ -62,6 +64,8 @@ async def life(
     await asyncio.wait_for(opened.wait(), 10)
     try:
         async with Stage(config, unsure_s=unsure_s, journal=journal, clock=clock) as stage:
+            for rule in stops:
+                stage.router.stops.stop(rule)
             stage.router.recover()
             journal.on_redrive = stage.router.redrive.take
             yield Life(stage, journal)
