@@ -304,6 +304,7 @@ async def test_what_nobody_needs_any_more_is_not_repeated(devices: Devices, app:
     await app.all_is_said()
     devices.pass_time(ttl_ms(subscribe))  # until now it could still arrive, behind the Unsubscribe
     await remote.grant(await remote.next(3))
+    await app.all_is_said()
     for _ in range(3):
         devices.pass_time(DAY_MS)
         await app.all_is_said()
