@@ -1,0 +1,280 @@
+"""004 §6: the state machine, against a model that only knows who is in.
+
+Two local and two remote topics. The other service grants everything; what goes there and back may be late, lost, doubled
+by a repeat, refused by a dispatcher, or come in another order. We may be restarted at any time. Whatever happens:
+
+- who has subscribed and not left is in, who has left or expired is out;
+- every Update is a transition that the diagram allows, and the last one says how things are;
+- the rows on disk give the same book;
+- once the network works and time passes, the other service thinks what we want it to, and nothing more is sent.
+"""
+
+import sqlite3
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from streamer.services.state import Statement
+from streamer.services.usubscription import rows
+from streamer.services.usubscription.book import Book, Limits
+from streamer.services.usubscription.entries import Change, Order, Reply, Standing, Told, Wish
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+
+UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = Standing
+
+ALLOWED = {
+    (UNSUBSCRIBED, SUBSCRIBED),
+    (UNSUBSCRIBED, SUBSCRIBE_PENDING),
+    (SUBSCRIBE_PENDING, SUBSCRIBED),
+    (SUBSCRIBE_PENDING, UNSUBSCRIBED),
+    (SUBSCRIBED, UNSUBSCRIBED),
+    (SUBSCRIBED, UNSUBSCRIBE_PENDING),
+    (UNSUBSCRIBE_PENDING, UNSUBSCRIBED),
+    (UNSUBSCRIBE_PENDING, SUBSCRIBE_PENDING),
+}
+
+TIMEOUT_MS = 300_000
+LIMITS = Limits(100, 100, TIMEOUT_MS)
+TOPICS = [UUri(authority, 0xB0, 1, 0x8000 + number) for authority in ("dev1", "dev2") for number in (1, 2)]
+APPS = [UUri("dev1", number, 1, 0) for number in (1, 2, 3)]
+WATCHER = UUri("dev1", 0xEE, 1, 0)
+
+topics = st.sampled_from(TOPICS)
+remote_topics = st.sampled_from([topic for topic in TOPICS if topic.authority == "dev2"])
+apps = st.sampled_from(APPS)
+picks = st.integers(0, 1_000)
+periods = st.sampled_from([None, 0, 10, 20])
+
+
+class Rows:
+    """Stands in for `State`: the tables in memory."""
+
+    path = None
+
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        for sql in rows.SCHEMA:
+            self._connection.execute(sql)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql).fetchall()
+
+    def write(self, statements: list[Statement]) -> None:
+        for sql, parameters in statements:
+            self._connection.execute(sql, parameters)
+
+
+def loaded(state: Rows) -> Book:
+    book = Book("gw1", ["dev1"], LIMITS)
+    book.load(rows.subscriptions(state), rows.observers(state), rows.remotes(state, TIMEOUT_MS))
+    return book
+
+
+def dump(book: Book) -> object:
+    """All that has to outlive a restart."""
+    remotes = {
+        topic: (
+            remote.wanted,
+            remote.standing,
+            remote.is_confirmed,
+            remote.epoch,
+            remote.period_ms,
+            remote.answered_ms,
+            list(remote.commands.values()),
+        )
+        for topic, remote in book.remotes.items()
+    }
+    askers = {topic: book.askers(topic) for topic in book.topics}
+    return list(book.subscriptions), sorted(book.observers), remotes, askers
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 1_700_000_000_000
+        self.ahead_ms = 0  # of the other device's clock
+        self.state = Rows()
+        self.book = loaded(self.state)
+        self.inside: dict[tuple[UUri, UUri], int | None] = {}  # until when
+        self.heard: dict[tuple[UUri, UUri], Standing] = {}
+        self.watched: list[tuple[UUri, UUri, Standing]] = []
+        self.expected: list[tuple[UUri, UUri, Standing]] = []
+        self.watches: set[UUri] = set()
+        self.there: dict[UUri, bool] = {}  # what the other service thinks
+        self.orders: list[Order] = []  # on their way there
+        self.replies: list[Reply] = []  # on their way back
+        self.tellings: list[Told] = []
+
+    def follow(self, change: Change, is_reset: bool = False) -> None:
+        self.state.write(rows.statements(change, self.book.remotes.get))
+        self.orders += change.orders
+        for update in change.updates:
+            relation = update.topic, update.subscriber
+            if update.sink == update.subscriber:
+                before = self.heard.get(relation, UNSUBSCRIBED)
+                assert is_reset or (before, update.standing) in ALLOWED
+                self.heard[relation] = update.standing
+                if update.topic in self.watches:
+                    self.expected.append((*relation, update.standing))
+            else:
+                assert update.sink == WATCHER
+                self.watched.append((*relation, update.standing))
+
+    def pass_to(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.orders = [order for order in self.orders if _deadline_ms(order) > now_ms]
+        self.inside = {key: end for key, end in self.inside.items() if end is None or end > now_ms}
+        self.follow(self.book.tick(now_ms))
+
+    @rule(topic=topics, app=apps, lasts_ms=st.sampled_from([None, 500, 100_000, 1_000_000]), period_ms=periods)
+    def subscribe(self, topic: UUri, app: UUri, lasts_ms: int | None, period_ms: int | None) -> None:
+        end = None if lasts_ms is None else self.now_ms + lasts_ms
+        standing, change = self.book.subscribe(self.now_ms, topic, app, "dev1", Wish(end, period_ms))
+        self.follow(change)
+        if (topic, app) in self.inside:
+            known = self.inside[topic, app]
+            end = None if end is None or known is None else max(end, known)
+        self.inside[topic, app] = end
+        assert standing is self.heard[topic, app]
+
+    @rule(topic=topics, app=apps)
+    def unsubscribe(self, topic: UUri, app: UUri) -> None:
+        self.follow(self.book.unsubscribe(self.now_ms, topic, app))
+        self.inside.pop((topic, app), None)
+
+    @rule(topic=topics)
+    def register(self, topic: UUri) -> None:
+        self.follow(self.book.register(topic, WATCHER, "dev1"))
+        self.watches.add(topic)
+
+    @rule(topic=topics)
+    def unregister(self, topic: UUri) -> None:
+        self.follow(self.book.unregister(topic, WATCHER))
+        self.watches.discard(topic)
+
+    @rule(ms=st.sampled_from([1, 500, 1_000, 60_000, 299_999, 300_000, 1_000_000]))
+    def pass_time(self, ms: int) -> None:
+        self.pass_to(self.now_ms + ms)
+
+    @rule(ahead_ms=st.sampled_from([0, -3_600_000, 3_600_000]))
+    @precondition(lambda self: not (self.orders or self.replies or self.tellings or self.there))
+    def set_other_clock(self, ahead_ms: int) -> None:
+        self.ahead_ms = ahead_ms
+
+    @rule(pick=picks)
+    @precondition(lambda self: self.orders)
+    def deliver(self, pick: int) -> None:
+        """The other service gets one, in any order, and answers; both may be late."""
+        order = self.orders.pop(pick % len(self.orders))
+        standing = SUBSCRIBED if order.subscribe else UNSUBSCRIBED
+        created_ms = self.now_ms + self.ahead_ms
+        self.replies.append(Reply(order.id, UCode.OK, standing if order.subscribe else None, "", created_ms))
+        if self.there.get(order.topic, False) is not order.subscribe:
+            self.there[order.topic] = order.subscribe
+            self.tellings.append(Told(order.topic, standing, "", created_ms))
+
+    @rule(pick=picks, code=st.sampled_from([UCode.UNAVAILABLE, UCode.DEADLINE_EXCEEDED, UCode.RESOURCE_EXHAUSTED]))
+    @precondition(lambda self: self.orders)
+    def bounce(self, pick: int, code: UCode) -> None:
+        """A dispatcher on the way cannot deliver one."""
+        order = self.orders.pop(pick % len(self.orders))
+        self.replies.append(Reply(order.id, code, None, "", self.now_ms))
+
+    @rule(pick=picks)
+    @precondition(lambda self: self.orders or self.replies)
+    def lose(self, pick: int) -> None:
+        both = [self.orders, self.replies]
+        there = [queue for queue in both if queue]
+        queue = there[pick % len(there)]
+        del queue[pick % len(queue)]
+
+    @rule(pick=picks)
+    @precondition(lambda self: self.replies)
+    def answer(self, pick: int) -> None:
+        self.follow(self.book.reply(self.now_ms, self.replies.pop(pick % len(self.replies))))
+
+    @rule(pick=picks)
+    @precondition(lambda self: self.tellings)
+    def tell(self, pick: int) -> None:
+        self.follow(self.book.told(self.now_ms, self.tellings.pop(pick % len(self.tellings))))
+
+    @rule()
+    def restart(self) -> None:
+        before = dump(self.book)
+        self.book = loaded(self.state)
+        assert dump(self.book) == before
+        self.follow(self.book.begin(self.now_ms))
+
+    @rule()
+    def reset(self) -> None:
+        self.follow(self.book.reset(self.now_ms), is_reset=True)
+        self.inside.clear()
+        self.watches.clear()
+        # Its Unsubscribes are sent once: what becomes of them if they are lost or overtaken is not ours to mend.
+        self.orders.clear()
+        self.there.clear()
+
+    @rule()
+    def heal(self) -> None:
+        """From now on everything arrives, and time passes until all is said."""
+        for _ in range(2000):
+            if self.orders:
+                self.deliver(0)
+            elif self.replies:
+                self.answer(0)
+            elif self.tellings:
+                self.tell(0)
+            elif any(not remote.is_confirmed or remote.commands for remote in self.book.remotes.values()):
+                self.pass_to(self.book.next_ms())
+            else:
+                break
+        assert not self.orders
+        assert not self.replies
+        assert not self.tellings
+        wanted = {topic for topic, _ in self.inside if topic.authority == "dev2"}
+        assert set(self.book.remotes) == wanted
+        assert {topic for topic, subscribed in self.there.items() if subscribed} == wanted
+        assert {self.heard[relation] for relation in self.inside} <= {SUBSCRIBED}
+        assert UNSUBSCRIBE_PENDING not in self.heard.values()
+
+    @invariant()
+    def who_is_in_is_in(self) -> None:
+        found = {(entry.topic, entry.subscriber): entry for entry in self.book.subscriptions}
+        inside = {key: entry.wish.expire_ms for key, entry in found.items() if entry.standing is not UNSUBSCRIBE_PENDING}
+        assert inside == self.inside
+        for key, entry in found.items():
+            assert self.heard[key] is entry.standing
+            assert entry.topic.authority == "dev2" or entry.standing is SUBSCRIBED
+        assert {key for key, standing in self.heard.items() if standing is not UNSUBSCRIBED} == set(found)
+
+    @invariant()
+    def pages_hold_who_is_in(self) -> None:
+        for topic in TOPICS:
+            listed, _ = self.book.of_topic(topic, 0, 100)
+            assert {entry.subscriber for entry in listed} == {app for name, app in self.inside if name == topic}
+        for app in APPS:
+            listed, _ = self.book.of_subscriber(app, 0, 100)
+            assert {entry.topic for entry in listed} == {topic for topic, name in self.inside if name == app}
+
+    @invariant()
+    def askers_are_who_is_in(self) -> None:
+        for topic in TOPICS:
+            assert bool(self.book.askers(topic)) is any(name == topic for name, _ in self.inside)
+
+    @invariant()
+    def observers_hear_the_same(self) -> None:
+        assert self.watched == self.expected
+
+    def teardown(self) -> None:
+        self.heal()
+
+
+def _deadline_ms(order: Order) -> int:
+    return int.from_bytes(order.id[:6], "big") + order.ttl_ms
+
+
+TestStates = Machine.TestCase
+TestStates.settings = settings(stateful_step_count=60, deadline=None)

@@ -1,0 +1,128 @@
+"""Payloads in the three forms in which they come, and what is written back."""
+
+import pytest
+from google.protobuf.any_pb2 import Any
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.services.usubscription import wire
+from streamer.services.usubscription.entries import Order, Standing, Subscription, Update, Wish
+from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.protobuf import uri_to_proto
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uuid import new_id
+from tests.unit.services.usubscription.desk import APP, LOCAL, REMOTE
+
+NOW_MS = 1_700_000_000_000
+PROTO = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
+
+
+def _any(proto: object) -> bytes:
+    wrapped = Any()
+    wrapped.Pack(proto)
+    return wrapped.SerializeToString()
+
+
+def _request(payload: bytes, form: UPayloadFormat) -> UMessage:
+    return request(NOW_MS, APP, wire.address("dev1", 1), 5000, payload, Options(payload_format=form))
+
+
+FORMS = {
+    "protobuf": (_request(PROTO.SerializeToString(), UPayloadFormat.PROTOBUF), False),
+    "any": (_request(_any(PROTO), UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY), True),
+    "unspecified-protobuf": (_request(PROTO.SerializeToString(), UPayloadFormat.UNSPECIFIED), False),
+    "unspecified-any": (_request(_any(PROTO), UPayloadFormat.UNSPECIFIED), True),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_request_is_read_in_every_form(form: str) -> None:
+    assert wire.read(FORMS[form][0], pb.SubscriptionRequest) == PROTO
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_answer_has_the_form_of_the_request(form: str) -> None:
+    message, is_wrapped = FORMS[form]
+    answer = wire.answer(NOW_MS, message, wire.subscribed(LOCAL, Standing.SUBSCRIBED))
+    failure = wire.failure(NOW_MS, message, UCode.INTERNAL, "why")
+    assert answer.attributes.commstatus is UCode.OK
+    assert failure.attributes.commstatus is UCode.INTERNAL
+    for said in (answer, failure):
+        assert (said.attributes.source, said.attributes.sink) == (message.attributes.sink, APP)
+        assert said.attributes.reqid == message.id
+        assert (said.attributes.priority, said.attributes.ttl) == (message.attributes.priority, 5000)
+    if is_wrapped:
+        assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY
+        assert Any.FromString(answer.payload).Is(pb.SubscriptionResponse.DESCRIPTOR)
+        assert Any.FromString(failure.payload).Is(v1.UStatus.DESCRIPTOR)
+    else:
+        assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
+        assert pb.SubscriptionResponse.FromString(answer.payload).status.state == pb.SubscriptionStatus.SUBSCRIBED
+        assert v1.UStatus.FromString(failure.payload) == v1.UStatus(code=UCode.INTERNAL, message="why")
+
+
+def test_another_message_in_any_is_refused() -> None:
+    message = _request(_any(pb.UnsubscribeRequest(topic=PROTO.topic)), UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
+    with pytest.raises(
+        UStatusError, match=r"expected a uprotocol.core.usubscription.v3.SubscriptionRequest, found a 'type.*Unsub"
+    ):
+        wire.read(message, pb.SubscriptionRequest)
+
+
+@given(st.binary(max_size=60), st.sampled_from([0, 1, 2, 3, 6]))
+def test_no_payload_does_more_than_be_refused(payload: bytes, form: int) -> None:
+    message = _request(payload, UPayloadFormat(form))
+    codes = set()
+    for kind in (pb.SubscriptionRequest, pb.FetchSubscriptionsRequest, pb.ResetRequest):
+        try:
+            wire.read(message, kind)
+        except UStatusError as exc:
+            codes.add(exc.code)
+    assert codes <= {UCode.INVALID_ARGUMENT}
+
+
+@given(st.integers(-62_135_596_800, 253_402_300_799), st.integers(0, 999_999_999))
+def test_an_expiration_is_never_earlier_than_asked_and_less_than_a_millisecond_later(seconds: int, nanos: int) -> None:
+    attributes = pb.SubscribeAttributes()
+    attributes.expire.seconds, attributes.expire.nanos = seconds, nanos
+    assert 0 <= wire.wish(attributes).expire_ms * 1_000_000 - (seconds * 1_000_000_000 + nanos) < 1_000_000
+
+
+@pytest.mark.parametrize("sample_period_ms", [None, 0, 40])
+@pytest.mark.parametrize("expire_ms", [None, NOW_MS + 1234])
+@pytest.mark.parametrize("details", [0, 2])
+def test_attributes_come_back_as_they_were_given(sample_period_ms: int | None, expire_ms: int | None, details: int) -> None:
+    attributes = pb.SubscribeAttributes(sample_period_ms=sample_period_ms)
+    if expire_ms is not None:
+        attributes.expire.FromMilliseconds(expire_ms)
+    for number in range(details):
+        attributes.details.add(type_url=f"type.googleapis.com/x{number}", value=bytes([number]))
+    entry = Subscription(1, LOCAL, APP, "dev1", Standing.SUBSCRIBED, wire.wish(attributes))
+    assert wire.subscription(entry).attributes == attributes
+    message = wire.update(NOW_MS, Update(APP, "dev1", LOCAL, APP, Standing.SUBSCRIBED, "", entry.wish))
+    assert wire.read(message, pb.Update).attributes == attributes
+
+
+def test_an_update_says_what_has_changed() -> None:
+    message = wire.update(NOW_MS, Update(APP, "dev1", REMOTE, APP, Standing.UNSUBSCRIBED, "why", Wish()))
+    assert wire.read(message, pb.Update).status == pb.SubscriptionStatus(
+        state=pb.SubscriptionStatus.UNSUBSCRIBED, message="why"
+    )
+
+
+@pytest.mark.parametrize("subscribe", [True, False])
+def test_a_command_has_the_id_and_the_ttl_of_its_order(subscribe: bool) -> None:
+    order = Order(new_id(NOW_MS), REMOTE, subscribe, 0, 300_000)
+    message = wire.command("gw1", order)
+    assert (message.id, message.attributes.ttl) == (order.id, 300_000)
+    assert message.check() is message
+
+
+def test_an_unknown_state_in_an_answer_is_no_answer() -> None:
+    order = Order(new_id(NOW_MS), REMOTE, True, 0, 300_000)
+    answer = wire.answer(NOW_MS, wire.command("gw1", order), pb.SubscriptionResponse())
+    unknown = pb.SubscriptionResponse.FromString(b"\x0a\x02\x08\x09").SerializeToString()
+    found = wire.reply(answer._replace(payload=unknown))
+    assert (found.code, found.standing) == (UCode.OK, None)
