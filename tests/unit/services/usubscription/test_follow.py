@@ -1,0 +1,288 @@
+"""Following a uSubscription service elsewhere: pages, notifications of changes, and when it does not answer."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+
+from streamer.config import Usubscription
+from streamer.services.state import State
+from streamer.services.usubscription import Follower, wire
+from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, request, response
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from tests.unit.services.usubscription.desk import (
+    APP,
+    APP2,
+    CLOUD,
+    LOCAL,
+    PLAIN,
+    REMOTE,
+    SUBSCRIBE_PENDING,
+    SUBSCRIBED,
+    TIMEOUT_MS,
+    UNSUBSCRIBED,
+    US,
+    NotingCore,
+    StillClock,
+)
+
+SERVICE = UUri.parse("//dev1/0/3/0")
+CHANGES = UUri.parse("//dev1/0/3/8000")
+REFRESH_MS = 60_000
+
+
+class Outpost:
+    """The follower of //dev1/0/3/0, which this test plays. It asks for LOCAL and for CLOUD's topics."""
+
+    def __init__(self, path: Path) -> None:
+        external = {
+            "service": str(SERVICE),
+            "topics": [str(LOCAL)],
+            "subscribers": [str(CLOUD)],
+            "refresh_s": REFRESH_MS / 1000,
+        }
+        self.options = Usubscription(external=external)
+        self.path = path
+        self.clock = StillClock()
+        self.open()
+
+    def open(self) -> None:
+        self.core = NotingCore()
+        self.state = State(self.path)
+        self.wanted: dict[UUri, Mapping[str, int]] = {}
+        self.follower = Follower(self.core, self.state, self.options, "gw1", self.clock, self._want)
+        self.state.open(Follower.SCHEMA)
+        self.follower.restore()
+
+    def _want(self, topic: UUri, askers: Mapping[str, int]) -> None:
+        if askers:
+            self.wanted[topic] = askers
+        else:
+            self.wanted.pop(topic, None)
+
+    async def pass_ms(self, ms: int) -> None:
+        self.core.said.clear()
+        self.clock.now_ms += ms
+        await self.follower.turn()
+
+    def asked(self, method: int) -> list[UMessage]:
+        return [message for message in self.core.said if message.attributes.sink == SERVICE._replace(resource=method)]
+
+    def queries(self) -> dict[str, UMessage]:
+        """The open questions by what they are about; of several the last."""
+        found = {}
+        for message in self.asked(wire.FETCH_SUBSCRIPTIONS):
+            proto = wire.read(message, pb.FetchSubscriptionsRequest)
+            about = proto.topic if proto.WhichOneof("request") == "topic" else proto.subscriber.uri
+            found[str(uri_from_proto(about))] = message
+        return found
+
+    def registered(self) -> list[UUri]:
+        return [uri_from_proto(wire.read(each, pb.NotificationsRequest).topic) for each in self.asked(wire.REGISTER)]
+
+    async def take(self, message: UMessage) -> None:
+        done: list[bool] = []
+        assert self.core.handler is not None
+        self.core.handler(message, lambda: done.append(True))
+        assert done == [True]
+        await self.follower.turn()
+
+    async def answer(self, question: UMessage, *entries: pb.Subscription, has_more: bool = False) -> None:
+        proto = pb.FetchSubscriptionsResponse(subscriptions=entries, has_more_records=has_more)
+        await self._respond(question, proto, None)
+
+    async def refuse(self, question: UMessage, code: UCode) -> None:
+        await self._respond(question, status_to_proto(code, "no"), code)
+
+    async def _respond(self, question: UMessage, proto: Message, code: UCode | None) -> None:
+        payload = proto.SerializeToString()
+        await self.take(response(self.clock.now_ms, question, payload, code, UPayloadFormat.PROTOBUF))
+
+    async def tell(self, topic: UUri, subscriber: UUri, standing: int, source: UUri = CHANGES) -> None:
+        proto = pb.Update(
+            topic=uri_to_proto(topic),
+            subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)),
+            status=pb.SubscriptionStatus(state=int(standing)),
+        )
+        await self.take(notification(self.clock.now_ms, source, US, proto.SerializeToString(), PLAIN))
+
+
+def entry(topic: UUri, subscriber: UUri, standing: int = SUBSCRIBED, period_ms: int | None = None) -> pb.Subscription:
+    found = pb.Subscription(
+        topic=uri_to_proto(topic),
+        subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)),
+        status=pb.SubscriptionStatus(state=int(standing)),
+    )
+    if period_ms is not None:
+        found.attributes.sample_period_ms = period_ms
+    return found
+
+
+ALL = "//*/FFFFFFFF/FF/FFFF"
+
+
+@pytest.fixture
+async def outpost(tmp_path: Path) -> Iterator[Outpost]:
+    found = Outpost(tmp_path / "state.db")
+    await found.follower.turn()
+    yield found
+    found.state.close()
+
+
+@pytest.fixture
+async def narrow(outpost: Outpost) -> Outpost:
+    """A service that does not tell about everybody."""
+    await outpost.refuse(outpost.queries()[ALL], UCode.INVALID_ARGUMENT)
+    return outpost
+
+
+async def test_everything_configured_is_asked_for_and_registered(outpost: Outpost) -> None:
+    assert set(outpost.queries()) == {str(LOCAL), str(CLOUD), ALL}
+    assert outpost.registered() == [LOCAL]
+    for message in outpost.core.said:
+        assert message.attributes.source == US
+        assert message.attributes.ttl == TIMEOUT_MS
+
+
+async def test_what_is_told_is_wanted(narrow: Outpost) -> None:
+    queries = narrow.queries()
+    await narrow.answer(queries[str(LOCAL)], entry(LOCAL, APP, period_ms=20), entry(LOCAL, APP2, SUBSCRIBE_PENDING, 10))
+    await narrow.answer(queries[str(CLOUD)], entry(REMOTE, CLOUD))
+    assert narrow.wanted == {LOCAL: {"dev1": 10}, REMOTE: {"cloud": 0}}
+    assert narrow.registered() == [LOCAL, REMOTE]
+
+
+async def test_who_is_leaving_or_is_ourselves_wants_nothing(narrow: Outpost) -> None:
+    await narrow.answer(
+        narrow.queries()[str(LOCAL)], entry(LOCAL, APP, UNSUBSCRIBED), entry(LOCAL, APP2, 3), entry(LOCAL, US)
+    )
+    assert narrow.wanted == {}
+
+
+async def test_pages_are_followed_to_the_last(narrow: Outpost) -> None:
+    await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, APP), entry(LOCAL, CLOUD), has_more=True)
+    assert narrow.wanted == {}
+    second = narrow.queries()[str(LOCAL)]
+    assert wire.read(second, pb.FetchSubscriptionsRequest).offset == 2
+    await narrow.answer(second, entry(LOCAL, UUri("x", 1, 1, 0)))
+    assert narrow.wanted == {LOCAL: {"dev1": 0, "cloud": 0, "x": 0}}
+
+
+async def test_what_is_not_told_any_more_is_gone(narrow: Outpost) -> None:
+    await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, APP), entry(LOCAL, CLOUD))
+    await narrow.pass_ms(REFRESH_MS)
+    await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, CLOUD))
+    assert narrow.wanted == {LOCAL: {"cloud": 0}}
+    await narrow.pass_ms(REFRESH_MS)
+    await narrow.answer(narrow.queries()[str(LOCAL)])
+    assert narrow.wanted == {}
+
+
+async def test_everything_is_asked_and_registered_again_after_the_refresh_time(narrow: Outpost) -> None:
+    for message in narrow.queries().values():
+        if message.id != narrow.queries()[ALL].id:
+            await narrow.answer(message)
+    await narrow.pass_ms(REFRESH_MS - 1)
+    assert narrow.core.said == []
+    await narrow.pass_ms(1)
+    assert set(narrow.queries()) == {str(LOCAL), str(CLOUD)}
+    assert narrow.registered() == [LOCAL]
+
+
+async def test_an_unanswered_question_is_repeated_and_a_late_answer_to_the_first_is_none(narrow: Outpost) -> None:
+    first = narrow.queries()[str(LOCAL)]
+    await narrow.pass_ms(REFRESH_MS)
+    second = narrow.queries()[str(LOCAL)]
+    await narrow.answer(first, entry(LOCAL, APP))
+    assert narrow.wanted == {}
+    await narrow.answer(second, entry(LOCAL, CLOUD))
+    assert narrow.wanted == {LOCAL: {"cloud": 0}}
+
+
+async def test_a_question_that_fails_early_is_repeated_later_and_later(narrow: Outpost) -> None:
+    pauses = []
+    for _ in range(4):
+        question = narrow.queries()[str(LOCAL)]
+        await narrow.refuse(question, UCode.UNAVAILABLE)
+        at_ms = narrow.clock.now_ms
+        await narrow.pass_ms(500)
+        while str(LOCAL) not in narrow.queries():
+            await narrow.pass_ms(500)
+        pauses.append(narrow.clock.now_ms - at_ms)
+    assert pauses == [1000, 2000, 4000, 8000]
+
+
+async def test_updates_are_applied(narrow: Outpost) -> None:
+    await narrow.tell(LOCAL, APP, SUBSCRIBED)
+    assert narrow.wanted == {LOCAL: {"dev1": 0}}
+    await narrow.tell(LOCAL, APP, UNSUBSCRIBED)
+    assert narrow.wanted == {}
+
+
+async def test_updates_of_somebody_else_or_about_what_is_not_followed_are_not_applied(narrow: Outpost) -> None:
+    await narrow.tell(LOCAL, APP, SUBSCRIBED, source=UUri.parse("//dev2/0/3/8000"))
+    await narrow.tell(REMOTE, APP, SUBSCRIBED)
+    assert narrow.wanted == {}
+
+
+async def test_an_update_is_newer_than_the_pages_that_are_open(narrow: Outpost) -> None:
+    question = narrow.queries()[str(LOCAL)]
+    await narrow.tell(LOCAL, APP, UNSUBSCRIBED)
+    await narrow.tell(LOCAL, CLOUD, SUBSCRIBED)
+    await narrow.answer(question, entry(LOCAL, APP))
+    assert narrow.wanted == {LOCAL: {"cloud": 0}}
+
+
+async def test_a_service_that_tells_about_everybody_is_asked_for_everybody(outpost: Outpost) -> None:
+    await outpost.answer(outpost.queries()[ALL], entry(REMOTE, APP))
+    assert outpost.wanted == {REMOTE: {"dev1": 0}}
+    await outpost.pass_ms(REFRESH_MS)
+    assert ALL in outpost.queries()
+
+
+async def test_a_service_that_does_not_is_asked_for_everybody_only_once(narrow: Outpost) -> None:
+    await narrow.pass_ms(REFRESH_MS)
+    assert ALL not in narrow.queries()
+
+
+async def test_what_a_service_says_that_is_no_subscription_is_left_out(narrow: Outpost) -> None:
+    bad = [entry(LOCAL._replace(authority="*"), APP), entry(LOCAL, APP._replace(authority="")), pb.Subscription()]
+    bad[2].status.state = 2
+    await narrow.answer(narrow.queries()[str(LOCAL)], *bad, entry(LOCAL, CLOUD))
+    assert narrow.wanted == {LOCAL: {"cloud": 0}}
+
+
+async def test_what_was_told_last_counts_after_a_restart_until_the_service_answers(narrow: Outpost) -> None:
+    await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, APP, period_ms=20), entry(LOCAL, CLOUD))
+    await narrow.tell(LOCAL, CLOUD, UNSUBSCRIBED)
+    narrow.state.close()
+    narrow.open()
+    assert narrow.wanted == {LOCAL: {"dev1": 20}}
+    await narrow.follower.turn()
+    await narrow.answer(narrow.queries()[str(LOCAL)])
+    assert narrow.wanted == {}
+
+
+async def test_a_topic_that_nobody_has_any_more_is_unregistered(narrow: Outpost) -> None:
+    await narrow.answer(narrow.queries()[str(CLOUD)], entry(REMOTE, CLOUD))
+    await narrow.tell(REMOTE, CLOUD, UNSUBSCRIBED)
+    [message] = narrow.asked(wire.UNREGISTER)
+    assert uri_from_proto(wire.read(message, pb.NotificationsRequest).topic) == REMOTE
+
+
+async def test_a_request_to_us_is_answered_with_where_the_service_is(outpost: Outpost) -> None:
+    await outpost.take(request(outpost.clock.now_ms, APP, wire.address("gw1", 1), 5000, b"", Options()))
+    [answer] = [message for message in outpost.core.said if message.attributes.type is UMessageType.RESPONSE]
+    assert answer.attributes.commstatus is UCode.UNAVAILABLE
+    assert str(SERVICE).encode() in answer.payload
+
+
+async def test_a_clock_that_goes_back_does_not_stop_the_questions(narrow: Outpost) -> None:
+    await narrow.pass_ms(-100 * REFRESH_MS)
+    await narrow.pass_ms(REFRESH_MS)
+    assert str(LOCAL) in narrow.queries()
+    assert narrow.registered() == [LOCAL]
