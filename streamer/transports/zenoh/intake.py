@@ -5,7 +5,7 @@ Runs on the event loop, and declares on the control thread.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import zenoh
 
@@ -15,7 +15,7 @@ from streamer.transports.listeners import Filter, ListenerRegistry, filter_match
 from streamer.transports.zenoh.control import Control
 from streamer.transports.zenoh.receipts import Receipted, Receipts
 from streamer.transports.zenoh.subscription import Subscription
-from streamer.transports.zenoh.wire import decode, key_filter
+from streamer.transports.zenoh.wire import decode, key_filter, narrowed
 from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.uri import UUri
 
@@ -36,7 +36,7 @@ class Intake:
         self._control: Control
         self._session: zenoh.Session | None = None
         self._paused = False
-        self._subscriptions: dict[Filter, Subscription] = {}
+        self._subscriptions: dict[Filter, tuple[Subscription, ...]] = {}
         self._closing: set[Subscription] = set()
         self._all_closed = asyncio.Event()
         self._canonical: dict[Attributes, Subscription | None] = {}
@@ -70,35 +70,40 @@ class Intake:
         session = self._session
         if session is None or (source, sink) in self._subscriptions:
             return
-        subscription = Subscription(self._loop, (source, sink), self._take, self._ended)
+        self._subscriptions[source, sink] = tuple(self._declare(session, part) for part in narrowed(source, sink))
+        self._canonical.clear()
+
+    def _declare(self, session: zenoh.Session, part: Filter) -> Subscription:
+        subscription = Subscription(self._loop, part, self._take, self._ended)
         if self._paused:
             subscription.pause()
-        self._subscriptions[source, sink] = subscription
-        self._canonical.clear()
-        key = key_filter(source, sink, self._context.authority)
+        key = key_filter(*part, self._context.authority)
         self._control.post(lambda: subscription.declare(session, key, self._buffer))
+        return subscription
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
         """Unsubscribe; what has arrived is still delivered."""
-        subscription = self._subscriptions.pop((source, sink), None)
-        if subscription is None:
-            return
-        self._canonical.clear()
-        subscription.closing = True
-        self._closing.add(subscription)
-        self._control.post(subscription.undeclare)
+        for subscription in self._subscriptions.pop((source, sink), ()):
+            self._canonical.clear()
+            subscription.closing = True
+            self._closing.add(subscription)
+            self._control.post(subscription.undeclare)
 
     def pause(self) -> None:
         """Take nothing more."""
         self._paused = True
-        for subscription in (*self._subscriptions.values(), *self._closing):
+        for subscription in self._every():
             subscription.pause()
 
     def resume(self) -> None:
         """Go on after `pause`."""
         self._paused = False
-        for subscription in (*self._subscriptions.values(), *self._closing):
+        for subscription in self._every():
             subscription.resume()
+
+    def _every(self) -> Iterator[Subscription]:
+        yield from (part for parts in self._subscriptions.values() for part in parts)
+        yield from self._closing
 
     def _take(self, subscription: Subscription, samples: Sequence[zenoh.Sample]) -> None:
         """Deliver one batch. A message that came through several subscriptions is taken from the canonical one."""
@@ -130,8 +135,8 @@ class Intake:
     def _choose(self, attributes: Attributes) -> Subscription | None:
         """The first subscription whose filter matches; Zenoh's `*` matches more than a filter does."""
         chosen = None
-        for (source, sink), subscription in self._subscriptions.items():
-            if filter_matches(source, sink, attributes):
+        for subscription in (part for parts in self._subscriptions.values() for part in parts):
+            if filter_matches(*subscription.filter, attributes):
                 chosen = subscription
                 break
         if attributes.is_shared:

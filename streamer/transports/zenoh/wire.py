@@ -10,7 +10,7 @@ from streamer.transports.errors import Malformed, MalformedPacketError
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, id_from_proto
-from streamer.uprotocol.uri import ANY_INSTANCE, ANY_RESOURCE, ANY_TYPE, ANY_VERSION, UUri
+from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_INSTANCE, ANY_RESOURCE, ANY_TYPE, ANY_VERSION, UUri
 from streamer.uprotocol.uuid import UuidError, check_id
 
 ATTACHMENT_VERSION = 1
@@ -39,6 +39,20 @@ def key_filter(source_filter: UUri, sink_filter: UUri | None, own_authority: str
     """The key expression that covers a listener's filter; wildcards become ``*``."""
     sink = NO_SINK if sink_filter is None else _segments(sink_filter, own_authority)
     return f"up/{_segments(source_filter, own_authority)}/{sink}"
+
+
+def narrowed(source_filter: UUri, sink_filter: UUri | None) -> tuple[tuple[UUri, UUri | None], ...]:
+    """Filters that together match what a listener's filter does, with keys that match no Publish unless it is meant.
+
+    In a key, a ``*`` in the place of the sink's authority matches the mark of those that have no sink too. So whoever
+    listens to messages for everybody would receive every Publish as well. But a Request comes from resource 0, and a
+    Response or Notification goes to resource 0.
+    """
+    if sink_filter is None or sink_filter.authority != ANY_AUTHORITY or sink_filter.resource != ANY_RESOURCE:
+        return ((source_filter, sink_filter),)
+    if source_filter.resource != ANY_RESOURCE:
+        return ((source_filter, sink_filter),)
+    return ((source_filter._replace(resource=0), sink_filter), (source_filter, sink_filter._replace(resource=0)))
 
 
 def _segments(uri: UUri, own_authority: str) -> str:
