@@ -5,6 +5,7 @@ What comes back is printed without control characters: a terminal would obey the
 
 import argparse
 import json
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -99,14 +100,14 @@ def _fetch(metrics: Metrics, page: str, asked: dict[str, str] | None) -> Any:
         raise _RefusedError(_reason(exc)) from exc
     except (URLError, OSError) as exc:
         raise _NoAnswerError(f"no streamer answers there ({getattr(exc, 'reason', None) or exc})") from exc
-    except ValueError as exc:
+    except (ValueError, HTTPException) as exc:
         raise _NoAnswerError("it is no streamer that answers there") from exc
 
 
 def _reason(error: HTTPError) -> str:
     try:
         return str(json.loads(error.read(_ANSWER_BYTES))["error"])
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return f"it answers {error.code} {error.reason}; is it a streamer, and of this version?"
 
 

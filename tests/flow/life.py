@@ -56,7 +56,7 @@ async def life(
     stops: Iterable[Rule] = (),
     **changes: object,
 ) -> AsyncIterator[Life]:
-    """A router on ``path`` that has recovered what was there, under these rules. At the end it is gone, without a farewell."""
+    """A router on ``path``, under these rules, that has recovered what was there. It ends without a farewell."""
     config = configuration(journal={"path": str(path), "max_bytes": max_bytes, "memory": memory}, **changes)
     journal = Journal(path, max_bytes, 1000, max_bytes // 4, asyncio.get_running_loop().call_soon_threadsafe)
     opened = asyncio.Event()
