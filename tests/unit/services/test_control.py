@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from google.protobuf.message import Message
 from streamer.config import Control as Options
 from streamer.router.lane import FlowKey
 from streamer.router.stops import RULES_AT_MOST, Rule, Stops
-from streamer.services.control import FETCH, START, STOP, Control, Stopped, rules_in
+from streamer.services.control import FETCH, START, STOP, Control, Stopped
 from streamer.services.core import Core
 from streamer.services.rpc import Method
 from streamer.services.state import State, StateError, Statement
@@ -131,6 +132,13 @@ def failure(answer: UMessage, code: UCode) -> str:
     return status.message
 
 
+def on_disk(path: Path) -> list[Rule]:
+    """What somebody else finds in the file."""
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT source, sink FROM dispatch_stops ORDER BY number").fetchall()
+    return [Rule.parse(source, sink or None) for source, sink in rows]
+
+
 async def test_stop_and_start_are_applied_and_answered() -> None:
     desk = Desk()
     answer = await desk.ask(STOP, stop_request(SPEED, CLOUD_APP))
@@ -158,10 +166,10 @@ async def test_stop_is_answered_only_when_it_is_on_the_disk(tmp_path: Path) -> N
     asking = asyncio.create_task(desk.ask(STOP, stop_request(SPEED)))
     for _ in range(20):
         await asyncio.sleep(0)
-    assert (desk.core.said, desk.stops.rules, rules_in(tmp_path / "state.db")) == ([], (), [])
+    assert (desk.core.said, desk.stops.rules, on_disk(tmp_path / "state.db")) == ([], (), [])
     desk.state.gate.set()
     await asking
-    assert rules_in(tmp_path / "state.db") == [Rule(SPEED)]
+    assert on_disk(tmp_path / "state.db") == [Rule(SPEED)]
 
 
 async def test_request_is_done_only_when_its_answer_is_safe() -> None:
@@ -259,7 +267,7 @@ async def test_callers_at_the_same_time_end_with_the_same_on_disk_and_in_memory(
         for source in sources[::2]:
             tasks.create_task(desk.control.start(Rule(source)))
     assert desk.stops.rules == tuple(Rule(source) for source in sources[1::2])
-    assert rules_in(tmp_path / "state.db") == list(desk.stops.rules)
+    assert on_disk(tmp_path / "state.db") == list(desk.stops.rules)
 
 
 # who may ask
@@ -402,37 +410,3 @@ async def test_many_rules_come_in_pages_that_miss_none() -> None:
         found += [Rule(uri_from_proto(s.rule.topic), uri_from_proto(s.rule.sink)) for s in answer.stops]
         has_more = answer.has_more_records
     assert found == rules
-
-
-# the file, read by others
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {each.name: each.read_bytes() for each in directory.iterdir()}
-
-
-def test_no_file_has_no_rules(tmp_path: Path) -> None:
-    assert rules_in(tmp_path / "state.db") == []
-    assert list(tmp_path.iterdir()) == []
-
-
-async def test_file_of_a_running_and_of_a_stopped_daemon_can_be_read_and_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "state with ? and #.db"
-    desk = Desk(path)
-    await desk.control.stop(Rule(SPEED, CLOUD_APP))
-    assert rules_in(path) == [Rule(SPEED, CLOUD_APP)]
-    await desk.control.stop(Rule(DOORS))
-    assert rules_in(path) == [Rule(SPEED, CLOUD_APP), Rule(DOORS)]
-    desk.state.close()
-    before = contents(tmp_path)
-    assert rules_in(path) == [Rule(SPEED, CLOUD_APP), Rule(DOORS)]
-    assert contents(tmp_path) == before
-
-
-def test_file_without_rules_and_file_that_is_none(tmp_path: Path) -> None:
-    empty, other = tmp_path / "empty.db", tmp_path / "other.db"
-    sqlite3.connect(empty).execute("CREATE TABLE something (x)")
-    assert rules_in(empty) == []
-    other.write_bytes(b"this is no database" * 100)
-    with pytest.raises(StateError, match=r"other\.db"):
-        rules_in(other)
