@@ -203,6 +203,18 @@ async def test_reports_leave_whatever_is_stopped() -> None:
         assert answer.attributes.reqid == asked.id
 
 
+async def test_reports_whose_lanes_exist_already_leave_whatever_is_stopped() -> None:
+    async with Stage() as stage:
+        late = stage.speed(ttl=1)
+        stage.clock.ms += 10
+        stage.arrive("vehicle", late)
+        assert len(stage.dead_letters("vehicle")) == 1
+        stop(stage.router, EVERYTHING)
+        stage.arrive("vehicle", stage.speed(ttl=100))
+        stage.pass_time(1000)
+        assert len(stage.dead_letters("vehicle")) == 2
+
+
 @pytest.mark.parametrize(
     ("source", "target", "may_stop"),
     [("vehicle", "cloud", True), ("", "cloud", False), ("vehicle", CORE, False), (CORE, "vehicle", False)],

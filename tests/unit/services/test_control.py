@@ -410,3 +410,25 @@ async def test_many_rules_come_in_pages_that_miss_none() -> None:
         found += [Rule(uri_from_proto(s.rule.topic), uri_from_proto(s.rule.sink)) for s in answer.stops]
         has_more = answer.has_more_records
     assert found == rules
+
+
+# the messages
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        (ustreamer.DispatchRule, {1: "topic", 2: "sink"}),
+        (ustreamer.StopDispatchRequest, {1: "rule"}),
+        (ustreamer.StopDispatchResponse, {1: "changed"}),
+        (ustreamer.StartDispatchRequest, {1: "rule"}),
+        (ustreamer.StartDispatchResponse, {}),
+        (ustreamer.FetchStopsRequest, {1: "offset"}),
+        (ustreamer.FetchStopsResponse, {1: "stops", 2: "has_more_records"}),
+        (ustreamer.DispatchStop, {1: "rule", 2: "lanes", 3: "messages"}),
+    ],
+    ids=lambda value: value.DESCRIPTOR.name if isinstance(value, type) else "",
+)
+def test_numbers_of_methods_and_fields_are_what_callers_rely_on(message: type[Message], fields: dict[int, str]) -> None:
+    assert {field.number: field.name for field in message.DESCRIPTOR.fields} == fields
+    assert (STOP, START, FETCH) == (1, 2, 3)
