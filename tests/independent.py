@@ -154,8 +154,16 @@ def from_mqtt(payload: bytes, properties: Any) -> Plain:
 class MqttSide:
     """A uEntity's MQTT client. ``arrived`` holds what came, in order; ``strange`` what it could not read."""
 
-    def __init__(self, port: int, structure: str, topics: Iterable[str], client_id: str | None = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        structure: str,
+        topics: Iterable[str],
+        client_id: str | None = None,
+        tls: aiomqtt.TLSParameters | None = None,
+    ) -> None:
         self.port = port
+        self._tls = tls
         self.structure = structure
         self.topics = list(topics)
         self.arrived: list[Plain] = []
@@ -175,6 +183,7 @@ class MqttSide:
             clean_start=False,
             max_inflight_messages=1000,
             properties=connect,
+            tls_params=self._tls,
             timeout=60,
             logger=_QUIET,
         )
