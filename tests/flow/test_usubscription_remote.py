@@ -143,19 +143,23 @@ async def test_who_comes_when_the_topic_is_subscribed_is_subscribed_at_once(
     assert remote.asked == [(SUBSCRIBE, TOPIC)]
 
 
-async def test_subscribe_while_the_topic_is_being_left_starts_over(app: Client, other: Client, remote: Remote) -> None:
+@pytest.mark.parametrize("who", ["who has left", "another one"])
+async def test_subscribe_while_the_topic_is_being_left_starts_over(
+    app: Client, other: Client, remote: Remote, who: str
+) -> None:
     await subscribed(app, remote)
     await app.unsubscribe(TOPIC)
     await states(app, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING)
     leave = await remote.next(2)
-    assert await other.subscribe(TOPIC) == SUBSCRIBE_PENDING
+    comes = app if who == "who has left" else other
+    assert await comes.subscribe(TOPIC) == SUBSCRIBE_PENDING
     again = await remote.next(3)
     assert remote.asked == [(SUBSCRIBE, TOPIC), (UNSUBSCRIBE, TOPIC), (SUBSCRIBE, TOPIC)]
     await remote.grant(leave)
     await remote.grant(again)
-    await until(lambda: other.updates[-1:] == [(TOPIC, other.uri, SUBSCRIBED)], "the state after starting over")
-    assert await other.subscribe(TOPIC) == SUBSCRIBED
-    assert app.updates[-1] == (TOPIC, app.uri, UNSUBSCRIBED)
+    await until(lambda: comes.updates[-1:] == [(TOPIC, comes.uri, SUBSCRIBED)], "the state after starting over")
+    assert await comes.subscribe(TOPIC) == SUBSCRIBED
+    assert await app.subscribers(TOPIC) == ([comes.uri], False)
 
 
 async def test_subscriber_of_a_remote_topic_is_kept_over_restarts(
