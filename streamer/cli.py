@@ -16,21 +16,13 @@ from pathlib import Path
 
 import uvloop
 
-from streamer import __version__, cli_dead_letters, cli_dispatch, cli_traces
+from streamer import __version__, cli_dead_letters, cli_dispatch, cli_explain, cli_traces
 from streamer.config import Config
 from streamer.config_file import ConfigError, json_schema, load, warnings
 from streamer.daemon import Daemon
 from streamer.observe import logs
-from streamer.router.clock import SystemClock
-from streamer.router.decide import Decision, decide
-from streamer.router.outcome import Failure, Outcome
-from streamer.router.table import RoutingTable
-from streamer.transports.base import TransportContext, load_transport
 from streamer.transports.errors import ConfigurationError
-from streamer.uprotocol.message import Attributes, UMessageType, UPriority
-from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import UriError, UUri
-from streamer.uprotocol.uuid import new_id
+from streamer.uprotocol.message import UMessageType
 
 EX_CONFIG = 78
 
@@ -73,11 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command("run", _run, "Route messages until told to stop (SIGTERM drains, SIGHUP reloads the routes).")
     command("check", _check, "Say everything that is wrong with a configuration file. Connects to nothing.")
-    explain = command("explain", _explain, "Say which way a message would take and why. Connects to nothing.")
-    explain.add_argument("--source", type=_uri, required=True, metavar="URI", help="such as //veh1/A8000/2/8A50")
-    explain.add_argument("--sink", type=_uri, metavar="URI", help="left out for a Publish")
-    explain.add_argument("--type", choices=sorted(_TYPES), required=True, help="the message's type")
-    explain.add_argument("--from", dest="ingress", metavar="ENDPOINT", help="where it comes in; default: its source's home")
+    cli_explain.add_to(commands)
     cli_dead_letters.add_to(commands)
     cli_traces.add_to(commands)
     cli_dispatch.add_to(commands)
@@ -86,13 +74,6 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--seconds", type=float, metavar="N", help="end by itself after so many seconds")
     demo.add_argument("--plain", action="store_true", help="print lines instead of a live table")
     return parser
-
-
-def _uri(text: str) -> UUri:
-    try:
-        return UUri.parse(text)
-    except UriError as exc:
-        raise argparse.ArgumentTypeError(str(exc)) from exc
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -138,69 +119,6 @@ def _check(arguments: argparse.Namespace) -> int:
     for warning in warnings(config):
         print(f"{arguments.config}: hint: {warning}")
     return 0
-
-
-def _explain(arguments: argparse.Namespace) -> int:
-    table = _table(load(arguments.config))
-    kind = _TYPES[arguments.type]
-    homes = table.homes(arguments.source.authority)
-    if (kind is not UMessageType.PUBLISH) and arguments.sink is None:
-        print(f"a {arguments.type} needs --sink", file=sys.stderr)
-        return 2
-    if arguments.ingress is not None and arguments.ingress not in table.authorities:
-        print(f"no endpoint {arguments.ingress!r}; there are {', '.join(table.authorities)}", file=sys.stderr)
-        return 2
-    ingress = arguments.ingress or (homes[0] if homes else next(iter(table.authorities)))
-    attributes = _attributes(kind, arguments.source, arguments.sink)
-    if attributes.problems:
-        decision = _rejected(attributes.problems)
-    else:
-        decision = decide(kind, arguments.source, arguments.sink, ingress, table)
-    sink = "" if arguments.sink is None else f" → {arguments.sink}"
-    print(f"{arguments.type} {arguments.source}{sink} from {ingress}")
-    _print_decision(decision)
-    return 0 if decision.hops else 1
-
-
-def _attributes(kind: UMessageType, source: UUri, sink: UUri | None) -> Attributes:
-    """A message of that type with these addresses. What else its type needs is there: only the addresses can be wrong."""
-    is_call = kind in (UMessageType.REQUEST, UMessageType.RESPONSE)
-    return Attributes(
-        kind,
-        source,
-        sink,
-        priority=UPriority.CS4 if is_call else UPriority.UNSPECIFIED,
-        ttl=1000 if kind is UMessageType.REQUEST else None,
-        reqid=new_id(SystemClock().wall_ms()) if kind is UMessageType.RESPONSE else None,
-    )
-
-
-def _rejected(problems: Sequence[str]) -> Decision:
-    """What an ingress makes of a message that breaks the rules of its type, before it looks for a way."""
-    text = "invalid attributes: " + "; ".join(problems)
-    return Decision(failure=Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text), why=tuple(problems))
-
-
-def _print_decision(decision: Decision) -> None:
-    for reason in decision.why:
-        print(f"  {reason}")
-    for hop in decision.hops:
-        sink = "" if hop.sink is None else f", sink {hop.sink}"
-        print(f"goes over route {hop.route.name} to endpoint {hop.route.target}{sink}")
-    if decision.failure is not None:
-        print(f"goes nowhere: {decision.failure.outcome.value} ({decision.failure.code.name}), {decision.failure.text}")
-
-
-def _table(config: Config) -> RoutingTable:
-    """The routing table as the daemon would have it, without connecting anything."""
-    addressed = [
-        name
-        for name, endpoint in config.endpoints.items()
-        if load_transport(endpoint.transport)(
-            TransportContext(name, config.authority), endpoint.options
-        ).wants_sink_authority
-    ]
-    return RoutingTable.from_config(config, addressed)
 
 
 def _schema(arguments: argparse.Namespace) -> int:

@@ -55,10 +55,12 @@ class Daemon:
         self.router = Router(
             config, self.transports, self._clock, journal=self.journal, tracer=tracer, stops=self.residents.stops
         )
-        self._exposition = Exposition(self.router, self.tracing)
+        self._exposition = Exposition(self.router, self.tracing, self.residents.gauges)
         self._admin: AdminServer | None = None
         if config.metrics is not None:
-            self._admin = AdminServer(self.router, self._exposition, config.metrics.host, config.metrics.port)
+            self._admin = AdminServer(
+                self.router, self._exposition, config.metrics.host, config.metrics.port, self.residents.control
+            )
         self._stopping = asyncio.Event()
 
     def _context(self, name: str) -> TransportContext:

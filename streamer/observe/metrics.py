@@ -4,7 +4,7 @@ Every route balances at every scrape:
 ``ustreamer_accepted_messages_total = sum(ustreamer_outcomes_total) + ustreamer_queue_messages``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
@@ -28,9 +28,13 @@ _ROUTE = ("route", "ingress", "egress")
 class RouterCollector(Collector):
     """Turns the router's numbers into metric families. ``lag`` is filled by whoever measures the event loop."""
 
-    def __init__(self, router: Router, tracing: "Tracing | None" = None) -> None:
+    def __init__(
+        self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
+    ) -> None:
+        """``services``: how much of what the streamer's services keep."""
         self._router = router
         self._tracing = tracing
+        self._services = services
         self.lag = Histogram()
         self.reloads = {"ok": 0, "refused": 0}
 
@@ -40,6 +44,7 @@ class RouterCollector(Collector):
         yield from self._latencies(accounts)
         yield from self._endpoints()
         yield from self._stops()
+        yield from self._wants()
         build = GaugeMetricFamily("ustreamer_build_info", "Version of the daemon.", labels=("version",))
         build.add_metric((__version__,), 1)
         yield build
@@ -91,6 +96,19 @@ class RouterCollector(Collector):
         for (route, code), number in self._router.reporter.dead_letters.items():
             letters.add_metric((route or "none", code.name), number)
         yield letters
+
+    def _wants(self) -> Iterable[Metric]:
+        hearing = self._router.hearing
+        yield GaugeMetricFamily(
+            "ustreamer_wanted_topics", "Topics that somebody has subscribed to.", len(self._router.wanted.topics())
+        )
+        yield GaugeMetricFamily(
+            "ustreamer_refused_topics", "Of these, those that a transport has no room to listen to.", hearing.refused
+        )
+        entries = GaugeMetricFamily("ustreamer_usubscription_entries", "What uSubscription keeps.", labels=("kind",))
+        for kind, number in self._services().items():
+            entries.add_metric((kind,), number)
+        yield entries
 
     def _stops(self) -> Iterable[Metric]:
         egresses = list(self._router.egresses.values())
@@ -223,9 +241,11 @@ def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Hist
 class Exposition:
     """What `/metrics` answers with."""
 
-    def __init__(self, router: Router, tracing: "Tracing | None" = None) -> None:
+    def __init__(
+        self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
+    ) -> None:
         self._registry = CollectorRegistry()
-        self.collector = RouterCollector(router, tracing)
+        self.collector = RouterCollector(router, tracing, services)
         self._registry.register(self.collector)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)

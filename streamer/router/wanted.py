@@ -3,7 +3,7 @@
 An asker is an authority, not a uEntity: what crosses a network is addressed to a device, and fans out there.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import KeysView, Mapping
 
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import created_ms
@@ -25,7 +25,7 @@ class Wanted:
         """Who wants a topic."""
         return self._merged.get(topic, _NOBODY)
 
-    def topics(self) -> Iterable[UUri]:
+    def topics(self) -> KeysView[UUri]:
         """Every topic that somebody wants."""
         return self._merged.keys()
 

@@ -11,10 +11,7 @@ are added to ``service``.
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
-from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
@@ -189,28 +186,6 @@ class Control:
             raise UStatusError(
                 UCode.PERMISSION_DENIED, f"{caller} may not control the dispatching of {self._authority} (control.allow)"
             )
-
-
-def rules_in(path: Path) -> list[Rule]:
-    """The rules in the file of a daemon that runs or does not; none if there is no file. Raises `StateError`.
-
-    Nothing is written, and nobody is held up.
-    """
-    if not path.exists():
-        return []
-    try:
-        with closing(_reading(path)) as connection:
-            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'dispatch_stops'").fetchone() is None:
-                return []
-            return list(_rules_of(connection.execute(_ALL).fetchall()))
-    except sqlite3.Error as exc:
-        raise StateError(f"{path}: {exc}") from exc
-
-
-def _reading(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write. Without a write-ahead log nobody has the file open, and it needs no lock."""
-    is_still = not path.with_name(f"{path.name}-wal").exists()
-    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if is_still else ''}", uri=True)
 
 
 def _rules_of(rows: Iterable[Sequence[str]]) -> Iterable[Rule]:

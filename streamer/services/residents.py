@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from streamer.config import Config
 from streamer.router.clock import Clock
-from streamer.router.router import Router
+from streamer.router.lane import FlowKey
 from streamer.router.stops import Stops
 from streamer.services.control import Control
 from streamer.services.core import Core
@@ -26,12 +27,20 @@ MULTICAST = "multicast"
 """The same, because somebody receives a multicast id that the topic belongs to."""
 
 
+class Follows(Protocol):
+    """Who does as the services say: the router."""
+
+    def want(self, topic: UUri, askers: Mapping[str, int], owner: str) -> None: ...
+    def apply_stops(self) -> None: ...
+    def stopped_flows(self) -> Iterable[tuple[FlowKey, int]]: ...
+
+
 class Residents:
     """core.usubscription and core.ustreamer. Made before the router, which has to know who they are."""
 
     def __init__(self, config: Config, core: Core, clock: Clock) -> None:
         self.state = State(state_path(config))
-        self._router: Router
+        self._router: Follows
         self.subscriptions: USubscription | Follower | None = None
         options = config.usubscription
         self.stops = Stops()
@@ -52,16 +61,24 @@ class Residents:
             kind = USubscription if options.external is None else Follower
             self.subscriptions = kind(core, self.state, options, config.authority, clock, self._want)
 
-    def open(self, router: Router) -> None:
+    def open(self, router: Follows) -> None:
         """Open the file and take up what it says. Before the router recovers and starts.
 
         Raises `StateError`, which is an OSError.
         """
-        self._router = router
         schema = () if self.subscriptions is None else self.subscriptions.SCHEMA
         self.state.open((*Control.SCHEMA, *Receivers.SCHEMA, *schema))
         if self.state.path is None:
             logger.warning("state_in_memory consequence=%s", "a restart forgets every subscription and what is stopped")
+        self._restore(router)
+
+    def look(self, router: Follows) -> None:
+        """The same without running: what a daemon with this configuration remembers. Raises `StateError`."""
+        if self.state.look():
+            self._restore(router)
+
+    def _restore(self, router: Follows) -> None:
+        self._router = router
         self.control.restore()
         self.receivers.restore()
         if self.subscriptions is not None:

@@ -55,12 +55,30 @@ class State:
         except OSError as exc:
             raise StateError(f"{exc.filename or self.path}: {exc.strerror or exc}") from exc
 
+    def look(self) -> bool:
+        """Open the file only to read it, also while a daemon uses it; False if there is none. Raises `StateError`."""
+        if self.path is None or not self.path.exists():
+            return False
+        # Without a write-ahead log nobody has it open, and it needs no lock.
+        is_still = not self.path.with_name(f"{self.path.name}-wal").exists()
+        mode = "ro&immutable=1" if is_still else "ro"
+        try:
+            self._connection = sqlite3.connect(f"{self.path.resolve().as_uri()}?mode={mode}", uri=True)
+        except sqlite3.Error as exc:
+            raise StateError(f"{self.path}: {exc}") from exc
+        return True
+
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """What a query finds. Raises `StateError`. It blocks: at the start only."""
+        """What a query finds; nothing in a table that a file which is only looked at does not have yet. Raises `StateError`.
+
+        It blocks: at the start only.
+        """
         assert self._connection is not None
         try:
             return self._connection.execute(sql, parameters).fetchall()
         except sqlite3.Error as exc:
+            if "no such table" in str(exc):
+                return []
             raise StateError(f"{self.path}: {exc}") from exc
 
     async def write(self, statements: Sequence[Statement]) -> None:

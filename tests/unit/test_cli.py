@@ -1,5 +1,6 @@
 """The command line: what it prints and how it exits."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -7,6 +8,17 @@ import pytest
 
 from streamer import __version__
 from streamer.cli import main
+from streamer.cli_explain import Memory
+from streamer.config_file import load
+from streamer.router.clock import SystemClock
+from streamer.router.stops import Rule
+from streamer.services.core import CORE, Core
+from streamer.services.residents import Residents
+from streamer.transports.base import TransportContext
+from streamer.uprotocol.message import Options, UPayloadFormat, request
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.protobuf import uri_to_proto
+from streamer.uprotocol.uri import UUri
 
 GOOD = """\
 authority: gateway.veh1
@@ -266,3 +278,60 @@ def test_asking_is_no_error(flag: str, capsys: pytest.CaptureFixture[str]):
     assert caught.value.code == 0
     out = capsys.readouterr().out
     assert out == f"streamer {__version__}\n" if flag == "--version" else "explain" in out
+
+
+REMEMBERS = """
+authority: gateway.veh1
+endpoints:
+  vehicle: {transport: memory, authorities: [veh1]}
+  cloud: {transport: memory, authorities: ["*"]}
+routes: [{from: vehicle, to: cloud}, {from: cloud, to: vehicle}]
+state: {path: state.db}
+usubscription: {local: [veh1]}
+"""
+
+
+def test_explain_knows_who_has_subscribed_and_what_is_stopped(tmp_path: Path, monkeypatch, capsys):
+    """A daemon has run in this folder: a phone asked for a topic, every 200 ms, and its dispatch was stopped."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "streamer.yaml"
+    file.write_text(REMEMBERS)
+    asked = ["explain", "--config", str(file), "--type", "publish", "--source", "//veh1/A8000/2/8A50"]
+    assert main(asked) == 1
+    assert "goes nowhere: unwanted" in capsys.readouterr().out
+
+    async def live() -> None:
+        config = load(file)
+        core = Core(TransportContext(CORE, config.authority))
+        residents = Residents(config, core, SystemClock())
+        residents.open(Memory())
+        wish = pb.SubscriptionRequest(topic=uri_to_proto(UUri.parse("//veh1/A8000/2/8A50")))
+        wish.attributes.sample_period_ms = 200
+        answered = asyncio.Event()
+        phone, method = UUri("phone7", 0x100, 1, 0), UUri("veh1", 0, 3, 1)
+        options = Options(payload_format=UPayloadFormat.PROTOBUF)
+        message = request(SystemClock().wall_ms(), phone, method, 5000, wish.SerializeToString(), options)
+        core._handlers[0, 3](message, answered.set)
+        serving = asyncio.create_task(residents.run())
+        await asyncio.wait_for(answered.wait(), 10)
+        await residents.control.stop(Rule.parse("//veh1/FFFFFFFF/FF/FFFF"))
+        serving.cancel()
+        residents.close()
+
+    asyncio.run(live())
+    assert main(asked) == 0
+    told = capsys.readouterr().out
+    assert "phone7 asked for it" in told
+    assert "goes over route vehicle-cloud to endpoint cloud, at most one in 200 ms" in told
+    assert "its dispatch is stopped (streamer pause) by //veh1/FFFFFFFF/FF/FFFF" in told
+
+
+def test_explain_goes_on_without_a_file_that_it_cannot_read(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "streamer.yaml").write_text(REMEMBERS)
+    (tmp_path / "state.db").write_text("this is no database, and long enough for a header of one" * 20)
+    asked = ["explain", "--config", "streamer.yaml", "--type", "publish", "--source", "//veh1/A8000/2/8A50"]
+    assert main(asked) == 1
+    told = capsys.readouterr()
+    assert "subscriptions and stops are unknown" in told.err
+    assert "goes nowhere: unwanted" in told.out

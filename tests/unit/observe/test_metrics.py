@@ -37,6 +37,9 @@ NAMES = {
     "ustreamer_endpoint_problems": ("gauge", {"endpoint", "transport"}),
     "ustreamer_reconnects_total": ("counter", {"endpoint", "transport"}),
     "ustreamer_dispatch_stopped_rules": ("gauge", set()),
+    "ustreamer_wanted_topics": ("gauge", set()),
+    "ustreamer_refused_topics": ("gauge", set()),
+    "ustreamer_usubscription_entries": ("gauge", {"kind"}),
     "ustreamer_dispatch_stopped_lanes": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_dispatch_stopped_messages": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_build_info": ("gauge", {"version"}),
@@ -50,7 +53,11 @@ class Scrape:
     """One scrape: samples by name and labels. A sample that comes twice fails, as it does in Prometheus."""
 
     def __init__(self, stage: Stage, exposition: Exposition | None = None) -> None:
-        self.families = list(text_string_to_metric_families((exposition or Exposition(stage.router)).text().decode()))
+        self.families = list(
+            text_string_to_metric_families(
+                (exposition or Exposition(stage.router, None, lambda: {"subscriptions": 7})).text().decode()
+            )
+        )
         self.samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
         for family in self.families:
             for sample in family.samples:
@@ -105,7 +112,20 @@ async def test_every_family_has_its_name_type_help_and_labels():
 
 
 async def test_names_carry_our_prefix_and_their_unit():
-    units = ("_messages", "_bytes", "_seconds", "_info", "_ids", "_up", "_problems", "_rules", "_lanes", "_total")
+    units = (
+        "_messages",
+        "_bytes",
+        "_seconds",
+        "_info",
+        "_ids",
+        "_up",
+        "_problems",
+        "_rules",
+        "_lanes",
+        "_topics",
+        "_entries",
+        "_total",
+    )
     for family in Scrape(await played()).families:
         if family.name.startswith(("process_", "python_")):
             continue
