@@ -188,6 +188,31 @@ async def test_an_update_that_the_answer_has_overtaken_is_not_followed(desk: Des
     assert desk.standings(APP2) == [SUBSCRIBE_PENDING, SUBSCRIBED]
 
 
+async def test_an_update_is_not_followed_while_an_unsubscribe_may_arrive(desk: Desk) -> None:
+    await desk.subscribe(REMOTE)
+    await desk.answered(desk.commands()[0], SUBSCRIBED)
+    await desk.unsubscribe(REMOTE)
+    await desk.subscribe(REMOTE)
+    await desk.answered(desk.commands()[-1], SUBSCRIBED)
+    await desk.pass_ms(10)
+    await desk.told(REMOTE, UNSUBSCRIBED)  # the Unsubscribe has been overtaken; its answer will have us ask again
+    assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBED}
+    await desk.answered(desk.commands(wire.UNSUBSCRIBE)[0])
+    assert len(desk.commands(wire.SUBSCRIBE)) == 3
+
+
+async def test_an_update_is_not_followed_while_a_subscribe_is_open(desk: Desk) -> None:
+    await desk.subscribe(REMOTE)
+    await desk.answered(desk.commands()[0], SUBSCRIBED)
+    await desk.unsubscribe(REMOTE)
+    await desk.subscribe(REMOTE)
+    await desk.pass_ms(TIMEOUT_MS)  # nothing of all this was answered
+    command = desk.commands()[-1]
+    await desk.told(REMOTE, UNSUBSCRIBED)
+    assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}
+    assert desk.commands()[-1] == command
+
+
 async def test_a_clock_that_goes_back_does_not_stop_the_repeats(desk: Desk) -> None:
     await desk.subscribe(REMOTE)
     await desk.pass_ms(-365 * DAY_MS)
