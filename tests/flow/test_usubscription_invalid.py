@@ -1,8 +1,5 @@
 """uSubscription, seen from outside: what it refuses with INVALID_ARGUMENT (4.1 to 4.4, 5, 7.2), and its protobuf."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
@@ -13,7 +10,8 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.flow.devices import (
+from tests.flow.devices import Devices
+from tests.flow.uentities import (
     FETCH_SUBSCRIBERS,
     FETCH_SUBSCRIPTIONS,
     REGISTER,
@@ -22,7 +20,6 @@ from tests.flow.devices import (
     UNREGISTER,
     UNSUBSCRIBE,
     Client,
-    Devices,
 )
 
 TOPIC = UUri("dev1", 0x10, 1, 0x8001)
@@ -55,15 +52,7 @@ MALFORMED = {
 
 
 @pytest.fixture
-async def devices(tmp_path: Path) -> AsyncIterator[Devices]:
-    async with Devices(tmp_path) as devices:
-        await devices.device(1)
-        yield devices
-
-
-@pytest.fixture
-async def app(devices: Devices) -> Client:
-    app = await devices.client(1, 0xA)
+async def app(app: Client) -> Client:
     await app.subscribe(TOPIC)
     return app
 

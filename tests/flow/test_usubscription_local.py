@@ -3,23 +3,18 @@
 The names follow the clauses of the document: Subscribe 4.1, Unsubscribe 4.2, Fetch 4.3 and 4.4, notifications 7, Reset 9.
 """
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from streamer.services.usubscription import service
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.flow.devices import (
+from tests.flow.devices import Device, Devices
+from tests.flow.uentities import (
     CHANGES,
     RESET,
     SUBSCRIBED,
     UNSUBSCRIBED,
     Client,
-    Device,
-    Devices,
     until,
 )
 
@@ -28,35 +23,8 @@ OTHER = UUri("dev1", 0x10, 1, 0x8002)
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is due by the wound clock is noticed soon."""
-    monkeypatch.setattr(service, "TICK_S", 0.005)
-
-
-@pytest.fixture
-async def devices(tmp_path: Path) -> AsyncIterator[Devices]:
-    async with Devices(tmp_path) as devices:
-        yield devices
-
-
 @pytest.fixture
 async def device(devices: Devices) -> Device:
-    return await devices.device(1, page=3)
-
-
-@pytest.fixture
-async def app(devices: Devices, device: Device) -> Client:
-    return await devices.client(1, 0xA)
-
-
-@pytest.fixture
-async def other(devices: Devices, device: Device) -> Client:
-    return await devices.client(1, 0xB)
-
-
-async def restarted(devices: Devices, device: Device) -> Device:
-    await device.stop()
     return await devices.device(1, page=3)
 
 
@@ -75,7 +43,7 @@ async def test_subscription_without_end_is_there_after_a_restart_and_years(
 ) -> None:
     await app.subscribe(TOPIC)
     for _ in range(2):
-        device = await restarted(devices, device)
+        device = await devices.restart(device)
         devices.pass_time(365 * 24 * HOUR_MS)
         assert await app.subscribers(TOPIC) == ([app.uri], False)
     assert await app.subscribe(TOPIC) == SUBSCRIBED
@@ -95,7 +63,7 @@ async def test_subscription_ends_in_time_also_if_a_restart_was_between(
     devices: Devices, device: Device, app: Client
 ) -> None:
     await app.subscribe(TOPIC, devices.clock.ms + HOUR_MS)
-    await restarted(devices, device)
+    await devices.restart(device)
     assert await app.subscribers(TOPIC) == ([app.uri], False)
     devices.pass_time(HOUR_MS)
     assert await app.subscribers(TOPIC) == ([], False)
@@ -124,7 +92,7 @@ async def test_later_end_of_a_second_subscribe_counts(
 
 async def test_nothing_is_heard_or_forwarded_unless_somebody_has_subscribed(devices: Devices, device: Device) -> None:
     """4: who wants a topic says so; here a uEntity of another device that asks our service itself."""
-    publisher, far = await devices.client(1, 0x10), Client(devices, UUri("phone", 0xC, 1, 0))
+    publisher, far = await devices.client(1, 0x10), Client(devices.clock, UUri("phone", 0xC, 1, 0))
     far.transport = await devices.join("far", "phone")
     far.service = "dev1"
     await far.transport.register_listener(UUri("*", 0xFFFF_FFFF, 0xFF, 0xFFFF), far.uri, far)
@@ -156,7 +124,7 @@ async def test_who_unsubscribes_is_no_longer_tracked_also_after_a_restart(
     await app.unsubscribe(TOPIC)
     assert await app.subscribers(TOPIC) == ([other.uri], False)
     assert app.updates == [(TOPIC, app.uri, SUBSCRIBED), (TOPIC, app.uri, UNSUBSCRIBED)]
-    await restarted(devices, device)
+    await devices.restart(device)
     assert await app.subscribers(TOPIC) == ([other.uri], False)
 
 
@@ -195,7 +163,7 @@ async def test_subscribers_come_in_pages_in_the_same_order_each_time(devices: De
         assert await app.subscribers(TOPIC, 4) == (uris[4:], False)
         assert await app.subscribers(TOPIC, 6) == (uris[6:], False)
         assert await app.subscribers(TOPIC, 7) == ([], False)
-        device = await restarted(devices, device)
+        device = await devices.restart(device)
     assert await app.subscribers(OTHER) == ([], False)
 
 
@@ -216,7 +184,7 @@ async def test_subscriptions_of_a_topic_and_of_a_subscriber_come_in_pages_in_the
             assert await app.subscriptions(about, 1) == (entries[1:4], True)
             assert await app.subscriptions(about, 2) == (entries[2:], False)
             assert await app.subscriptions(about, 5) == ([], False)
-        device = await restarted(devices, device)
+        device = await devices.restart(device)
 
 
 # 7 Notifications
@@ -239,7 +207,7 @@ async def test_who_has_registered_is_notified_of_others_until_it_unregisters(
     await other.register(TOPIC)
     await app.subscribe(TOPIC)
     await app.subscribe(OTHER)
-    await restarted(devices, device)  # a registration is kept
+    await devices.restart(device)  # a registration is kept
     await app.unsubscribe(TOPIC)
     await other.all_is_said()
     assert other.updates == [(TOPIC, app.uri, SUBSCRIBED), (TOPIC, app.uri, UNSUBSCRIBED)]
@@ -265,7 +233,7 @@ async def test_reset_by_a_usubscription_service_flushes_everything_also_on_disk(
     assert sorted(app.updates[2:]) == [(TOPIC, app.uri, UNSUBSCRIBED), (OTHER, app.uri, UNSUBSCRIBED)]
     for _ in range(2):
         assert await app.subscriptions(app.uri) == ([], False)
-        device = await restarted(devices, device)
+        device = await devices.restart(device)
     heard = len(other.updates)
     assert heard == 1
     await app.subscribe(TOPIC)

@@ -1,0 +1,117 @@
+"""uSubscription, seen from outside: requests to another device's service have time, and are repeated while needed (8).
+
+The test plays that service. The daemon can be ended and started at any point.
+"""
+
+import pytest
+
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from tests.flow.devices import Device, Devices
+from tests.flow.uentities import (
+    SUBSCRIBE,
+    SUBSCRIBE_PENDING,
+    SUBSCRIBED,
+    UNSUBSCRIBE,
+    UNSUBSCRIBE_PENDING,
+    UNSUBSCRIBED,
+    Client,
+    Remote,
+)
+
+TOPIC = UUri("dev2", 0x10, 1, 0x8001)
+FIVE_MINUTES_MS = 300_000
+DAY_MS = 24 * 3_600_000
+
+
+async def subscribed(app: Client, remote: Remote) -> None:
+    assert await app.subscribe(TOPIC) == SUBSCRIBE_PENDING
+    await remote.grant(await remote.next(1))
+    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
+
+
+def ttl_ms(asked: UMessage) -> int:
+    return asked.attributes.ttl or 0
+
+
+async def test_remote_requests_have_five_minutes(app: Client, remote: Remote) -> None:
+    await subscribed(app, remote)
+    await app.unsubscribe(TOPIC)
+    assert [ttl_ms(await remote.next(number)) >= FIVE_MINUTES_MS for number in (1, 2)] == [True, True]
+
+
+@pytest.mark.parametrize("wanted_s", [299, 0, -1])
+async def test_less_than_five_minutes_cannot_be_configured(devices: Devices, wanted_s: int) -> None:
+    with pytest.raises(ValueError, match="remote_timeout_s"):
+        await devices.device(2, remote_timeout_s=wanted_s)
+
+
+async def test_subscribe_that_nobody_answers_is_repeated_for_ever_and_not_before_its_time(
+    devices: Devices, device: Device, app: Client, remote: Remote
+) -> None:
+    await app.subscribe(TOPIC)
+    for number in range(1, 20):
+        asked = await remote.next(number)
+        assert ttl_ms(asked) >= FIVE_MINUTES_MS
+        devices.pass_time(ttl_ms(asked) - 1)
+        await app.all_is_said()
+        assert len(remote.asked) == number
+        devices.pass_time(1)
+    await remote.next(20)
+    await devices.restart(device)  # what was not answered is asked again
+    await remote.grant(await remote.next(21))
+    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
+    assert {method for method, _ in remote.asked} == {SUBSCRIBE}
+
+
+async def test_unsubscribe_that_nobody_answers_is_repeated_for_ever(
+    devices: Devices, device: Device, app: Client, remote: Remote
+) -> None:
+    await subscribed(app, remote)
+    await app.unsubscribe(TOPIC)
+    for number in range(2, 10):
+        devices.pass_time(ttl_ms(await remote.next(number)))
+    await remote.next(10)
+    await devices.restart(device)
+    await remote.grant(await remote.next(11))
+    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED)
+    assert remote.asked == [(SUBSCRIBE, TOPIC)] + [(UNSUBSCRIBE, TOPIC)] * 10
+
+
+async def test_days_without_a_link_and_a_restart_lose_nothing(
+    devices: Devices, device: Device, app: Client, remote: Remote
+) -> None:
+    device.far.lose_link()
+    assert await app.subscribe(TOPIC) == SUBSCRIBE_PENDING
+    for _ in range(3):
+        devices.pass_time(DAY_MS)
+        await app.all_is_said()
+    device = await devices.restart(device)
+    await remote.grant(await remote.next(1))
+    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
+    assert {method for method, _ in remote.asked} == {SUBSCRIBE}
+
+
+async def test_what_nobody_needs_any_more_is_not_repeated(devices: Devices, app: Client, remote: Remote) -> None:
+    await app.subscribe(TOPIC)
+    subscribe = await remote.next(1)
+    await app.unsubscribe(TOPIC)
+    await remote.grant(await remote.next(2))
+    await app.all_is_said()
+    devices.pass_time(ttl_ms(subscribe))  # until now it could still arrive, behind the Unsubscribe
+    await remote.grant(await remote.next(3))
+    await app.all_is_said()
+    for _ in range(3):
+        devices.pass_time(DAY_MS)
+        await app.all_is_said()
+    assert remote.asked == [(SUBSCRIBE, TOPIC), (UNSUBSCRIBE, TOPIC), (UNSUBSCRIBE, TOPIC)]
+
+
+async def test_service_that_is_too_busy_is_asked_again(devices: Devices, app: Client, remote: Remote) -> None:
+    await app.subscribe(TOPIC)
+    await remote.refuse(await remote.next(1), UCode.RESOURCE_EXHAUSTED)
+    await app.all_is_said()
+    devices.pass_time(60_000)
+    await remote.grant(await remote.next(2))
+    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
