@@ -108,9 +108,14 @@ def table(documents: list[Document]) -> str:
 
 
 def _row(clause: Clause) -> str:
-    asks = f"{clause.text} *({clause.note})*" if clause.note else clause.text
+    asks = _plain(clause.text) + (f" *({_plain(clause.note)})*" if clause.note else "")
     tests = "<br>".join(_link(test) for test in clause.tests) or "–"
     return f"| {clause.id}<br>{clause.section} | {clause.level} | {asks} | {tests} |\n"
+
+
+def _plain(text: str) -> str:
+    """As Markdown that shows just this text, in a table."""
+    return text.replace("\\", "\\\\").replace("*", "\\*").replace("|", "\\|").replace("<", "&lt;")
 
 
 def _link(test: str) -> str:
