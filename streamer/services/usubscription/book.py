@@ -4,6 +4,8 @@ Every call that may change something returns a `Change`: what is to be written, 
 `tick` is to be called with the same time. A topic is local if
 its authority is one of ours, else remote. Of a remote topic, all our subscribers stand as its service says (`Remote`); the
 last one to leave a subscribed topic stays in UNSUBSCRIBE_PENDING until that service has answered.
+
+Longer than most files here: what clients ask for, what time does and what other services say share their rules.
 """
 
 from collections.abc import Collection, Iterable, Mapping
