@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 from collections.abc import Callable
@@ -122,6 +123,7 @@ class Daemon:
             if self.journal is not None:
                 await self._open_journal(self.journal)
             await self._start_router()
+            gc.freeze()  # what was restored stays: thousands of subscriptions need not be looked at again and again
             systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
             async with asyncio.TaskGroup() as tasks:
                 ticking = tasks.create_task(self._tick(), name="tick")

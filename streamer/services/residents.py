@@ -96,6 +96,7 @@ class Residents:
 
     def close(self) -> None:
         """Close the file. Nothing is answered after that."""
+        self.control.close()
         self.state.close()
 
     def gauges(self) -> Mapping[str, int]:

@@ -56,6 +56,10 @@ class Figures:
     p99_ms: float
     lag_p99_ms: float = 0.0
     """Of the event loop: upper bound of the histogram's bucket."""
+    ready_s: float = 0.0
+    """From the start of the streamer to the moment when all endpoints work."""
+    rss_mb: float = 0.0
+    """Resident memory of the streamer at the end, in millions of bytes."""
 
 
 class Child:
@@ -116,12 +120,14 @@ def lag_p99_ms(admin: int) -> float:
     return next(float(bound) for bound, count in found if float(count) >= 0.99 * total) * 1000
 
 
-def measure(subject: str, direction: str, count: int, rate: float, size: int, has_journal: bool) -> Figures:
-    """One run of ``subject`` in ``direction`` (up: Zenoh → MQTT, down: MQTT → Zenoh).
+def measure(
+    subject: str, direction: str, count: int, rate: float, size: int, has_journal: bool, config: str = CONFIG
+) -> Figures:
+    """One run of ``subject`` in ``direction`` (up: Zenoh → MQTT, down: MQTT → Zenoh) with a configuration like `CONFIG`.
 
     Subjects: raw, streamer, and traced, which is the streamer with tracing on.
     """
-    lag_ms = 0.0
+    lag_ms = ready_s = rss_mb = 0.0
     endpoint = f"tcp/127.0.0.1:{free_port()}"
     sender_kind, receiver_kind = ("zenoh", "mqtt") if direction == "up" else ("mqtt", "zenoh")
     children: list[Child] = []
@@ -145,11 +151,13 @@ def measure(subject: str, direction: str, count: int, rate: float, size: int, ha
                 journal = f"{{path: {directory}/journal.db}}" if has_journal else "null"
                 trace = f"{{path: {directory}/traces, rotate_s: 5}}" if subject == "traced" else "null"
                 path.write_text(
-                    CONFIG.format(endpoint=endpoint, port=broker.port, admin=admin, journal=journal, trace=trace)
+                    config.format(endpoint=endpoint, port=broker.port, admin=admin, journal=journal, trace=trace)
                 )
+                begin_s = time.monotonic()
                 under_test = Child("streamer", "run", "--config", str(path))
                 children.append(under_test)
                 wait_ready(admin)
+                ready_s = time.monotonic() - begin_s
             time.sleep(1)  # routes and subscriptions spread through Zenoh
             before_s = under_test.cpu_s()
             sender.go()
@@ -157,12 +165,15 @@ def measure(subject: str, direction: str, count: int, rate: float, size: int, ha
             cpu_s = under_test.cpu_s() - before_s
             if subject != "raw":
                 lag_ms = lag_p99_ms(admin)
+                rss_mb = psutil.Process(under_test.process.pid).memory_info().rss / 1e6
         finally:
             for child in reversed(children):
                 child.end()
     if result["arrived"] != count:
         raise RuntimeError(f"{subject} {direction}: {result['arrived']} of {count} arrived")
-    return Figures(count / result["seconds"], cpu_s / count * 1e6, result["p50_ms"], result["p99_ms"], lag_ms)
+    return Figures(
+        count / result["seconds"], cpu_s / count * 1e6, result["p50_ms"], result["p99_ms"], lag_ms, ready_s, rss_mb
+    )
 
 
 def main() -> None:

@@ -15,11 +15,14 @@ from streamer.transports.listeners import Filter, ListenerRegistry, filter_match
 from streamer.transports.zenoh.control import Control
 from streamer.transports.zenoh.receipts import Receipted, Receipts
 from streamer.transports.zenoh.subscription import Subscription
+from streamer.transports.zenoh.topic import TopicSubscription
 from streamer.transports.zenoh.wire import decode, key_filter, narrowed
 from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
+
+AnySubscription = Subscription | TopicSubscription
 
 _CACHE_SIZE = 8192
 
@@ -36,10 +39,10 @@ class Intake:
         self._control: Control
         self._session: zenoh.Session | None = None
         self._paused = False
-        self._subscriptions: dict[Filter, tuple[Subscription, ...]] = {}
-        self._closing: set[Subscription] = set()
+        self._subscriptions: dict[Filter, tuple[AnySubscription, ...]] = {}
+        self._closing: set[AnySubscription] = set()
         self._all_closed = asyncio.Event()
-        self._canonical: dict[Attributes, Subscription | None] = {}
+        self._canonical: dict[Attributes, AnySubscription | None] = {}
 
     def open(self, loop: asyncio.AbstractEventLoop, control: Control, session: zenoh.Session) -> None:
         """The session is open: subscribe to what is listened for already."""
@@ -73,8 +76,10 @@ class Intake:
         self._subscriptions[source, sink] = tuple(self._declare(session, part) for part in narrowed(source, sink))
         self._canonical.clear()
 
-    def _declare(self, session: zenoh.Session, part: Filter) -> Subscription:
-        subscription = Subscription(self._loop, part, self._take, self._ended)
+    def _declare(self, session: zenoh.Session, part: Filter) -> AnySubscription:
+        source, sink = part
+        kind = TopicSubscription if sink is None and not source.has_wildcard else Subscription
+        subscription = kind(self._loop, part, self._take, self._ended)
         if self._paused:
             subscription.pause()
         key = key_filter(*part, self._context.authority)
@@ -101,11 +106,11 @@ class Intake:
         for subscription in self._every():
             subscription.resume()
 
-    def _every(self) -> Iterator[Subscription]:
+    def _every(self) -> Iterator[AnySubscription]:
         yield from (part for parts in self._subscriptions.values() for part in parts)
         yield from self._closing
 
-    def _take(self, subscription: Subscription, samples: Sequence[zenoh.Sample]) -> None:
+    def _take(self, subscription: AnySubscription, samples: Sequence[zenoh.Sample]) -> None:
         """Deliver one batch. A message that came through several subscriptions is taken from the canonical one."""
         batch: list[Received] = []
         canonical, serves = self._canonical, self._receipts.serves
@@ -132,7 +137,7 @@ class Intake:
         if batch:
             self._registry.deliver(batch)
 
-    def _choose(self, attributes: Attributes) -> Subscription | None:
+    def _choose(self, attributes: Attributes) -> AnySubscription | None:
         """The first subscription whose filter matches; Zenoh's `*` matches more than a filter does."""
         chosen = None
         for subscription in (part for parts in self._subscriptions.values() for part in parts):
@@ -145,7 +150,7 @@ class Intake:
             self._canonical[attributes] = chosen
         return chosen
 
-    def _ended(self, subscription: Subscription) -> None:
+    def _ended(self, subscription: AnySubscription) -> None:
         """Nothing more comes from it."""
         if subscription.discarded:
             logger.warning(

@@ -1,0 +1,124 @@
+"""The subscription of one topic: Zenoh calls for each sample, which waits here for the event loop.
+
+A `Subscription` has a thread that waits for its samples, and that thread wakes up ten times a second to look for signals:
+good for the few filters that most traffic comes through, too much for thousands of topics of which most are silent. Here
+nothing runs while nothing comes. The price is that a sample takes the GIL on one of Zenoh's threads.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import zenoh
+
+from streamer.transports.listeners import Filter
+from streamer.transports.zenoh.control import tell_loop
+
+BATCH = 256
+
+_LOOK_S = 1.0  # how often a held back thread of Zenoh looks whether it may go on, should nobody tell it
+
+Take = Callable[["TopicSubscription", Sequence[zenoh.Sample]], None]
+
+
+class TopicSubscription:
+    """Samples of one filter; the same to its owner as a `Subscription`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Callable[..., None]) -> None:
+        self.filter = of
+        self.closing = False
+        self.discarded = 0
+        self._loop = loop
+        self._take = take
+        self._ended = ended
+        self._subscriber: zenoh.Subscriber[None] | None = None
+        self._samples: deque[zenoh.Sample] = deque()
+        self._buffer = 0
+        self._has_room = threading.Event()
+        self._is_told = False
+        self._paused = False
+        self._abandoned = False
+        self._dropped = False
+
+    # -- control thread
+
+    def declare(self, session: zenoh.Session, key: str, buffer: int) -> None:
+        """Subscribe. What this session itself sends does not come."""
+        self._buffer = buffer
+        handler = zenoh.handlers.Callback(self._arrived, self._drop, indirect=False)
+        self._subscriber = session.declare_subscriber(key, handler, allowed_origin=zenoh.Locality.REMOTE)
+
+    def undeclare(self) -> None:
+        """Unsubscribe. What waits here still comes, then the subscription ends."""
+        if self._subscriber is None:
+            self._drop()  # it was never declared
+        else:
+            self._subscriber.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
+
+    # -- Zenoh's threads
+
+    def _arrived(self, sample: zenoh.Sample) -> None:
+        if self._abandoned:
+            self.discarded += 1
+            return
+        self._samples.append(sample)
+        if not self._is_told:
+            self._is_told = True
+            if not tell_loop(self._loop, self._drain):
+                self._abandoned = True
+        while len(self._samples) >= self._buffer and not self._abandoned:
+            self._has_room.clear()
+            self._has_room.wait(_LOOK_S)  # holds the sender back
+
+    def _drop(self) -> None:
+        tell_loop(self._loop, self._end)
+
+    # -- loop
+
+    def _drain(self) -> None:
+        if self._paused or self._abandoned:
+            return  # `resume` comes back
+        self._is_told = False  # before taking: what comes from now on tells again
+        samples: list[zenoh.Sample] = []
+        while self._samples and len(samples) < BATCH:
+            samples.append(self._samples.popleft())
+        self._has_room.set()
+        if self._samples and not self._is_told:
+            self._is_told = True
+            self._loop.call_soon(self._drain)
+        if samples:
+            self._take(self, samples)
+        if self._dropped and not self._samples:
+            self._end()
+
+    def _end(self) -> None:
+        """Zenoh will not call again."""
+        self._dropped = True
+        if self._abandoned or not self._samples:
+            ended, self._ended = self._ended, _once
+            ended(self)
+
+    def pause(self) -> None:
+        """Take nothing more: the buffer fills, then Zenoh holds the sender back."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        if self._paused:
+            self._paused = False
+            self._is_told = True
+            self._loop.call_soon(self._drain)
+
+    def abandon(self) -> None:
+        """From now on throw away what comes, and count it: nothing in Zenoh may wait for room."""
+        self._abandoned = True
+        self.discarded += len(self._samples)
+        self._samples.clear()
+        self._has_room.set()
+        if self._dropped:
+            self._end()
+
+
+def _once(subscription: TopicSubscription) -> None:
+    """It has ended already."""

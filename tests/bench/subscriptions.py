@@ -1,0 +1,127 @@
+"""``python -m tests.bench.subscriptions``: what many subscriptions cost, beside few.
+
+A state file with so many subscriptions is made through the service itself. Then the streamer starts on it, and forwards
+messages of 16 of the topics from Zenoh to MQTT: no route lists any of them.
+"""
+
+import argparse
+import asyncio
+import itertools
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from streamer.cli_explain import Memory
+from streamer.config import Config
+from streamer.router.clock import SystemClock
+from streamer.services.core import CORE, Core
+from streamer.services.residents import Residents
+from streamer.transports.base import TransportContext
+from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.protobuf import uri_to_proto
+from streamer.uprotocol.uri import UUri
+from tests.bench.load import VEHICLE
+from tests.bench.run import CONFIG, Figures, measure
+
+FEW = 10  # beside the 16 that are measured
+_AT_ONCE = 500
+
+
+def wishes(subscriptions: int, subscribers: int, topics: int) -> list[tuple[UUri, UUri]]:
+    """Subscriber and topic of each subscription: the measured topics first, each once; then all combinations in turn."""
+    names = [UUri("veh1", 0x1000 + number // 100, 1, 0x8000 + number % 100) for number in range(topics - len(VEHICLE))]
+    every = [*VEHICLE, *names]
+    pairs = [(UUri("cloud", 0x2000, 1, 0), topic) for topic in VEHICLE]
+    for number in itertools.count():
+        if len(pairs) >= subscriptions:
+            return pairs
+        pairs.append((UUri("cloud", 0x3000 + number % subscribers, 1, 0), every[(number * 7919 + number // len(every)) % len(every)]))
+    raise AssertionError
+
+
+async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, float]:
+    """Subscribe to all of it; seconds for the requests, and for a restore of the file."""
+    config = Config.model_validate(
+        {
+            "authority": "gateway",
+            "endpoints": {"vehicle": {"transport": "memory", "authorities": ["veh1"]}},
+            "routes": [],
+            "state": {"path": str(path)},
+            "usubscription": {"local": ["veh1"]},
+        }
+    )
+    core = Core(TransportContext(CORE, "gateway"))
+    residents = Residents(config, core, SystemClock())
+    residents.open(Memory())
+    serving = asyncio.create_task(residents.run())
+    begin_s = time.perf_counter()
+    for start in range(0, len(pairs), _AT_ONCE):
+        left = pairs[start : start + _AT_ONCE]
+        done = asyncio.Semaphore(0)
+        for subscriber, topic in left:
+            core._handlers[0, 3](_subscribe(subscriber, topic), done.release)
+        for _ in left:
+            await done.acquire()
+    asked_s = time.perf_counter() - begin_s
+    serving.cancel()
+    await residents.state.write([("DELETE FROM usubscription_outbox", ())])  # there is no router that would send the Updates
+    residents.close()
+
+    again = Residents(config, Core(TransportContext(CORE, "gateway")), SystemClock())
+    begin_s = time.perf_counter()
+    again.open(Memory())
+    restored_s = time.perf_counter() - begin_s
+    again.close()
+    return asked_s, restored_s
+
+
+def _subscribe(subscriber: UUri, topic: UUri) -> UMessage:
+    payload = pb.SubscriptionRequest(topic=uri_to_proto(topic)).SerializeToString()
+    options = Options(payload_format=UPayloadFormat.PROTOBUF)
+    return request(SystemClock().wall_ms(), subscriber, UUri("veh1", 0, 3, 1), 600_000, payload, options)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--subscriptions", type=int, default=10_000)
+    parser.add_argument("--subscribers", type=int, default=1000)
+    parser.add_argument("--topics", type=int, default=2000)
+    parser.add_argument("--count", type=int, default=100_000, help="messages of each run")
+    parser.add_argument("--rounds", type=int, default=3)
+    a = parser.parse_args()
+    cases = {
+        "few": wishes(len(VEHICLE) + FEW, FEW, len(VEHICLE) + FEW),
+        "many": wishes(a.subscriptions, a.subscribers, a.topics),
+    }
+    runs: dict[str, list[Figures]] = {name: [] for name in cases}
+    with tempfile.TemporaryDirectory() as directory:
+        configs = {}
+        for name, pairs in cases.items():
+            path = Path(directory) / f"{name}.db"
+            asked_s, restored_s = asyncio.run(remember(path, pairs))
+            print(
+                f"{name:<6}{len(set(pairs)):>7} subscriptions, {len({topic for _, topic in pairs})} topics: asked for in "
+                f"{asked_s:.2f} s ({asked_s / len(pairs) * 1e6:.0f} µs each), restored in {restored_s * 1e3:.0f} ms"
+            )
+            configs[name] = (
+                CONFIG.replace('publish: ["//veh1/FFFFFFFF/FF/FFFF"]', "publish: []")
+                + f"state: {{{{path: {path}}}}}\nusubscription: {{{{local: [veh1]}}}}\n"
+            )
+        for _ in range(a.rounds):
+            for name, results in runs.items():
+                results.append(measure("streamer", "up", a.count, 0, 256, True, configs[name]))
+    print(f"{'':<6}{'ready s':>9}{'RSS MB':>9}{'messages/s':>12}{'CPU µs/msg':>12}")
+    for name, results in runs.items():
+        median = [
+            statistics.median(values)
+            for values in zip(*((r.ready_s, r.rss_mb, r.rate, r.cpu_us) for r in results), strict=True)
+        ]
+        print(f"{name:<6}{median[0]:>9.2f}{median[1]:>9.0f}{median[2]:>12,.0f}{median[3]:>12.1f}")
+    ratios = [many.cpu_us / few.cpu_us for few, many in zip(runs["few"], runs["many"], strict=True)]
+    print(f"ratio: CPU per message {statistics.median(ratios):.2f} times ({min(ratios):.2f}–{max(ratios):.2f})")
+
+
+if __name__ == "__main__":
+    main()
