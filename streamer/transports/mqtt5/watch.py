@@ -63,8 +63,12 @@ class Watch:
 
     def _keep_alive(self, now_s: float) -> None:
         connection = self._connection
-        if not connection.is_reading:  # its answers wait behind what we do not read
+        if not connection.is_reading:
+            # Its answers wait behind what we do not read. It has to hear from us all the same (MQTT-3.1.2-20), or it ends
+            # the connection of a source that only waits for room.
             self._ping_sent_s = None
+            if self._is_time_to_ping(now_s - connection.last_write_s):
+                connection.write(mqtt5.PingReqPacket().write())
             return
         if self._ping_sent_s is not None:
             if connection.last_read_s >= self._ping_sent_s:
@@ -72,7 +76,9 @@ class Watch:
             elif now_s - self._ping_sent_s > max(MIN_PING_ANSWER_S, self.keep_alive_s / 2):
                 connection.abort("no answer to PINGREQ")
             return
-        idle_s = now_s - min(connection.last_read_s, connection.last_write_s)
-        if self.keep_alive_s and self._session.is_connected and idle_s >= self.keep_alive_s / 2:
+        if self._is_time_to_ping(now_s - min(connection.last_read_s, connection.last_write_s)):
             self._ping_sent_s = now_s
             connection.write(mqtt5.PingReqPacket().write())
+
+    def _is_time_to_ping(self, idle_s: float) -> bool:
+        return bool(self.keep_alive_s) and self._session.is_connected and idle_s >= self.keep_alive_s / 2

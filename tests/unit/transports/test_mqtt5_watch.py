@@ -22,12 +22,16 @@ class Connection:
         self.is_leaving_out = False
         self.last_read_s = self.last_write_s = 0.0
         self.aborted: list[str] = []
+        self.now_s = 0.0
+        self.pings_s: list[float] = []
 
     def abort(self, reason: str) -> None:
         self.aborted.append(reason)
 
     def write(self, data: bytes) -> None:
-        """PINGREQs, at most."""
+        assert data == b"\xc0\x00"  # PINGREQ
+        self.last_write_s = self.now_s
+        self.pings_s.append(self.now_s)
 
 
 @pytest.fixture
@@ -51,7 +55,7 @@ def watch(connection: Connection) -> Watch:
 def listen(watch: Watch, connection: Connection, first_s: int, last_s: int) -> None:
     """Something arrives every second: the link is not dead."""
     for now_s in range(first_s, last_s + 1):
-        connection.last_read_s = now_s
+        connection.last_read_s = connection.now_s = now_s
         watch.look(now_s)
 
 
@@ -72,3 +76,16 @@ def test_missing_puback_is_waited_for_while_a_packet_that_is_too_large_passes_by
     assert connection.aborted == []
     listen(watch, connection, 121, 121)
     assert connection.aborted == ["no PUBACK within 20 s"]
+
+
+def test_the_broker_hears_from_us_while_we_read_nothing(connection: Connection) -> None:
+    session = Session(10, lambda message, packet_id, duplicate: b"")
+    session.connected(False, 10, None)
+    watch = Watch(cast(Any, connection), session, OPTIONS, 0.0)
+    watch.is_up = True
+    connection.is_reading = False
+    for now_s in range(100):
+        connection.now_s = now_s
+        watch.look(now_s)
+    assert connection.pings_s == [15, 30, 45, 60, 75, 90]  # half of keep_alive_s, 30
+    assert connection.aborted == []  # no answer can have been read
