@@ -1,0 +1,192 @@
+"""Every operation of core.usubscription, asked by clients that do not use our code, on every kind of network."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from tests.brokers import Mosquitto, Rumqttd
+from tests.independent import MqttSide, Plain, ZenohSide, until
+from tests.process import StreamerProcess
+from tests.usubscription_client import (
+    FETCH_SUBSCRIBERS,
+    INVALID_ARGUMENT,
+    PERMISSION_DENIED,
+    REGISTER,
+    RESET,
+    SUBSCRIBED,
+    UNREGISTER,
+    UNSUBSCRIBED,
+    Client,
+    Refused,
+    proto_uri,
+)
+from tests.zenoh_peers import free_endpoint
+
+APP = ("dev1", 0x100, 1, 0)
+WATCHER = ("dev1", 0x1_0101, 2, 0)  # an instance id, and another version
+TOPIC = ("dev1", 0x200, 1, 0x8001)
+OTHER_TOPIC = ("dev1", 0x200, 1, 0x8002)
+
+NETWORKS = {
+    "mosquitto/in-vehicle": ("dev1", False),
+    "mosquitto/in-vehicle, in an Any": ("dev1", True),
+    "mosquitto/off-vehicle": ("gw", False),
+    "rumqttd/in-vehicle": ("gw", True),
+    "zenoh": ("dev1", False),
+    "zenoh, in an Any": ("gw", True),
+}
+
+
+class Ground:
+    """The daemon, a network, and two uEntities on it that share a connection."""
+
+    def __init__(self, side: MqttSide | ZenohSide, daemon: StreamerProcess, service: str, wrapped: bool) -> None:
+        self.daemon = daemon
+        self.app = Client(side, APP, service, wrapped)
+        self.watcher = Client(side, WATCHER, service, wrapped)
+        self.uservice = Client(side, ("dev1", 0, 4, 0), service, wrapped)
+
+    def changes(self, to: Client) -> list[tuple[str, int]]:
+        """Who asked, and the state that the service told ``to``, in order."""
+        found = []
+        for each in list(to.side.arrived):
+            if each.type == 4 and each.sink == to.entity:
+                update = to._read(each, pb.Update) if to.form == each.payload_format else pb.Update.FromString(each.payload)
+                found.append((f"{update.subscriber.uri.ue_id:X}", update.status.state))
+        return found
+
+
+def on(*networks: str) -> pytest.MarkDecorator:
+    """On these networks."""
+    return pytest.mark.parametrize(
+        "ground", networks, ids=lambda name: name.replace(" ", "-").replace(",", ""), indirect=True
+    )
+
+
+TWO = ("mosquitto/in-vehicle", "zenoh, in an Any")
+
+
+@pytest.fixture
+async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ground]:
+    service, wrapped = NETWORKS[request.param]
+    kind = request.param.partition(",")[0]
+    async with AsyncExitStack() as stack:
+        endpoint: dict[str, Any]
+        side: MqttSide | ZenohSide
+        if kind == "zenoh":
+            address = free_endpoint()
+            side = await stack.enter_async_context(ZenohSide(listen=[address], keys=["up/*/*/*/*/*/dev1/**"]))
+            endpoint = {"transport": "zenoh", "options": {"connect": [address], "uncertain_s": 1}}
+        else:
+            name, _, structure = kind.partition("/")
+            broker = stack.enter_context({"mosquitto": Mosquitto, "rumqttd": Rumqttd}[name]())
+            topics = ["+/dev1"] if structure == "off-vehicle" else ["+/+/+/+/+/dev1/#"]
+            side = await stack.enter_async_context(MqttSide(broker.port, structure, topics))
+            endpoint = {"transport": "mqtt5", "options": {"broker": broker.url, "topics": structure}}
+        config = {
+            "authority": "gw",
+            "endpoints": {
+                "device": endpoint | {"authorities": ["dev1"]},
+                "elsewhere": {"transport": "memory", "authorities": ["*"]},
+            },
+            "routes": [{"from": "device", "to": "elsewhere"}, {"from": "elsewhere", "to": "device"}],
+            "journal": {"path": str(tmp_path / "journal.db")},
+            "usubscription": {"local": ["dev1"], "page": 2},
+        }
+        daemon = await stack.enter_async_context(StreamerProcess(tmp_path, config))
+        yield Ground(side, daemon, service, wrapped)
+
+
+@on(*NETWORKS)
+async def test_a_whole_life_of_subscriptions(ground: Ground):
+    app, watcher = ground.app, ground.watcher
+    register = pb.NotificationsRequest(topic=proto_uri(TOPIC))
+    assert await watcher.call(REGISTER, register, pb.NotificationsResponse) == pb.NotificationsResponse()
+    expire = Timestamp(seconds=int(time.time()) + 3600)
+    assert await app.subscribe(TOPIC, expire=expire, sample_period_ms=250) == SUBSCRIBED
+    assert await app.subscribe(TOPIC, expire=expire, sample_period_ms=250) == SUBSCRIBED
+    assert await app.subscribe(OTHER_TOPIC) == SUBSCRIBED
+    assert await watcher.subscribe(OTHER_TOPIC) == SUBSCRIBED
+    assert await app.subscribers(TOPIC) == ([APP], False)
+    assert await app.subscribers(OTHER_TOPIC) == ([APP, WATCHER], False)
+    assert await app.subscribers(OTHER_TOPIC, offset=1) == ([WATCHER], False)
+    assert await watcher.topics_of(APP) == {TOPIC: SUBSCRIBED, OTHER_TOPIC: SUBSCRIBED}
+    await until(lambda: ground.changes(watcher) == [("100", SUBSCRIBED), ("10101", SUBSCRIBED)])
+
+    assert await app.unsubscribe(TOPIC) is None
+    assert await app.unsubscribe(TOPIC) is None
+    await until(lambda: ("100", UNSUBSCRIBED) in ground.changes(watcher))
+    assert await app.subscribers(TOPIC) == ([], False)
+    unregister = pb.NotificationsRequest(topic=proto_uri(TOPIC))
+    assert await watcher.call(UNREGISTER, unregister, pb.NotificationsResponse) == pb.NotificationsResponse()
+    assert await app.subscribe(TOPIC) == SUBSCRIBED
+    await until(lambda: len(ground.changes(app)) == 4)  # three times in, once out
+    told = [("100", SUBSCRIBED), ("10101", SUBSCRIBED), ("100", UNSUBSCRIBED)]
+    assert ground.changes(watcher) == told  # nothing of the last one
+
+
+@on(*TWO)
+async def test_pages_are_followed_by_their_offsets(ground: Ground):
+    entities = [("dev1", 0x300 + number, 1, 0) for number in range(5)]
+    for entity in entities:
+        assert await Client(ground.app.side, entity, ground.app.service).subscribe(TOPIC) == SUBSCRIBED
+    found = []
+    for offset in (0, 2, 4):
+        page, more = await ground.app.subscribers(TOPIC, offset)
+        found += page
+        assert more is (offset < 4)
+    assert found == entities
+
+
+NO_TOPICS = {
+    "authority": ("*", 0x200, 1, 0x8001),
+    "type": ("dev1", 0xFFFF, 1, 0x8001),
+    "instance": ("dev1", 0xFFFF_0200, 1, 0x8001),
+    "version": ("dev1", 0x200, 0xFF, 0x8001),
+    "resource": ("dev1", 0x200, 1, 0xFFFF),
+    "a method": ("dev1", 0x200, 1, 0x7FFF),
+    "malformed": ("NO AUTHORITY", 0x200, 1, 0x8001),
+}
+
+
+@on(*TWO)
+async def test_what_is_no_topic_is_refused(ground: Ground):
+    for what, topic in NO_TOPICS.items():
+        refused = await ground.app.subscribe(topic)
+        assert isinstance(refused, Refused), what
+        assert refused.code == INVALID_ARGUMENT, what
+        assert "topic" in refused.text, what
+        asked = pb.FetchSubscribersRequest(topic=proto_uri(topic))
+        answer = await ground.app.call(FETCH_SUBSCRIBERS, asked, pb.FetchSubscribersResponse)
+        assert isinstance(answer, Refused), what
+        assert answer.code == INVALID_ARGUMENT, what
+
+
+@on(*TWO)
+async def test_a_reset_is_for_services_only_and_leaves_nothing(ground: Ground):
+    assert await ground.app.subscribe(TOPIC) == SUBSCRIBED
+    refused = await ground.app.call(RESET, pb.ResetRequest(), pb.ResetResponse)
+    assert isinstance(refused, Refused)
+    assert refused.code == PERMISSION_DENIED
+    assert await ground.app.subscribers(TOPIC) == ([APP], False)
+    reason = pb.ResetRequest.Reason(code=pb.ResetRequest.Reason.Code.CORRUPTED_DATA)
+    assert await ground.uservice.call(RESET, pb.ResetRequest(reason=reason), pb.ResetResponse) == pb.ResetResponse()
+    assert await ground.app.subscribers(TOPIC) == ([], False)
+    await until(lambda: ground.changes(ground.app)[-1:] == [("100", UNSUBSCRIBED)])
+
+
+@on(*TWO)
+async def test_garbage_is_refused_and_the_next_one_is_served(ground: Ground):
+    garbage = Plain(2, APP, (ground.app.service, 0, 3, 1), b"\xff\xff\xff", 5, 30_000, payload_format=ground.app.form)
+    await ground.app.side.send([garbage])
+    refused = await ground.app.answer_to(garbage, pb.SubscriptionResponse)
+    assert isinstance(refused, Refused)
+    assert refused.code == INVALID_ARGUMENT
+    assert await ground.app.subscribe(TOPIC) == SUBSCRIBED
+    ground.daemon.check_books()
