@@ -1,0 +1,214 @@
+"""The services in a process that is to be killed: the real `Residents` on a real file, and a core that speaks JSON lines.
+
+The first process is a nursery: for each line that says ``start`` it forks a child, which takes over both pipes until it
+dies. That makes a life cost milliseconds. What happens between two looks at the outside world are crossings (each SQL
+statement, each message said, each want, each message done with); a child can be told to kill itself at the n-th of them.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from streamer.config import Config
+from streamer.router.lane import FlowKey
+from streamer.services.core import CORE, Core
+from streamer.services.residents import Residents
+from streamer.transports.base import Received, TransportContext, UListener
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
+from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
+from streamer.uprotocol.uri import UUri
+
+AUTHORITY = "gw1"
+LOCAL = "dev1"
+PAGE = 3
+PROVIDER = "//dev1/A8000/2/0"
+BROADCAST = "doors"
+PARTITIONS = {"front": 0x8001, "front/left": 0x8002, "rear": 0x8003}
+
+_EVERYTHING = UUri("*", 0xFFFF_FFFF, 0xFF, 0xFFFF)
+
+_connect = sqlite3.connect
+
+
+def to_text(message: UMessage) -> str:
+    return base64.b64encode(message_to_proto(message).SerializeToString()).decode()
+
+
+def from_text(text: str) -> UMessage:
+    return message_from_proto(v1.UMessage.FromString(base64.b64decode(text)))
+
+
+def tell(**frame: Any) -> None:
+    """One line, in one write: a kill leaves all of it or nothing."""
+    os.write(1, json.dumps(frame).encode() + b"\n")
+
+
+class Fuse:
+    """``left``: how many crossings are left to live; None: no end is set."""
+
+    def __init__(self, left: int | None) -> None:
+        self.left = left
+
+    def crossed(self) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class ToldClock:
+    """Shows the time that the last frame said."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_s(self) -> float:
+        return self.now_ms / 1000
+
+
+class Outside(UListener):
+    """The router's place: takes what services say and want; what is said is safe when the driver says so."""
+
+    def __init__(self, fuse: Fuse) -> None:
+        self._fuse = fuse
+        self._number = 0
+        self._said: dict[int, Received] = {}
+
+    def on_receive(self, received: Received) -> None:
+        self._number += 1
+        self._said[self._number] = received
+        self._fuse.crossed()
+        tell(said=self._number, message=to_text(received.message))
+        self._fuse.crossed()
+
+    def safe(self, number: int) -> None:
+        self._said.pop(number).release()
+
+    def want(self, topic: UUri, askers: Mapping[str, int], owner: str) -> None:
+        self._fuse.crossed()
+        tell(want=str(topic), askers=dict(askers), owner=owner)
+
+    def apply_stops(self) -> None:
+        self._fuse.crossed()
+
+    def stopped_flows(self) -> Iterable[tuple[FlowKey, int]]:
+        return ()
+
+
+class Parcel:
+    """A message for a service."""
+
+    def __init__(self, number: int, message: UMessage) -> None:
+        self.number = number
+        self.message = message
+
+
+class Life:
+    """One child, from its start to its end."""
+
+    def __init__(self, start: Mapping[str, Any]) -> None:
+        self._fuse = Fuse(start["crossings"])
+        sqlite3.connect = partial(_traced, self._fuse)  # type: ignore[assignment]  # counts statements, is one otherwise
+        self._clock = ToldClock(start["now_ms"])
+        self._core = Core(TransportContext(CORE, AUTHORITY, now_ms=self._clock.wall_ms))
+        self._outside = Outside(self._fuse)
+        self._residents = Residents(_config(start["path"]), self._core, self._clock)
+        self._left = b""
+
+    async def run(self) -> None:
+        tell(pid=os.getpid())
+        self._residents.open(self._outside)
+        await self._core.authenticate(UUri(AUTHORITY, 0, 0, 0))
+        await self._core.register_listener(_EVERYTHING, _EVERYTHING, self._outside)
+        await self._core.start()
+        tell(ready=[str(rule) for rule in self._residents.stops.rules])
+        os.set_blocking(0, False)
+        asyncio.get_running_loop().add_reader(0, self._read)
+        await self._residents.run()
+
+    def _read(self) -> None:
+        data = os.read(0, 65536)
+        if not data:
+            os._exit(0)
+        *lines, self._left = (self._left + data).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+
+    def _take(self, frame: Mapping[str, Any]) -> None:
+        if "safe" in frame:
+            self._outside.safe(frame["safe"])
+        elif "crossings" in frame:
+            self._fuse.left = frame["crossings"]
+        else:
+            self._clock.now_ms = frame["now_ms"]
+            self._core.submit([Parcel(frame["take"], from_text(frame["message"]))], self._done)
+
+    def _done(self, parcels: Iterable[Parcel], error: object) -> None:
+        for parcel in parcels:
+            self._fuse.crossed()
+            tell(done=parcel.number, error=None if error is None else str(error))
+
+
+def _traced(fuse: Fuse, *arguments: Any, **options: Any) -> sqlite3.Connection:
+    connection = _connect(*arguments, **options)
+    connection.set_trace_callback(lambda sql: fuse.crossed())
+    return connection
+
+
+def _config(path: str | None) -> Config:
+    return Config.model_validate(
+        {
+            "authority": AUTHORITY,
+            "endpoints": {"network": {"transport": "memory", "authorities": ["*"]}},
+            "routes": [],
+            "state": {"path": path},
+            "usubscription": {"local": [LOCAL], "page": PAGE},
+            "multicast": [{"provider": PROVIDER, "broadcast": BROADCAST, "partitions": PARTITIONS}],
+        }
+    )
+
+
+def _next_start(left: bytes) -> Mapping[str, Any] | None:
+    """The next line that says ``start``; what the last child has not read is passed over. None: there is no more."""
+    os.set_blocking(0, True)
+    while True:
+        *lines, left = left.split(b"\n")
+        for line in lines:
+            if line.startswith(b'{"start"'):
+                found: Mapping[str, Any] = json.loads(line)["start"]
+                return found
+        data = os.read(0, 65536)
+        if not data:
+            return None
+        left += data
+
+
+def nursery() -> None:
+    """One child after the other. The dead one is reaped only when the next is asked for: its number stays its own."""
+    pid = 0
+    while (start := _next_start(b"")) is not None:
+        if pid:
+            os.waitpid(pid, 0)
+        pid = os.fork()
+        if not pid:
+            asyncio.run(Life(start).run())
+            os._exit(1)
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        os.write(1, b"\n")
+        tell(ended=ended.si_status)
+
+
+if __name__ == "__main__":
+    sys.exit(nursery())

@@ -1,0 +1,339 @@
+"""What the services may have done: every state that is possible after what was asked and answered. Pure.
+
+Written from requirement document 004 (§4 to §9) alone, and shares nothing with the service. A world is one state that the
+state machine allows. An event makes one or more worlds of a world: another device's answer may come too late to count. What
+was not answered at a kill has happened or not, in the order in which it was asked: so a chain of events is cut anywhere after
+the last one that was answered, and each cut is a world.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from streamer.uprotocol.uri import UUri
+
+UNSUBSCRIBED, PENDING, SUBSCRIBED, LEAVING = range(4)
+"""States of 004 §6, by their numbers on the wire."""
+
+EDGES = {
+    False: {(UNSUBSCRIBED, SUBSCRIBED), (SUBSCRIBED, UNSUBSCRIBED)},
+    True: {
+        (UNSUBSCRIBED, PENDING),
+        (UNSUBSCRIBED, SUBSCRIBED),  # a further subscriber of a topic that is subscribed
+        (PENDING, SUBSCRIBED),
+        (PENDING, UNSUBSCRIBED),
+        (SUBSCRIBED, UNSUBSCRIBED),  # not the last one; or the other service says so; or Reset
+        (SUBSCRIBED, LEAVING),
+        (LEAVING, UNSUBSCRIBED),
+        (LEAVING, PENDING),
+    },
+}
+"""The transitions of local (False) and of remote topics (True) that an Update may tell."""
+
+OK, INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED = 0, 3, 5, 7
+
+LOCAL = {"gw1", "dev1"}
+OWN = "gw1"
+PAGE = 3
+
+
+class Entry(NamedTuple):
+    topic: UUri
+    subscriber: UUri
+    via: str
+    state: int
+    expire_ms: int | None
+    period_ms: int | None
+
+
+class Told(NamedTuple):
+    """An Update: to ``sink``, from the service at ``via``."""
+
+    sink: UUri
+    via: str
+    topic: UUri
+    subscriber: UUri
+    state: int
+
+
+class World(NamedTuple):
+    """``owed``: remote topics that an Unsubscribe is repeated for. ``told``, ``farewells``: since the last look."""
+
+    entries: tuple[Entry, ...] = ()
+    observers: tuple[tuple[UUri, UUri, str], ...] = ()
+    owed: frozenset[UUri] = frozenset()
+    told: tuple[Told, ...] = ()
+    farewells: frozenset[UUri] = frozenset()
+
+    def listed(self) -> tuple[Entry, ...]:
+        """What the Fetch calls show: everything but who is about to leave."""
+        return tuple(entry for entry in self.entries if entry.state != LEAVING)
+
+    def askers(self) -> dict[UUri, dict[str, int]]:
+        """Who wants which topic, how often (ms)."""
+        found: dict[UUri, dict[str, int]] = {}
+        for entry in self.listed():
+            if (authority := entry.subscriber.authority) != OWN:
+                periods = found.setdefault(entry.topic, {})
+                periods[authority] = min(periods.get(authority, 1 << 62), entry.period_ms or 0)
+        return found
+
+    def state_of(self, topic: UUri) -> int:
+        """How we stand to a remote topic."""
+        return next((entry.state for entry in self.entries if entry.topic == topic), UNSUBSCRIBED)
+
+
+class Ask(NamedTuple):
+    """A Request to core.usubscription. ``offset``: of Fetch."""
+
+    method: str
+    topic: UUri
+    source: UUri
+    via: str
+    expire_ms: int | None = None
+    period_ms: int | None = None
+    offset: int = 0
+
+
+class Answered(NamedTuple):
+    """Another device's answer to our Subscribe or Unsubscribe. ``is_sure``: nothing allows to disregard it."""
+
+    topic: UUri
+    subscribe: bool
+    state: int | None
+    is_delivered: bool
+    is_sure: bool
+
+
+class Hint(NamedTuple):
+    """Another device's Update about us."""
+
+    topic: UUri
+    state: int
+    is_sure: bool = False
+
+
+Result = tuple[World, Any]
+"""A world, and what is answered in it: the code, and the state or the page."""
+
+
+def after(world: World, event: Ask | Answered | Hint, now_ms: int) -> list[Result]:
+    """What may come of ``event``."""
+    match event:
+        case Ask():
+            return [_asked(world, event, now_ms)]
+        case Answered():
+            return [(each, None) for each in _answered(world, event)]
+        case Hint():
+            return [(each, None) for each in _hinted(world, event)]
+
+
+def passed(world: World, now_ms: int) -> World:
+    """What has expired is over, in the order of the times."""
+    due = [entry for entry in world.entries if entry.expire_ms is not None and entry.expire_ms <= now_ms]
+    for entry in sorted((each for each in due if each.state != LEAVING), key=lambda each: each.expire_ms or 0):
+        world = _leave(world, entry)
+    return world
+
+
+def is_remote(topic: UUri) -> bool:
+    return topic.authority not in LOCAL
+
+
+def _asked(world: World, ask: Ask, now_ms: int) -> Result:
+    if ask.method == "subscribe":
+        return _subscribe(world, ask, now_ms)
+    if ask.method == "unsubscribe":
+        known = _find(world, ask.topic, ask.source)
+        return (_leave(world, known) if known is not None else world), (OK, None)
+    if ask.method == "register":
+        return _observed(world, ask, {(ask.topic, ask.source, ask.via)}), (OK, None)
+    if ask.method == "unregister":
+        return _observed(world, ask, set()), (OK, None)
+    if ask.method == "fetch":
+        there = [entry.subscriber for entry in world.listed() if entry.topic == ask.topic]
+        more = len(there) > ask.offset + PAGE
+        return world, (OK, (tuple(there[ask.offset : ask.offset + PAGE]), more))
+    assert ask.method == "reset"
+    if ask.source.ue_id != 0:
+        return world, (PERMISSION_DENIED, None)
+    remote = {entry.topic for entry in world.entries if is_remote(entry.topic)} | world.owed
+    for entry in world.entries:
+        world = _tell(world, entry._replace(state=UNSUBSCRIBED))
+    return World((), (), frozenset(), world.told, world.farewells | remote), (OK, None)
+
+
+def _subscribe(world: World, ask: Ask, now_ms: int) -> Result:
+    if ask.expire_ms is not None and ask.expire_ms <= now_ms:
+        return world, (INVALID_ARGUMENT, None)
+    known = _find(world, ask.topic, ask.source)
+    if known is not None:
+        expire_ms = known.expire_ms
+        if expire_ms is not None:
+            expire_ms = None if ask.expire_ms is None else max(expire_ms, ask.expire_ms)
+        renewed = known._replace(via=ask.via, expire_ms=expire_ms, period_ms=ask.period_ms)
+        entries = tuple(renewed if entry is known else entry for entry in world.entries)
+        return world._replace(entries=entries), (OK, known.state)
+    state = SUBSCRIBED
+    if is_remote(ask.topic):
+        state = world.state_of(ask.topic)
+        if state == LEAVING:
+            leaving = next(entry for entry in world.entries if entry.topic == ask.topic)
+            world = _without(world, leaving)
+            if leaving.subscriber != ask.source:
+                world = _tell(world, leaving._replace(state=UNSUBSCRIBED))
+        if state in (LEAVING, UNSUBSCRIBED):
+            state = PENDING
+            world = world._replace(owed=world.owed - {ask.topic})
+    entry = Entry(ask.topic, ask.source, ask.via, state, ask.expire_ms, ask.period_ms)
+    return _tell(world._replace(entries=(*world.entries, entry)), entry), (OK, state)
+
+
+def _leave(world: World, entry: Entry) -> World:
+    is_last = sum(each.topic == entry.topic for each in world.entries) == 1
+    if is_remote(entry.topic) and is_last:
+        world = world._replace(owed=world.owed | {entry.topic})
+        if entry.state == SUBSCRIBED:
+            return _stand(world, entry, LEAVING)
+    return _tell(_without(world, entry), entry._replace(state=UNSUBSCRIBED))
+
+
+def _answered(world: World, event: Answered) -> Iterable[World]:
+    """A late answer may not count; one that does puts all where the other service says (004 §4.1)."""
+    topic, state = event.topic, world.state_of(event.topic)
+    found = [] if event.is_sure else [world]
+    if not event.is_delivered:
+        return [world]
+    if event.subscribe:
+        if state in (UNSUBSCRIBED, LEAVING) or event.state == PENDING:
+            return [world]
+        return [*found, _all_stand(world, topic, event.state or UNSUBSCRIBED)]
+    if state in (PENDING, SUBSCRIBED):
+        return [world]
+    gone = _all_stand(world, topic, UNSUBSCRIBED)
+    return [*found, gone._replace(owed=gone.owed - {topic})] + ([] if event.is_sure else [gone])
+
+
+def _hinted(world: World, event: Hint) -> Iterable[World]:
+    if world.state_of(event.topic) in (UNSUBSCRIBED, LEAVING):
+        return [world]
+    followed = _all_stand(world, event.topic, event.state)
+    return [followed] if event.is_sure else [world, followed]
+
+
+def _all_stand(world: World, topic: UUri, state: int) -> World:
+    for entry in [entry for entry in world.entries if entry.topic == topic and entry.state != state]:
+        if state == UNSUBSCRIBED:
+            world = _tell(_without(world, entry), entry._replace(state=state))
+        else:
+            world = _stand(world, entry, state)
+    return world
+
+
+def _stand(world: World, entry: Entry, state: int) -> World:
+    changed = entry._replace(state=state, expire_ms=None if state == LEAVING else entry.expire_ms)
+    entries = tuple(changed if each is entry else each for each in world.entries)
+    return _tell(world._replace(entries=entries), changed)
+
+
+def _tell(world: World, entry: Entry) -> World:
+    about = entry.topic, entry.subscriber, entry.state
+    told = [Told(entry.subscriber, entry.via, *about)]
+    told += [Told(uri, via, *about) for topic, uri, via in world.observers if topic == entry.topic and uri != entry.subscriber]
+    return world._replace(told=(*world.told, *told))
+
+
+def _find(world: World, topic: UUri, subscriber: UUri) -> Entry | None:
+    return next((each for each in world.listed() if (each.topic, each.subscriber) == (topic, subscriber)), None)
+
+
+def _without(world: World, entry: Entry) -> World:
+    return world._replace(entries=tuple(each for each in world.entries if each is not entry))
+
+
+def _observed(world: World, ask: Ask, now: set[tuple[UUri, UUri, str]]) -> World:
+    others = {each for each in world.observers if each[:2] != (ask.topic, ask.source)}
+    return world._replace(observers=tuple(sorted(others | now)))
+
+
+def flows(told: Iterable[Told]) -> dict[tuple[UUri, str], list[Told]]:
+    """Updates in their order, by where they come from and go to: nothing is said about the order between those."""
+    found: dict[tuple[UUri, str], list[Told]] = {}
+    for each in told:
+        found.setdefault((each.sink, each.via), []).append(each)
+    return found
+
+
+def rules_after(rules: tuple[str, ...], event: tuple[str, str], now_ms: int) -> list[tuple[tuple[str, ...], Any]]:
+    """Dispatch rules, oldest first. ``event``: stop or start, and the words."""
+    verb, rule = event
+    if verb == "stop":
+        return [(rules, (OK, False)) if rule in rules else ((*rules, rule), (OK, True))]
+    if rule not in rules:
+        return [(rules, (NOT_FOUND, None))]
+    return [(tuple(each for each in rules if each != rule), (OK, None))]
+
+
+Receivers = frozenset[tuple[UUri, str]]
+
+
+def receivers_after(held: Receivers, event: tuple[str, UUri, str], now_ms: int) -> list[tuple[Receivers, Any]]:
+    """Multicast registrations. ``event``: receive or leave, who, and the id."""
+    verb, uri, pattern = event
+    if verb == "receive":
+        return [(held | {(uri, pattern)}, (OK, None))]
+    if (uri, pattern) not in held:
+        return [(held, (NOT_FOUND, None))]
+    return [(held - {(uri, pattern)}, (OK, None))]
+
+
+def receiving(held: Receivers, covers: Mapping[str, Iterable[UUri]]) -> dict[UUri, dict[str, int]]:
+    """As `World.askers`."""
+    found: dict[UUri, dict[str, int]] = {}
+    for uri, pattern in held:
+        for topic in covers[pattern]:
+            found.setdefault(topic, {})[uri.authority] = 0
+    return found
+
+
+State = TypeVar("State")
+
+
+@dataclass(eq=False)
+class Link:
+    """An event on its way to a service. ``has_happened``: its effect is certain; ``answer``: what was given, if anything."""
+
+    event: Any
+    answer: Any = None
+    has_happened: bool = False
+
+
+@dataclass
+class Chain(Generic[State]):
+    """The states that one service may be in, and the events since they were last known, in the order of being asked."""
+
+    step: Callable[[State, Any, int], list[tuple[State, Any]]]
+    states: set[State]
+    pass_time: Callable[[State, int], State] = lambda state, now_ms: state
+    links: list[Link] = field(default_factory=list)
+
+    def add(self, event: Any) -> Link:
+        link = Link(event)
+        self.links.append(link)
+        return link
+
+    def cut(self, now_ms: int) -> bool:
+        """The service was killed, or all has happened: False if no state is possible any more."""
+        certain = max((n for n, link in enumerate(self.links, 1) if link.has_happened), default=0)
+        states = {self.pass_time(state, now_ms) for state in self.states} if self.links else self.states
+        possible = set(states) if certain == 0 else set()
+        for n, link in enumerate(self.links, 1):
+            results = [result for state in states for result in self.step(state, link.event, now_ms)]
+            states = {state for state, answer in results if link.answer is None or answer == link.answer}
+            if n >= certain:
+                possible |= states
+        if certain == 0:
+            possible |= self.states
+        self.links = []
+        self.states = possible
+        return bool(possible)
