@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from os.path import commonprefix
 from typing import NamedTuple
 
 from streamer.uprotocol.status import UCode, UStatusError
@@ -27,7 +28,7 @@ MAX_ID_LENGTH = 1024
 _SEGMENT = re.compile(r"[A-Za-z0-9]+")
 _BROADCAST = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PROVIDER_PARTS = 4  # authority, ue_id, version, resource
-_COMPARED = 1000  # names that are searched for the nearest one
+_COMPARED = 200  # names, those that begin alike, among which the nearest one is searched
 
 Partition = tuple[str, ...]
 """The segments; none for a broadcast that is fired without a partition."""
@@ -197,7 +198,8 @@ class Catalogue:
 
 
 def _nearest(text: str, names: Iterable[str]) -> str:
-    close = get_close_matches(text, sorted(names)[:_COMPARED], n=1, cutoff=0)
+    alike = sorted(names, key=lambda name: (-len(commonprefix((text, name))), name))[:_COMPARED]
+    close = get_close_matches(text, alike, n=1, cutoff=0)
     return f"; the nearest is {close[0]!r}" if close else ""
 
 

@@ -176,6 +176,12 @@ def test_what_is_not_in_the_catalogue_is_not_found_and_the_nearest_is_named(text
         assert caught.value.code is UCode.NOT_FOUND
 
 
+def test_the_nearest_is_found_in_a_large_catalogue() -> None:
+    known = catalogue(*(f"a{number}/left" for number in range(5000)))
+    with pytest.raises(UStatusError, match="the nearest is 'a4321/left'"):
+        known.resolve(MulticastId.parse(f"{DOORS}/a4321/lift"))
+
+
 def test_an_empty_catalogue_finds_nothing() -> None:
     with pytest.raises(UStatusError, match="no provider") as caught:
         Catalogue().resolve(MulticastId.parse(DOORS))
