@@ -198,7 +198,10 @@ class Catalogue:
 
 
 def _nearest(text: str, names: Iterable[str]) -> str:
-    alike = sorted(names, key=lambda name: (-len(commonprefix((text, name))), name))[:_COMPARED]
+    def shared(name: str) -> int:
+        return len(commonprefix((text, name)))  # noqa: RUF071  # letters are compared, not paths
+
+    alike = sorted(names, key=lambda name: (-shared(name), name))[:_COMPARED]
     close = get_close_matches(text, alike, n=1, cutoff=0)
     return f"; the nearest is {close[0]!r}" if close else ""
 
