@@ -1,8 +1,8 @@
-"""Two devices with a uSubscription service each, and everything that can happen between them, in an order that a seed decides.
+"""Two devices with a uSubscription service each, and all that can happen between them, in an order that a seed decides.
 
-uEntities of dev1 subscribe to topics of dev2 (and one of their own), leave and expire; the link is cut and comes back; either
-daemon is killed and started again; hours pass. Whatever happens, an answer that was given holds. Once the link is there and
-time passes, both services agree on who wants what, and a Publish goes exactly where it is wanted.
+uEntities of dev1 subscribe to topics of dev2 (and one of their own), leave and expire; the link is cut and comes back;
+either daemon is killed and started again; hours pass. Whatever happens, an answer that was given holds. Once the link is
+there and time passes, both services agree on who wants what, and a Publish goes exactly where it is wanted.
 """
 
 import random
