@@ -9,7 +9,7 @@ The law of this file:
   may change its mind after its answer: so when the last of those has ended, by its answer or by its TTL, the command is sent
   once more. Commands that may still arrive are kept over a restart for that reason.
 - A service's Updates can overtake its answers, and the other way round. One that is older than the last answer is not
-  followed.
+  followed; an answer that is not newer than an UNSUBSCRIBED that came before it is no confirmation, and leads to asking again.
 """
 
 from dataclasses import dataclass, field
@@ -68,6 +68,8 @@ class Remote:
     failures: int = 0
     is_pending_there: bool = False
     """The other service has said SUBSCRIBE_PENDING: its Update is to come."""
+    doubted_ms: int | None = None
+    """When the other service said UNSUBSCRIBED (its clock), while the latest command was open."""
     asked: dict[bytes, UUri] = field(default_factory=dict)
     """The open commands of all remote topics, each with its topic."""
 
@@ -150,6 +152,8 @@ class Remote:
             if told.created_ms > self.answered_ms:
                 return self._refused(told.message)
             return Step(self._send(now_ms))  # older than the answer, or as old: asking is the way to know
+        if told.standing is Standing.UNSUBSCRIBED and told.created_ms >= self.answered_ms:
+            self.doubted_ms = told.created_ms
         return Step([])
 
     def _turn(self, now_ms: int, wanted: bool, standing: Standing) -> list[Order]:
@@ -163,6 +167,8 @@ class Remote:
         if reply.code is UCode.OK and reply.standing is not None:
             self.answered_ms = max(self.answered_ms, reply.created_ms)
             if reply.standing is Standing.SUBSCRIBED:
+                if self.doubted_ms is not None and reply.created_ms <= self.doubted_ms:
+                    return Step([])  # if it was the latest, another one is sent now
                 if is_latest:
                     self._confirm()
                 return Step([], self._subscribed())
@@ -244,6 +250,7 @@ class Remote:
     def _send(self, now_ms: int) -> list[Order]:
         self.is_confirmed = False
         self.is_pending_there = False
+        self.doubted_ms = None  # what is asked now is answered later than that was said
         self.latest = None
         self.due_ms = None
         if not self._has_room:

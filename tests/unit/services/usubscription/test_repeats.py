@@ -213,6 +213,21 @@ async def test_an_update_is_not_followed_while_a_subscribe_is_open(desk: Desk) -
     assert desk.commands()[-1] == command
 
 
+async def test_an_answer_that_a_later_update_has_overtaken_is_asked_for_again(desk: Desk) -> None:
+    await desk.subscribe(REMOTE)
+    command = desk.commands()[0]
+    answered_ms = desk.clock.now_ms
+    desk.clock.now_ms += 10
+    await desk.told(REMOTE, UNSUBSCRIBED)  # it has subscribed us, and thought better of it
+    desk.clock.now_ms = answered_ms
+    await desk.answered(command, SUBSCRIBED)
+    assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}
+    [_, again] = desk.commands(wire.SUBSCRIBE)
+    await desk.answered(again, SUBSCRIBED)
+    assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBED}
+    assert desk.commands(wire.SUBSCRIBE) == [command, again]
+
+
 async def test_a_clock_that_goes_back_does_not_stop_the_repeats(desk: Desk) -> None:
     await desk.subscribe(REMOTE)
     await desk.pass_ms(-365 * DAY_MS)
