@@ -1,9 +1,9 @@
 """What the services may have done: every state that is possible after what was asked and answered. Pure.
 
 Written from requirement document 004 (§4 to §9) alone, and shares nothing with the service. A world is one state that the
-state machine allows. An event makes one or more worlds of a world: another device's answer may come too late to count. What
-was not answered at a kill has happened or not, in the order in which it was asked: so a chain of events is cut anywhere after
-the last one that was answered, and each cut is a world.
+state machine allows. An event makes one or more worlds of a world: another device's answer may come too late to count.
+What was not answered at a kill has happened or not, in the order in which it was asked: so a chain of events is cut
+anywhere after the last one that was answered, and each cut is a world.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -81,6 +81,11 @@ class World(NamedTuple):
     def state_of(self, topic: UUri) -> int:
         """How we stand to a remote topic."""
         return next((entry.state for entry in self.entries if entry.topic == topic), UNSUBSCRIBED)
+
+    def due(self) -> set[tuple[UUri, bool]]:
+        """Subscribe (True) and Unsubscribe (False) commands that are repeated until they are answered."""
+        pending = {(entry.topic, True) for entry in self.entries if entry.state == PENDING}
+        return pending | {(topic, False) for topic in self.owed}
 
 
 class Ask(NamedTuple):
@@ -239,7 +244,8 @@ def _stand(world: World, entry: Entry, state: int) -> World:
 def _tell(world: World, entry: Entry) -> World:
     about = entry.topic, entry.subscriber, entry.state
     told = [Told(entry.subscriber, entry.via, *about)]
-    told += [Told(uri, via, *about) for topic, uri, via in world.observers if topic == entry.topic and uri != entry.subscriber]
+    observers = [each for each in world.observers if each[0] == entry.topic and each[1] != entry.subscriber]
+    told += [Told(uri, via, *about) for _, uri, via in observers]
     return world._replace(told=(*world.told, *told))
 
 

@@ -1,4 +1,4 @@
-"""Other devices' uSubscription services, and the way to them: late, lost, out of order, with Updates of their own. No I/O."""
+"""Other devices' uSubscription services and the way to them: late, lost, out of order, with Updates of their own. Pure."""
 
 import random
 from dataclasses import dataclass, field
