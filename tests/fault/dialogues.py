@@ -213,7 +213,10 @@ class Dialogue:
 
     def _begin(self) -> None:
         self.life += 1
-        self.now_ms += self.chance.choice((1, 1, 500, 5_000, STALE_MS)) if self.life > 1 else 1
+        down_ms = self.chance.choice((1, 1, 500, 5_000, STALE_MS)) if self.life > 1 else 1
+        self.now_ms += down_ms
+        if down_ms > TIMEOUT_MS:  # the Unsubscribes of a Reset are not repeated: they may have expired before they were said
+            self.worlds.states = {world._replace(farewells=frozenset()) for world in self.worlds.states}
         crossings = self.chance.randint(1, 60) if self.chance.random() < 0.1 else None
         self._note(f"life {self.life} at +{self.now_ms - START_MS} ms, ends at crossing {crossings}")
         self.wants = {}

@@ -17,8 +17,11 @@ from pathlib import Path
 from tests.fault.ledger import Verdict
 from tests.fault.registry import FAULTS, Fault, Run
 
-MODULES = ("faults_daemon", "faults_hostile", "faults_mqtt", "faults_refusals", "faults_zenoh")
+MODULES = ("faults_daemon", "faults_hostile", "faults_mqtt", "faults_refusals", "faults_services", "faults_zenoh")
 """Modules of this package that register faults."""
+
+FIGURES = ("sent", "acknowledged", "arrived", "duplicates", "dead_lettered", "excused")
+"""Of a fault that has a ledger; one that has none counts what it likes."""
 
 RUN_LIMIT_S = 600.0
 
@@ -61,7 +64,7 @@ async def run_fault(fault: Fault, seeds: range, is_long: bool) -> bool:
             figures.update(verdict.figures)
         if wrong:
             failed.append(f"    seed {seed}, kept in {directory}\n      " + wrong.strip().replace("\n", "\n      "))
-    names = ("sent", "acknowledged", "arrived", "duplicates", "dead_lettered", "excused")
+    names = FIGURES if "sent" in figures else sorted(figures)
     numbers = " ".join(f"{name}={figures[name]}" for name in names)
     outcome = "clean" if not failed else f"FAILED {len(failed)}"
     took = f"{time.monotonic() - started_s:.1f} s"
