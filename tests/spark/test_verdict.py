@@ -163,7 +163,7 @@ def test_what_no_message_of_the_flow_got_to_is_not_expected() -> None:
 
 
 def test_what_nobody_wanted_is_no_finding() -> None:
-    for outcome in ("unwanted", "unheard", "local"):
+    for outcome in ("unwanted", "unheard", "sampled_out", "local"):
         (kind,) = verdicts((3, [saw("A", 0, outcome, "none", None)]))
         assert (kind.status, kind.findings) == (outcome, ())
 
