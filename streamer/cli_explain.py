@@ -67,13 +67,17 @@ class Memory:
 
 def _explain(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
-    logging.getLogger("ustreamer").setLevel(logging.ERROR)  # what a start would say of what it finds
     table, residents = _table(config)
     memory = Memory()
+    logger = logging.getLogger("ustreamer")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # not what a start would say of what it finds
     try:
         residents.look(memory)
     except StateError as exc:
         print(f"subscriptions and stops are unknown: {exc}", file=sys.stderr)
+    finally:
+        logger.setLevel(level)
     kind = _TYPES[arguments.type]
     homes = table.homes(arguments.source.authority)
     if (kind is not UMessageType.PUBLISH) and arguments.sink is None:

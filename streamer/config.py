@@ -7,30 +7,30 @@ what was expected and leave it to the reader of the file to add what was found.
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ModelWrapValidatorHandler,
-    PlainSerializer,
-    PlainValidator,
-    ValidationError,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamer.config_checks import RESERVED_ROUTES, findings, nearest
+from streamer.config_services import Control, Multicast, State, Usubscription
+from streamer.config_types import (
+    GIB,
+    MIB,
+    Authority,
+    Count,
+    FilePath,
+    Name,
+    Pattern,
+    Section,
+    SingleAuthority,
+    Size,
+    TopicResource,
+    expected,
+    too_small,
+)
 from streamer.transports.base import available_transports, load_transport
-from streamer.uprotocol.multicast import Catalogue, MulticastId, check_broadcast, check_partition, split_partition
-from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, FIRST_TOPIC, LAST_TOPIC, UriError, UUri, is_authority
+from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
 
 ORIGIN = "origin"
 """In ``dead_letter.endpoints``: the endpoint that the message came from."""
@@ -38,177 +38,7 @@ ORIGIN = "origin"
 DISPATCH_KEYS = ("queue", "window", "flow_window", "absent_s", "retry")
 """The keys of `Dispatch`, which a route may set too."""
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-_UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_LONGEST_PARTITION = 512
 _LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
-
-
-def _expected(what: str) -> PydanticCustomError:
-    return PydanticCustomError("expected", "expected {what}", {"what": what})
-
-
-def _too_small(key: str, value: int, other: str, bound: int) -> PydanticCustomError:
-    """Two keys that do not fit, of which one may be a default."""
-    return PydanticCustomError("check", "{text}", {"text": f"expected at least {other}: {key} is {value}, {other} {bound}"})
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        size = value
-    elif isinstance(value, str) and (match := _SIZE.fullmatch(value)) and match[2] in _UNITS:
-        size = int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
-    else:
-        raise _expected("a size: a number of bytes, or text such as 64MiB, 512KiB, 1GiB, 10MB")
-    if size < 1:
-        raise _expected("a size of at least 1 byte")
-    return size
-
-
-def _authority(text: str) -> str:
-    if not is_authority(text):
-        raise _expected('an authority: at most 128 lower-case letters, digits and -._~, an IP literal in brackets, or "*"')
-    return text
-
-
-def _single_authority(text: str) -> str:
-    if text == ANY_AUTHORITY or not is_authority(text):
-        raise _expected(
-            "one authority, no wildcard: at most 128 lower-case letters, digits and -._~, or an IP literal in brackets"
-        )
-    return text
-
-
-def _pattern(value: Any) -> UUri:
-    expected = _expected("a pattern of topics such as //veh1/FFFFFFFF/FF/FFFF: //authority/ue_id/version/resource in hex")
-    if not isinstance(value, str | UUri):
-        raise expected
-    try:
-        uri = UUri.parse(value) if isinstance(value, str) else value.check()
-    except UriError as exc:
-        raise expected from exc
-    if not uri.authority:
-        raise expected
-    if not uri.is_topic and uri.resource != ANY_RESOURCE:
-        raise _expected("a topic, resource 8000 to FFFE, or FFFF for all of them")
-    return uri
-
-
-def _exact(value: Any, expected: PydanticCustomError) -> UUri:
-    try:
-        uri = UUri.parse(value) if isinstance(value, str) else value.check()
-    except (UriError, AttributeError) as exc:
-        raise expected from exc
-    if not isinstance(uri, UUri) or not uri.authority:
-        raise expected
-    return uri
-
-
-def _topic(value: Any) -> UUri:
-    expected = _expected("a topic without wildcards such as //veh1/A8000/2/8A50: resource 8000 to FFFE")
-    uri = _exact(value, expected)
-    if uri.has_wildcard or not uri.is_topic:
-        raise expected
-    return uri
-
-
-def _entity(value: Any) -> UUri:
-    expected = _expected("a uEntity without wildcards such as //veh1/A8000/2/0: resource 0")
-    uri = _exact(value, expected)
-    if uri.has_wildcard or not uri.is_entity:
-        raise expected
-    return uri
-
-
-def _entity_pattern(value: Any) -> UUri:
-    expected = _expected("a pattern of uEntities such as //veh1/FFFFFFFF/FF/0: resource 0")
-    uri = _exact(value, expected)
-    if not uri.is_entity:
-        raise expected
-    return uri
-
-
-def _name(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise _expected("a name of letters, digits and _ . -")
-    return text
-
-
-def _broadcast(text: str) -> str:
-    try:
-        return check_broadcast(text)
-    except ValueError as exc:
-        raise _expected("the name of a broadcast: letters, digits and _, no digit first") from exc
-
-
-def _partition(text: str) -> str:
-    try:
-        check_partition(split_partition(text), wildcards=False)
-    except ValueError as exc:
-        raise _expected(
-            'a partition: segments of letters and digits, joined by /, such as front/left, or "" for none; no wildcards'
-        ) from exc
-    if len(text) > _LONGEST_PARTITION:
-        raise _expected(f"a partition of at most {_LONGEST_PARTITION} characters")
-    return text
-
-
-def _at_least_one(partitions: dict[str, int]) -> dict[str, int]:
-    if not partitions:
-        raise _expected('at least one partition; "" is the broadcast without one')
-    return partitions
-
-
-def _topic_resource(value: int) -> int:
-    if not FIRST_TOPIC <= value <= LAST_TOPIC:
-        raise _expected(f"the resource of a topic, {FIRST_TOPIC:#X} to {LAST_TOPIC:#X}".replace("0X", "0x"))
-    return value
-
-
-Size = Annotated[
-    int,
-    BeforeValidator(_size),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": rf"^{_SIZE.pattern}$"}]}),
-]
-Authority = Annotated[str, AfterValidator(_authority)]
-SingleAuthority = Annotated[str, AfterValidator(_single_authority)]
-Pattern = Annotated[
-    UUri, PlainValidator(_pattern), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
-]
-Topic = Annotated[
-    UUri, PlainValidator(_topic), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
-]
-Entity = Annotated[
-    UUri, PlainValidator(_entity), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
-]
-EntityPattern = Annotated[
-    UUri, PlainValidator(_entity_pattern), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
-]
-Name = Annotated[str, AfterValidator(_name)]
-FilePath = Annotated[Path, Field(strict=False)]
-TopicResource = Annotated[
-    int, AfterValidator(_topic_resource), WithJsonSchema({"type": "integer", "minimum": FIRST_TOPIC, "maximum": LAST_TOPIC})
-]
-BroadcastName = Annotated[str, Field(max_length=128), AfterValidator(_broadcast)]
-PartitionName = Annotated[str, AfterValidator(_partition)]
-Count = Annotated[int, Field(ge=1)]
-
-
-class Section(BaseModel):
-    """A part of the configuration: frozen, no unknown keys, no silent conversion of types."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        populate_by_name=True,
-        hide_input_in_errors=True,
-        use_attribute_docstrings=True,
-    )
 
 
 class QueueBounds(Section):
@@ -250,7 +80,7 @@ class Retry(Section):
     def _not_below_initial(cls, value: int, info: ValidationInfo) -> int:
         initial_ms = info.data.get("initial_ms", 0)
         if value < initial_ms:
-            raise _too_small("max_ms", value, "initial_ms", initial_ms)
+            raise too_small("max_ms", value, "initial_ms", initial_ms)
         return value
 
 
@@ -290,7 +120,7 @@ class Endpoint(Section):
                 "choice", "expected {what}{hint}", {"what": what, "hint": nearest(value, installed)}
             ) from None
         except ImportError as exc:
-            raise _expected(f"a transport that can be loaded ({type(exc).__name__}: {exc})") from exc
+            raise expected(f"a transport that can be loaded ({type(exc).__name__}: {exc})") from exc
         return value
 
     @field_validator("options")
@@ -319,7 +149,7 @@ class Route(Section):
     @classmethod
     def _not_reserved(cls, value: str) -> str:
         if value in RESERVED_ROUTES:
-            raise _expected(f"a name other than {', '.join(sorted(RESERVED_ROUTES))}, which reports use themselves")
+            raise expected(f"a name other than {', '.join(sorted(RESERVED_ROUTES))}, which reports use themselves")
         return value
 
     @model_validator(mode="before")
@@ -374,7 +204,7 @@ class Metrics(Section):
     def _host_and_port(cls, value: str) -> str:
         match = _LISTEN.fullmatch(value)
         if not match or int(match[2]) > 0xFFFF:
-            raise _expected("host:port, such as 127.0.0.1:9464 or [::1]:9464")
+            raise expected("host:port, such as 127.0.0.1:9464 or [::1]:9464")
         return value
 
     @property
@@ -401,7 +231,7 @@ class Trace(Section):
     def _room_for_one_file(cls, value: int, info: ValidationInfo) -> int:
         rotate_bytes = info.data.get("rotate_bytes", 0)
         if value < rotate_bytes:
-            raise _too_small("max_bytes", value, "rotate_bytes", rotate_bytes)
+            raise too_small("max_bytes", value, "rotate_bytes", rotate_bytes)
         return value
 
 
@@ -427,56 +257,6 @@ class Remember(Section):
 
     ids: Count = 200_000
     seconds: Count = 600
-
-
-class State(Section):
-    """Where subscriptions and what is paused are kept."""
-
-    path: FilePath | None = None
-    """A SQLite file; None: ``state.db`` beside the journal, and memory if there is no journal."""
-
-
-class ExternalUsubscription(Section):
-    """A uSubscription service elsewhere, which is followed instead of running one."""
-
-    service: Entity
-    """Such as //veh1/0/3/0."""
-    topics: list[Topic] = []
-    """Topics whose subscribers are asked for, and kept track of."""
-    subscribers: list[Entity] = []
-    """Subscribers whose topics are asked for."""
-    refresh_s: Annotated[float, Field(gt=0)] = 60
-    """How often everything is asked for again, beside the notifications of changes."""
-
-
-class Usubscription(Section):
-    """The uSubscription service."""
-
-    local: list[SingleAuthority] = []
-    """Authorities, beside our own, for whose uEntities we are the uSubscription service: topics there are local."""
-    remote_timeout_s: Annotated[float, Field(ge=300)] = 300
-    """How long a Subscribe or Unsubscribe waits for another device's answer before it is sent again."""
-    page: Count = 1000
-    """Entries in one answer to FetchSubscribers or FetchSubscriptions."""
-    max_subscriptions: Count = 100_000
-    max_observers: Count = 10_000
-    external: ExternalUsubscription | None = None
-
-
-class Control(Section):
-    """Who may stop and start the dispatching of topics over uProtocol."""
-
-    allow: list[EntityPattern] | None = None
-    """Patterns of uEntities, resource 0; None: every uEntity at an authority of ``usubscription.local``."""
-
-
-class Multicast(Section):
-    """A broadcast of a provider, and the topic of each partition that it can be fired for."""
-
-    provider: Entity
-    broadcast: BroadcastName
-    partitions: Annotated[dict[PartitionName, TopicResource], AfterValidator(_at_least_one)]
-    """Partition, empty for none, to the resource of its topic at the provider."""
 
 
 class Config(Section):

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
 
-from streamer.config import Control as Options
+from streamer.config_services import Control as Options
 from streamer.router.lane import FlowKey
 from streamer.router.stops import RULES_AT_MOST, Rule, RuleError, Stops
 from streamer.services.core import Core

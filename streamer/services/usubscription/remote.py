@@ -9,7 +9,8 @@ The law of this file:
   may change its mind after its answer: so when the last of those has ended, by its answer or by its TTL, the command is sent
   once more. Commands that may still arrive are kept over a restart for that reason.
 - A service's Updates can overtake its answers, and the other way round. One that is older than the last answer is not
-  followed; an answer that is not newer than an UNSUBSCRIBED that came before it is no confirmation, and leads to asking again.
+  followed; an answer that is not newer than an UNSUBSCRIBED that came before it is no confirmation, and leads to asking
+  again.
 """
 
 from dataclasses import dataclass, field

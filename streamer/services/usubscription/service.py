@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from streamer import config
+from streamer import config_services as config
 from streamer.router.clock import Clock
 from streamer.services.core import Core
 from streamer.services.state import State, StateError, Statement

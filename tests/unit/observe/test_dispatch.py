@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from streamer.cli import main
-from streamer.config import Control as Options
+from streamer.config_services import Control as Options
 from streamer.observe.admin import AdminServer
 from streamer.observe.metrics import Exposition
 from streamer.router.stops import RULES_AT_MOST, Rule

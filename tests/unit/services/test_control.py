@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.any_pb2 import Any as AnyProto
 from google.protobuf.message import Message
 
-from streamer.config import Control as Options
+from streamer.config_services import Control as Options
 from streamer.router.lane import FlowKey
 from streamer.router.stops import RULES_AT_MOST, Rule, Stops
 from streamer.services.control import FETCH, START, STOP, Control, Stopped

@@ -1,0 +1,192 @@
+"""The types of the configuration's values: what each takes, and what is said of anything else."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from streamer.uprotocol.multicast import check_broadcast, check_partition, split_partition
+from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, FIRST_TOPIC, LAST_TOPIC, UriError, UUri, is_authority
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+_UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_LONGEST_PARTITION = 512
+
+
+def expected(what: str) -> PydanticCustomError:
+    """The error of a value that is not what was expected; what was found is added by who knows the file."""
+    return PydanticCustomError("expected", "expected {what}", {"what": what})
+
+
+def too_small(key: str, value: int, other: str, bound: int) -> PydanticCustomError:
+    """Two keys that do not fit, of which one may be a default."""
+    return PydanticCustomError("check", "{text}", {"text": f"expected at least {other}: {key} is {value}, {other} {bound}"})
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str) and (match := _SIZE.fullmatch(value)) and match[2] in _UNITS:
+        size = int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
+    else:
+        raise expected("a size: a number of bytes, or text such as 64MiB, 512KiB, 1GiB, 10MB")
+    if size < 1:
+        raise expected("a size of at least 1 byte")
+    return size
+
+
+def _authority(text: str) -> str:
+    if not is_authority(text):
+        raise expected('an authority: at most 128 lower-case letters, digits and -._~, an IP literal in brackets, or "*"')
+    return text
+
+
+def _single_authority(text: str) -> str:
+    if text == ANY_AUTHORITY or not is_authority(text):
+        raise expected(
+            "one authority, no wildcard: at most 128 lower-case letters, digits and -._~, or an IP literal in brackets"
+        )
+    return text
+
+
+def _pattern(value: Any) -> UUri:
+    wanted = expected("a pattern of topics such as //veh1/FFFFFFFF/FF/FFFF: //authority/ue_id/version/resource in hex")
+    if not isinstance(value, str | UUri):
+        raise wanted
+    try:
+        uri = UUri.parse(value) if isinstance(value, str) else value.check()
+    except UriError as exc:
+        raise wanted from exc
+    if not uri.authority:
+        raise wanted
+    if not uri.is_topic and uri.resource != ANY_RESOURCE:
+        raise expected("a topic, resource 8000 to FFFE, or FFFF for all of them")
+    return uri
+
+
+def _exact(value: Any, wanted: PydanticCustomError) -> UUri:
+    try:
+        uri = UUri.parse(value) if isinstance(value, str) else value.check()
+    except (UriError, AttributeError) as exc:
+        raise wanted from exc
+    if not isinstance(uri, UUri) or not uri.authority:
+        raise wanted
+    return uri
+
+
+def _topic(value: Any) -> UUri:
+    wanted = expected("a topic without wildcards such as //veh1/A8000/2/8A50: resource 8000 to FFFE")
+    uri = _exact(value, wanted)
+    if uri.has_wildcard or not uri.is_topic:
+        raise wanted
+    return uri
+
+
+def _entity(value: Any) -> UUri:
+    wanted = expected("a uEntity without wildcards such as //veh1/A8000/2/0: resource 0")
+    uri = _exact(value, wanted)
+    if uri.has_wildcard or not uri.is_entity:
+        raise wanted
+    return uri
+
+
+def _entity_pattern(value: Any) -> UUri:
+    wanted = expected("a pattern of uEntities such as //veh1/FFFFFFFF/FF/0: resource 0")
+    uri = _exact(value, wanted)
+    if not uri.is_entity:
+        raise wanted
+    return uri
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise expected("a name of letters, digits and _ . -")
+    return text
+
+
+def _broadcast(text: str) -> str:
+    try:
+        return check_broadcast(text)
+    except ValueError as exc:
+        raise expected("the name of a broadcast: letters, digits and _, no digit first") from exc
+
+
+def _partition(text: str) -> str:
+    try:
+        check_partition(split_partition(text), wildcards=False)
+    except ValueError as exc:
+        raise expected(
+            'a partition: segments of letters and digits, joined by /, such as front/left, or "" for none; no wildcards'
+        ) from exc
+    if len(text) > _LONGEST_PARTITION:
+        raise expected(f"a partition of at most {_LONGEST_PARTITION} characters")
+    return text
+
+
+def at_least_one(partitions: dict[str, int]) -> dict[str, int]:
+    if not partitions:
+        raise expected('at least one partition; "" is the broadcast without one')
+    return partitions
+
+
+def _topic_resource(value: int) -> int:
+    if not FIRST_TOPIC <= value <= LAST_TOPIC:
+        raise expected(f"the resource of a topic, {FIRST_TOPIC:#X} to {LAST_TOPIC:#X}".replace("0X", "0x"))
+    return value
+
+
+Size = Annotated[
+    int,
+    BeforeValidator(_size),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": rf"^{_SIZE.pattern}$"}]}),
+]
+Authority = Annotated[str, AfterValidator(_authority)]
+SingleAuthority = Annotated[str, AfterValidator(_single_authority)]
+Pattern = Annotated[
+    UUri, PlainValidator(_pattern), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
+]
+Topic = Annotated[
+    UUri, PlainValidator(_topic), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
+]
+Entity = Annotated[
+    UUri, PlainValidator(_entity), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
+]
+EntityPattern = Annotated[
+    UUri, PlainValidator(_entity_pattern), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
+]
+Name = Annotated[str, AfterValidator(_name)]
+FilePath = Annotated[Path, Field(strict=False)]
+TopicResource = Annotated[
+    int, AfterValidator(_topic_resource), WithJsonSchema({"type": "integer", "minimum": FIRST_TOPIC, "maximum": LAST_TOPIC})
+]
+BroadcastName = Annotated[str, Field(max_length=128), AfterValidator(_broadcast)]
+PartitionName = Annotated[str, AfterValidator(_partition)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, no unknown keys, no silent conversion of types."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
