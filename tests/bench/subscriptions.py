@@ -6,7 +6,6 @@ messages of 16 of the topics from Zenoh to MQTT: no route lists any of them.
 
 import argparse
 import asyncio
-import itertools
 import statistics
 import tempfile
 import time
@@ -34,11 +33,10 @@ def wishes(subscriptions: int, subscribers: int, topics: int) -> list[tuple[UUri
     names = [UUri("veh1", 0x1000 + number // 100, 1, 0x8000 + number % 100) for number in range(topics - len(VEHICLE))]
     every = [*VEHICLE, *names]
     pairs = [(UUri("cloud", 0x2000, 1, 0), topic) for topic in VEHICLE]
-    for number in itertools.count():
-        if len(pairs) >= subscriptions:
-            return pairs
-        pairs.append((UUri("cloud", 0x3000 + number % subscribers, 1, 0), every[(number * 7919 + number // len(every)) % len(every)]))
-    raise AssertionError
+    for number in range(subscriptions - len(pairs)):
+        topic = every[(number * 7919 + number // len(every)) % len(every)]  # all combinations, in turn
+        pairs.append((UUri("cloud", 0x3000 + number % subscribers, 1, 0), topic))
+    return pairs
 
 
 async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, float]:
