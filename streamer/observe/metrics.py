@@ -13,7 +13,8 @@ from prometheus_client.registry import Collector
 
 from streamer import __version__
 from streamer.journal.journal import Journal, JournalState
-from streamer.router.router import RouteAccount, Router
+from streamer.router.account import RouteAccount
+from streamer.router.router import Router
 from streamer.router.stats import LATENCY_BOUNDS, Histogram
 from streamer.transports.base import LinkState
 

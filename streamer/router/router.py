@@ -9,11 +9,11 @@ import contextlib
 import logging
 import random as _random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from streamer.config import Config, Dispatch
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal
+from streamer.router.account import RouteAccount, account_of
 from streamer.router.assurance import Assurance
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody, Later
@@ -55,21 +55,6 @@ _LAST_WORDS_S = 1.0
 _STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was stopped before it could be delivered")
 
 USTREAMER = (4, 1, 0)  # ue_id, version and resource of //{authority}/4/1/0, the uEntity that we are
-
-
-@dataclass(frozen=True, slots=True)
-class RouteAccount:
-    """What one route has done and holds, for whoever reports it."""
-
-    name: str
-    source: str
-    target: str
-    stats: RouteStats
-    queued: int
-    bytes: int
-    oldest_age_s: float
-    unsure: int = 0
-    """Part of ``queued``: sent, and not yet certain to have arrived."""
 
 
 class Router:
@@ -331,19 +316,7 @@ class Router:
         """The account of every route, of the reports, and of what got onto no route. The books balance in each."""
         now_s = self._clock.monotonic_s()
         queues = [*self._queues.values(), *self._retired, *self.reporter.queues()]
-        found = [
-            RouteAccount(
-                queue.name,
-                queue.source,
-                queue.target,
-                queue.stats,
-                queue.messages + queue.unsure,
-                queue.bytes,
-                now_s - oldest if (oldest := queue.oldest_entered_s()) is not None else 0.0,
-                queue.unsure,
-            )
-            for queue in queues
-        ]
+        found = [account_of(queue, now_s) for queue in queues]
         for name, ingress in self.ingresses.items():
             found.append(RouteAccount(NO_ROUTE, name, "", ingress.unrouted, 0, 0, 0.0))
         return found
