@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sqlite3
-import sys
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -161,7 +160,7 @@ class Life:
 
 
 def _traced(fuse: Fuse, *arguments: Any, **options: Any) -> sqlite3.Connection:
-    connection = _connect(*arguments, **options)
+    connection: sqlite3.Connection = _connect(*arguments, **options)
     connection.set_trace_callback(lambda sql: fuse.crossed())
     return connection
 
@@ -211,4 +210,4 @@ def nursery() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(nursery())
+    nursery()

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.fault.dialogue_asking import APPS, TOPICS
 from tests.fault.dialogue_model import OK, PENDING, SUBSCRIBED, UNSUBSCRIBED, Ask, Chain, World, after, passed
-from tests.fault.dialogues import APPS, TOPICS, BrokenError, Dialogue
+from tests.fault.dialogue_updates import BrokenError
+from tests.fault.dialogues import Dialogue
 
 SEEDS = range(1, 3)
 STEPS = 20
