@@ -15,7 +15,7 @@ from typing import NamedTuple
 from streamer.services.usubscription.alarms import Alarms
 from streamer.services.usubscription.entries import Change, Observer, Reply, Standing, Subscription, Told, Update, Wish
 from streamer.services.usubscription.index import Index
-from streamer.services.usubscription.remote import Remote, Step
+from streamer.services.usubscription.remote import Command, Remote, Step
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 
@@ -40,6 +40,7 @@ class Book:
         self._index = Index()
         self._remotes: dict[UUri, Remote] = {}
         self._asked: dict[bytes, UUri] = {}  # the topic of every command that is open
+        self._left: dict[UUri, tuple[Command, ...]] = {}  # what was open at the last Reset, until the topic is wanted again
         self._ends: Alarms[int] = Alarms()
         self._repeats: Alarms[UUri] = Alarms()
         self._number = 0
@@ -208,15 +209,16 @@ class Book:
         return change
 
     def reset(self, now_ms: int) -> Change:
-        """004 §9: everything goes. Other devices' services hear it once, as far as they hear it."""
+        """004 §9: everything goes. Other devices' services hear it once, as far as they hear it; maybe late."""
         change = Change(is_flushed=True)
         for entry in self._index.all():
             entry.standing = Standing.UNSUBSCRIBED
             self._tell(change, entry)
             change.topics.add(entry.topic)
         for remote in self._remotes.values():
-            remote.commands.clear()
-            change.orders += remote.leave(now_ms)
+            change.orders += remote.farewell(now_ms)
+        self._left = {topic: open_ for topic, open_ in self._left.items() if open_[-1].deadline_ms > now_ms}
+        self._left |= {topic: tuple(remote.commands.values()) for topic, remote in self._remotes.items()}
         self._index = Index()
         self._remotes.clear()
         self._asked.clear()
@@ -310,6 +312,7 @@ class Book:
         remote = self._remotes.get(topic)
         if remote is None:
             remote = self._remotes[topic] = Remote(topic, self._limits.remote_timeout_ms, asked=self._asked)
+            remote.inherit(now_ms, self._left.pop(topic, ()))
         if period_ms is None:
             period_ms = min(self._index.askers(topic).values(), default=0)
         change.orders += remote.subscribe(now_ms, period_ms)

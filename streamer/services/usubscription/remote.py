@@ -13,6 +13,7 @@ The law of this file:
   again.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -94,6 +95,19 @@ class Remote:
     def leave(self, now_ms: int) -> list[Order]:
         """The last subscriber has gone."""
         return self._turn(now_ms, wanted=False, standing=Standing.UNSUBSCRIBED)
+
+    def farewell(self, now_ms: int) -> list[Order]:
+        """Everything is flushed: as `leave`, and there is room for it. Not repeated; what is open is for `inherit`."""
+        for name in list(self.commands)[: -MAX_OPEN // 2]:
+            del self.commands[name]
+        return self.leave(now_ms)
+
+    def inherit(self, now_ms: int, commands: Iterable[Command]) -> None:
+        """Take over what was open before everything was flushed: it may arrive, but its answers do not count."""
+        for command in commands:
+            if command.deadline_ms > now_ms:
+                self.commands[command.id] = command._replace(epoch=-1)
+                self.asked[command.id] = self.topic
 
     def sample(self, now_ms: int, period_ms: int) -> list[Order]:
         """The fastest sample period of our subscribers is now this one."""

@@ -14,6 +14,7 @@ from tests.unit.services.usubscription.desk import (
     REMOTE,
     REMOTE2,
     SUBSCRIBED,
+    TIMEOUT_MS,
     UNSUBSCRIBED,
     WATCHER,
     Desk,
@@ -67,6 +68,22 @@ async def test_reset_unsubscribes_each_remote_topic_once(desk: Desk) -> None:
     desk.forget()
     await desk.pass_ms(10_000_000)
     assert desk.commands() == []
+
+
+async def test_the_unsubscribe_of_a_reset_may_arrive_after_the_subscribe_that_follows_it(desk: Desk) -> None:
+    await desk.subscribe(REMOTE)
+    await desk.answered(desk.commands()[0], SUBSCRIBED)
+    await _reset(desk)
+    desk.forget()
+    await desk.subscribe(REMOTE)
+    [command] = desk.commands()
+    await desk.answered(command, SUBSCRIBED)
+    await desk.pass_ms(TIMEOUT_MS)  # until now, the Unsubscribe might have been carried out
+    [_, again] = desk.commands(wire.SUBSCRIBE)
+    await desk.answered(again, SUBSCRIBED)
+    assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBED}
+    await desk.pass_ms(2 * TIMEOUT_MS)
+    assert desk.commands() == [command, again]
 
 
 async def test_the_service_works_on_after_reset(desk: Desk) -> None:
