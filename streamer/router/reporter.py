@@ -103,6 +103,8 @@ class Reporter:
     ) -> None:
         """Publish the dead letter of a message that came in through ``ingress``, and answer it if it was a Request.
 
+        Where that endpoint is gone since a restart nobody can be told there; the letter is stored all the same.
+
         The dead letter of another streamer that we cannot deliver is counted and no more: two streamers that reported
         each other's reports would never end.
         """
@@ -123,11 +125,12 @@ class Reporter:
         if self._custody.journal is not None:
             self._custody.letter(letter_of(story, ingress, self._custody.number()))
         answer = error_response(story)
-        if answer is not None:
-            self._send(self._exits[ingress], self._exits[ingress].responses, answer)
+        origin = self._exits.get(ingress)  # None: an earlier run had that endpoint, this one has not
+        if answer is not None and origin is not None:
+            self._send(origin, origin.responses, answer)
         for name in dict.fromkeys(ingress if name == ORIGIN else name for name in self.options.endpoints):
-            way = self._exits[name]
-            if way.dead_letters is None:
+            way = self._exits.get(name)
+            if way is None or way.dead_letters is None:
                 continue
             for sink in self._sinks(way, story, is_origin=name == ingress):
                 letter = dead_letter(story, self.options.authority, self.options.resource, sink, keep_token=name == ingress)

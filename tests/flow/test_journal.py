@@ -8,12 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.journal.journal import Journal, JournalState
+from streamer.router.stops import Rule
 from streamer.transports.base import Reach
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from tests.flow.life import DOWN, MIB, life, order
-from tests.flow.stage import CLIMATE, CLOUD_APP, ORDERS, VEHICLE_APP, Stage, WoundClock, configuration
+from tests.flow.stage import (
+    CLIMATE,
+    CLOUD_APP,
+    CLOUD_METHOD,
+    ORDERS,
+    SPEED,
+    VEHICLE_APP,
+    Stage,
+    WoundClock,
+    configuration,
+)
 from tests.independent import until
 
 
@@ -231,3 +242,31 @@ async def _play(path: Path, steps: list[str], unsure_s: int) -> None:
     assert set(acknowledged) <= set(first)
     numbers = [int(message.payload or b"") for message in first if message in set(acknowledged)]
     assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("is_asked", [False, True], ids=["publish", "request"])
+async def test_what_came_through_an_endpoint_that_is_gone_fails_and_is_stored_and_told_to_nobody(
+    tmp_path: Path, is_asked: bool
+) -> None:
+    async with life(tmp_path / "j.db") as now:
+        now.hold("cloud")
+        stage = now.stage
+        late = stage.ask(VEHICLE_APP, CLOUD_METHOD, ttl=1000) if is_asked else stage.speed(b"late", ttl=1000)
+        stage.arrive("vehicle", late)
+        await now.flush()
+    renamed = {
+        "endpoints": {
+            "car": {"transport": "memory", "authorities": ["veh1"]},
+            "cloud": {"transport": "memory", "authorities": ["*"]},
+        },
+        "routes": [{"from": "car", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}, {"from": "cloud", "to": "car"}],
+    }
+    async with life(tmp_path / "j.db", stops=[Rule(late.attributes.source)], **renamed) as now:
+        stage = now.stage
+        stage.pass_time(5000)
+        stage.check_books()
+        newer = stage.speed(b"newer", source=SPEED._replace(resource=0x8A51))
+        stage.arrive("car", newer)
+        assert stage.sent("cloud") == [newer]
+        assert stage.transports["car"].sent == []
+        assert [(letter.id, letter.ingress, letter.outcome) for letter in now.letters] == [(late.id, "vehicle", "expired")]
