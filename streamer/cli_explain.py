@@ -142,5 +142,5 @@ def _table(config: Config) -> tuple[RoutingTable, Residents]:
         ).wants_sink_authority
     ]
     core = Core(TransportContext(CORE, config.authority))
-    residents = Residents(config, core, SystemClock())
+    residents = Residents(config, core, SystemClock(), addressed)
     return RoutingTable.from_config(config, addressed, core.entities, config.catalogue.topics), residents

@@ -42,8 +42,9 @@ class ExternalUsubscription(Section):
 class Usubscription(Section):
     """The uSubscription service."""
 
-    local: list[SingleAuthority] = []
-    """Authorities, beside our own, for whose uEntities we are the uSubscription service: topics there are local."""
+    local: list[SingleAuthority] | None = None
+    """Authorities, beside our own, for whose uEntities we are the uSubscription service: topics there are local. None: those
+    that endpoints name which do not connect devices."""
     remote_timeout_s: Annotated[float, Field(ge=300)] = 300
     """How long a Subscribe or Unsubscribe waits for another device's answer before it is sent again."""
     page: Count = 1000

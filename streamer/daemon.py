@@ -48,8 +48,9 @@ class Daemon:
             for name, endpoint in config.endpoints.items()
         }
         core = Core(self._context(CORE))
+        addressed = [name for name, transport in self.transports.items() if transport.wants_sink_authority]
+        self.residents = Residents(config, core, self._clock, addressed)
         self.transports[CORE] = core
-        self.residents = Residents(config, core, self._clock)
         self.journal = _journal(config)
         self.tracing = _tracing(config, self.transports)
         tracer = None if self.tracing is None else self.tracing.recorder

@@ -2,9 +2,9 @@
 
 The rules, in order:
 
-1. What comes from a service of ours goes to the endpoint where its sink's authority lives.
+1. What comes from a service of ours goes to every endpoint where its sink's authority lives.
 2. A source must live behind the endpoint that its message came from (else UNAUTHENTICATED).
-3. What is addressed to a service of ours goes there.
+3. What is addressed to a service of ours goes there, also if it names no authority and the source's is the one.
 4. A message with a sink goes to the endpoint where the sink's authority lives, exact names before `*`, if a route
    leads there (else PERMISSION_DENIED). If that is where it came from, it has arrived already.
 5. A Publish without sink goes over every route one of whose patterns matches its topic, or behind whose far end somebody
@@ -63,8 +63,12 @@ def decide(
     if ingress == CORE:
         if sink is None:
             return _nowhere(Outcome.UNWANTED, UCode.OK, "services publish nothing")
-        return _forward_to_sink(kind, sink, CORE, (), table)
-    if source.authority == table.authority or source[:3] in table.services:
+        return _say(sink, table)
+    if sink is not None and not sink.authority:  # clients leave it out for services of their own device
+        local = sink._replace(authority=source.authority)
+        sink = local if local[:3] in table.services else sink
+    is_asking = kind is UMessageType.REQUEST and sink is not None and sink[:3] in table.services
+    if source.authority == table.authority or (source[:3] in table.services and not is_asking):
         return _nowhere(Outcome.LOCAL, UCode.OK, f"{source} is ours: a message of our own came back")
     homes = table.homes(source.authority)
     if ingress not in homes:
@@ -155,6 +159,17 @@ def _forward_to_sink(
             return Decision((Hop(route, None if strip else sink),), why=tuple(why))
     text = f"no route leads from {ingress} to {sink.authority!r}"
     return Decision(failure=Failure(Outcome.REJECTED, UCode.PERMISSION_DENIED, text), why=(*why, text))
+
+
+def _say(sink: UUri, table: RoutingTable) -> Decision:
+    """What a service says goes to every network where its sink's authority lives: it may have asked from any of them."""
+    if sink.authority == table.authority:
+        return _nowhere(Outcome.REJECTED, UCode.UNAVAILABLE, f"this streamer has no uEntity {sink}")
+    homes = table.homes(sink.authority)
+    hops = tuple(Hop(route, sink) for route in table.routes_from(CORE) if route.target in homes)
+    if hops:
+        return Decision(hops, why=(f"{sink.authority!r} lives behind {' and '.join(homes)}",))
+    return _nowhere(Outcome.REJECTED, UCode.PERMISSION_DENIED, f"{sink.authority!r} lives behind no endpoint")
 
 
 def _nowhere(outcome: Outcome, code: UCode, text: str) -> Decision:

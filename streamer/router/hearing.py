@@ -1,8 +1,8 @@
 """What is heard at which endpoint: the listeners that the routing table and live subscriptions need, no more.
 
 What the table needs is registered at the start and at a reload, all or nothing. What subscriptions need comes and goes
-topic by topic at runtime: a topic that nobody wants any more is not even received. Every filter is registered once, and
-compared with what is needed now: how often something was asked for does not have to be counted.
+topic by topic at runtime: a topic that nobody wants any more is not even received. Every filter is registered once, for
+whichever of the two needs it, and goes when neither does: how often something was asked for does not have to be counted.
 """
 
 import asyncio
@@ -55,26 +55,36 @@ class Hearing:
             try:
                 for name, ingress in self._ingresses.items():
                     for wanted in set(always(name, table)) - self._always[name]:
-                        await self._transports[name].register_listener(*wanted, ingress)
+                        if not self._is_topic(name, wanted):
+                            await self._transports[name].register_listener(*wanted, ingress)
                         added.append((name, wanted))
             except UStatusError:
                 for name, registered in added:
-                    await self._transports[name].unregister_listener(*registered, self._ingresses[name])
+                    if not self._is_topic(name, registered):
+                        await self._transports[name].unregister_listener(*registered, self._ingresses[name])
                 raise
             for name, registered in added:
                 self._always[name].add(registered)
 
     async def leave(self, table: RoutingTable) -> None:
         """Hear nothing that ``table`` does not need, and the topics that are wanted with it."""
-        async with self._turn:
-            for name, ingress in self._ingresses.items():
-                for unwanted in self._always[name] - set(always(name, table)):
-                    await self._transports[name].unregister_listener(*unwanted, ingress)
-                    self._always[name].discard(unwanted)
         self._table = table
         self._dirty.update(dict.fromkeys(self._wanted.topics()))
         self._dirty.update(dict.fromkeys(topic for topics in self._topics.values() for topic in topics))
+        await self.catch_up()  # before anything is left: what goes on being needed has no gap
+        async with self._turn:
+            for name, ingress in self._ingresses.items():
+                for unwanted in self._always[name] - set(always(name, table)):
+                    self._always[name].discard(unwanted)
+                    if not self._is_topic(name, unwanted):
+                        await self._transports[name].unregister_listener(*unwanted, ingress)
+            self._retry(len(self._refused))
         await self.catch_up()
+
+    def _is_topic(self, endpoint: str, registered: Filter) -> bool:
+        """Whether a filter is there for who asked, too."""
+        source, sink = registered
+        return sink is None and source in self._topics[endpoint]
 
     def change(self, topic: UUri) -> None:
         """Somebody wants a topic, or nobody does any more. `run` sees to it."""
@@ -97,35 +107,47 @@ class Hearing:
             while self._dirty:
                 topic = next(iter(self._dirty))
                 del self._dirty[topic]
-                if await self._follow(topic, self._table):  # there is room now for what was refused
-                    self._dirty.update(self._refused)
-                    self._refused.clear()
+                try:
+                    self._retry(await self._follow(topic, self._table))
+                except Exception:  # a plugin's fault must cost its topic, not the daemon its life
+                    logger.exception("listening_failed topic=%s", topic)
                 done += 1
                 if done % _AT_ONCE == 0:
                     await asyncio.sleep(0)
 
-    async def _follow(self, topic: UUri, table: RoutingTable) -> bool:
-        """Whether some listener was taken away."""
+    def _retry(self, room: int) -> None:
+        """Listeners have left: as many topics as were refused may find room now."""
+        for topic in list(self._refused)[:room]:
+            self._dirty[topic] = None
+
+    async def _follow(self, topic: UUri, table: RoutingTable) -> int:
+        """How many listeners have left."""
         needed = set(where(topic, self._wanted.of(topic), table))
-        has_left = False
+        left = 0
+        is_refused = False
         for name, ingress in self._ingresses.items():
             topics = self._topics[name]
+            is_always = (topic, None) in self._always[name]
             if topic in topics and name not in needed:
-                if (topic, None) not in self._always[name]:
-                    await self._transports[name].unregister_listener(topic, None, ingress)
-                    has_left = True
                 topics.discard(topic)
+                if not is_always:
+                    await self._transports[name].unregister_listener(topic, None, ingress)
+                    left += 1
             elif topic not in topics and name in needed:
                 try:
-                    await self._transports[name].register_listener(topic, None, ingress)
+                    if not is_always:
+                        await self._transports[name].register_listener(topic, None, ingress)
                 except UStatusError as exc:
-                    logger.error("listener_refused endpoint=%s topic=%s reason=%s", name, topic, exc)
-                    self._refused[topic] = None
+                    if topic not in self._refused:
+                        logger.error("listener_refused endpoint=%s topic=%s reason=%s", name, topic, exc)
+                    is_refused = True
                     continue
                 topics.add(topic)
-        if not needed:
+        if is_refused:
+            self._refused[topic] = None
+        else:
             self._refused.pop(topic, None)
-        return has_left
+        return left
 
 
 def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:

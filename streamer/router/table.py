@@ -1,6 +1,6 @@
 """The routing table: which authorities live behind which endpoint, and which routes lead where. Immutable."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from streamer.config import Config, Dispatch
@@ -67,18 +67,13 @@ class RoutingTable:
             for route in config.routes
         )
         entities = tuple(entities)
-        connecting = frozenset(
-            name
-            for name, endpoint in config.endpoints.items()
-            if (name in addressed if endpoint.is_global is None else endpoint.is_global)
-        )
         return cls(
             config.authority,
             authorities,
             routes,
             addressed,
-            connecting,
-            _services(config, entities),
+            connecting(config, addressed),
+            _services(config, entities, addressed),
             _inner(config) if entities else (),
             frozenset(multicast),
         )
@@ -102,12 +97,31 @@ class RoutingTable:
         return tuple(route for route in (*self.routes, *self.inner) if route.source == endpoint)
 
 
-def _services(config: Config, entities: tuple[tuple[int, int], ...]) -> frozenset[Entity]:
+def connecting(config: Config, addressed: Container[str]) -> frozenset[str]:
+    """The endpoints whose networks connect devices: those that say so, and else those where a Publish needs an address."""
+    return frozenset(
+        name
+        for name, endpoint in config.endpoints.items()
+        if (name in addressed if endpoint.is_global is None else endpoint.is_global)
+    )
+
+
+def local_authorities(config: Config, addressed: Container[str]) -> tuple[str, ...]:
+    """Whose uEntities are at home here, beside our own authority."""
+    options = config.usubscription
+    if options is not None and options.local is not None:
+        return tuple(options.local)
+    far = connecting(config, addressed)
+    inside = (endpoint.authorities for name, endpoint in config.endpoints.items() if name not in far)
+    return tuple(dict.fromkeys(name for listed in inside for name in listed if name != ANY_AUTHORITY))
+
+
+def _services(config: Config, entities: tuple[tuple[int, int], ...], addressed: Container[str]) -> frozenset[Entity]:
     """The uEntities that we are: at our own authority, and uSubscription at those that it is the service of."""
     found = {(config.authority, *entity) for entity in entities}
     options = config.usubscription
     if options is not None and options.external is None and USUBSCRIPTION in entities:
-        found |= {(authority, *USUBSCRIPTION) for authority in options.local}
+        found |= {(authority, *USUBSCRIPTION) for authority in local_authorities(config, addressed)}
     return frozenset(found)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from streamer.config import Config
 from streamer.router.clock import Clock
 from streamer.router.lane import FlowKey
 from streamer.router.stops import Stops
+from streamer.router.table import local_authorities
 from streamer.services.control import Control
 from streamer.services.core import Core
 from streamer.services.multicast import Receivers
@@ -38,13 +39,14 @@ class Follows(Protocol):
 class Residents:
     """core.usubscription and core.ustreamer. Made before the router, which has to know who they are."""
 
-    def __init__(self, config: Config, core: Core, clock: Clock) -> None:
+    def __init__(self, config: Config, core: Core, clock: Clock, addressed: Container[str] = ()) -> None:
+        """``addressed``: the endpoints on whose network a Publish needs a sink authority."""
         self.state = State(state_path(config))
         self._router: Follows
         self.subscriptions: USubscription | Follower | None = None
         options = config.usubscription
         self.stops = Stops()
-        local = [] if options is None else options.local
+        local = local_authorities(config, addressed)
         self.control = Control(
             core,
             self.state,
@@ -58,6 +60,7 @@ class Residents:
         self.receivers = Receivers(self.state, config.catalogue, lambda topic, askers: self._want(topic, askers, MULTICAST))
         self.control.service.add(self.receivers.methods())
         if options is not None:
+            options = options.model_copy(update={"local": list(local)})
             kind = USubscription if options.external is None else Follower
             self.subscriptions = kind(core, self.state, options, config.authority, clock, self._want)
 

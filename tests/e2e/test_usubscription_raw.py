@@ -50,7 +50,7 @@ class Ground:
         self.daemon = daemon
         self.app = Client(side, APP, service, wrapped)
         self.watcher = Client(side, WATCHER, service, wrapped)
-        self.uservice = Client(side, ("dev1", 0, 4, 0), service, wrapped)
+        self.uservice = Client(side, ("dev1", 0, 3, 0), service, wrapped)
 
     def changes(self, to: Client) -> list[tuple[str, int]]:
         """Who asked, and the state that the service told ``to``, in order."""

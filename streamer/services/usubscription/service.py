@@ -68,7 +68,7 @@ class USubscription:
         self._authority = authority
         self._timeout_ms = round(options.remote_timeout_s * 1000)
         limits = Limits(options.max_subscriptions, options.max_observers, self._timeout_ms)
-        self._book = Book(authority, options.local, limits)
+        self._book = Book(authority, options.local or (), limits)
         self._answers = Answers(self._book, options.page)
         self._inbox: list[tuple[UMessage, Done]] = []
         self._woken = asyncio.Event()
