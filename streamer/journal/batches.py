@@ -9,6 +9,7 @@ which dead letters have to go.
 import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 from zlib import crc32
 
@@ -25,7 +26,8 @@ _SETUP = (
     "CREATE TEMP TABLE totals (bytes INTEGER, letter_bytes INTEGER, evict_up_to INTEGER, evicted INTEGER)",
     _COUNT.format(sum=_SUM, letters=_LETTERS_SUM),
     """CREATE TEMP VIEW batch AS SELECT 0 AS bodies, 0 AS rows, 0 AS segments, 0 AS letters,
-        0 AS rows_done, 0 AS segments_done, 0 AS letters_done, 0 AS added, 0 AS max_letters, 0 AS max_letter_bytes""",
+        0 AS rows_done, 0 AS segments_done, 0 AS letters_done, 0 AS letters_kept, 0 AS added, 0 AS max_letters,
+        0 AS max_letter_bytes""",
     # Other programs delete letters too, which is not seen here: letters are counted anew whenever some are written.
     f"""CREATE TEMP TRIGGER apply_batch INSTEAD OF INSERT ON batch BEGIN
         UPDATE totals SET evict_up_to = NULL, bytes = bytes + NEW.added
@@ -34,6 +36,7 @@ _SETUP = (
         DELETE FROM rows WHERE {_IN.format("NEW.rows_done")};
         DELETE FROM segments WHERE {_IN.format("NEW.segments_done")};
         DELETE FROM letters WHERE {_IN.format("NEW.letters_done")};
+        UPDATE letters SET redrive = NULL, redrive_ttl = NULL WHERE {_IN.format("NEW.letters_kept")};
         INSERT INTO rows SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7,
             substr(NEW.bodies, value->>8, value->>9) FROM json_each(NEW.rows);
         INSERT INTO segments SELECT value->>0, value->>1, value->>2,
@@ -55,7 +58,7 @@ _SETUP = (
             WHERE NEW.letters <> '[]' OR NEW.letters_done <> '[]';
     END""",
 )
-_APPLY = "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_APPLY = "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _TOTALS = "SELECT bytes + letter_bytes, evicted FROM totals"
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -112,7 +115,7 @@ def _parts(batch: Batch) -> Iterator[Batch]:
     if batch.bytes <= _MAX_BLOB_BYTES:
         yield batch
         return
-    yield Batch(rows_done=batch.rows_done, segments_done=batch.segments_done, letters_done=batch.letters_done)
+    yield replace(batch, rows=[], segments=[], letters=[])
     for entries in (batch.rows, batch.segments, batch.letters):
         for entry in entries:
             yield _alone(entry)
@@ -164,6 +167,7 @@ def _parameters(batch: Batch, top: int, bounds: LetterBounds) -> tuple[object, .
         _to_json(rows_done),
         _to_json(segments_done),
         _to_json(batch.letters_done),
+        _to_json(batch.letters_kept),
         added,
         *bounds,
     )

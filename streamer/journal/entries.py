@@ -65,7 +65,7 @@ class Batch:
     """Everything that one transaction writes; the lists that end in ``_done`` have the numbers of what is deleted.
 
     Deleted first, then written. A row or a segment replaces the one with its number; a letter replaces the one with its
-    id and route.
+    id and route. ``letters_kept`` has the numbers of letters that were asked for and stay: nobody asks for them any more.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -74,10 +74,12 @@ class Batch:
     rows_done: list[int] = field(default_factory=list)
     segments_done: list[int] = field(default_factory=list)
     letters_done: list[int] = field(default_factory=list)
+    letters_kept: list[int] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
-        return not (self.rows or self.segments or self.letters or self.rows_done or self.segments_done or self.letters_done)
+        written = self.rows or self.segments or self.letters or self.letters_kept
+        return not (written or self.rows_done or self.segments_done or self.letters_done)
 
     @property
     def bytes(self) -> int:

@@ -224,6 +224,7 @@ class Journal:
     def _apply(self, batch: Batch) -> None:
         started_s = time.perf_counter()
         self._store.apply(batch)
+        self._redriven.difference_update(batch.letters_kept)  # they may be asked for again
         self.last_commit_s = time.perf_counter() - started_s
         self.commits += 1
         self.rows_written += len(batch.rows)

@@ -154,6 +154,11 @@ class Custody:
         self.schedule()
         self._done.letters_done.append(number)
 
+    def letter_kept(self, number: int) -> None:
+        """A dead letter that somebody wants sent again cannot be now: it stays, and can be asked for again."""
+        self.schedule()
+        self._done.letters_kept.append(number)
+
     # -- flush
 
     def schedule(self) -> None:

@@ -5,6 +5,7 @@ Per batch, not per message: clocks, pumping. Per flow, not per message: what `re
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody
@@ -32,6 +33,14 @@ _EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed
 _EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
 _FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
 _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
+
+
+class Again(Enum):
+    """What became of a message that had been a dead letter and was to be taken again."""
+
+    TAKEN = "taken"  # also if it fails at once, with a new dead letter
+    LATER = "later"  # there is no room
+    UNWANTED = "unwanted"  # nobody wants it now, or it would stay where it came from
 
 
 class Ingress(UListener):
@@ -115,18 +124,20 @@ class Ingress(UListener):
                 self._remembered.young[key] = received
                 self._enter(received, resolved, now_s, now_ms)
 
-    def redrive(self, message: UMessage) -> bool:
-        """Take a message that had become a dead letter as if it came now, seen before or not; False if there is no room."""
+    def redrive(self, message: UMessage) -> Again:
+        """Take a message that had become a dead letter as if it came now, seen before or not."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         resolved = self._resolve(message.attributes)
         failure = resolved.failure
+        if failure is not None and not failure.is_reported:
+            return Again.UNWANTED
         if failure is None and message.is_expired(now_ms):
             failure = _EXPIRED
         size = size_of(message)
         if failure is None and any(
             queue.room_for(size * copies, copies) is Room.NO for queue, copies in resolved.copies.items()
         ):
-            return False
+            return Again.LATER
         received = Received(message)
         received.is_kept = True  # it has been acknowledged long ago
         if failure is not None:
@@ -134,7 +145,7 @@ class Ingress(UListener):
         else:
             self._remembered.young[key_of(message)] = received
             self._enter(received, resolved, now_s, now_ms, is_again=True)
-        return True
+        return Again.TAKEN
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
         if self.closed:

@@ -1,6 +1,7 @@
 """Redrive: messages that had become dead letters are sent again, with their id and attributes, on the way of today.
 
-A letter leaves the journal in the same transaction in which its message enters it, if it is not delivered before that.
+A letter leaves the journal in the same transaction in which its message enters it, if it is not delivered before that. One
+that cannot be sent now, because nobody wants it any more or its endpoint is gone, stays a letter and can be asked for again.
 """
 
 import logging
@@ -11,7 +12,7 @@ from streamer.router import packing
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody
 from streamer.router.dead_letter import live_on
-from streamer.router.ingress import Ingress
+from streamer.router.ingress import Again, Ingress
 
 logger = logging.getLogger("ustreamer.redrive")
 
@@ -39,23 +40,36 @@ class Redrive:
         """Send what waits, as far as there is room."""
         if not self._waiting:
             return
+        unwanted: list[Letter] = []
         for number, (letter, ttl_ms) in list(self._waiting.items()):
             ingress = self._ingresses.get(letter.ingress)
             if ingress is None:
                 logger.error("redrive_impossible reason=no_such_endpoint ingress=%s id=%s", letter.ingress, letter.id.hex())
-                del self._waiting[number]
+                self._keep(number)
                 continue
             try:
                 message = packing.unpack(letter.body)
             except packing.UnreadableError as exc:
                 logger.error("redrive_impossible reason=unreadable id=%s error=%s", letter.id.hex(), exc)
-                del self._waiting[number]
+                self._keep(number)
                 continue
             if ttl_ms is not None:
                 message = live_on(message, ttl_ms, self._clock.wall_ms())
-            if ingress.redrive(message):
-                del self._waiting[number]
-                self._taken.add(number)
-                self._custody.letter_done(number)
-                self.count += 1
+            match ingress.redrive(message):
+                case Again.TAKEN:
+                    del self._waiting[number]
+                    self._taken.add(number)
+                    self._custody.letter_done(number)
+                    self.count += 1
+                case Again.UNWANTED:
+                    self._keep(number)
+                    unwanted.append(letter)
+        if unwanted:
+            text = "redrive_kept letters=%d first_id=%s reason=%s"
+            logger.warning(text, len(unwanted), unwanted[0].id.hex(), "nobody wants it now")
         self._pump()
+
+    def _keep(self, number: int) -> None:
+        """A letter stays one: whoever still wants it sent has to ask again."""
+        del self._waiting[number]
+        self._custody.letter_kept(number)
