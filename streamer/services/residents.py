@@ -28,6 +28,9 @@ MULTICAST = "multicast"
 """The same, because somebody receives a multicast id that the topic belongs to."""
 
 
+_AGAIN_S = 1.0
+
+
 class Follows(Protocol):
     """Who does as the services say: the router."""
 
@@ -93,9 +96,12 @@ class Residents:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            if self.subscriptions is not None:
-                tasks.create_task(self.subscriptions.run(), name="usubscription")
+        while self.subscriptions is not None:
+            try:
+                await self.subscriptions.run()
+            except Exception:  # a fault of a service must not cost the daemon its life
+                logger.exception("service_failed service=usubscription again_s=%s", _AGAIN_S)
+                await asyncio.sleep(_AGAIN_S)
 
     def close(self) -> None:
         """Close the file. Nothing is answered after that."""

@@ -166,7 +166,7 @@ class ListenerOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_listeners: int = 10_000
+    max_listeners: int = 200_000  # beyond uSubscription's own bound on subscriptions
     max_listeners_per_filter: int = 100
 
 
