@@ -1,20 +1,84 @@
 """Who listens to what: the registry and the pull buffers that the transports share.
 
 It knows filters and listeners, not the wire. A message that matches several filters of one listener reaches it once.
+What a message costs is the same with ten topics and with thousands of them.
 """
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from streamer.transports.base import ListenerOptions, Received, UListener, check_filter
+from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 
 Filter = tuple[UUri, UUri | None]
 
-_CACHE_SIZE = 8192
+V = TypeVar("V")
+
 _PULL_BUFFER = 1000
+
+
+class FilterIndex(Generic[V]):
+    """A value per filter. Topics are looked up; only filters with a sink or a wildcard, which are few, are compared."""
+
+    def __init__(self) -> None:
+        self._values: dict[Filter, V] = {}
+        self._topics: dict[UUri, tuple[int, V]] = {}  # with the filter's number, which tells who was first
+        self._others: dict[Filter, tuple[int, V]] = {}
+        self._next = 0
+
+    def __contains__(self, of: Filter) -> bool:
+        return of in self._values
+
+    def filters(self) -> list[Filter]:
+        """Every filter, in the order in which they came."""
+        return list(self._values)
+
+    def values(self) -> list[V]:
+        """The value of every filter, in the same order."""
+        return list(self._values.values())
+
+    def get(self, of: Filter) -> V | None:
+        """The value of a filter, if it is there."""
+        return self._values.get(of)
+
+    def add(self, of: Filter, value: V) -> None:
+        """Add a filter that is not there yet."""
+        self._values[of] = value
+        if is_topic(of):
+            self._topics[of[0]] = (self._next, value)
+        else:
+            self._others[of] = (self._next, value)
+        self._next += 1
+
+    def pop(self, of: Filter) -> V | None:
+        """Take a filter out; its value, if it was there."""
+        if is_topic(of):
+            self._topics.pop(of[0], None)
+        else:
+            self._others.pop(of, None)
+        return self._values.pop(of, None)
+
+    def matching(self, attributes: Attributes) -> list[V]:
+        """The values of the filters that match a message, in the order in which the filters came."""
+        found = [numbered for of, numbered in self._others.items() if filter_matches(*of, attributes)]
+        if attributes.type is UMessageType.PUBLISH and (topic := self._topics.get(attributes.source)) is not None:
+            insort(found, topic, key=_number)
+        return [value for _, value in found]
+
+
+def _number(numbered: tuple[int, object]) -> int:
+    return numbered[0]
+
+
+def is_topic(of: Filter) -> bool:
+    """Whether a filter is for one topic: no message with another source matches it."""
+    source, sink = of
+    return sink is None and not source.has_wildcard
 
 
 class ListenerRegistry:
@@ -22,14 +86,14 @@ class ListenerRegistry:
 
     def __init__(self, limits: ListenerOptions) -> None:
         self._limits = limits
-        self._listeners: dict[Filter, list[UListener]] = {}
+        self._listeners: FilterIndex[list[UListener]] = FilterIndex()
         self._count = 0
-        self._cache: dict[Attributes, tuple[UListener, ...]] = {}
+        self._cache: BySource[Attributes, tuple[UListener, ...]] = BySource()
 
     def add(self, source: UUri, sink: UUri | None, listener: UListener) -> bool:
         """Register; True if this filter is new. Idempotent. Raises INVALID_ARGUMENT, RESOURCE_EXHAUSTED."""
         check_filter(source, sink)
-        present = self._listeners.get((source, sink), [])
+        present = self._listeners.get((source, sink)) or []
         if listener in present:
             return False
         if len(present) >= self._limits.max_listeners_per_filter:
@@ -38,41 +102,47 @@ class ListenerRegistry:
             )
         if self._count >= self._limits.max_listeners:
             raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"{self._count} listeners: the limit of this transport")
-        self._listeners.setdefault((source, sink), []).append(listener)
+        if not present:
+            self._listeners.add((source, sink), present)
+        present.append(listener)
         self._count += 1
-        self._cache.clear()
-        return not present
+        self._forget((source, sink))
+        return len(present) == 1
 
     def remove(self, source: UUri, sink: UUri | None, listener: UListener) -> bool:
         """Unregister; True if that was the filter's last listener. Raises NOT_FOUND."""
-        present = self._listeners.get((source, sink), [])
+        present = self._listeners.get((source, sink)) or []
         if listener not in present:
             raise UStatusError(UCode.NOT_FOUND, f"not registered on {describe(source, sink)}")
         present.remove(listener)
         self._count -= 1
-        self._cache.clear()
+        self._forget((source, sink))
         if present:
             return False
-        del self._listeners[source, sink]
+        self._listeners.pop((source, sink))
         return True
+
+    def _forget(self, changed: Filter) -> None:
+        """A filter has other listeners now: find out anew what it may have to do with."""
+        if is_topic(changed):
+            self._cache.forget(changed[0])
+        else:
+            self._cache.clear()
 
     def filters(self) -> list[Filter]:
         """Every filter that has a listener."""
-        return list(self._listeners)
+        return self._listeners.filters()
 
     def matching(self, attributes: Attributes) -> tuple[UListener, ...]:
         """The listeners for a message, each once. Remembered per `Attributes`."""
         found = self._cache.get(attributes)
         if found is None:
             unique: dict[UListener, None] = {}
-            for (source, sink), listeners in self._listeners.items():
-                if filter_matches(source, sink, attributes):
-                    unique.update(dict.fromkeys(listeners))
+            for listeners in self._listeners.matching(attributes):
+                unique.update(dict.fromkeys(listeners))
             found = tuple(unique)
             if attributes.is_shared:
-                if len(self._cache) >= _CACHE_SIZE:
-                    self._cache.clear()
-                self._cache[attributes] = found
+                self._cache.remember(attributes.source, attributes, found)
         return found
 
     def deliver(self, batch: Sequence[Received]) -> None:

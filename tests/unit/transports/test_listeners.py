@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.transports.base import ListenerOptions, Received, UListener
-from streamer.transports.listeners import ListenerRegistry, PullBuffer, describe, filter_matches
+from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, PullBuffer, describe, filter_matches
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, notification, publish, request, response
 from streamer.uprotocol.status import UCode, UStatusError
@@ -272,6 +272,116 @@ def test_what_is_remembered_per_attributes_is_bounded():
     for n in range(20_000):
         ears.matching(replace(shared, ttl=n))
     assert len(ears._cache) <= 8192
+
+
+# the cost, and the order
+
+
+class CountingUri(UUri):
+    """Counts how often it was compared, of all of its kind."""
+
+    compared = 0
+
+    def matches(self, other: UUri) -> bool:
+        CountingUri.compared += 1
+        return super().matches(other)
+
+
+def counting(uri: UUri) -> UUri:
+    return CountingUri(*uri)
+
+
+FEW_OTHERS: list[Filter] = [(counting(ANY_TOPIC), None), (counting(ANYONE), APP), (counting(TOPIC), APP)]
+TRACED = [publish(NOW_MS, TOPIC, b"", Options(traceparent=f"00-{n:032x}-{n:016x}-01")) for n in range(1, 11)]
+ANSWERS = [response(NOW_MS, request(NOW_MS, APP, METHOD, 1000)) for _ in range(10)]
+
+
+@pytest.mark.parametrize("messages", [pytest.param(TRACED, id="traced"), pytest.param(ANSWERS, id="responses")])
+@pytest.mark.parametrize("topics", [10, 2000])
+def test_number_of_topics_is_nothing_to_the_cost_of_messages_that_are_all_different(topics: int, messages: list[UMessage]):
+    ears, ear = registry(max_listeners=3000), Ear()
+    for n in range(topics):
+        ears.add(counting(TOPIC._replace(resource=0x8000 + n)), None, ear)
+    for few in FEW_OTHERS:
+        ears.add(*few, ear)
+    before = CountingUri.compared
+    ears.deliver([MemoryReceived(message) for message in messages])
+    assert ear.heard == messages
+    assert CountingUri.compared - before == len(FEW_OTHERS) * len(messages)
+
+
+def test_a_topic_that_comes_or_goes_costs_nothing_for_the_messages_of_others():
+    ears, ear, late = registry(), Ear(), Ear()
+    ears.add(counting(ANY_TOPIC), None, ear)
+    ears.add(counting(TOPIC), None, ear)
+    ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC)), MemoryReceived(publish(NOW_MS, OTHER_TOPIC))])
+    before = CountingUri.compared
+    for change in (ears.add, ears.remove):
+        change(counting(OTHER_TOPIC), None, late)
+        ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC))])
+    assert CountingUri.compared == before
+    ears.deliver([MemoryReceived(publish(NOW_MS, OTHER_TOPIC))])
+    assert CountingUri.compared == before + 1
+
+
+NEAR = [TOPIC, OTHER_TOPIC, UUri("veh2", 0xA, 1, 0x8000)]
+SOURCES = [
+    *NEAR,
+    ANY_TOPIC,
+    ANYONE,
+    UUri("*", 0xA, 1, 0x8000),
+    UUri("veh1", 0xFFFF_000A, 1, 0x8000),
+    UUri("veh1", 0xA, 1, 0xFFFF),
+]
+FILTERS: list[Filter] = [*((source, sink) for source in SOURCES for sink in (None, APP)), (ANYONE, ANYONE)]
+HEARD = [
+    *(made for topic in NEAR for made in (publish(NOW_MS, topic), notification(NOW_MS, topic, APP))),
+    publish(NOW_MS, TOPIC, b"", Options(traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01")),
+    UMessage(bytes(16), Attributes(UMessageType.PUBLISH, ANYONE)),  # invalid, and it meets the same filters nevertheless
+    *SAMPLES.values(),
+]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "remove", "deliver"]), st.integers(0, 2), st.sampled_from(FILTERS)), max_size=60
+    )
+)
+def test_whoever_changes_what_a_message_reaches_the_same_listeners_in_the_same_order_as_by_trying_every_filter(steps):
+    ears, listeners = registry(), [Ear(), Ear(), Ear()]
+    model: dict[Filter, list[Ear]] = {}  # in the order in which the filters came
+    for step, who, pair in steps:
+        ear, there = listeners[who], model.get(pair, [])
+        if step == "add" and ear not in there:
+            ears.add(*pair, ear)
+            model.setdefault(pair, []).append(ear)
+        elif step == "remove" and ear in there:
+            ears.remove(*pair, ear)
+            there.remove(ear)
+            if not there:
+                del model[pair]
+        elif step == "deliver":
+            for message in HEARD:
+                expected = dict.fromkeys(
+                    ear for of, known in model.items() if filter_matches(*of, message.attributes) for ear in known
+                )
+                assert ears.matching(message.attributes) == tuple(expected)
+        assert ears.filters() == list(model)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(FILTERS)), max_size=40))
+def test_index_finds_what_trying_every_filter_finds_in_the_same_order(steps):
+    index: FilterIndex[int] = FilterIndex()
+    model: dict[Filter, int] = {}
+    for number, (is_there, pair) in enumerate(steps):
+        assert index.pop(pair) == model.pop(pair, None)
+        if is_there:
+            index.add(pair, number)
+            model[pair] = number
+        assert index.values() == list(model.values())
+        for message in HEARD:
+            found = [value for of, value in model.items() if filter_matches(*of, message.attributes)]
+            assert index.matching(message.attributes) == found
 
 
 # pull

@@ -1,0 +1,46 @@
+"""What is remembered by source, against a plain dict."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.uprotocol import by_source
+from streamer.uprotocol.by_source import BySource
+from streamer.uprotocol.uri import UUri
+
+SOURCES = [UUri("veh1", 0xA, 1, 0x8000 + n) for n in range(3)]
+
+Key = tuple[UUri, int]
+
+keys = st.tuples(st.sampled_from(SOURCES), st.integers(0, 3))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["remember", "forget", "clear"]), keys, st.integers()), max_size=40))
+def test_what_is_known_is_what_was_remembered_and_not_forgotten_since(steps):
+    known: BySource[Key, int] = BySource()
+    model: dict[Key, int] = {}
+    for step, key, value in steps:
+        source = key[0]
+        if step == "remember":
+            known.remember(source, key, value)
+            model[key] = value
+        elif step == "forget":
+            known.forget(source)
+            model = {other: kept for other, kept in model.items() if other[0] != source}
+        else:
+            known.clear()
+            model = {}
+        assert known == model
+
+
+def test_it_is_bounded_and_what_came_last_is_known(monkeypatch):
+    monkeypatch.setattr(by_source, "_SIZE", 10)
+    known: BySource[Key, int] = BySource()
+    for n in range(1000):
+        source = SOURCES[n % 3]
+        known.remember(source, (source, n), n)
+        assert len(known) <= 10
+        assert sum(len(each) for each in known._keys.values()) == len(known)
+        assert known[source, n] == n
+    for source in SOURCES:
+        known.forget(source)
+    assert known == {}
