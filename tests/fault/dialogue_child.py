@@ -24,10 +24,8 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
 from streamer.uprotocol.uri import UUri
+from tests.fault.dialogue_model import LOCAL, OWN, PAGE
 
-AUTHORITY = "gw1"
-LOCAL = "dev1"
-PAGE = 3
 PROVIDER = "//dev1/A8000/2/0"
 BROADCAST = "doors"
 PARTITIONS = {"front": 0x8001, "front/left": 0x8002, "rear": 0x8003}
@@ -120,7 +118,7 @@ class Life:
         self._fuse = Fuse(start["crossings"])
         sqlite3.connect = partial(_traced, self._fuse)  # type: ignore[assignment]  # counts statements, is one otherwise
         self._clock = ToldClock(start["now_ms"])
-        self._core = Core(TransportContext(CORE, AUTHORITY, now_ms=self._clock.wall_ms))
+        self._core = Core(TransportContext(CORE, OWN, now_ms=self._clock.wall_ms))
         self._outside = Outside(self._fuse)
         self._residents = Residents(_config(start["path"]), self._core, self._clock)
         self._left = b""
@@ -128,7 +126,7 @@ class Life:
     async def run(self) -> None:
         tell(pid=os.getpid())
         self._residents.open(self._outside)
-        await self._core.authenticate(UUri(AUTHORITY, 0, 0, 0))
+        await self._core.authenticate(UUri(OWN, 0, 0, 0))
         await self._core.register_listener(_EVERYTHING, _EVERYTHING, self._outside)
         await self._core.start()
         tell(ready=[str(rule) for rule in self._residents.stops.rules])
@@ -168,11 +166,11 @@ def _traced(fuse: Fuse, *arguments: Any, **options: Any) -> sqlite3.Connection:
 def _config(path: str | None) -> Config:
     return Config.model_validate(
         {
-            "authority": AUTHORITY,
+            "authority": OWN,
             "endpoints": {"network": {"transport": "memory", "authorities": ["*"]}},
             "routes": [],
             "state": {"path": path},
-            "usubscription": {"local": [LOCAL], "page": PAGE},
+            "usubscription": {"local": sorted(LOCAL), "page": PAGE},
             "multicast": [{"provider": PROVIDER, "broadcast": BROADCAST, "partitions": PARTITIONS}],
         }
     )
