@@ -169,8 +169,6 @@ def _asked(world: World, ask: Ask, now_ms: int) -> Result:
 
 
 def _subscribe(world: World, ask: Ask, now_ms: int) -> Result:
-    if ask.expire_ms is not None and ask.expire_ms <= now_ms:
-        return world, (INVALID_ARGUMENT, None)
     known = _find(world, ask.topic, ask.source)
     if known is not None:
         expire_ms = known.expire_ms
@@ -179,6 +177,8 @@ def _subscribe(world: World, ask: Ask, now_ms: int) -> Result:
         renewed = known._replace(via=ask.via, expire_ms=expire_ms, period_ms=ask.period_ms)
         entries = tuple(renewed if entry is known else entry for entry in world.entries)
         return world._replace(entries=entries), (OK, known.state)
+    if ask.expire_ms is not None and ask.expire_ms <= now_ms:
+        return world, (INVALID_ARGUMENT, None)
     state = SUBSCRIBED
     if is_remote(ask.topic):
         state = world.state_of(ask.topic)

@@ -145,14 +145,14 @@ class Book:
     # What clients ask for
 
     def subscribe(self, now_ms: int, topic: UUri, subscriber: UUri, via: str, wish: Wish) -> tuple[Standing, Change]:
-        """004 §4.1. Returns the standing to answer. Raises `UStatusError`: it ends in the past, or there are too many."""
-        if wish.expire_ms is not None and wish.expire_ms <= now_ms:
-            raise UStatusError(UCode.INVALID_ARGUMENT, "attributes.expire: expected a time to come")
+        """004 §4.1. Returns the standing to answer. Raises `UStatusError`: a first one that is over, or there are too many."""
         change = Change()
         known = self._index.topic(topic).subscriptions.get(subscriber)
         if known is not None and known.standing is not Standing.UNSUBSCRIBE_PENDING:
             self._renew(change, now_ms, known, via, wish)
             return known.standing, change
+        if wish.expire_ms is not None and wish.expire_ms <= now_ms:
+            raise UStatusError(UCode.INVALID_ARGUMENT, "attributes.expire: expected a time to come")
         self._check_room(topic, known)
         if known is not None:  # it was leaving and comes back: as if for the first time
             self._take_out(change, known)

@@ -75,7 +75,7 @@ async def test_a_subscription_without_expiration_lasts_indefinitely_and_across_r
 
 
 @pytest.mark.parametrize("is_late", [0, 1])
-async def test_an_expiration_in_the_past_is_refused(desk: Desk, is_late: int) -> None:
+async def test_a_first_expiration_in_the_past_is_refused(desk: Desk, is_late: int) -> None:
     proto = pb.SubscriptionRequest(topic=_uri(LOCAL))
     proto.attributes.expire.FromMilliseconds(desk.clock.now_ms - is_late)
     assert await desk.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
@@ -98,8 +98,8 @@ async def test_a_repeated_subscribe_tells_nobody_anything(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("first_ms", "second_ms", "lasts_ms"),
-    [(1000, 5000, 5000), (5000, 1000, 5000), (1000, None, None), (None, 1000, None)],
-    ids=["later", "earlier", "for-ever", "was-for-ever"],
+    [(1000, 5000, 5000), (5000, 1000, 5000), (5000, -1, 5000), (1000, None, None), (None, 1000, None), (None, -1, None)],
+    ids=["later", "earlier", "past", "for-ever", "was-for-ever", "was-for-ever-past"],
 )
 async def test_a_repeated_subscribe_updates_the_expiration_only_if_it_exceeds_the_current_one(
     desk: Desk, first_ms: int | None, second_ms: int | None, lasts_ms: int | None
