@@ -1,11 +1,11 @@
-"""The services of the streamer, killed: 15."""
+"""The services of the streamer, killed: 16."""
 
 from tests.fault.dialogues import Dialogue
 from tests.fault.ledger import Verdict
 from tests.fault.registry import Run, fault
 
 
-@fault(15, "services killed in a dialogue")
+@fault(16, "services killed in a dialogue")
 async def services_killed(run: Run) -> Verdict:
     """Raises what was broken. There are no networks, so there is no ledger either."""
     figures = Dialogue(run.directory, run.seed).play(60 if run.is_long else 20)
