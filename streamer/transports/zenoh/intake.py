@@ -11,20 +11,19 @@ import zenoh
 
 from streamer.transports.base import Received, TransportContext
 from streamer.transports.errors import MalformedPacketError
-from streamer.transports.listeners import Filter, ListenerRegistry, filter_matches
+from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, filter_matches, is_topic
 from streamer.transports.zenoh.control import Control
 from streamer.transports.zenoh.receipts import Receipted, Receipts
 from streamer.transports.zenoh.subscription import Subscription
 from streamer.transports.zenoh.topic import TopicSubscription
 from streamer.transports.zenoh.wire import decode, key_filter, narrowed
+from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
 
 AnySubscription = Subscription | TopicSubscription
-
-_CACHE_SIZE = 8192
 
 
 class Intake:
@@ -39,10 +38,10 @@ class Intake:
         self._control: Control
         self._session: zenoh.Session | None = None
         self._paused = False
-        self._subscriptions: dict[Filter, tuple[AnySubscription, ...]] = {}
+        self._subscriptions: FilterIndex[tuple[AnySubscription, ...]] = FilterIndex()
         self._closing: set[AnySubscription] = set()
         self._all_closed = asyncio.Event()
-        self._canonical: dict[Attributes, AnySubscription | None] = {}
+        self._canonical: BySource[Attributes, AnySubscription | None] = BySource()
 
     def open(self, loop: asyncio.AbstractEventLoop, control: Control, session: zenoh.Session) -> None:
         """The session is open: subscribe to what is listened for already."""
@@ -55,7 +54,7 @@ class Intake:
     async def close(self) -> None:
         """Undeclare all and wait until what had arrived is delivered."""
         self._session = None
-        for source, sink in list(self._subscriptions):
+        for source, sink in self._subscriptions.filters():
             self.close_filter(source, sink)
         if self._paused:  # nobody wants what has arrived
             self.abandon()
@@ -73,8 +72,16 @@ class Intake:
         session = self._session
         if session is None or (source, sink) in self._subscriptions:
             return
-        self._subscriptions[source, sink] = tuple(self._declare(session, part) for part in narrowed(source, sink))
-        self._canonical.clear()
+        parts = tuple(self._declare(session, part) for part in narrowed(source, sink))
+        self._subscriptions.add((source, sink), parts)
+        self._forget((source, sink))
+
+    def _forget(self, changed: Filter) -> None:
+        """A filter has come or gone: choose anew among those that bring what it may have to do with."""
+        if is_topic(changed):
+            self._canonical.forget(changed[0])
+        else:
+            self._canonical.clear()
 
     def _declare(self, session: zenoh.Session, part: Filter) -> AnySubscription:
         source, sink = part
@@ -88,8 +95,9 @@ class Intake:
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
         """Unsubscribe; what has arrived is still delivered."""
-        for subscription in self._subscriptions.pop((source, sink), ()):
-            self._canonical.clear()
+        parts = self._subscriptions.pop((source, sink)) or ()
+        self._forget((source, sink))
+        for subscription in parts:
             subscription.closing = True
             self._closing.add(subscription)
             self._control.post(subscription.undeclare)
@@ -139,15 +147,10 @@ class Intake:
 
     def _choose(self, attributes: Attributes) -> AnySubscription | None:
         """The first subscription whose filter matches; Zenoh's `*` matches more than a filter does."""
-        chosen = None
-        for subscription in (part for parts in self._subscriptions.values() for part in parts):
-            if filter_matches(*subscription.filter, attributes):
-                chosen = subscription
-                break
+        matching = (part for parts in self._subscriptions.matching(attributes) for part in parts)
+        chosen = next((part for part in matching if filter_matches(*part.filter, attributes)), None)
         if attributes.is_shared:
-            if len(self._canonical) >= _CACHE_SIZE:
-                self._canonical.clear()
-            self._canonical[attributes] = chosen
+            self._canonical.remember(attributes.source, attributes, chosen)
         return chosen
 
     def _ended(self, subscription: AnySubscription) -> None:
