@@ -1,7 +1,7 @@
 """Between the service's records and the messages on the wire. Pure.
 
-A payload is taken as protobuf, plain or wrapped in Any, and without a format as whichever of the two it is; the answer has
-the form of the request. A failure is a Response with the code in commstatus and a UStatus as payload.
+A payload is taken as protobuf, plain or wrapped in Any, and without a format as whichever of the two it is; none at all is
+an empty protobuf message, as transports need not carry it. The answer has the form of the request. A failure is a Response with the code in commstatus and a UStatus as payload.
 """
 
 from typing import TypeVar
@@ -52,10 +52,8 @@ def address(authority: str, resource: int = 0) -> UUri:
 
 def read(message: UMessage, kind: type[Proto]) -> Proto:
     """The payload as a message of this kind. Raises `UStatusError` (INVALID_ARGUMENT) that says what was expected."""
-    payload, form = message.payload, message.attributes.payload_format
+    payload, form = message.payload or b"", message.attributes.payload_format
     name = kind.DESCRIPTOR.full_name
-    if payload is None:
-        raise _invalid(f"payload: expected a {name}, found none")
     if form not in (_WRAPPED, UPayloadFormat.PROTOBUF, UPayloadFormat.UNSPECIFIED):
         raise _invalid(f"payload format: expected PROTOBUF or PROTOBUF_WRAPPED_IN_ANY, found {form.name}")
     try:

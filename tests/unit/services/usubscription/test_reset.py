@@ -51,6 +51,12 @@ async def test_reset_flushes_everything_on_disk_too(desk: Desk) -> None:
     assert await desk.subscribers(LOCAL) == {}
 
 
+async def test_reset_without_a_payload_is_an_empty_request(desk: Desk) -> None:
+    await _filled(desk)
+    await desk.call(wire.RESET, None, OTHER_SERVICE, "gw1")
+    assert await desk.subscribers(LOCAL) == {}
+
+
 async def test_reset_is_told_to_subscribers_and_observers(desk: Desk) -> None:
     await _filled(desk)
     await _reset(desk)
