@@ -22,6 +22,7 @@ from streamer.router.wanted import Wanted
 from streamer.transports.base import Received, UListener, UTransport
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
 
 # From so many held back on, the transport is asked to pause; one with a window of its own stops by itself.
 _PAUSE_AT = 1000
@@ -82,9 +83,9 @@ class Ingress(UListener):
         """Take a new routing table, with the queue and egress of each route by name."""
         self._resolver.use(table, queues)
 
-    def wants_changed(self) -> None:
-        """What is subscribed to has changed."""
-        self._resolver.forget()
+    def wants_changed(self, topics: Iterable[UUri]) -> None:
+        """Others than before are subscribed to these topics."""
+        self._resolver.forget(topics)
 
     def on_receive(self, received: Received) -> None:
         self.on_receive_batch((received,))

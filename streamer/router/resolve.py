@@ -3,6 +3,7 @@
 It reads and decides; nothing is counted, sent or turned away here.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from streamer.router.dead_letter import USTREAMER_UE_ID, USTREAMER_VERSION
@@ -14,11 +15,11 @@ from streamer.router.queue import RouteQueue
 from streamer.router.remember import mark
 from streamer.router.table import RoutingTable
 from streamer.router.wanted import Sampler, Wanted
+from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
-_CACHE_SIZE = 8192
 _MAX_SAMPLERS = 65_536
 
 _ARRIVED = Failure(Outcome.LOCAL, UCode.OK, "somebody has carried it to where its sink lives")
@@ -66,11 +67,11 @@ class Resolver:
     """Resolves what comes in through ``endpoint``. ``known`` are the results so far; ask there first."""
 
     def __init__(self, endpoint: str, wanted: Wanted) -> None:
-        self.known: dict[Attributes, Resolved] = {}
+        self.known: BySource[Attributes, Resolved] = BySource()
         self._endpoint = endpoint
         self._wanted = wanted
         self._samplers: dict[tuple[str, FlowKey], Sampler] = {}
-        self._decisions: dict[_Flow, Decision] = {}
+        self._decisions: BySource[_Flow, Decision] = BySource()
         self._table: RoutingTable
         self._queues: dict[str, tuple[RouteQueue, Egress]] = {}
 
@@ -81,18 +82,20 @@ class Resolver:
         self._decisions.clear()
         self.known.clear()
 
-    def forget(self) -> None:
-        """What is wanted has changed: find out anew, flow by flow. The pace of what is sampled is kept."""
-        self._decisions.clear()
-        self.known.clear()
+    def forget(self, topics: Iterable[UUri]) -> None:
+        """Others want these topics now: find out anew, flow by flow. The pace of what is sampled is kept.
+
+        Who wants a topic is nothing to messages with another source: what is known about them stays.
+        """
+        for topic in topics:
+            self._decisions.forget(topic)
+            self.known.forget(topic)
 
     def resolve(self, attributes: Attributes) -> Resolved:
         """Find out, and remember it in `known` if other messages are likely to have the same attributes."""
         resolved = self._decide(attributes)
         if attributes.is_shared:
-            if len(self.known) >= _CACHE_SIZE:
-                self.known.clear()
-            self.known[attributes] = resolved
+            self.known.remember(attributes.source, attributes, resolved)
         return resolved
 
     def _decide(self, attributes: Attributes) -> Resolved:
@@ -103,9 +106,7 @@ class Resolver:
         decision = self._decisions.get(flow)
         if decision is None:
             decision = decide(*flow, self._endpoint, self._table, self._wanted.of(attributes.source))
-            if len(self._decisions) >= _CACHE_SIZE:
-                self._decisions.clear()
-            self._decisions[flow] = decision
+            self._decisions.remember(attributes.source, flow, decision)
         if decision.failure is not None:
             return self._decline(attributes, decision.failure)
         legs = []

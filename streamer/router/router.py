@@ -116,7 +116,7 @@ class Router:
             self.reporter.add_endpoint(name, self.egresses[name], authorities, transport.wants_sink_authority)
             self.ingresses[name].pump = self.pump
         self.hearing = Hearing(transports, self.ingresses, self.wanted)
-        self._wants_changed = False
+        self._changed_wants: dict[UUri, None] = {}
         self.table = self._table_of(config)
         self._use_table()
 
@@ -235,9 +235,9 @@ class Router:
         """
         if self.wanted.change(topic, askers, owner):
             self.hearing.change(topic)
-            if not self._wants_changed:
-                self._wants_changed = True
+            if not self._changed_wants:
                 asyncio.get_running_loop().call_soon(self._use_wants)
+            self._changed_wants[topic] = None
 
     def apply_stops(self) -> None:
         """The rules in `stops` have changed: park what they stop, let the rest go on."""
@@ -251,9 +251,9 @@ class Router:
                 yield lane.key, lane.standing
 
     def _use_wants(self) -> None:
-        self._wants_changed = False
+        topics, self._changed_wants = self._changed_wants, {}
         for ingress in self.ingresses.values():
-            ingress.wants_changed()
+            ingress.wants_changed(topics)
 
     def link_changed(self, endpoint: str, state: LinkState) -> None:
         """A transport's link went up or down."""
