@@ -1,7 +1,8 @@
 """Between the service's records and the messages on the wire. Pure.
 
 A payload is taken as protobuf, plain or wrapped in Any, and without a format as whichever of the two it is; none at all is
-an empty protobuf message, as transports need not carry it. The answer has the form of the request. A failure is a Response with the code in commstatus and a UStatus as payload.
+an empty protobuf message, as transports need not carry it. The answer has the form of the request. A failure is a Response
+with the code in commstatus and a UStatus as payload.
 """
 
 from typing import TypeVar
