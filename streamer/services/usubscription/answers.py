@@ -68,7 +68,7 @@ class Answers:
                 name = wire.subscriber(about.HasField("uri"), about.uri, source)
                 found, has_more = self._book.of_subscriber(name, asked.offset, self._page)
             case _:
-                raise UStatusError(UCode.INVALID_ARGUMENT, "request: expected a topic or a subscriber, found none")
+                found, has_more = self._book.of_everybody(asked.offset, self._page)
         entries = [wire.subscription(entry) for entry in found]
         return pb.FetchSubscriptionsResponse(subscriptions=entries, has_more_records=has_more), Change()
 

@@ -91,6 +91,10 @@ class Book:
         """As `of_topic`, for one subscriber."""
         return _page(self._index.subscribers.get(subscriber, {}).values(), offset, most)
 
+    def of_everybody(self, offset: int, most: int) -> tuple[list[Subscription], bool]:
+        """As `of_topic`, for every topic: dispatchers ask so, the document does not say."""
+        return _page(self._index.all(), offset, most)
+
     def asked(self, command: bytes) -> UUri | None:
         """The topic of a command that is open."""
         return self._asked.get(command)
@@ -145,7 +149,7 @@ class Book:
     # What clients ask for
 
     def subscribe(self, now_ms: int, topic: UUri, subscriber: UUri, via: str, wish: Wish) -> tuple[Standing, Change]:
-        """004 §4.1. Returns the standing to answer. Raises `UStatusError`: a first one that is over, or there are too many."""
+        """004 §4.1. Returns the standing to answer. Raises `UStatusError`: a first one is over, or too many."""
         change = Change()
         known = self._index.topic(topic).subscriptions.get(subscriber)
         if known is not None and known.standing is not Standing.UNSUBSCRIBE_PENDING:

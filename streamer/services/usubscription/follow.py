@@ -140,7 +140,7 @@ class Follower:
         asked = pb.FetchSubscriptionsRequest()
         if query.topic is not None:
             asked.topic.CopyFrom(uri_to_proto(query.topic))
-        else:
+        elif not query.is_bare:
             asked.subscriber.uri.CopyFrom(uri_to_proto(query.subscriber or everything_at(ANY_AUTHORITY)))
         if query.offset:
             asked.offset = query.offset
@@ -160,6 +160,11 @@ class Follower:
         code = message.attributes.commstatus or UCode.OK
         is_all = query.topic is None and query.subscriber is None
         if is_all and code in (UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNIMPLEMENTED):
+            if not query.is_bare:
+                query.is_bare = True
+                query.begin()
+                self._ask_page(now_ms, query)
+                return
             self._queries.remove(query)
             self._apply((relation, None) for relation in self._followed.refused_all())
             return

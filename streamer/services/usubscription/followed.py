@@ -22,6 +22,8 @@ class Query:
 
     topic: UUri | None = None
     subscriber: UUri | None = None
+    is_bare: bool = False
+    """Everybody is asked for with neither a topic nor a subscriber: a wildcard was refused."""
     request: bytes | None = None
     """The open request."""
     due_ms: int = 0

@@ -7,7 +7,6 @@ import pytest
 from streamer.services.usubscription import wire
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
-from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.unit.services.usubscription.desk import APP, APP2, LOCAL, REMOTE, SUBSCRIBE_PENDING, SUBSCRIBED, Desk
 
@@ -107,5 +106,13 @@ async def test_order_survives_that_somebody_leaves(paged: Desk) -> None:
     assert await _subscribers(paged, 6) == ([APPS[1]], False)
 
 
-async def test_neither_topic_nor_subscriber_is_refused(desk: Desk) -> None:
-    assert await desk.refused(wire.FETCH_SUBSCRIPTIONS, pb.FetchSubscriptionsRequest()) is UCode.INVALID_ARGUMENT
+async def test_neither_topic_nor_subscriber_returns_all_subscriptions_page_by_page(paged: Desk) -> None:
+    every = [(LOCAL, app) for app in APPS] + [(topic, APP) for topic in TOPICS]
+    for _ in range(2):
+        for offset in range(0, len(every), 3):
+            asked = pb.FetchSubscriptionsRequest(offset=offset)
+            answer = await paged.call(wire.FETCH_SUBSCRIPTIONS, asked if offset else None)
+            found = [(uri_from_proto(each.topic), uri_from_proto(each.subscriber.uri)) for each in answer.subscriptions]
+            assert found == every[offset : offset + 3]
+            assert answer.has_more_records is (offset + 3 < len(every))
+        await paged.restart()

@@ -34,6 +34,9 @@ SERVICE = UUri.parse("//dev1/0/3/0")
 CHANGES = UUri.parse("//dev1/0/3/8000")
 REFRESH_MS = 60_000
 
+ALL = "//*/FFFFFFFF/FF/FFFF"
+EMPTY = "a question without topic and subscriber"
+
 
 class Outpost:
     """The follower of //dev1/0/3/0, which this test plays. It asks for LOCAL and for CLOUD's topics."""
@@ -78,7 +81,7 @@ class Outpost:
         for message in self.asked(wire.FETCH_SUBSCRIPTIONS):
             proto = wire.read(message, pb.FetchSubscriptionsRequest)
             about = proto.topic if proto.WhichOneof("request") == "topic" else proto.subscriber.uri
-            found[str(uri_from_proto(about))] = message
+            found[str(uri_from_proto(about)) if proto.WhichOneof("request") else EMPTY] = message
         return found
 
     def registered(self) -> list[UUri]:
@@ -122,9 +125,6 @@ def entry(topic: UUri, subscriber: UUri, standing: int = SUBSCRIBED, period_ms: 
     return found
 
 
-ALL = "//*/FFFFFFFF/FF/FFFF"
-
-
 @pytest.fixture
 async def outpost(tmp_path: Path) -> Iterator[Outpost]:
     found = Outpost(tmp_path / "state.db")
@@ -137,6 +137,7 @@ async def outpost(tmp_path: Path) -> Iterator[Outpost]:
 async def narrow(outpost: Outpost) -> Outpost:
     """A service that does not tell about everybody."""
     await outpost.refuse(outpost.queries()[ALL], UCode.INVALID_ARGUMENT)
+    await outpost.refuse(outpost.queries()[EMPTY], UCode.INVALID_ARGUMENT)
     return outpost
 
 
@@ -184,7 +185,7 @@ async def test_what_is_not_told_any_more_is_gone(narrow: Outpost) -> None:
 
 async def test_everything_is_asked_and_registered_again_after_the_refresh_time(narrow: Outpost) -> None:
     for message in narrow.queries().values():
-        if message.id != narrow.queries()[ALL].id:
+        if message not in (narrow.queries()[ALL], narrow.queries()[EMPTY]):
             await narrow.answer(message)
     await narrow.pass_ms(REFRESH_MS - 1)
     assert narrow.core.said == []
@@ -244,9 +245,22 @@ async def test_a_service_that_tells_about_everybody_is_asked_for_everybody(outpo
     assert ALL in outpost.queries()
 
 
-async def test_a_service_that_does_not_is_asked_for_everybody_only_once(narrow: Outpost) -> None:
+async def test_a_service_that_refuses_a_wildcard_is_asked_without_topic_and_subscriber(outpost: Outpost) -> None:
+    await outpost.refuse(outpost.queries()[ALL], UCode.INVALID_ARGUMENT)
+    await outpost.answer(outpost.queries()[EMPTY], entry(REMOTE, APP), has_more=True)
+    assert wire.read(outpost.queries()[EMPTY], pb.FetchSubscriptionsRequest).offset == 1
+    await outpost.answer(outpost.queries()[EMPTY], entry(REMOTE, CLOUD))
+    assert outpost.wanted == {REMOTE: {"dev1": 0, "cloud": 0}}
+    await outpost.pass_ms(REFRESH_MS)
+    assert {ALL, EMPTY} & set(outpost.queries()) == {EMPTY}
+
+
+async def test_a_service_that_does_not_is_asked_for_everybody_only_once_in_each_way(
+    narrow: Outpost, caplog: pytest.LogCaptureFixture
+) -> None:
     await narrow.pass_ms(REFRESH_MS)
-    assert ALL not in narrow.queries()
+    assert not {ALL, EMPTY} & set(narrow.queries())
+    assert caplog.text == ""
 
 
 async def test_what_a_service_says_that_is_no_subscription_is_left_out(narrow: Outpost) -> None:
