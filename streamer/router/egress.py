@@ -84,6 +84,7 @@ class Egress:
     def _lane_came(self, lane: Lane) -> None:
         if queue_of(lane).may_stop and self.stops.is_stopped(*lane.key):
             lane.park |= Park.STOPPED
+            queue_of(lane).has_stopped = True
         self._absence.watch(lane)
 
     def apply_stops(self) -> None:
@@ -100,6 +101,7 @@ class Egress:
                     self.refill(lane)
                     self.file(lane)
                     goes_on = True
+            queue.count_stopped()
         if goes_on:
             self.pump(self._clock.wall_ms())
 
@@ -368,6 +370,7 @@ class Egress:
         for queue in self.queues:
             for delivery in queue.take_expired(now_ms):
                 self._settler.expire(delivery, self)
+            queue.recount_stopped()
             queue.judge_stalled(self.transport.state is LinkState.UP)
         self._absence.tick(now_s)
         if self.assurance is not None:

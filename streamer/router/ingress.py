@@ -10,7 +10,7 @@ from enum import Enum
 from streamer.router.clock import Clock
 from streamer.router.custody import Custody
 from streamer.router.egress import Egress
-from streamer.router.lane import AGAIN
+from streamer.router.lane import AGAIN, Park
 from streamer.router.outcome import Failure, Outcome
 from streamer.router.queue import Room, RouteQueue, size_of
 from streamer.router.remember import RememberedIds, Strays, key_of, mark
@@ -33,6 +33,7 @@ _HOLD_AT_MOST = 65_536
 _EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
 _EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
 _FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
+_STOPPED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its dispatch is stopped and its share of the queue is full")
 _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
 
 
@@ -344,6 +345,9 @@ class Ingress(UListener):
                 ):
                     self._settler.refuse(received, queue, _FULL)
                     continue
+            if queue.has_stopped and lane.park & Park.STOPPED and not queue.take_share(size_of(message)):
+                self._settler.refuse(received, queue, _STOPPED)
+                continue
             if leg.changes_sink:  # if the network echoes it, it is no news
                 self._remembered.young.setdefault(key_of(outgoing), None)
                 if leg.once is not None:

@@ -66,6 +66,9 @@ class RouteQueue:
         self.stalled_bytes = 0
         self.on_lane: Callable[[Lane], None] = lambda lane: None
         self.on_lane_retired: Callable[[Lane], None] = lambda lane: None
+        self.has_stopped = False  # lanes that are not dispatched
+        self._standing = self._standing_bytes = 0  # what waits in these, at most: exact after `count_stopped`
+        self._is_share_full = False
         self.blocked = False  # an ingress holds messages back because this queue is full
         self.lanes: dict[FlowKey, Lane] = {}
         self._number = number or itertools.count(1).__next__
@@ -203,6 +206,9 @@ class RouteQueue:
 
     def came_back(self, delivery: Delivery) -> None:
         """A delivery waits again after it was in flight."""
+        if delivery.lane.park & Park.STOPPED:
+            self._standing += 1
+            self._standing_bytes += delivery.size
         if self._evictable:
             self._by_age[delivery.message.attributes.priority_class].appendleft(delivery)
 
@@ -247,6 +253,34 @@ class RouteQueue:
     def stopped_lanes(self) -> list[Lane]:
         """The lanes that are not dispatched."""
         return [lane for lane in self.lanes.values() if lane.park & Park.STOPPED]
+
+    def count_stopped(self) -> None:
+        """Count what waits in lanes that are not dispatched: these have changed, or something has left them."""
+        lanes = self.stopped_lanes()
+        self.has_stopped = bool(lanes)
+        self._is_share_full = False
+        self._standing, self._standing_bytes = sum(lane.live for lane in lanes), sum(lane.bytes for lane in lanes)
+
+    def recount_stopped(self) -> None:
+        """The same if something was refused for it since. Called by the clock's tick."""
+        if self._is_share_full:
+            self.count_stopped()
+
+    def take_share(self, size: int) -> bool:
+        """Whether a message may join what is not dispatched; it is counted if so.
+
+        All of that takes at most half of the bounds, beside the room for what stands still: else a flow that is stopped for
+        long would fill the queue, and in the end hold up its whole source. Not where the oldest go for what comes.
+        """
+        bounds = self.dispatch.queue
+        beside = bounds.stalled_factor if self.may_stall and self.is_patient else 0
+        share, share_bytes = (bound // 2 + bound * beside for bound in (bounds.messages, bounds.bytes))
+        if self._evictable or (self._standing < share and self._standing_bytes + size <= share_bytes):
+            self._standing += 1
+            self._standing_bytes += size
+            return True
+        self._is_share_full = True
+        return False
 
     @property
     def stopped_messages(self) -> int:

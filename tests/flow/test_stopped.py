@@ -269,19 +269,6 @@ async def test_what_was_unsure_and_is_doubted_while_stopped_goes_first_on_start(
         assert stage.sent("vehicle") == [first, second, first, second, third]
 
 
-async def test_full_queue_of_a_stopped_topic_holds_its_source_back_and_loses_nothing() -> None:
-    async with Stage(configuration(dispatch={"queue": {"messages": 3}})) as stage:
-        stop(stage.router, SPEED)
-        messages = [stage.speed(b"%d" % number) for number in range(6)]
-        batch = stage.arrive("vehicle", *messages)
-        assert stage.queued(UP) == 3
-        assert sum(received.acknowledged for received in batch) <= 3
-        start(stage.router, SPEED)
-        stage.check_books()
-        assert stage.sent("cloud") == messages
-        assert all(received.acknowledged for received in batch)
-
-
 async def test_idle_lane_of_a_stopped_flow_may_go_and_a_new_one_is_stopped() -> None:
     async with Stage() as stage:
         stop(stage.router, SPEED)
