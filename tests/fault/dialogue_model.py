@@ -207,15 +207,15 @@ def _answered(world: World, event: Answered) -> Iterable[World]:
     """A late answer may not count; one that does puts all where the other service says (004 §4.1)."""
     topic, state = event.topic, world.state_of(event.topic)
     found = [] if event.is_sure else [world]
-    if not event.is_delivered:
-        return [world]
     if event.subscribe:
-        if state in (UNSUBSCRIBED, LEAVING) or event.state == PENDING:
+        if not event.is_delivered or state in (UNSUBSCRIBED, LEAVING) or event.state == PENDING:
             return [world]
         return [*found, _all_stand(world, topic, event.state or UNSUBSCRIBED)]
     if state in (PENDING, SUBSCRIBED):
         return [world]
     gone = _all_stand(world, topic, UNSUBSCRIBED)
+    if not event.is_delivered:
+        return [*found, gone]
     return [*found, gone._replace(owed=gone.owed - {topic})] + ([] if event.is_sure else [gone])
 
 

@@ -1,9 +1,9 @@
 """All subscriptions and observers, and what happens to them (004 §4 to §9). Pure: time is passed in, nothing is done.
 
 Every call that may change something returns a `Change`: what is to be written, and said after that. Before other calls,
-`tick` is to be called with the same time. A topic is local if
-its authority is one of ours, else remote. Of a remote topic, all our subscribers stand as its service says (`Remote`); the
-last one to leave a subscribed topic stays in UNSUBSCRIBE_PENDING until that service has answered.
+`tick` is to be called with the same time. A topic is local if its authority is one of ours, else remote. Of a remote
+topic, all our subscribers stand as its service says (`Remote`); the last one to leave a subscribed topic stays in
+UNSUBSCRIBE_PENDING until there is an answer, of whatever kind.
 
 Longer than most files here: what clients ask for, what time does and what other services say share their rules.
 """

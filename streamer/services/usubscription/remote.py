@@ -32,7 +32,7 @@ REFUSALS = frozenset({UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNA
 """Answers to Subscribe that will not change."""
 
 NOT_DELIVERED = frozenset({UCode.DEADLINE_EXCEEDED, UCode.UNAVAILABLE, UCode.RESOURCE_EXHAUSTED})
-"""Answers to Unsubscribe that may come from a dispatcher on the way."""
+"""Answers that may come from a dispatcher on the way: an Unsubscribe is sent again."""
 
 
 class Command(NamedTuple):
@@ -201,13 +201,12 @@ class Remote:
         return Step([])
 
     def _unsubscribe_answered(self, now_ms: int, reply: Reply, is_latest: bool) -> Step:
-        if reply.code in NOT_DELIVERED:
+        if reply.code not in NOT_DELIVERED:
+            self.answered_ms = max(self.answered_ms, reply.created_ms)
             if is_latest:
-                self._failed(now_ms, reply)
-            return Step([])
-        self.answered_ms = max(self.answered_ms, reply.created_ms)
-        if is_latest:
-            self._confirm()
+                self._confirm()
+        elif is_latest:
+            self._failed(now_ms, reply)
         return Step([], Standing.UNSUBSCRIBED)
 
     def _subscribed(self) -> Standing:

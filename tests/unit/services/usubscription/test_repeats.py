@@ -97,9 +97,18 @@ async def test_an_unsubscribe_that_was_not_delivered_is_repeated(desk: Desk, cod
     await desk.answered(desk.commands()[0], SUBSCRIBED)
     await desk.unsubscribe(REMOTE)
     await desk.failed(desk.commands(wire.UNSUBSCRIBE)[-1], code)
+    standings = [SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
+    assert desk.standings(APP) == standings  # whatever the answer (§4.2)
+    await desk.restart()
+    [again] = desk.commands(wire.UNSUBSCRIBE)
+    await desk.failed(again, code)
     await desk.pass_ms(1000)
-    assert len(desk.commands(wire.UNSUBSCRIBE)) == 2
-    assert desk.standings(APP)[-1] is UNSUBSCRIBE_PENDING
+    [_, again] = desk.commands(wire.UNSUBSCRIBE)
+    await desk.answered(again)
+    desk.forget()
+    await desk.pass_ms(DAY_MS)
+    assert desk.commands() == []
+    assert desk.standings(APP) == []
 
 
 async def test_a_failure_at_the_end_of_the_ttl_is_repeated_at_once(desk: Desk) -> None:
