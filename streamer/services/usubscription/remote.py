@@ -28,8 +28,20 @@ MAX_OPEN = 32
 FIRST_PAUSE_MS = 1_000
 LONGEST_PAUSE_MS = 60_000
 
-REFUSALS = frozenset({UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNAUTHENTICATED, UCode.UNIMPLEMENTED})
-"""Answers to Subscribe that will not change."""
+REFUSALS = frozenset(
+    {
+        UCode.INVALID_ARGUMENT,
+        UCode.NOT_FOUND,
+        UCode.ALREADY_EXISTS,
+        UCode.PERMISSION_DENIED,
+        UCode.UNAUTHENTICATED,
+        UCode.FAILED_PRECONDITION,
+        UCode.OUT_OF_RANGE,
+        UCode.UNIMPLEMENTED,
+        UCode.DATA_LOSS,
+    }
+)
+"""Answers to Subscribe that will not change. INTERNAL and UNKNOWN are none: a dispatcher on the way may say so."""
 
 NOT_DELIVERED = frozenset({UCode.DEADLINE_EXCEEDED, UCode.UNAVAILABLE, UCode.RESOURCE_EXHAUSTED})
 """Answers that may come from a dispatcher on the way: an Unsubscribe is sent again."""

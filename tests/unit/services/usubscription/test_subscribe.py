@@ -172,11 +172,20 @@ async def test_all_subscribers_follow_a_negative_remote_answer(desk: Desk) -> No
     assert desk.wanted == {}
 
 
-@pytest.mark.parametrize(
-    "code",
-    [UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNAUTHENTICATED, UCode.UNIMPLEMENTED],
-    ids=lambda code: code.name,
-)
+REFUSALS = [
+    UCode.INVALID_ARGUMENT,
+    UCode.NOT_FOUND,
+    UCode.ALREADY_EXISTS,
+    UCode.PERMISSION_DENIED,
+    UCode.UNAUTHENTICATED,
+    UCode.FAILED_PRECONDITION,
+    UCode.OUT_OF_RANGE,
+    UCode.UNIMPLEMENTED,
+    UCode.DATA_LOSS,
+]
+
+
+@pytest.mark.parametrize("code", REFUSALS, ids=lambda code: code.name)
 async def test_a_definite_refusal_is_followed_with_its_message(desk: Desk, code: UCode) -> None:
     await desk.subscribe(REMOTE)
     [command] = desk.commands()
