@@ -64,14 +64,16 @@ async def test_only_topics_that_changed_are_decided_anew(decided: Counter[UUri])
         assert decided == dict.fromkeys(TOPICS, 1) | {CHANGED: 2, OTHER: 2}
 
 
-async def test_messages_that_are_all_different_are_decided_once_per_flow(decided: Counter[UUri]):
+async def test_messages_that_are_all_different_are_decided_once_per_flow_and_change_of_their_topic(decided: Counter[UUri]):
     async with Stage(CONFIG) as stage:
         await want(stage, {topic: ["veh1"] for topic in TOPICS})
         for n in range(1, 11):
+            if n == 6:
+                await want(stage, {CHANGED: ["veh1", "veh2"]})
             traced = Options(traceparent=f"00-{n:032x}-{n:016x}-01")
             stage.arrive("cloud", *(publish(stage.clock.ms, topic, b"", traced) for topic in TOPICS))
         assert len(stage.sent("vehicle")) == 10 * len(TOPICS)
-        assert decided == dict.fromkeys(TOPICS, 1)
+        assert decided == dict.fromkeys(TOPICS, 1) | {CHANGED: 2}
 
 
 async def test_copies_that_are_addressed_follow_a_change_of_their_topic_too():
