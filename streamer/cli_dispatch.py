@@ -92,7 +92,8 @@ def _fetch(metrics: Metrics, page: str, asked: dict[str, str] | None) -> Any:
     """What a page answers: a GET, or a POST if something is asked."""
     host = _ANY_ADDRESS.get(metrics.host, metrics.host)
     url = f"http://{f'[{host}]' if ':' in host else host}:{metrics.port}{page}"
-    request = Request(url, None if asked is None else json.dumps(asked).encode(), {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json", "Host": "localhost"}  # a name of this machine is not taken there
+    request = Request(url, None if asked is None else json.dumps(asked).encode(), headers)
     try:
         with build_opener(ProxyHandler({})).open(request, timeout=_ANSWER_S) as answer:
             return json.loads(answer.read(_ANSWER_BYTES))

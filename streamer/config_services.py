@@ -1,6 +1,6 @@
 """The sections of the configuration that are about the streamer's own services."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -55,10 +55,12 @@ class Usubscription(Section):
 
 
 class Control(Section):
-    """Who may stop and start the dispatching of topics over uProtocol."""
+    """Who may stop and start the dispatching of topics."""
 
     allow: list[EntityPattern] | None = None
     """Patterns of uEntities, resource 0; None: every uEntity at an authority of ``usubscription.local``."""
+    http: Literal["loopback", "any"] = "loopback"
+    """Who may over the HTTP port: programs on this machine, or whoever reaches the port."""
 
 
 class Multicast(Section):

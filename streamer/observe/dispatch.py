@@ -1,10 +1,13 @@
 """The pages `/dispatch`: what is stopped, stop it (`POST /dispatch/stop`), start it again (`POST /dispatch/start`).
 
-JSON both ways. Only a body that says it is JSON is taken, which no page in a browser can send elsewhere without being asked
-for leave first (CORS).
+JSON both ways. A POST is taken from programs on this machine only, unless the configuration says otherwise (`control.http`),
+and never from a page in a browser: it has to say that it is JSON, which no page can send elsewhere without being asked for
+leave first (CORS), must not name an origin, and has to be sent to an address, not to a name that may be somebody else's (DNS
+rebinding).
 """
 
 import json
+from ipaddress import ip_address
 from typing import Any
 
 from aiohttp import web
@@ -37,6 +40,7 @@ class DispatchPages:
         return web.json_response({"stopped": [_as_json(each) for each in self._control.rules()]})
 
     async def _stop(self, request: web.Request) -> web.Response:
+        self._check(request)
         try:
             changed = await self._control.stop(await _rule(request))
         except UStatusError as exc:
@@ -44,11 +48,44 @@ class DispatchPages:
         return web.json_response({"changed": changed})
 
     async def _start(self, request: web.Request) -> web.Response:
+        self._check(request)
         try:
             await self._control.start(await _rule(request))
         except UStatusError as exc:
             return _refused(exc.message, _STATUS[exc.code])
         return web.json_response({"changed": True})
+
+    def _check(self, request: web.Request) -> None:
+        """Raises the refusal of who may not ask."""
+        if "Origin" in request.headers:
+            raise _refusal("not from a page in a browser: expected no Origin", web.HTTPForbidden)
+        if not is_address(request.headers.get("Host", "")):
+            raise _refusal("expected an IP address or localhost as Host, not another name", web.HTTPForbidden)
+        transport = request.transport
+        if self._control.is_open_to_all or (
+            transport is not None and is_near(transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
+        ):
+            return
+        raise _refusal("only from this machine itself, unless control.http is any", web.HTTPForbidden)
+
+
+def is_near(peer: tuple[Any, ...] | None, own: tuple[Any, ...] | None) -> bool:
+    """Whether a connection comes from this machine: from a loopback address, or from the address that it was made to."""
+    return peer is not None and own is not None and (peer[0] == own[0] or ip_address(peer[0]).is_loopback)
+
+
+def is_address(host: str) -> bool:
+    """Whether a ``Host`` is an IP address or localhost, with or without a port."""
+    name, colon, port = host.rpartition(":")
+    if not colon or port.endswith("]"):
+        name = host
+    if name.lower() == "localhost":
+        return True
+    try:
+        ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
+    except ValueError:
+        return False
+    return True
 
 
 def _as_json(stopped: Stopped) -> dict[str, Any]:

@@ -92,7 +92,8 @@ class Control:
         )
 
     def use(self, options: Options, local: Sequence[str]) -> None:
-        """Who may ask over uProtocol from now on."""
+        """Who may ask over uProtocol and over HTTP from now on."""
+        self.is_open_to_all = options.http == "any"
         allow = options.allow
         self._allow = tuple(UUri(each, ANY_UE_ID, ANY_VERSION, 0) for each in local) if allow is None else tuple(allow)
 

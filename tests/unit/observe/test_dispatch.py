@@ -4,14 +4,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
 import yaml
+from aiohttp import StreamReader, web
+from aiohttp.test_utils import make_mocked_request
 
 from streamer.cli import main
 from streamer.config_services import Control as Options
 from streamer.observe.admin import AdminServer
+from streamer.observe.dispatch import DispatchPages, is_address
 from streamer.observe.metrics import Exposition
 from streamer.router.stops import RULES_AT_MOST, Rule
 from streamer.services.control import Control
@@ -175,6 +179,87 @@ async def test_without_control_there_are_no_such_pages() -> None:
     await server.stop()
 
 
+# who may
+
+
+def remote(body: object, peer: str, own: str) -> web.Request:
+    """A POST from one address to another."""
+    payload = StreamReader(Mock(_reading_paused=False), 2**16)
+    payload.feed_data(json.dumps(body).encode())
+    payload.feed_eof()
+    ends = {"peername": (peer, 50000), "sockname": (own, 9464)}
+    transport = Mock(get_extra_info=lambda name, default=None: ends.get(name, default))
+    given = {"Content-Type": "application/json", "Host": "192.0.2.1:9464"}
+    return make_mocked_request("POST", "/dispatch/stop", given, transport=transport, payload=payload)
+
+
+async def posted(control: Control, request: web.Request) -> tuple[int, str]:
+    """Status and body of the page's answer."""
+    (page,) = (each for each in DispatchPages(control).routes() if each.path == request.path)
+    try:
+        answer = await page.handler(request)
+    except web.HTTPException as exc:
+        return exc.status, exc.text or ""
+    assert isinstance(answer, web.Response)
+    return answer.status, answer.text or ""
+
+
+@pytest.mark.parametrize(
+    ("peer", "own", "http", "status"),
+    [
+        ("192.0.2.7", "192.0.2.1", "loopback", 403),
+        ("2001:db8::7", "2001:db8::1", "loopback", 403),
+        ("172.17.0.1", "172.17.0.2", "loopback", 403),  # a port that Docker has published
+        ("192.0.2.1", "192.0.2.1", "loopback", 200),
+        ("127.0.0.1", "127.0.0.1", "loopback", 200),
+        ("127.9.9.9", "127.0.0.1", "loopback", 200),
+        ("::1", "::1", "loopback", 200),
+        ("192.0.2.7", "192.0.2.1", "any", 200),
+    ],
+)
+async def test_a_post_is_taken_from_this_machine_or_as_configured(
+    house: House, peer: str, own: str, http: str, status: int
+) -> None:
+    house.control.use(Options.model_validate({"http": http}), ())
+    found, text = await posted(house.control, remote({"topic": TOPIC}, peer, own))
+    assert (found, len(house.stage.router.stops.rules)) == (status, int(status == 200))
+    assert ("only from this machine itself, unless control.http is any" in text) == (status == 403)
+
+
+@pytest.mark.parametrize("page", ["/dispatch/stop", "/dispatch/start"])
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"Origin": "http://127.0.0.1:9464"}, "not from a page in a browser"),
+        ({"Origin": "null"}, "not from a page in a browser"),
+        ({"Host": "evil.example:9464"}, "expected an IP address or localhost as Host"),
+        ({"Host": "127.0.0.1.evil.example"}, "expected an IP address or localhost as Host"),
+    ],
+)
+@pytest.mark.parametrize("who", ["loopback", "any"])
+async def test_a_page_in_a_browser_can_neither_stop_nor_start_anything(
+    house: House, http: aiohttp.ClientSession, page: str, headers: dict[str, str], expected: str, who: str
+) -> None:
+    house.control.use(Options.model_validate({"http": who}), ())
+    rule = Rule(UUri("veh2", 1, 1, 0x8000))
+    house.stage.router.stops.stop(rule)
+    topic = str(rule.source) if page.endswith("start") else TOPIC
+    async with http.post(page, json={"topic": topic}, headers=headers) as answer:
+        assert answer.status == 403
+        assert expected in (await answer.json())["error"]
+    assert house.stage.router.stops.rules == (rule,)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9464", "127.0.0.1", "[::1]:9464", "[::1]", "10.1.2.3:80"])
+def test_addresses_of_a_machine(host: str) -> None:
+    assert is_address(host)
+
+
+@pytest.mark.parametrize("host", ["", ":9464", "gateway", "gateway:9464", "localhost.evil.example", "127.1", "[gateway]:1"])
+def test_names_that_may_be_anybodys(host: str) -> None:
+    assert not is_address(host)
+
+
 # the command line
 
 
@@ -247,6 +332,21 @@ async def test_somebody_else_answers(tmp_path: Path, capsys: pytest.CaptureFixtu
         config = written(tmp_path / "s.yaml", {"listen": f"127.0.0.1:{port}"})
         assert await run("pause", "--config", config) == 1
     assert f"127.0.0.1:{port} (metrics.listen): " in capsys.readouterr().err
+
+
+async def test_a_machine_that_is_configured_by_name_is_asked_as_localhost(tmp_path: Path) -> None:
+    """Its name is none that the page takes."""
+    heard: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        config = written(tmp_path / "s.yaml", {"listen": f"LOCALHOST:{port}"})
+        assert await run("pause", "--config", config, "--topic", TOPIC) == 1
+    assert b"\r\nHost: localhost\r\n" in heard[0]
 
 
 async def test_older_streamer_answers(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
