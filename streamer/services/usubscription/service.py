@@ -21,6 +21,7 @@ from streamer.services.usubscription import rows, wire
 from streamer.services.usubscription.answers import Answers
 from streamer.services.usubscription.book import Book, Limits
 from streamer.services.usubscription.entries import Change
+from streamer.services.usubscription.outbox import Entry, Outbox
 from streamer.uprotocol.message import InvalidMessageError, UMessage, UMessageType
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
@@ -51,6 +52,7 @@ class Turn:
     statements: list[Statement] = field(default_factory=list)
     topics: dict[UUri, None] = field(default_factory=dict)
     said: list[tuple[list[UMessage], Done]] = field(default_factory=list)
+    kept: list[Entry] = field(default_factory=list)
 
 
 class USubscription:
@@ -72,10 +74,7 @@ class USubscription:
         self._answers = Answers(self._book, options.page)
         self._inbox: list[tuple[UMessage, Done]] = []
         self._woken = asyncio.Event()
-        self._unsent: list[tuple[int, UMessage]] = []  # of the outbox, from before the start
-        self._kept = 0  # messages in the outbox
-        self._number = 0  # the last one given out in it
-        self._safe: list[int] = []  # of the outbox, to be deleted
+        self._outbox = Outbox(core)
         self._last_ms = 0
         core.serve(wire.UE_ID, wire.VERSION, self._take)
 
@@ -83,10 +82,8 @@ class USubscription:
         """Read what is on disk and tell who wants what. Blocks: before the router starts. Raises `StateError`."""
         remotes = rows.remotes(self._state, self._timeout_ms)
         self._book.load(rows.subscriptions(self._state), rows.observers(self._state), remotes)
-        for number, message in rows.outbox(self._state):
-            self._unsent.append((number, message_from_proto(v1.UMessage.FromString(message))))
-            self._number = number
-        self._kept = len(self._unsent)
+        kept = rows.outbox(self._state)
+        self._outbox.restore((number, message_from_proto(v1.UMessage.FromString(message))) for number, message in kept)
         for topic in list(self._book.topics):
             if askers := self._book.askers(topic):
                 self._want(topic, askers)
@@ -94,7 +91,7 @@ class USubscription:
 
     def gauges(self) -> Mapping[str, int]:
         """How many there are of what."""
-        return {**self._book.gauges(), "unsent": self._kept, "waiting": len(self._inbox)}
+        return {**self._book.gauges(), "unsent": len(self._outbox), "waiting": len(self._inbox)}
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -105,13 +102,8 @@ class USubscription:
 
     async def begin(self) -> None:
         """Say again what may not have been said before the restart."""
-        for number, message in self._unsent:
-            if message.is_expired(self._clock.wall_ms()):
-                self._is_safe(number)
-            else:
-                self._core.say([message], lambda number=number: self._is_safe(number))  # type: ignore[misc]  # mypy: default
-        self._unsent.clear()
         now_ms = self._last_ms = self._clock.wall_ms()
+        self._outbox.send((), now_ms)
         turn = Turn()
         self._note(turn, now_ms, self._book.begin(now_ms), [], _nothing)
         await self._finish(turn)
@@ -119,12 +111,11 @@ class USubscription:
     async def turn(self) -> None:
         """Decide about all that came and all that is due; write it; say it."""
         batch, self._inbox = self._inbox, []
-        safe, self._safe = self._safe, []
         now_ms = self._clock.wall_ms()
         if now_ms < self._last_ms:
             self._book.mend(now_ms)
         self._last_ms = now_ms
-        turn = Turn([rows.safe(number) for number in safe])
+        turn = Turn([rows.safe(number) for number in self._outbox.take_safe()])
         self._note(turn, now_ms, self._book.tick(now_ms), [], _nothing)
         for message, done in batch:
             try:
@@ -180,11 +171,9 @@ class USubscription:
         elif orders:
             turn.said.append((orders, _nothing))
         for message in kept:
-            self._number += 1
-            number = self._number
+            number = self._outbox.number()
             turn.statements.append(rows.kept(number, message_to_proto(message).SerializeToString()))
-            turn.said.append(([message], lambda number=number: self._is_safe(number)))  # type: ignore[misc]  # mypy: default
-        self._kept += len(kept)
+            turn.kept.append((number, message))
 
     async def _finish(self, turn: Turn) -> None:
         await self._write(turn.statements)
@@ -192,6 +181,7 @@ class USubscription:
             self._want(topic, self._book.askers(topic))
         for messages, done in turn.said:
             self._core.say(messages, done)
+        self._outbox.send(turn.kept, self._clock.wall_ms())
 
     async def _write(self, statements: list[Statement]) -> None:
         """Until it is on disk: nothing that is not may be said, and what comes meanwhile waits."""
@@ -208,10 +198,6 @@ class USubscription:
                 if failures:
                     logger.info("state_written failures=%d", failures)
                 return
-
-    def _is_safe(self, number: int) -> None:
-        self._safe.append(number)
-        self._kept -= 1
 
 
 def _refused(now_ms: int, message: UMessage, code: UCode, text: str) -> list[UMessage]:

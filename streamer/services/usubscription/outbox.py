@@ -1,0 +1,74 @@
+"""Messages that are on disk until they are safe with the router: Updates, and what nothing else remembers.
+
+They are handed over in order and in portions: thousands at once, when many subscriptions end together, would push each
+other out of the router's queues.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from streamer.services.core import Core
+from streamer.uprotocol.message import UMessage
+
+AT_ONCE = 500
+
+Entry = tuple[int, UMessage]
+"""A message and its number, by which it is kept."""
+
+
+class Outbox:
+    """Hands messages to ``core``, at most ``at_once`` of them before the first is safe."""
+
+    def __init__(self, core: Core, at_once: int = AT_ONCE) -> None:
+        self._core = core
+        self._at_once = at_once
+        self._waiting: deque[Entry] = deque()
+        self._open = 0
+        self._safe: list[int] = []
+        self._number = 0
+        self._is_sending = False
+
+    def __len__(self) -> int:
+        """How many are not safe yet."""
+        return len(self._waiting) + self._open
+
+    def number(self) -> int:
+        """The number of the next message."""
+        self._number += 1
+        return self._number
+
+    def restore(self, entries: Iterable[Entry]) -> None:
+        """What an earlier run has kept; it goes out with the next `send`."""
+        for number, message in entries:
+            self._waiting.append((number, message))
+            self._number = max(self._number, number)
+
+    def send(self, entries: Iterable[Entry], now_ms: int) -> None:
+        """Hand these over, after all that wait. They are on disk. What is expired by its turn goes without being said."""
+        self._waiting += entries
+        self._go_on(now_ms)
+
+    def take_safe(self) -> list[int]:
+        """The numbers that can be deleted since the last time this was asked."""
+        safe, self._safe = self._safe, []
+        return safe
+
+    def _go_on(self, now_ms: int) -> None:
+        if self._is_sending:  # it became safe while it was handed over: the loop below goes on
+            return
+        self._is_sending = True
+        try:
+            while self._waiting and self._open < self._at_once:
+                number, message = self._waiting.popleft()
+                if message.is_expired(now_ms):
+                    self._safe.append(number)
+                    continue
+                self._open += 1
+                self._core.say([message], lambda number=number: self._is_safe(number, now_ms))  # type: ignore[misc]  # mypy: default
+        finally:
+            self._is_sending = False
+
+    def _is_safe(self, number: int, now_ms: int) -> None:
+        self._open -= 1
+        self._safe.append(number)
+        self._go_on(now_ms)
