@@ -328,17 +328,21 @@ class Router:
     async def drain(self, within_s: float) -> int:
         """Take nothing new and deliver what is held for at most ``within_s`` seconds.
 
-        What is left then stays in the journal. Without one it is given up: in our custody it becomes a dead letter, else
-        its source still has it. The number of messages left is returned.
+        That includes what our services still work on, and what they say of it. What is left then stays in the journal.
+        Without one it is given up: in our custody it becomes a dead letter, else its source still has it. The number of
+        messages left is returned.
         """
         for name, ingress in self.ingresses.items():
             if self.transports[name].keeps_unacknowledged:
                 ingress.close()
         # Others lose what we do not take: they are heard until nothing is left, for a moment at most under load.
         await self._until(lambda: not self._movable(), min(within_s, _LISTEN_ON_S))
-        for ingress in self.ingresses.values():
-            ingress.close()
+        for name, ingress in self.ingresses.items():
+            if name != CORE:  # our services still have answers to give to what was taken before
+                ingress.close()
         await self._until(lambda: not self._movable(), max(0.0, within_s - _LISTEN_ON_S))
+        if CORE in self.ingresses:
+            self.ingresses[CORE].close()
         left = self._unfinished()
         if left:
             for name, egress in self.egresses.items():

@@ -1,0 +1,69 @@
+"""The end of a daemon whose services are still at work."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from streamer.router import router as router_module
+from streamer.services.core import CORE
+from streamer.services.state import Statement
+from streamer.uprotocol.uri import UUri
+from tests.flow.devices import Device, Devices
+from tests.flow.uentities import SUBSCRIBED, Client, until
+
+TOPIC = UUri("dev1", 0xB, 1, 0x8001)
+
+
+class SlowDisk:
+    """In front of a device's file: a write waits until it may go on. ``asked`` counts them."""
+
+    def __init__(self, device: Device) -> None:
+        self.asked = 0
+        self.may_go_on = asyncio.Event()
+        self._write = device.residents.state.write
+        device.residents.state.write = self.write  # type: ignore[method-assign]
+
+    async def write(self, statements: Sequence[Statement]) -> None:
+        self.asked += 1
+        await self.may_go_on.wait()
+        await self._write(statements)
+
+
+class Scene:
+    """A device and a client that has asked something; the answer waits for the disk."""
+
+    def __init__(self, device: Device, client: Client) -> None:
+        self.device = device
+        self.disk = SlowDisk(device)
+        self.asking = asyncio.create_task(client.subscribe(TOPIC))
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    monkeypatch.setattr(router_module, "_LISTEN_ON_S", 0.0)
+    async with Devices(tmp_path) as devices:
+        scene = Scene(await devices.device(1), await devices.client(1, 0xA))
+        await until(lambda: scene.disk.asked, "the request")
+        yield scene
+        scene.asking.cancel()
+        scene.disk.may_go_on.set()
+        await asyncio.gather(scene.asking, return_exceptions=True)
+
+
+async def test_an_answer_that_is_ready_only_after_the_networks_are_closed_is_given(scene: Scene) -> None:
+    router = scene.device.router
+    draining = asyncio.create_task(router.drain(5))
+    await until(lambda: all(router.ingresses[name].closed for name in ("near", "far")), "the end of listening")
+    assert not draining.done()
+    scene.disk.may_go_on.set()
+    assert await draining == 0
+    assert await scene.asking == SUBSCRIBED
+    assert router.ingresses[CORE].closed
+
+
+async def test_a_service_that_is_never_done_does_not_keep_the_daemon(scene: Scene) -> None:
+    router = scene.device.router
+    assert await router.drain(0) == 1
+    assert all(ingress.closed for ingress in router.ingresses.values())
