@@ -6,8 +6,9 @@ The law of this file:
   and again until it is answered: at once after silence, later and later after a failure that came early.
 - An answer counts only in the epoch of its command.
 - Commands can overtake each other on their way. As long as one that asks for the contrary may still arrive, the other side
-  may change its mind after its answer: so when the last of those has ended, by its answer or by its TTL, the command is sent
-  once more. Commands that may still arrive are kept over a restart for that reason.
+  may change its mind after its answer: so when the last of those has ended by its TTL, or by an answer that is not older
+  than the command's own, the command is sent once more. Only OK tells when something was carried out: who made another
+  answer, and by which clock, is not known. Commands that may still arrive are kept over a restart for that reason.
 - A service's Updates can overtake its answers, and the other way round. One that is older than the last answer is not
   followed; an answer that is not newer than an UNSUBSCRIBED that came before it is no confirmation, and leads to asking
   again.
@@ -47,6 +48,10 @@ NOT_DELIVERED = frozenset({UCode.DEADLINE_EXCEEDED, UCode.UNAVAILABLE, UCode.RES
 """Answers that may come from a dispatcher on the way: an Unsubscribe is sent again."""
 
 
+_UNKNOWN_MS = 1 << 62
+"""Later than every answer."""
+
+
 class Command(NamedTuple):
     """A Request that is on its way, or whose answer is."""
 
@@ -84,6 +89,10 @@ class Remote:
     """The other service has said SUBSCRIBE_PENDING: its Update is to come."""
     doubted_ms: int | None = None
     """When the other service said UNSUBSCRIBED (its clock), while the latest command was open."""
+    contrary_ms: int = 0
+    """When the last contrary command that ended since the latest was sent has been carried out (the other's clock)."""
+    is_unsure: bool = False
+    """A command has ended without an answer since the last confirmation: an Update may tell late what became of it."""
     asked: dict[bytes, UUri] = field(default_factory=dict)
     """The open commands of all remote topics, each with its topic."""
 
@@ -133,6 +142,8 @@ class Remote:
     def resume(self, now_ms: int) -> list[Order]:
         """After a restart: what was not answered may never have been sent."""
         self.mend(now_ms)
+        self.contrary_ms = _UNKNOWN_MS  # neither of the two is kept
+        self.is_unsure = True
         return [] if self.is_confirmed else self._send(now_ms)
 
     def mend(self, now_ms: int) -> None:
@@ -148,22 +159,25 @@ class Remote:
         for command in [each for each in self.commands.values() if each.deadline_ms <= now_ms]:
             if command.id == self.latest:
                 self.failures = 0
-            self._end(command)
+            self._end(command, None)
         return self._pump(now_ms)
 
     def reply(self, now_ms: int, reply: Reply) -> Step:
         """An answer has come to one of `commands`."""
         command = self.commands[reply.id]
         is_latest = command.id == self.latest
-        self._end(command)
+        done_ms = reply.created_ms if reply.code is UCode.OK else None
+        self._end(command, done_ms)
+        if done_ms is not None and done_ms <= self.contrary_ms:
+            is_latest = False  # a contrary one may have been carried out after it: it is sent once more
         step = Step([])
         if command.epoch == self.epoch:
             if self.wanted:
                 step = self._subscribe_answered(now_ms, reply, is_latest)
             else:
                 step = self._unsubscribe_answered(now_ms, reply, is_latest)
-        elif reply.code not in NOT_DELIVERED:
-            self.answered_ms = max(self.answered_ms, reply.created_ms)
+        elif done_ms is not None:
+            self.answered_ms = max(self.answered_ms, done_ms)
         return step._replace(orders=self._pump(now_ms))
 
     def told(self, now_ms: int, told: Told) -> Step:
@@ -175,11 +189,16 @@ class Remote:
                 self._confirm()
             self.answered_ms = told.created_ms
             return Step([], self._subscribed())
-        if told.standing is Standing.UNSUBSCRIBED and (self.is_confirmed or self.is_pending_there):
-            if told.created_ms > self.answered_ms:
-                return self._refused(told.message)
+        if told.standing is not Standing.UNSUBSCRIBED:
+            return Step([])
+        is_settled = self.is_confirmed or self.is_pending_there
+        is_sure = is_settled or (self.standing is Standing.SUBSCRIBED and not self.is_unsure)
+        if is_sure and told.created_ms > self.answered_ms:
+            self.answered_ms = told.created_ms
+            return self._refused(told.message)
+        if is_settled:
             return Step(self._send(now_ms))  # older than the answer, or as old: asking is the way to know
-        if told.standing is Standing.UNSUBSCRIBED and told.created_ms >= self.answered_ms:
+        if told.created_ms >= self.answered_ms:
             self.doubted_ms = told.created_ms
         return Step([])
 
@@ -213,12 +232,12 @@ class Remote:
         return Step([])
 
     def _unsubscribe_answered(self, now_ms: int, reply: Reply, is_latest: bool) -> Step:
-        if reply.code not in NOT_DELIVERED:
+        if reply.code is UCode.OK:
             self.answered_ms = max(self.answered_ms, reply.created_ms)
-            if is_latest:
-                self._confirm()
-        elif is_latest:
+        if is_latest and reply.code in NOT_DELIVERED:
             self._failed(now_ms, reply)
+        elif is_latest:
+            self._confirm()
         return Step([], Standing.UNSUBSCRIBED)
 
     def _subscribed(self) -> Standing:
@@ -229,12 +248,14 @@ class Remote:
         self.wanted = False
         self.standing = Standing.UNSUBSCRIBED
         self.epoch += 1
+        self.contrary_ms = 0
         self._confirm()
         return Step([], Standing.UNSUBSCRIBED, message)
 
     def _confirm(self) -> None:
         self.is_confirmed = True
         self.is_pending_there = False
+        self.is_unsure = False
         self.latest = None
         self.due_ms = None
         self.failures = 0
@@ -252,17 +273,22 @@ class Remote:
     def _has_contrary(self) -> bool:
         return any(command.subscribe is not self.wanted for command in self.commands.values())
 
-    def _end(self, command: Command) -> None:
-        had_contrary = self._has_contrary
+    def _end(self, command: Command, done_ms: int | None) -> None:
+        """``done_ms``: when it was carried out (the other's clock), if that is known."""
         del self.commands[command.id]
         self.asked.pop(command.id, None)
         if command.id == self.latest:
             self.latest = None
-        if (
-            had_contrary
-            and not self._has_contrary
-            and (self.is_confirmed or self.is_pending_there or self.latest is not None)
-        ):
+        if done_ms is None:
+            self.is_unsure = True
+            done_ms = _UNKNOWN_MS
+        if command.subscribe is self.wanted:
+            return
+        self.contrary_ms = max(self.contrary_ms, done_ms)
+        if self._has_contrary:
+            return
+        is_late = self.contrary_ms >= self.answered_ms and (self.is_confirmed or self.is_pending_there)
+        if is_late or (self.contrary_ms == _UNKNOWN_MS and self.latest is not None):
             self.is_confirmed = False
             self.is_pending_there = False
             self.latest = None
@@ -276,6 +302,7 @@ class Remote:
     def _send(self, now_ms: int) -> list[Order]:
         self.is_confirmed = False
         self.is_pending_there = False
+        self.contrary_ms = 0
         self.doubted_ms = None  # what is asked now is answered later than that was said
         self.latest = None
         self.due_ms = None
