@@ -221,12 +221,12 @@ class Remote:
             if not is_latest:
                 return Step([])  # the latest one will tell
             if reply.standing is Standing.UNSUBSCRIBED:
-                return self._refused(reply.message)
+                return self._refused_for_good(reply.message)
             self.is_pending_there = True
             self.failures = 0
             self.due_ms = now_ms + self.timeout_ms  # its Update may be lost
         elif reply.code in REFUSALS and is_latest:
-            return self._refused(reply.message or reply.code.name)
+            return self._refused_for_good(reply.message or reply.code.name)
         elif is_latest:
             self._failed(now_ms, reply)
         return Step([])
@@ -243,6 +243,12 @@ class Remote:
     def _subscribed(self) -> Standing:
         self.standing = Standing.SUBSCRIBED
         return self.standing
+
+    def _refused_for_good(self, message: str) -> Step:
+        """What it answers to a Subscribe that is still open will be the same: nothing is to be undone."""
+        for command in [each for each in self.commands.values() if each.subscribe]:
+            self._forget(command)
+        return self._refused(message)
 
     def _refused(self, message: str) -> Step:
         self.wanted = False
@@ -273,12 +279,15 @@ class Remote:
     def _has_contrary(self) -> bool:
         return any(command.subscribe is not self.wanted for command in self.commands.values())
 
-    def _end(self, command: Command, done_ms: int | None) -> None:
-        """``done_ms``: when it was carried out (the other's clock), if that is known."""
+    def _forget(self, command: Command) -> None:
         del self.commands[command.id]
         self.asked.pop(command.id, None)
         if command.id == self.latest:
             self.latest = None
+
+    def _end(self, command: Command, done_ms: int | None) -> None:
+        """``done_ms``: when it was carried out (the other's clock), if that is known."""
+        self._forget(command)
         if done_ms is None:
             self.is_unsure = True
             done_ms = _UNKNOWN_MS

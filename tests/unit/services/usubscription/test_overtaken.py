@@ -119,6 +119,30 @@ async def test_an_update_is_followed_while_another_sample_period_is_asked_for(de
     assert len(desk.commands(wire.UNSUBSCRIBE)) == (later_ms == 1)
 
 
+async def test_nothing_is_sent_for_a_subscribe_that_was_open_when_another_one_was_refused_for_good(desk: Desk) -> None:
+    await desk.subscribe(REMOTE)
+    await desk.subscribe(REMOTE, sample_period_ms=20)
+    [_, latest] = desk.commands()
+    await desk.failed(latest, UCode.PERMISSION_DENIED)
+    assert desk.service.gauges()["remote_topics"] == 0
+    await desk.pass_ms(DAY_MS)
+    await desk.restart()
+    assert desk.commands() == []
+
+
+async def test_an_unsubscribe_that_was_open_at_a_refusal_may_arrive_after_the_next_subscribe(desk: Desk) -> None:
+    await desk.subscribe(REMOTE)
+    await desk.unsubscribe(REMOTE)
+    await desk.subscribe(REMOTE)
+    await desk.answered(desk.commands()[-1], UNSUBSCRIBED)
+    desk.forget()
+    await desk.subscribe(REMOTE)
+    await desk.answered(desk.commands()[-1], SUBSCRIBED)
+    await desk.pass_ms(TIMEOUT_MS)
+    assert len(desk.commands(wire.SUBSCRIBE)) == 2
+    assert desk.commands(wire.UNSUBSCRIBE) == []
+
+
 async def test_an_update_may_tell_late_of_an_unsubscribe_that_was_not_answered(desk: Desk) -> None:
     await desk.subscribe(REMOTE)
     await desk.answered(desk.commands()[0], SUBSCRIBED)
