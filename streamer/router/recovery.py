@@ -142,8 +142,8 @@ class Recovery:
     def _homeless(self, row: Row, message: UMessage) -> None:
         self._found.homeless += 1
         self._custody.forget_row(row.number)
-        if row.source in self._egresses:
-            self._settler.turn_away(Received(message), row.source, self._unrouted[row.source], _NO_WAY)
+        account = self._unrouted.get(row.source) or RouteStats()  # nobody's, if the endpoint it came from is gone as well
+        self._settler.turn_away(Received(message), row.source, account, _NO_WAY)
 
     def _segments(self) -> None:
         now_s = self._clock.monotonic_s()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.journal.journal import Journal, JournalState
+from streamer.journal.letters import LetterFilter, open_letters
 from streamer.router.stops import Rule
 from streamer.transports.base import Reach
 from streamer.transports.errors import PermanentError
@@ -270,3 +271,17 @@ async def test_what_came_through_an_endpoint_that_is_gone_fails_and_is_stored_an
         assert stage.sent("cloud") == [newer]
         assert stage.transports["car"].sent == []
         assert [(letter.id, letter.ingress, letter.outcome) for letter in now.letters] == [(late.id, "vehicle", "expired")]
+
+
+async def test_what_came_from_and_was_to_go_to_endpoints_that_are_gone_is_stored(tmp_path: Path) -> None:
+    async with life(tmp_path / "j.db") as now:
+        now.hold("cloud")
+        message = now.stage.speed(b"homeless")
+        now.stage.arrive("vehicle", message)
+        await now.flush()
+    others = {name: {"transport": "memory", "authorities": [name]} for name in ("car", "office")}
+    async with life(tmp_path / "j.db", endpoints=others, routes=[{"from": "car", "to": "office"}]) as now:
+        await now.flush()
+    with open_letters(tmp_path / "j.db") as file:
+        found = file.find(LetterFilter())
+    assert [(letter.id, letter.ingress, letter.code) for letter in found] == [(message.id, "vehicle", UCode.UNAVAILABLE)]
