@@ -41,7 +41,7 @@ def kept(rows: Rows, *without: str) -> Rows:
 
 
 def delivered_share(row: dict[str, Any]) -> float | None:
-    """Delivered among those that were to be delivered: duplicates, local, unwanted, unheard and sampled out messages are not."""
+    """Delivered among those that were to be: duplicates, local, unwanted, unheard and sampled out messages are not."""
     due = (row["delivered"] or 0) + sum(row[name] or 0 for name in FAILURES)
     return row["delivered"] / due if due else None
 
