@@ -192,11 +192,18 @@ class Router:
             self.pump()
 
     def _queue_for(self, name: str, source: str, target: str) -> RouteQueue | None:
-        """The queue of a route that was there when a message was accepted."""
+        """The queue of a route that was there when a message was accepted.
+
+        If there is none of that name, one between the same endpoints: its flows are the same, and stay in order.
+        """
         if target not in self.egresses:
             return None
-        for queue in self.egresses[target].queues:
-            if (queue.name, queue.source) == (name, source):
+        between = [queue for queue in self.egresses[target].queues if queue.source == source]
+        for queue in between:
+            if queue.name == name:
+                return queue
+        for queue in self._queues.values():
+            if queue in between:
                 return queue
         queue = self._new_queue(name, source, target, self._dispatch)
         self._retired.append(queue)

@@ -153,7 +153,9 @@ class Control:
 
     async def _write(self, statement: Statement) -> None:
         if not self._is_open:
-            raise UStatusError(UCode.UNAVAILABLE, "the streamer begins or ends just now; nothing has changed")
+            raise UStatusError(
+                UCode.UNAVAILABLE, "the streamer begins or ends, or cannot use its state file; nothing has changed"
+            )
         try:
             await self._state.write((statement,))
         except StateError as exc:

@@ -60,6 +60,7 @@ class Core(ListeningTransport):
         self._handlers: dict[tuple[int, int], Handler] = {}
         self._open: dict[int, tuple[Parcel, Done]] = {}
         self._number = 0
+        self._is_held = False
 
     @property
     def capacity(self) -> int:
@@ -89,8 +90,18 @@ class Core(ListeningTransport):
         else:
             on_safe()
 
-    async def start(self) -> None:
+    def hold(self) -> None:
+        """Stay down when started, until `release`: the services cannot do anything yet."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """The services are ready. After the start."""
+        self._is_held = False
         self.set_state(LinkState.UP)
+
+    async def start(self) -> None:
+        if not self._is_held:
+            self.set_state(LinkState.UP)
 
     async def stop(self) -> None:
         self.set_state(LinkState.DOWN)

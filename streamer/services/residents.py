@@ -14,7 +14,7 @@ from streamer.router.table import local_authorities
 from streamer.services.control import Control
 from streamer.services.core import Core
 from streamer.services.multicast import Receivers
-from streamer.services.state import State
+from streamer.services.state import State, StateError
 from streamer.services.usubscription.follow import Follower
 from streamer.services.usubscription.service import USubscription
 from streamer.uprotocol.uri import UUri
@@ -45,7 +45,9 @@ class Residents:
     def __init__(self, config: Config, core: Core, clock: Clock, addressed: Container[str] = ()) -> None:
         """``addressed``: the endpoints on whose network a Publish needs a sink authority."""
         self.state = State(state_path(config))
+        self._core = core
         self._router: Follows
+        self._problem = ""  # why the file cannot be used
         self.subscriptions: USubscription | Follower | None = None
         options = config.usubscription
         self.stops = Stops()
@@ -70,25 +72,56 @@ class Residents:
     def open(self, router: Follows) -> None:
         """Open the file and take up what it says. Before the router recovers and starts.
 
-        Raises `StateError`, which is an OSError.
+        If the file cannot be used now, `run` waits for it; until then the core endpoint is down, as any endpoint may be.
         """
-        schema = () if self.subscriptions is None else self.subscriptions.SCHEMA
-        self.state.open((*Control.SCHEMA, *Receivers.SCHEMA, *schema))
+        self._router = router
         if self.state.path is None:
             logger.warning("state_in_memory consequence=%s", "a restart forgets every subscription and what is stopped")
-        self._restore(router)
+        try:
+            self.state.open(self._schema)
+            self._restore()
+        except StateError as exc:
+            self._core.hold()
+            self._note_problem(exc)
 
     def look(self, router: Follows) -> None:
         """The same without running: what a daemon with this configuration remembers. Raises `StateError`."""
-        if self.state.look():
-            self._restore(router)
-
-    def _restore(self, router: Follows) -> None:
         self._router = router
+        if self.state.look():
+            self._restore()
+
+    @property
+    def _schema(self) -> tuple[str, ...]:
+        subscriptions = () if self.subscriptions is None else self.subscriptions.SCHEMA
+        return (*Control.SCHEMA, *Receivers.SCHEMA, *subscriptions)
+
+    def _restore(self) -> None:
         self.control.restore()
         self.receivers.restore()
         if self.subscriptions is not None:
             self.subscriptions.restore()
+
+    async def _until_open(self) -> None:
+        while self._problem:
+            await asyncio.sleep(_AGAIN_S)
+            try:
+                await asyncio.to_thread(self.state.open, self._schema)
+                self._restore()
+            except StateError as exc:
+                self._note_problem(exc)
+            else:
+                self._problem = ""
+                logger.info("state_open file=%s", self.state.path)
+                self._core.release()
+
+    def _note_problem(self, exc: StateError) -> None:
+        if str(exc) != self._problem:
+            self._problem = str(exc)
+            logger.error(
+                "state_unavailable error=%s consequence=%s",
+                exc,
+                "until the file can be used the services answer nobody, and know neither subscriptions nor what is stopped",
+            )
 
     def use(self, config: Config) -> None:
         """Follow what a reload may change."""
@@ -96,6 +129,7 @@ class Residents:
 
     async def run(self) -> None:
         """Serve until cancelled."""
+        await self._until_open()
         while self.subscriptions is not None:
             try:
                 await self.subscriptions.run()

@@ -37,7 +37,12 @@ class State:
         self._thread = ThreadPoolExecutor(1, "state")
 
     def open(self, schema: Iterable[str]) -> None:
-        """Open the file, or make it, with these tables (``CREATE TABLE IF NOT EXISTS``). Raises `StateError`."""
+        """Open the file, or make it, with these tables (``CREATE TABLE IF NOT EXISTS``). Raises `StateError`.
+
+        A file that has them is not written to: it can be opened on a full disk. If it is open already nothing happens.
+        """
+        if self._connection is not None:
+            return
         schema = tuple(schema)
         try:
             self._connection = self._connect(schema)
@@ -122,7 +127,8 @@ class State:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, VERSION):
                 raise StateError(f"{self.path}: is of version {version}; expected {VERSION}")
-            connection.execute(f"PRAGMA user_version={VERSION}")
+            if version != VERSION:
+                connection.execute(f"PRAGMA user_version={VERSION}")
             for sql in schema:
                 connection.execute(sql)
         except BaseException:

@@ -4,6 +4,8 @@ The daemon runs on ``config/roles/cloud-gateway.yaml`` itself, between four mosq
 uEntities are `aiomqtt` clients.
 """
 
+import os
+import signal
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -128,27 +130,43 @@ async def test_other_topics_go_up_while_the_backend_subscribes(fleet: Fleet) -> 
 
 
 async def test_a_vehicle_that_sends_too_much_waits_and_the_others_go_on(fleet: Fleet) -> None:
-    await fleet.control(STOP, "veh1")
-    much = published("veh1", 2000)
-    await fleet.cars["veh1"].send(much)
-    # Its queue is full. What comes beyond that is not acknowledged, so its broker keeps it, and soon sends no more.
-    await fleet.gateway.until_total(QUEUE, "ustreamer_queue_messages", route="veh1-cloud")
+    """The cloud's broker stands still for a while."""
+    much, some = published("veh1", 2000), {name: published(name, 100) for name in ("veh2", "veh3")}
+    os.kill(fleet.brokers["cloud"].pid, signal.SIGSTOP)
+    try:
+        await fleet.cars["veh1"].send(much)
+        # Its queue is full. What comes beyond that is not acknowledged, so its broker keeps it, and soon sends no more.
+        await fleet.gateway.until_total(QUEUE, "ustreamer_queue_messages", route="veh1-cloud")
+        for name, sent in some.items():
+            await fleet.cars[name].send(sent)
+            await fleet.gateway.until_total(len(sent), "ustreamer_accepted_messages_total", route=f"{name}-cloud")
+        assert fleet.gateway.total("ustreamer_received_messages_total", endpoint="veh1") < len(much)
+        assert fleet.gateway.total("ustreamer_accepted_messages_total", route="veh1-cloud") == QUEUE
+    finally:
+        os.kill(fleet.brokers["cloud"].pid, signal.SIGCONT)
+    for name, sent in {"veh1": much, **some}.items():
+        await until(lambda name=name, sent=sent: len(fleet.telemetry(name)) == len(sent), 60, f"all of {name}")  # type: ignore[misc]
+        assert fleet.telemetry(name) == [each.addressed_to("backend") for each in sent]
+    fleet.gateway.check_books()
 
-    for name in ("veh2", "veh3"):
-        await fleet.cars[name].send(published(name, 2000))
-    for name in ("veh2", "veh3"):
-        await until(lambda name=name: len(fleet.telemetry(name)) == 2000, 60, f"all of {name}")  # type: ignore[misc]
-    assert fleet.telemetry("veh1") == []
-    assert fleet.gateway.total("ustreamer_received_messages_total", endpoint="veh1") < len(much)
-    assert fleet.gateway.total("ustreamer_accepted_messages_total", route="veh1-cloud") == QUEUE
-    assert fleet.gateway.total("ustreamer_queue_messages", route="veh1-cloud") == QUEUE
+
+async def test_a_vehicle_that_is_stopped_holds_up_nothing_and_goes_on_in_order(fleet: Fleet) -> None:
+    """What waits for a start takes at most half of the queue; the vehicle's other traffic has the rest."""
+    await fleet.control(STOP, "veh1")
+    sent = published("veh1", QUEUE)
+    await fleet.cars["veh1"].send(sent)
+    await fleet.gateway.until_total(QUEUE // 2, "ustreamer_outcomes_total", outcome="rejected", code="RESOURCE_EXHAUSTED")
+    assert fleet.gateway.total("ustreamer_queue_messages", route="veh1-cloud") == QUEUE // 2
     asked = request(BACKEND, ("veh1", 0xB, 1, 7), b"still there?")
     await fleet.backend.send([asked])
-    assert await arrival(fleet.cars["veh1"], asked) == asked  # what goes down to it is not held up
+    assert await arrival(fleet.cars["veh1"], asked) == asked
+    await fleet.cars["veh2"].send(published("veh2", 20))
+    await until(lambda: len(fleet.telemetry("veh2")) == 20, 30, "telemetry of veh2")
+    assert fleet.telemetry("veh1") == []
 
     await fleet.control(START, "veh1")
-    await until(lambda: len(fleet.telemetry("veh1")) == len(much), 60, "all that waited")
-    assert fleet.telemetry("veh1") == [each.addressed_to("backend") for each in much]
+    await until(lambda: len(fleet.telemetry("veh1")) == QUEUE // 2, 30, "all that waited")
+    assert fleet.telemetry("veh1") == [each.addressed_to("backend") for each in sent[: QUEUE // 2]]
     fleet.gateway.check_books()
 
 

@@ -182,7 +182,7 @@ def fill(disk: Path) -> Path:
 
 @fault(8, "disk full, then not", seeds=20)
 async def disk_full(run: Run) -> Verdict:
-    with small_disk(run.directory, 8 * MIB) as disk:
+    with small_disk(run.directory, 48 * MIB) as disk:
         setting = Setting(MQTT_ONLY, changes={"journal": {"path": str(disk / "journal.db")}})
         async with Stage(run.directory, run.seed, setting) as stage:
             stage.load(RATE)

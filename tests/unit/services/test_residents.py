@@ -8,10 +8,12 @@ import pytest
 from streamer.cli_explain import Memory
 from streamer.config import Config
 from streamer.router.clock import SystemClock
+from streamer.router.stops import Rule
 from streamer.services import residents as module
 from streamer.services.core import CORE, Core
 from streamer.services.residents import Residents, state_path
-from streamer.transports.base import TransportContext
+from streamer.transports.base import LinkState, TransportContext
+from streamer.uprotocol.status import UCode, UStatusError
 
 RAW = {
     "authority": "gw",
@@ -21,6 +23,7 @@ RAW = {
     },
     "routes": [],
 }
+RULE = Rule.parse("//dev1/B/1/8001")
 
 
 def residents(**changes: object) -> Residents:
@@ -62,6 +65,44 @@ async def test_a_fault_of_a_service_is_logged_and_it_begins_again(monkeypatch, c
     serving.cancel()
     household.close()
     assert sum("service_failed" in record.message for record in caplog.records) == 2
+
+
+async def test_a_file_that_cannot_be_used_is_waited_for(monkeypatch, caplog, tmp_path):
+    """Where its directory should be is a file. The services' endpoint is down until they know what they have to know."""
+    monkeypatch.setattr(module, "_AGAIN_S", 0.01)
+    place = tmp_path / "place"
+    changes = {"state": {"path": str(place / "state.db")}}
+    place.mkdir()
+    before = residents(**changes)
+    before.open(Memory())
+    await before.control.stop(RULE)
+    before.close()
+    place.rename(tmp_path / "away")
+    place.write_text("in the way")
+
+    core = Core(TransportContext(CORE, "gw"))
+    household = Residents(Config.model_validate(RAW | changes), core, SystemClock())
+    household.open(Memory())
+    await core.start()
+    assert core.state is LinkState.DOWN
+    with pytest.raises(UStatusError, match="state file") as refused:
+        await household.control.start(RULE)
+    assert refused.value.code is UCode.UNAVAILABLE
+    serving = asyncio.create_task(household.run())
+    try:
+        place.unlink()
+        (tmp_path / "away").rename(place)
+        async with asyncio.timeout(10):
+            while core.state is LinkState.DOWN:
+                await asyncio.sleep(0.01)
+        assert household.stops.rules == (RULE,)
+        assert [record.message for record in caplog.records if "state_unavailable" in record.message] == [
+            f"state_unavailable error={place / 'state.db'}: Not a directory consequence=until the file can be used the"
+            " services answer nobody, and know neither subscriptions nor what is stopped"
+        ]
+    finally:
+        serving.cancel()
+        household.close()
 
 
 async def test_without_usubscription_only_control_is_there():
