@@ -194,17 +194,18 @@ class Router:
     def _queue_for(self, name: str, source: str, target: str) -> RouteQueue | None:
         """The queue of a route that was there when a message was accepted.
 
-        If there is none of that name, one between the same endpoints: its flows are the same, and stay in order.
+        If there is none, one that has the same flows: between these endpoints, or of this name to the same one. So they
+        stay in order.
         """
         if target not in self.egresses:
             return None
-        between = [queue for queue in self.egresses[target].queues if queue.source == source]
-        for queue in between:
-            if queue.name == name:
+        for queue in self.egresses[target].queues:
+            if (queue.name, queue.source) == (name, source):
                 return queue
-        for queue in self._queues.values():
-            if queue in between:
-                return queue
+        there = [queue for queue in self._queues.values() if queue.target == target]
+        alike = [queue for queue in there if queue.source == source] or [queue for queue in there if queue.name == name]
+        if alike:
+            return alike[0]
         queue = self._new_queue(name, source, target, self._dispatch)
         self._retired.append(queue)
         return queue
