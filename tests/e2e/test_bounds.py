@@ -1,4 +1,4 @@
-"""The egress is held for 10 s at 5 000 messages/s: the bounds hold, and what each policy promises is kept."""
+"""The egress is held at 5 000 messages/s, at length for 10 s: the bounds hold, and what each policy promises is kept."""
 
 import asyncio
 import json
@@ -15,10 +15,11 @@ import pytest
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from tests.brokers import Mosquitto, needs_mosquitto
 from tests.independent import MqttSide, until
+from tests.lengths import at_length
 from tests.process import ROOT, StreamerProcess
 
 RATE = 5000
-HOLD_S = 10
+HOLD_S = at_length(10, 3)
 COUNT = RATE * HOLD_S
 QUEUE = 2000
 QUEUE_BYTES = 4 * 1024 * 1024
@@ -53,7 +54,7 @@ def load(port: int) -> "subprocess.Popen[str]":
 @pytest.mark.mosquitto
 @needs_mosquitto
 @pytest.mark.parametrize("policy", ["backpressure", "reject", "evict"])
-async def test_egress_held_for_ten_seconds(tmp_path: Path, policy: str) -> None:
+async def test_egress_held_for_seconds(tmp_path: Path, policy: str) -> None:
     with Mosquitto() as near, Mosquitto() as far:
         async with (
             StreamerProcess(tmp_path, configuration(near, far, policy)) as daemon,

@@ -7,8 +7,9 @@ import pytest
 from tests.brokers import needs_mosquitto
 from tests.e2e.topology import Network, Topology
 from tests.independent import MqttSide, Plain, inversions, until
+from tests.lengths import at_length
 
-COUNT = 20_000
+COUNT = at_length(20_000, 5_000)
 FIRST, SECOND = "mosquitto/off-vehicle", "mosquitto/in-vehicle"
 
 pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
