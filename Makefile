@@ -15,7 +15,7 @@ demo: $(VENV)/.demo
 
 # The tests of the jobs run by themselves: one Spark session for all of them, which uses both cores.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(or $(TESTS),--ignore tests/spark)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(or $(TESTS),--ignore tests/spark)
 	$(if $(TESTS),,$(BIN)/python -m pytest tests/spark)
 
 lint: $(VENV)/.dev

@@ -296,8 +296,10 @@ class Receiver:
             reach(self.stage, Reach.NOBODY)
 
     def come_back(self) -> None:
+        """Over a new link: what was still on its way over the old one has gone with that."""
         if self.is_stalled:
             self.leave()
+            self.stage.transports["vehicle"].release_held()
             self.is_stalled = self.is_away = False
             reach(self.stage, Reach.SOMEBODY)
 
