@@ -1,4 +1,4 @@
-"""Messages of 0 B to 1 MiB cross: once each, in order, bytes equal. At length 100 000, a quarter over each pair of networks."""
+"""Messages of 0 B to 1 MiB cross: once each, in order, bytes equal. At length 100 000, a quarter per pair of networks."""
 
 import hashlib
 import random

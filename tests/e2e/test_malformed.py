@@ -1,4 +1,4 @@
-"""A thousand malformed packets of each kind among good traffic: all counted by reason, every good message arrives."""
+"""Malformed packets, at length a thousand of each kind, among good traffic: all counted by reason, the good arrive."""
 
 import asyncio
 import random
@@ -21,8 +21,10 @@ from tests.independent import (
     to_attributes,
     until,
 )
+from tests.lengths import at_length
 
-EACH = 1000
+EACH = at_length(1000, 250)
+GOOD = 5 * EACH
 
 
 def good(here: str, count: int) -> list[Plain]:
@@ -82,17 +84,17 @@ async def test_malformed_mqtt_packets_among_good_traffic() -> None:
     async with Topology("mosquitto/off-vehicle", "zenoh") as topology:
         near, far = topology.networks
         assert isinstance(near.side, MqttSide)
-        messages = [near.as_sent(m) for m in good("alpha", 5000)]
+        messages = [near.as_sent(m) for m in good("alpha", GOOD)]
         bad = [change(message) for changes in MQTT_KINDS.values() for change in changes for message in messages[:EACH]]
         random.Random(1).shuffle(bad)
         step = len(bad) // 10
         for part in range(10):
             await asyncio.gather(
-                near.side.send(messages[part * 500 : (part + 1) * 500]),
+                near.side.send(messages[part * GOOD // 10 : (part + 1) * GOOD // 10]),
                 *(near.side.send_raw("alpha/beta", b"x", properties) for properties in bad[part * step : (part + 1) * step]),
             )
-        await until(lambda: len(far.side.arrived) >= 5000, what="arrival of every good message")
-        await topology.daemon.until_total(5000, "ustreamer_outcomes_total", outcome="delivered")
+        await until(lambda: len(far.side.arrived) >= GOOD, what="arrival of every good message")
+        await topology.daemon.until_total(GOOD, "ustreamer_outcomes_total", outcome="delivered")
         assert sorted(m.id for m in far.side.arrived) == sorted(m.id for m in messages)
         assert inversions(far.side.arrived, messages) == 0
         for reason, changes in MQTT_KINDS.items():
@@ -138,18 +140,18 @@ async def test_malformed_zenoh_samples_among_good_traffic() -> None:
         far, near = topology.networks
         side = near.side
         assert isinstance(side, ZenohSide)
-        messages = good("beta", 5000)
+        messages = good("beta", GOOD)
         bad = [change(message) for changes in ZENOH_KINDS.values() for change in changes for message in messages[:EACH]]
         random.Random(1).shuffle(bad)
         step = len(bad) // 10
         key = "up/beta/100/0/1/8001/{}/{}/{}/{}/{}"
         for part in range(10):
-            await side.send(messages[part * 500 : (part + 1) * 500])
+            await side.send(messages[part * GOOD // 10 : (part + 1) * GOOD // 10])
             await asyncio.to_thread(
                 lambda part=part: [side.put_raw(key, b"x", each) for each in bad[part * step : (part + 1) * step]]
             )
-        await until(lambda: len(far.side.arrived) >= 5000, what="arrival of every good message")
-        await topology.daemon.until_total(5000, "ustreamer_outcomes_total", outcome="delivered")
+        await until(lambda: len(far.side.arrived) >= GOOD, what="arrival of every good message")
+        await topology.daemon.until_total(GOOD, "ustreamer_outcomes_total", outcome="delivered")
         assert sorted(m.id for m in far.side.arrived) == sorted(m.id for m in messages)
         assert inversions(far.side.arrived, [far.as_arriving(m) for m in messages]) == 0
         for reason, changes in ZENOH_KINDS.items():
