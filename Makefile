@@ -8,6 +8,9 @@ NIGHTLY ?= build/nightly
 DAY ?= $(shell $(PYTHON) -c "import datetime as d; print(d.datetime.now(d.UTC).date() - d.timedelta(days=1))")
 RECORDS ?= 60000
 
+# Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test lint bench bench-spark fault nightly spark-zip proto clean
 
 demo: $(VENV)/.demo
