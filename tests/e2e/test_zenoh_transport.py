@@ -9,11 +9,12 @@ import pytest
 import zenoh
 
 from streamer.transports.base import UNSURE
+from streamer.transports.zenoh.intake import THREADS_AT_MOST
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import key_for
 from streamer.uprotocol.message import Options, UMessage, UPriority, notification, publish, request, response
 from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.uri import everything_at
+from streamer.uprotocol.uri import UUri, everything_at
 from tests.zenoh_peers import (
     ANYTHING,
     ENTITY,
@@ -103,6 +104,38 @@ async def test_closing_a_filter_loses_nothing_for_those_that_overlap() -> None:
                 put(peer, message)
             await until(lambda: {m.id for m in second.messages} == {m.id for m in sent}, "all messages")
             assert len(first.messages) == heard
+
+
+async def test_more_topics_than_threads_are_heard_alike_and_a_closed_one_makes_room() -> None:
+    endpoint = free_endpoint()
+    topics = [TOPIC._replace(resource=0x9000 + number) for number in range(THREADS_AT_MOST + 8)]
+    async with running(listen=[endpoint]) as transport:
+        inbox = Inbox()
+        with raw_peer(connect=[endpoint]) as peer:
+
+            async def all_arrive(heard: list[UUri]) -> None:
+                sent = [publish(now_ms(), topic, b"%d" % number) for number in range(50) for topic in heard]
+                for message in sent[: len(heard)]:
+                    await until_matched(peer, key_for(message.attributes, ""))
+                del inbox.messages[:]
+                for message in sent:
+                    put(peer, message)
+                await until(lambda: len(inbox.messages) >= len(sent), "all messages")
+                for topic in heard:
+                    assert [m for m in inbox.messages if m.attributes.source == topic] == [
+                        m for m in sent if m.attributes.source == topic
+                    ]
+                assert len(inbox.messages) == len(sent)
+
+            for topic in topics:
+                await transport.register_listener(topic, None, inbox)
+            await all_arrive(topics)
+            for topic in topics[:4]:
+                await transport.unregister_listener(topic, None, inbox)
+            later = [TOPIC._replace(resource=0xA000 + number) for number in range(8)]
+            for topic in later:
+                await transport.register_listener(topic, None, inbox)
+            await all_arrive(topics[4:] + later)
 
 
 async def test_order_is_kept_over_many_messages_in_both_directions() -> None:
