@@ -230,7 +230,9 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
             await hears(other, ids)
             assert await other.heard(EVERYTHING) == ids
             peer.signal(signal.SIGCONT)
-            await until(lambda: seen.nodes == [True, True, False, True], "the node is back")
+            # Zenoh may report the end of the old link after the new one: then the node is lost once more, and found.
+            await until(lambda: seen.nodes[-1] and transport._nodes is not None and len(transport._nodes.present) == 2, "the node is back")
+            assert seen.nodes[:3] == [True, True, False]
 
 
 async def test_keys_beyond_the_bound_count_as_heard(monkeypatch: pytest.MonkeyPatch) -> None:
