@@ -1,6 +1,7 @@
 """The types of the configuration's values: what each takes, and what is said of anything else."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,28 +89,26 @@ def _exact(value: Any, wanted: PydanticCustomError) -> UUri:
     return uri
 
 
-def _topic(value: Any) -> UUri:
-    wanted = expected("a topic without wildcards such as //veh1/A8000/2/8A50: resource 8000 to FFFE")
-    uri = _exact(value, wanted)
-    if uri.has_wildcard or not uri.is_topic:
-        raise wanted
-    return uri
+def _exactly(what: str, fits: Callable[[UUri], bool]) -> Callable[[Any], UUri]:
+    """What takes a UUri that names an authority and fits, and says what was expected of any other value."""
+
+    def check(value: Any) -> UUri:
+        uri = _exact(value, expected(what))
+        if not fits(uri):
+            raise expected(what)
+        return uri
+
+    return check
 
 
-def _entity(value: Any) -> UUri:
-    wanted = expected("a uEntity without wildcards such as //veh1/A8000/2/0: resource 0")
-    uri = _exact(value, wanted)
-    if uri.has_wildcard or not uri.is_entity:
-        raise wanted
-    return uri
-
-
-def _entity_pattern(value: Any) -> UUri:
-    wanted = expected("a pattern of uEntities such as //veh1/FFFFFFFF/FF/0: resource 0")
-    uri = _exact(value, wanted)
-    if not uri.is_entity:
-        raise wanted
-    return uri
+_topic = _exactly(
+    "a topic without wildcards such as //veh1/A8000/2/8A50: resource 8000 to FFFE",
+    lambda uri: uri.is_topic and not uri.has_wildcard,
+)
+_entity = _exactly(
+    "a uEntity without wildcards such as //veh1/A8000/2/0: resource 0", lambda uri: uri.is_entity and not uri.has_wildcard
+)
+_entity_pattern = _exactly("a pattern of uEntities such as //veh1/FFFFFFFF/FF/0: resource 0", lambda uri: uri.is_entity)
 
 
 def _name(text: str) -> str:
@@ -156,18 +155,11 @@ Size = Annotated[
 ]
 Authority = Annotated[str, AfterValidator(_authority)]
 SingleAuthority = Annotated[str, AfterValidator(_single_authority)]
-Pattern = Annotated[
-    UUri, PlainValidator(_pattern), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
-]
-Topic = Annotated[
-    UUri, PlainValidator(_topic), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
-]
-Entity = Annotated[
-    UUri, PlainValidator(_entity), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
-]
-EntityPattern = Annotated[
-    UUri, PlainValidator(_entity_pattern), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
-]
+_AS_URI = WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
+Pattern = Annotated[UUri, PlainValidator(_pattern), PlainSerializer(str), _AS_URI]
+Topic = Annotated[UUri, PlainValidator(_topic), PlainSerializer(str), _AS_URI]
+Entity = Annotated[UUri, PlainValidator(_entity), PlainSerializer(str), _AS_URI]
+EntityPattern = Annotated[UUri, PlainValidator(_entity_pattern), PlainSerializer(str), _AS_URI]
 Name = Annotated[str, AfterValidator(_name)]
 FilePath = Annotated[Path, Field(strict=False)]
 TopicResource = Annotated[
