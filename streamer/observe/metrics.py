@@ -112,7 +112,6 @@ class RouterCollector(Collector):
         yield entries
 
     def _stops(self) -> Iterable[Metric]:
-        egresses = list(self._router.egresses.values())
         yield GaugeMetricFamily(
             "ustreamer_dispatch_stopped_rules",
             "Rules that stop the dispatching of topics.",
@@ -122,11 +121,10 @@ class RouterCollector(Collector):
         messages = GaugeMetricFamily(
             "ustreamer_dispatch_stopped_messages", "Messages that wait because their flow is not dispatched.", labels=_ROUTE
         )
-        for queue in [queue for egress in egresses for queue in egress.queues if queue.may_stop]:
-            stopped = queue.stopped_lanes()
+        for queue in (queue for egress in self._router.egresses.values() for queue in egress.queues if queue.may_stop):
             labels = (queue.name, queue.source, queue.target)
-            lanes.add_metric(labels, len(stopped))
-            messages.add_metric(labels, sum(lane.standing for lane in stopped))
+            lanes.add_metric(labels, len(queue.stopped_lanes()))
+            messages.add_metric(labels, queue.stopped_messages)
         yield from (lanes, messages)
 
     def _journal(self, journal: Journal) -> Iterable[Metric]:

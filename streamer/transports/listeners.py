@@ -81,6 +81,14 @@ def is_topic(of: Filter) -> bool:
     return sink is None and not source.has_wildcard
 
 
+def forget(known: BySource[Attributes, V], changed: Filter) -> None:
+    """A filter has come, gone or changed: what is known of messages that it may have to do with is to be found out anew."""
+    if is_topic(changed):
+        known.forget(changed[0])
+    else:
+        known.clear()
+
+
 class ListenerRegistry:
     """Filters and their listeners, with the limits of uP-L1."""
 
@@ -106,7 +114,7 @@ class ListenerRegistry:
             self._listeners.add((source, sink), present)
         present.append(listener)
         self._count += 1
-        self._forget((source, sink))
+        forget(self._cache, (source, sink))
         return len(present) == 1
 
     def remove(self, source: UUri, sink: UUri | None, listener: UListener) -> bool:
@@ -116,18 +124,11 @@ class ListenerRegistry:
             raise UStatusError(UCode.NOT_FOUND, f"not registered on {describe(source, sink)}")
         present.remove(listener)
         self._count -= 1
-        self._forget((source, sink))
+        forget(self._cache, (source, sink))
         if present:
             return False
         self._listeners.pop((source, sink))
         return True
-
-    def _forget(self, changed: Filter) -> None:
-        """A filter has other listeners now: find out anew what it may have to do with."""
-        if is_topic(changed):
-            self._cache.forget(changed[0])
-        else:
-            self._cache.clear()
 
     def filters(self) -> list[Filter]:
         """Every filter that has a listener."""

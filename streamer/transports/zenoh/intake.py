@@ -11,7 +11,7 @@ import zenoh
 
 from streamer.transports.base import Received, TransportContext
 from streamer.transports.errors import MalformedPacketError
-from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, filter_matches, is_topic
+from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, filter_matches, forget, is_topic
 from streamer.transports.zenoh.control import Control
 from streamer.transports.zenoh.receipts import Receipted, Receipts
 from streamer.transports.zenoh.subscription import Subscription
@@ -78,20 +78,15 @@ class Intake:
             return
         parts = tuple(self._declare(session, part) for part in narrowed(source, sink))
         self._subscriptions.add((source, sink), parts)
-        self._forget((source, sink))
-
-    def _forget(self, changed: Filter) -> None:
-        """A filter has come or gone: choose anew among those that bring what it may have to do with."""
-        if is_topic(changed):
-            self._canonical.forget(changed[0])
-        else:
-            self._canonical.clear()
+        forget(self._canonical, (source, sink))
 
     def _declare(self, session: zenoh.Session, part: Filter) -> AnySubscription:
-        is_many = is_topic(part) and len(self._with_thread) >= THREADS_AT_MOST
-        kind = TopicSubscription if is_many else Subscription
+        if is_topic(part) and len(self._with_thread) >= THREADS_AT_MOST:
+            kind: type[AnySubscription] = TopicSubscription
+        else:
+            kind = Subscription
         subscription = kind(self._loop, part, self._take, self._ended)
-        if is_topic(part) and not is_many:
+        if is_topic(part) and kind is Subscription:
             self._with_thread.add(subscription)
         if self._paused:
             subscription.pause()
@@ -102,7 +97,7 @@ class Intake:
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
         """Unsubscribe; what has arrived is still delivered."""
         parts = self._subscriptions.pop((source, sink)) or ()
-        self._forget((source, sink))
+        forget(self._canonical, (source, sink))
         for subscription in parts:
             subscription.closing = True
             self._closing.add(subscription)

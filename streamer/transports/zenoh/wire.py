@@ -48,9 +48,11 @@ def narrowed(source_filter: UUri, sink_filter: UUri | None) -> tuple[tuple[UUri,
     listens to messages for everybody would receive every Publish as well. But a Request comes from resource 0, and a
     Response or Notification goes to resource 0.
     """
-    if sink_filter is None or sink_filter.authority != ANY_AUTHORITY or sink_filter.resource != ANY_RESOURCE:
-        return ((source_filter, sink_filter),)
-    if source_filter.resource != ANY_RESOURCE:
+    if (
+        sink_filter is None
+        or sink_filter.authority != ANY_AUTHORITY
+        or not source_filter.resource == sink_filter.resource == ANY_RESOURCE
+    ):
         return ((source_filter, sink_filter),)
     return ((source_filter._replace(resource=0), sink_filter), (source_filter, sink_filter._replace(resource=0)))
 

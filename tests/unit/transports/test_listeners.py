@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.transports.base import ListenerOptions, Received, UListener
-from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, PullBuffer, describe, filter_matches
+from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, describe, filter_matches
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, notification, publish, request, response
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.unit.transports.ears import CountingUri, counting
+from tests.unit.transports.ears import Ear as SlowEar
 
 NOW_MS = 1_700_000_000_000
 TOPIC = UUri("veh1", 0xA, 1, 0x8000)
@@ -39,17 +41,6 @@ class Ear(UListener):
         if not self.keeps:
             for received in batch:
                 received.release()
-
-
-class SlowEar(UListener):
-    """Takes messages singly."""
-
-    def __init__(self) -> None:
-        self.heard: list[UMessage] = []
-
-    def on_receive(self, received: Received) -> None:
-        self.heard.append(received.message)
-        received.release()
 
 
 def registry(**limits: int) -> ListenerRegistry:
@@ -277,20 +268,6 @@ def test_what_is_remembered_per_attributes_is_bounded():
 # the cost, and the order
 
 
-class CountingUri(UUri):
-    """Counts how often it was compared, of all of its kind."""
-
-    compared = 0
-
-    def matches(self, other: UUri) -> bool:
-        CountingUri.compared += 1
-        return super().matches(other)
-
-
-def counting(uri: UUri) -> UUri:
-    return CountingUri(*uri)
-
-
 FEW_OTHERS: list[Filter] = [(counting(ANY_TOPIC), None), (counting(ANYONE), APP), (counting(TOPIC), APP)]
 TRACED = [publish(NOW_MS, TOPIC, b"", Options(traceparent=f"00-{n:032x}-{n:016x}-01")) for n in range(1, 11)]
 ANSWERS = [response(NOW_MS, request(NOW_MS, APP, METHOD, 1000)) for _ in range(10)]
@@ -382,42 +359,6 @@ def test_index_finds_what_trying_every_filter_finds_in_the_same_order(steps):
         for message in HEARD:
             found = [value for of, value in model.items() if filter_matches(*of, message.attributes)]
             assert index.matching(message.attributes) == found
-
-
-# pull
-
-
-def buffered(*messages: UMessage, size: int = 10, now_ms: int = NOW_MS) -> tuple[PullBuffer, list[MemoryReceived]]:
-    buffer = PullBuffer(lambda: now_ms, size)
-    batch = [MemoryReceived(message) for message in messages]
-    buffer.on_receive_batch(batch)
-    return buffer, batch
-
-
-def test_pull_hands_out_the_earliest_first_and_then_finds_nothing():
-    messages = [publish(NOW_MS, TOPIC, bytes([n])) for n in range(3)]
-    buffer, batch = buffered(*messages)
-    assert not any(received.acknowledged for received in batch)
-    assert [buffer.pull() for _ in messages] == messages
-    assert all(received.acknowledged for received in batch)
-    with pytest.raises(UStatusError) as caught:
-        buffer.pull()
-    assert caught.value.code is UCode.NOT_FOUND
-
-
-def test_pull_passes_over_what_has_expired():
-    late = [publish(NOW_MS - 1000, TOPIC, b"late", Options(ttl=999)) for _ in range(2)]
-    in_time = publish(NOW_MS - 1000, TOPIC, b"in time", Options(ttl=1000))
-    buffer, batch = buffered(*late, in_time)
-    assert buffer.pull() == in_time
-    assert all(received.acknowledged for received in batch)
-
-
-def test_full_buffer_lets_the_oldest_go():
-    messages = [publish(NOW_MS, TOPIC, bytes([n])) for n in range(5)]
-    buffer, batch = buffered(*messages, size=3)
-    assert [received.acknowledged for received in batch] == [True, True, False, False, False]
-    assert [buffer.pull() for _ in range(3)] == messages[2:]
 
 
 def test_filter_is_described_for_people():

@@ -4,26 +4,18 @@ import itertools
 
 import pytest
 
-from streamer.transports.base import LinkState, ListenerOptions, Received, TransportContext, UListener
+from streamer.transports.base import LinkState, ListenerOptions, TransportContext
 from streamer.transports.errors import LinkLostError, RefusedError, SendError
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.message import Options, UMessage, notification, publish
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.unit.transports.ears import Ear
 
 NOW_MS = 1_700_000_000_000
 TOPIC = UUri("veh1", 0xA, 1, 0x8000)
 APP = UUri("cloud", 0xC, 1, 0)
 _buses = itertools.count()
-
-
-class Ear(UListener):
-    def __init__(self) -> None:
-        self.heard: list[UMessage] = []
-
-    def on_receive(self, received: Received) -> None:
-        self.heard.append(received.message)
-        received.release()
 
 
 class Parcel:

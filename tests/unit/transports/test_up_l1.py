@@ -22,6 +22,7 @@ from streamer.uprotocol.message import Options, UMessage, publish, response
 from streamer.uprotocol.message import request as ask
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.unit.transports.ears import Ear
 
 NOW_MS = 1_700_000_000_000
 US = UUri("gateway", 4, 1, 0)
@@ -50,15 +51,6 @@ def make(kind: str) -> Make:
 @pytest.fixture(params=["memory", "mqtt5", "zenoh"])
 def transport(request: pytest.FixtureRequest) -> Make:
     return make(request.param)
-
-
-class Ear(UListener):
-    def __init__(self) -> None:
-        self.heard: list[UMessage] = []
-
-    def on_receive(self, received: Received) -> None:
-        self.heard.append(received.message)
-        received.release()
 
 
 def deliver(transport: UTransport, *messages: UMessage) -> None:

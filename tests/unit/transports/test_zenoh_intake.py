@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.transports.base import ListenerOptions, Received, TransportContext, UListener
+from streamer.transports.base import ListenerOptions, TransportContext
 from streamer.transports.listeners import Filter, ListenerRegistry, filter_matches
 from streamer.transports.zenoh.intake import AnySubscription, Intake
 from streamer.transports.zenoh.receipts import Receipts
 from streamer.transports.zenoh.wire import encode_attachment, narrowed
 from streamer.uprotocol.message import Options, UMessage, notification, publish, request, response
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.unit.transports.ears import CountingUri, Ear, counting
 
 NOW_MS = 1_700_000_000_000
 TOPIC = UUri("veh1", 0xA, 1, 0x8000)
@@ -24,29 +25,6 @@ METHOD = UUri("veh1", 0xB, 1, 7)
 ANYONE = everything_at("*")
 
 ASK = request(NOW_MS, APP, METHOD, 1000)
-
-
-class CountingUri(UUri):
-    """Counts how often it was compared, of all of its kind."""
-
-    compared = 0
-
-    def matches(self, other: UUri) -> bool:
-        CountingUri.compared += 1
-        return super().matches(other)
-
-
-def counting(uri: UUri) -> UUri:
-    return CountingUri(*uri)
-
-
-class Ear(UListener):
-    def __init__(self) -> None:
-        self.heard: list[UMessage] = []
-
-    def on_receive(self, received: Received) -> None:
-        self.heard.append(received.message)
-        received.release()
 
 
 class NoControl:
