@@ -7,7 +7,7 @@ uEntities are `aiomqtt` clients.
 import os
 import signal
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,18 @@ def published(vehicle: str, count: int) -> list[Plain]:
     return [Plain(1, telemetry(vehicle), payload=b"%s %d" % (vehicle.encode(), number)) for number in range(count)]
 
 
+def gateway_in(directory: Path, brokers: Mapping[str, Mosquitto]) -> Role:
+    """A gateway with the certificates in a directory."""
+    return Role(
+        directory,
+        "cloud-gateway",
+        CA_FILE=directory / "ca.pem",
+        CERT_FILE=directory / "client.pem",
+        KEY_FILE=directory / "client.key",
+        **{f"{name.upper()}_BROKER": broker.url for name, broker in brokers.items()},
+    )
+
+
 @pytest.fixture
 async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
     write_certificates(tmp_path)
@@ -84,15 +96,8 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
             for name in VEHICLES
         }
         backend = await stack.enter_async_context(MqttSide(brokers["cloud"].port, "off-vehicle", ["+/backend"], tls=tls))
-        gateway = Role(
-            tmp_path,
-            "cloud-gateway",
-            CA_FILE=tmp_path / "ca.pem",
-            CERT_FILE=tmp_path / "client.pem",
-            KEY_FILE=tmp_path / "client.key",
-            **{f"{name.upper()}_BROKER": broker.url for name, broker in brokers.items()},
-        )
-        yield Fleet(await stack.enter_async_context(gateway), brokers, cars, backend)
+        gateway = await stack.enter_async_context(gateway_in(tmp_path, brokers))
+        yield Fleet(gateway, brokers, cars, backend)
 
 
 async def test_every_vehicle_s_telemetry_reaches_the_backend_and_rpc_goes_down_and_back(fleet: Fleet) -> None:
@@ -204,15 +209,7 @@ async def test_without_a_trusted_certificate_there_is_no_link(fleet: Fleet, tmp_
     other = tmp_path / "other"
     other.mkdir()
     write_certificates(other)
-    variables = {f"{name.upper()}_BROKER": broker.url for name, broker in fleet.brokers.items()}
-    stranger = Role(
-        other,
-        "cloud-gateway",
-        CA_FILE=other / "ca.pem",
-        CERT_FILE=other / "client.pem",
-        KEY_FILE=other / "client.key",
-        **variables,
-    )
+    stranger = gateway_in(other, fleet.brokers)
     stranger.start()
     try:
         await until(lambda: stranger.log.count("CERTIFICATE_VERIFY_FAILED") >= len(fleet.brokers), 30, "refusals")

@@ -10,6 +10,8 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.flow.devices import Device, Devices
 from tests.flow.uentities import (
+    DAY_MS,
+    REMOTE_TOPIC,
     SUBSCRIBE,
     SUBSCRIBE_PENDING,
     SUBSCRIBED,
@@ -18,76 +20,68 @@ from tests.flow.uentities import (
     UNSUBSCRIBED,
     Client,
     Remote,
+    subscribed,
     until,
 )
 
-TOPIC = UUri("dev2", 0x10, 1, 0x8001)
 OURSELVES = UUri("gw1", 0, 3, 0)
-FIVE_MINUTES_MS = 300_000
-DAY_MS = 24 * 3_600_000
-
-
-async def subscribed(app: Client, remote: Remote) -> None:
-    assert await app.subscribe(TOPIC) == SUBSCRIBE_PENDING
-    await remote.grant(await remote.next(1))
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
 
 
 # 4.1 Subscribe
 
 
 async def test_first_subscribe_asks_the_service_of_the_topics_authority_as_ourselves(app: Client, remote: Remote) -> None:
-    assert await app.subscribe(TOPIC) == SUBSCRIBE_PENDING
+    assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
     asked = await remote.next(1)
     assert asked.attributes.type is UMessageType.REQUEST
     assert asked.attributes.source == OURSELVES
     assert asked.attributes.sink == UUri("dev2", 0, 3, SUBSCRIBE)
-    assert remote.asked == [(SUBSCRIBE, TOPIC)]
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING)
-    assert await app.subscriptions(TOPIC) == ([(TOPIC, app.uri, SUBSCRIBE_PENDING)], False)
+    assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC)]
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING)
+    assert await app.subscriptions(REMOTE_TOPIC) == ([(REMOTE_TOPIC, app.uri, SUBSCRIBE_PENDING)], False)
 
 
 async def test_all_who_subscribe_before_the_answer_are_pending_and_only_one_request_is_sent(
     app: Client, other: Client, remote: Remote
 ) -> None:
-    assert await app.subscribe(TOPIC) == SUBSCRIBE_PENDING
-    assert await other.subscribe(TOPIC) == SUBSCRIBE_PENDING
-    assert await app.subscribe(TOPIC) == SUBSCRIBE_PENDING
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING)
-    await other.is_told(TOPIC, SUBSCRIBE_PENDING)
-    assert remote.asked == [(SUBSCRIBE, TOPIC)]
+    assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
+    assert await other.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
+    assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING)
+    await other.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING)
+    assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC)]
 
 
 @pytest.mark.parametrize("answer", [SUBSCRIBED, UNSUBSCRIBED], ids=["subscribed", "unsubscribed"])
 async def test_every_subscriber_follows_the_answer(app: Client, other: Client, remote: Remote, answer: int) -> None:
     for client in (app, other):
-        await client.subscribe(TOPIC)
+        await client.subscribe(REMOTE_TOPIC)
     await remote.grant(await remote.next(1), answer)
     for client in (app, other):
-        await client.is_told(TOPIC, SUBSCRIBE_PENDING, answer)
-    entries, _ = await app.subscriptions(TOPIC)
-    expected = [(TOPIC, client.uri, SUBSCRIBED) for client in (app, other)] if answer == SUBSCRIBED else []
+        await client.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, answer)
+    entries, _ = await app.subscriptions(REMOTE_TOPIC)
+    expected = [(REMOTE_TOPIC, client.uri, SUBSCRIBED) for client in (app, other)] if answer == SUBSCRIBED else []
     assert entries == expected
 
 
 async def test_pending_as_answer_stays_pending_until_the_other_service_says_more(app: Client, remote: Remote) -> None:
-    await app.subscribe(TOPIC)
+    await app.subscribe(REMOTE_TOPIC)
     await remote.grant(await remote.next(1), SUBSCRIBE_PENDING)
     await app.all_is_said()
-    assert await app.subscribe(TOPIC) == SUBSCRIBE_PENDING
-    await remote.update(TOPIC, OURSELVES, SUBSCRIBED)
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
-    assert await app.subscribe(TOPIC) == SUBSCRIBED
+    assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
+    await remote.update(REMOTE_TOPIC, OURSELVES, SUBSCRIBED)
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
+    assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBED
 
 
 async def test_who_comes_when_the_topic_is_subscribed_is_subscribed_at_once(
     app: Client, other: Client, remote: Remote
 ) -> None:
     await subscribed(app, remote)
-    assert await other.subscribe(TOPIC) == SUBSCRIBED
-    await other.is_told(TOPIC, SUBSCRIBED)
-    assert await app.subscribe(TOPIC) == SUBSCRIBED
-    assert remote.asked == [(SUBSCRIBE, TOPIC)]
+    assert await other.subscribe(REMOTE_TOPIC) == SUBSCRIBED
+    await other.is_told(REMOTE_TOPIC, SUBSCRIBED)
+    assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBED
+    assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC)]
 
 
 @pytest.mark.parametrize("who", ["who has left", "another one"])
@@ -95,18 +89,18 @@ async def test_subscribe_while_the_topic_is_being_left_starts_over(
     app: Client, other: Client, remote: Remote, who: str
 ) -> None:
     await subscribed(app, remote)
-    await app.unsubscribe(TOPIC)
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING)
+    await app.unsubscribe(REMOTE_TOPIC)
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING)
     leave = await remote.next(2)
     comes = app if who == "who has left" else other
-    assert await comes.subscribe(TOPIC) == SUBSCRIBE_PENDING
+    assert await comes.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
     again = await remote.next(3)
-    assert remote.asked == [(SUBSCRIBE, TOPIC), (UNSUBSCRIBE, TOPIC), (SUBSCRIBE, TOPIC)]
+    assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC), (UNSUBSCRIBE, REMOTE_TOPIC), (SUBSCRIBE, REMOTE_TOPIC)]
     await remote.grant(leave)
     await remote.grant(again)
-    await until(lambda: comes.updates[-1:] == [(TOPIC, comes.uri, SUBSCRIBED)], "the state after starting over")
-    assert await comes.subscribe(TOPIC) == SUBSCRIBED
-    assert await app.subscribers(TOPIC) == ([comes.uri], False)
+    await until(lambda: comes.updates[-1:] == [(REMOTE_TOPIC, comes.uri, SUBSCRIBED)], "the state after starting over")
+    assert await comes.subscribe(REMOTE_TOPIC) == SUBSCRIBED
+    assert await app.subscribers(REMOTE_TOPIC) == ([comes.uri], False)
 
 
 async def test_subscriber_of_a_remote_topic_is_kept_over_restarts(
@@ -114,9 +108,9 @@ async def test_subscriber_of_a_remote_topic_is_kept_over_restarts(
 ) -> None:
     await subscribed(app, remote)
     device = await devices.restart(device)
-    assert await app.subscribe(TOPIC) == SUBSCRIBED
-    assert await app.subscriptions(app.uri) == ([(TOPIC, app.uri, SUBSCRIBED)], False)
-    await until(lambda: (TOPIC, None) in device.far.registry.filters(), "the listener")
+    assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBED
+    assert await app.subscriptions(app.uri) == ([(REMOTE_TOPIC, app.uri, SUBSCRIBED)], False)
+    await until(lambda: (REMOTE_TOPIC, None) in device.far.registry.filters(), "the listener")
 
 
 # 4.2 Unsubscribe
@@ -126,17 +120,17 @@ async def test_last_one_to_leave_unsubscribes_there_as_ourselves_and_the_others_
     app: Client, other: Client, remote: Remote
 ) -> None:
     await subscribed(app, remote)
-    await other.subscribe(TOPIC)
-    await app.unsubscribe(TOPIC)
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBED)
-    assert remote.asked == [(SUBSCRIBE, TOPIC)]
-    await other.unsubscribe(TOPIC)
+    await other.subscribe(REMOTE_TOPIC)
+    await app.unsubscribe(REMOTE_TOPIC)
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBED)
+    assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC)]
+    await other.unsubscribe(REMOTE_TOPIC)
     asked = await remote.next(2)
     assert (asked.attributes.source, asked.attributes.sink) == (OURSELVES, UUri("dev2", 0, 3, UNSUBSCRIBE))
-    assert remote.asked == [(SUBSCRIBE, TOPIC), (UNSUBSCRIBE, TOPIC)]
-    await other.is_told(TOPIC, SUBSCRIBED, UNSUBSCRIBE_PENDING)
+    assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC), (UNSUBSCRIBE, REMOTE_TOPIC)]
+    await other.is_told(REMOTE_TOPIC, SUBSCRIBED, UNSUBSCRIBE_PENDING)
     await remote.grant(asked)
-    await other.is_told(TOPIC, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED)
+    await other.is_told(REMOTE_TOPIC, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED)
 
 
 @pytest.mark.parametrize(
@@ -148,42 +142,42 @@ async def test_left_topic_is_unsubscribed_whatever_the_answer(
     devices: Devices, app: Client, remote: Remote, code: UCode
 ) -> None:
     await subscribed(app, remote)
-    await app.unsubscribe(TOPIC)
+    await app.unsubscribe(REMOTE_TOPIC)
     asked = await remote.next(2)
     if code is UCode.OK:
         await remote.grant(asked)
     else:
         await remote.refuse(asked, code)
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED)
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED)
     devices.pass_time(DAY_MS)
     await app.all_is_said()
     assert len(remote.asked) == 2
-    assert await app.subscribers(TOPIC) == ([], False)
+    assert await app.subscribers(REMOTE_TOPIC) == ([], False)
 
 
 async def test_unsubscribe_before_the_answer_is_unsubscribed_at_once_and_tells_the_other_service(
     app: Client, remote: Remote
 ) -> None:
-    await app.subscribe(TOPIC)
+    await app.subscribe(REMOTE_TOPIC)
     subscribe = await remote.next(1)
-    await app.unsubscribe(TOPIC)
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, UNSUBSCRIBED)
+    await app.unsubscribe(REMOTE_TOPIC)
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, UNSUBSCRIBED)
     leave = await remote.next(2)
-    assert remote.asked == [(SUBSCRIBE, TOPIC), (UNSUBSCRIBE, TOPIC)]
+    assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC), (UNSUBSCRIBE, REMOTE_TOPIC)]
     await remote.grant(subscribe)  # it comes late, and means nothing any more
     await remote.grant(leave)
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, UNSUBSCRIBED)
-    assert await app.subscribers(TOPIC) == ([], False)
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, UNSUBSCRIBED)
+    assert await app.subscribers(REMOTE_TOPIC) == ([], False)
 
 
 async def test_last_one_whose_time_is_over_unsubscribes_there_too(devices: Devices, app: Client, remote: Remote) -> None:
-    assert await app.subscribe(TOPIC, devices.clock.ms + DAY_MS) == SUBSCRIBE_PENDING
+    assert await app.subscribe(REMOTE_TOPIC, devices.clock.ms + DAY_MS) == SUBSCRIBE_PENDING
     await remote.grant(await remote.next(1))
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
     devices.pass_time(DAY_MS)
     await remote.grant(await remote.next(2))
-    assert remote.asked == [(SUBSCRIBE, TOPIC), (UNSUBSCRIBE, TOPIC)]
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED)
+    assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC), (UNSUBSCRIBE, REMOTE_TOPIC)]
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED)
 
 
 # Two devices, each with a service of ours (10.1.2, 10.2.2)
@@ -193,17 +187,17 @@ async def test_publish_of_another_device_arrives_from_the_subscription_to_its_en
     far = await devices.device(2)
     publisher, observer = await devices.client(2, 0x10), await devices.client(2, 0xB)
     near = devices.devices["gw1"]
-    await observer.register(TOPIC)
-    await app.listen(TOPIC)
-    await publisher.publish(TOPIC, b"before")
-    assert await app.subscribe(TOPIC) == SUBSCRIBE_PENDING
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
-    heard = ((near.far, TOPIC), (far.near, TOPIC))
+    await observer.register(REMOTE_TOPIC)
+    await app.listen(REMOTE_TOPIC)
+    await publisher.publish(REMOTE_TOPIC, b"before")
+    assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
+    heard = ((near.far, REMOTE_TOPIC), (far.near, REMOTE_TOPIC))
     await until(lambda: all((topic, None) in t.registry.filters() for t, topic in heard), "the listeners")
-    await publisher.publish(TOPIC, b"during")
-    await app.unsubscribe(TOPIC)
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED)
+    await publisher.publish(REMOTE_TOPIC, b"during")
+    await app.unsubscribe(REMOTE_TOPIC)
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED)
     await until(lambda: not any((topic, None) in t.registry.filters() for t, topic in heard), "the end of the listeners")
-    await publisher.publish(TOPIC, b"after")
+    await publisher.publish(REMOTE_TOPIC, b"after")
     assert app.news == [b"during"]
-    assert observer.updates == [(TOPIC, OURSELVES, SUBSCRIBED), (TOPIC, OURSELVES, UNSUBSCRIBED)]
+    assert observer.updates == [(REMOTE_TOPIC, OURSELVES, SUBSCRIBED), (REMOTE_TOPIC, OURSELVES, UNSUBSCRIBED)]

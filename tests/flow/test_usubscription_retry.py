@@ -7,9 +7,11 @@ import pytest
 
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import UUri
 from tests.flow.devices import Device, Devices
 from tests.flow.uentities import (
+    DAY_MS,
+    FIVE_MINUTES_MS,
+    REMOTE_TOPIC,
     SUBSCRIBE,
     SUBSCRIBE_PENDING,
     SUBSCRIBED,
@@ -18,17 +20,8 @@ from tests.flow.uentities import (
     UNSUBSCRIBED,
     Client,
     Remote,
+    subscribed,
 )
-
-TOPIC = UUri("dev2", 0x10, 1, 0x8001)
-FIVE_MINUTES_MS = 300_000
-DAY_MS = 24 * 3_600_000
-
-
-async def subscribed(app: Client, remote: Remote) -> None:
-    assert await app.subscribe(TOPIC) == SUBSCRIBE_PENDING
-    await remote.grant(await remote.next(1))
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
 
 
 def ttl_ms(asked: UMessage) -> int:
@@ -37,7 +30,7 @@ def ttl_ms(asked: UMessage) -> int:
 
 async def test_remote_requests_have_five_minutes(app: Client, remote: Remote) -> None:
     await subscribed(app, remote)
-    await app.unsubscribe(TOPIC)
+    await app.unsubscribe(REMOTE_TOPIC)
     assert [ttl_ms(await remote.next(number)) >= FIVE_MINUTES_MS for number in (1, 2)] == [True, True]
 
 
@@ -50,7 +43,7 @@ async def test_less_than_five_minutes_cannot_be_configured(devices: Devices, wan
 async def test_subscribe_that_nobody_answers_is_repeated_for_ever_and_not_before_its_time(
     devices: Devices, device: Device, app: Client, remote: Remote
 ) -> None:
-    await app.subscribe(TOPIC)
+    await app.subscribe(REMOTE_TOPIC)
     for number in range(1, 20):
         asked = await remote.next(number)
         assert ttl_ms(asked) >= FIVE_MINUTES_MS
@@ -61,7 +54,7 @@ async def test_subscribe_that_nobody_answers_is_repeated_for_ever_and_not_before
     await remote.next(20)
     await devices.restart(device)  # what was not answered is asked again
     await remote.grant(await remote.next(21))
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
     assert {method for method, _ in remote.asked} == {SUBSCRIBE}
 
 
@@ -69,34 +62,34 @@ async def test_unsubscribe_that_nobody_answers_is_repeated_for_ever(
     devices: Devices, device: Device, app: Client, remote: Remote
 ) -> None:
     await subscribed(app, remote)
-    await app.unsubscribe(TOPIC)
+    await app.unsubscribe(REMOTE_TOPIC)
     for number in range(2, 10):
         devices.pass_time(ttl_ms(await remote.next(number)))
     await remote.next(10)
     await devices.restart(device)
     await remote.grant(await remote.next(11))
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED)
-    assert remote.asked == [(SUBSCRIBE, TOPIC)] + [(UNSUBSCRIBE, TOPIC)] * 10
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED)
+    assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC)] + [(UNSUBSCRIBE, REMOTE_TOPIC)] * 10
 
 
 async def test_days_without_a_link_and_a_restart_lose_nothing(
     devices: Devices, device: Device, app: Client, remote: Remote
 ) -> None:
     device.far.lose_link()
-    assert await app.subscribe(TOPIC) == SUBSCRIBE_PENDING
+    assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
     for _ in range(3):
         devices.pass_time(DAY_MS)
         await app.all_is_said()
     device = await devices.restart(device)
     await remote.grant(await remote.next(1))
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
     assert {method for method, _ in remote.asked} == {SUBSCRIBE}
 
 
 async def test_what_nobody_needs_any_more_is_not_repeated(devices: Devices, app: Client, remote: Remote) -> None:
-    await app.subscribe(TOPIC)
+    await app.subscribe(REMOTE_TOPIC)
     subscribe = await remote.next(1)
-    await app.unsubscribe(TOPIC)
+    await app.unsubscribe(REMOTE_TOPIC)
     await remote.grant(await remote.next(2))
     await app.all_is_said()
     devices.pass_time(ttl_ms(subscribe))  # until now it could still arrive, behind the Unsubscribe
@@ -105,13 +98,13 @@ async def test_what_nobody_needs_any_more_is_not_repeated(devices: Devices, app:
     for _ in range(3):
         devices.pass_time(DAY_MS)
         await app.all_is_said()
-    assert remote.asked == [(SUBSCRIBE, TOPIC), (UNSUBSCRIBE, TOPIC), (UNSUBSCRIBE, TOPIC)]
+    assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC), (UNSUBSCRIBE, REMOTE_TOPIC), (UNSUBSCRIBE, REMOTE_TOPIC)]
 
 
 async def test_service_that_is_too_busy_is_asked_again(devices: Devices, app: Client, remote: Remote) -> None:
-    await app.subscribe(TOPIC)
+    await app.subscribe(REMOTE_TOPIC)
     await remote.refuse(await remote.next(1), UCode.RESOURCE_EXHAUSTED)
     await app.all_is_said()
     devices.pass_time(60_000)
     await remote.grant(await remote.next(2))
-    await app.is_told(TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)

@@ -30,6 +30,9 @@ SUBSCRIBE, UNSUBSCRIBE, FETCH_SUBSCRIPTIONS, REGISTER, UNREGISTER, FETCH_SUBSCRI
 CHANGES = 0x8000
 UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = range(4)
 LATE_S = 10.0
+REMOTE_TOPIC = UUri("dev2", 0x10, 1, 0x8001)
+FIVE_MINUTES_MS = 300_000
+DAY_MS = 24 * 3_600_000
 
 Proto = TypeVar("Proto", bound=Message)
 
@@ -204,3 +207,10 @@ class Remote(Ear):
         options = Options(payload_format=UPayloadFormat.PROTOBUF)
         source = UUri(self.authority, 0, 3, CHANGES)
         await self.transport.send(notification(self.now_ms, source, subscriber, proto.SerializeToString(), options))
+
+
+async def subscribed(app: Client, remote: Remote) -> None:
+    """Subscribe to the remote topic; its service grants it."""
+    assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
+    await remote.grant(await remote.next(1))
+    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
