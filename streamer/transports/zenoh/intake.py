@@ -13,6 +13,7 @@ from streamer.transports.base import Received, TransportContext
 from streamer.transports.errors import MalformedPacketError
 from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, filter_matches, forget, is_topic
 from streamer.transports.zenoh.control import Control
+from streamer.transports.zenoh.inflow import Inflow
 from streamer.transports.zenoh.receipts import Receipted, Receipts
 from streamer.transports.zenoh.subscription import Subscription
 from streamer.transports.zenoh.topic import TopicSubscription
@@ -22,8 +23,6 @@ from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
-
-AnySubscription = Subscription | TopicSubscription
 
 THREADS_AT_MOST = 32
 """Topics with a thread each, which costs half of a callback per message, and 0.03 % of a core while nothing comes."""
@@ -41,11 +40,11 @@ class Intake:
         self._control: Control
         self._session: zenoh.Session | None = None
         self._paused = False
-        self._subscriptions: FilterIndex[tuple[AnySubscription, ...]] = FilterIndex()
-        self._with_thread: set[AnySubscription] = set()  # topics' subscriptions, while they have a thread
-        self._closing: set[AnySubscription] = set()
+        self._subscriptions: FilterIndex[tuple[Inflow, ...]] = FilterIndex()
+        self._with_thread: set[Inflow] = set()  # topics' subscriptions, while they have a thread
+        self._closing: set[Inflow] = set()
         self._all_closed = asyncio.Event()
-        self._canonical: BySource[Attributes, AnySubscription | None] = BySource()
+        self._canonical: BySource[Attributes, Inflow | None] = BySource()
 
     def open(self, loop: asyncio.AbstractEventLoop, control: Control, session: zenoh.Session) -> None:
         """The session is open: subscribe to what is listened for already."""
@@ -80,9 +79,9 @@ class Intake:
         self._subscriptions.add((source, sink), parts)
         forget(self._canonical, (source, sink))
 
-    def _declare(self, session: zenoh.Session, part: Filter) -> AnySubscription:
+    def _declare(self, session: zenoh.Session, part: Filter) -> Inflow:
         if is_topic(part) and len(self._with_thread) >= THREADS_AT_MOST:
-            kind: type[AnySubscription] = TopicSubscription
+            kind: type[Inflow] = TopicSubscription
         else:
             kind = Subscription
         subscription = kind(self._loop, part, self._take, self._ended)
@@ -115,11 +114,11 @@ class Intake:
         for subscription in self._every():
             subscription.resume()
 
-    def _every(self) -> Iterator[AnySubscription]:
+    def _every(self) -> Iterator[Inflow]:
         yield from (part for parts in self._subscriptions.values() for part in parts)
         yield from self._closing
 
-    def _take(self, subscription: AnySubscription, samples: Sequence[zenoh.Sample]) -> None:
+    def _take(self, subscription: Inflow, samples: Sequence[zenoh.Sample]) -> None:
         """Deliver one batch. A message that came through several subscriptions is taken from the canonical one."""
         batch: list[Received] = []
         canonical, serves = self._canonical, self._receipts.serves
@@ -146,7 +145,7 @@ class Intake:
         if batch:
             self._registry.deliver(batch)
 
-    def _choose(self, attributes: Attributes) -> AnySubscription | None:
+    def _choose(self, attributes: Attributes) -> Inflow | None:
         """The first subscription whose filter matches; Zenoh's `*` matches more than a filter does."""
         matching = (part for parts in self._subscriptions.matching(attributes) for part in parts)
         chosen = next((part for part in matching if filter_matches(*part.filter, attributes)), None)
@@ -154,7 +153,7 @@ class Intake:
             self._canonical.remember(attributes.source, attributes, chosen)
         return chosen
 
-    def _ended(self, subscription: AnySubscription) -> None:
+    def _ended(self, subscription: Inflow) -> None:
         """Nothing more comes from it."""
         if subscription.discarded:
             logger.warning(

@@ -12,54 +12,36 @@ So the order is kept and nobody polls.
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import zenoh
 
 from streamer.transports.listeners import Filter
 from streamer.transports.zenoh.control import tell_loop
-
-BATCH = 256
-
-Take = Callable[["Subscription", Sequence[zenoh.Sample]], None]
+from streamer.transports.zenoh.inflow import BATCH, Inflow, Take
 
 
-class Subscription:
-    """Samples of one filter. ``take`` gets them on the loop; ``ended`` is called there when no more can come.
+class Subscription(Inflow):
+    """With a FIFO, and a thread that watches it."""
 
-    ``declare`` and ``undeclare`` can block and are for the control thread; everything else is for the loop.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Callable[..., None]) -> None:
-        self.filter = of
-        self.closing = False
-        self.discarded = 0
-        self._loop = loop
-        self._take = take
-        self._ended = ended
-        self._subscriber: zenoh.Subscriber[zenoh.Handler[zenoh.Sample]] | None = None
+    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Callable[[Inflow], None]) -> None:
+        super().__init__(loop, of, take, ended)
         self._first: zenoh.Sample | None = None
         self._token_is_here = False
-        self._paused = False
         self._token_returned = threading.Event()
-        self._abandoned = False
 
     # -- control thread
 
     def declare(self, session: zenoh.Session, key: str, buffer: int) -> None:
-        """Subscribe and start the watcher. What this session itself sends does not come."""
+        """Subscribe, and start the watcher."""
         self._subscriber = session.declare_subscriber(
             key, zenoh.handlers.FifoChannel(buffer), allowed_origin=zenoh.Locality.REMOTE
         )
         watcher = threading.Thread(target=self._watch, args=(self._subscriber.handler,), name="zenoh-recv", daemon=True)
         watcher.start()
 
-    def undeclare(self) -> None:
-        """Unsubscribe. What is in the FIFO still comes, then the subscription ends."""
-        if self._subscriber is None:
-            tell_loop(self._loop, self._ended, self)  # it was never declared
-        else:
-            self._subscriber.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
+    def _never_declared(self) -> None:
+        tell_loop(self._loop, self._ended, self)
 
     # -- watcher thread
 
@@ -108,10 +90,6 @@ class Subscription:
             self._token_returned.set()
         if samples:
             self._take(self, samples)
-
-    def pause(self) -> None:
-        """Take nothing more: the FIFO fills, then Zenoh holds the sender back."""
-        self._paused = True
 
     def resume(self) -> None:
         """Go on after `pause`."""

@@ -8,53 +8,38 @@ nothing runs while nothing comes. The price is that a sample takes the GIL on on
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import zenoh
 
 from streamer.transports.listeners import Filter
 from streamer.transports.zenoh.control import tell_loop
-
-BATCH = 256
+from streamer.transports.zenoh.inflow import BATCH, Inflow, Take
 
 _LOOK_S = 1.0  # how often a held back thread of Zenoh looks whether it may go on, should nobody tell it
 
-Take = Callable[["TopicSubscription", Sequence[zenoh.Sample]], None]
 
+class TopicSubscription(Inflow):
+    """With a callback."""
 
-class TopicSubscription:
-    """Samples of one filter; the same to its owner as a `Subscription`."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Callable[..., None]) -> None:
-        self.filter = of
-        self.closing = False
-        self.discarded = 0
-        self._loop = loop
-        self._take = take
-        self._ended = ended
-        self._subscriber: zenoh.Subscriber[None] | None = None
+    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Callable[[Inflow], None]) -> None:
+        super().__init__(loop, of, take, ended)
         self._samples: deque[zenoh.Sample] = deque()
         self._buffer = 0
         self._has_room = threading.Event()
         self._is_told = False
-        self._paused = False
-        self._abandoned = False
         self._dropped = False
 
     # -- control thread
 
     def declare(self, session: zenoh.Session, key: str, buffer: int) -> None:
-        """Subscribe. What this session itself sends does not come."""
+        """Subscribe."""
         self._buffer = buffer
         handler = zenoh.handlers.Callback(self._arrived, self._drop, indirect=False)
         self._subscriber = session.declare_subscriber(key, handler, allowed_origin=zenoh.Locality.REMOTE)
 
-    def undeclare(self) -> None:
-        """Unsubscribe. What waits here still comes, then the subscription ends."""
-        if self._subscriber is None:
-            self._drop()  # it was never declared
-        else:
-            self._subscriber.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
+    def _never_declared(self) -> None:
+        self._drop()
 
     # -- Zenoh's threads
 
@@ -99,10 +84,6 @@ class TopicSubscription:
             ended, self._ended = self._ended, _once
             ended(self)
 
-    def pause(self) -> None:
-        """Take nothing more: the buffer fills, then Zenoh holds the sender back."""
-        self._paused = True
-
     def resume(self) -> None:
         """Go on after `pause`."""
         if self._paused:
@@ -120,5 +101,5 @@ class TopicSubscription:
             self._end()
 
 
-def _once(subscription: TopicSubscription) -> None:
+def _once(subscription: Inflow) -> None:
     """It has ended already."""

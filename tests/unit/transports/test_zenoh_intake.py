@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from streamer.transports.base import ListenerOptions, TransportContext
 from streamer.transports.listeners import Filter, ListenerRegistry, filter_matches
-from streamer.transports.zenoh.intake import AnySubscription, Intake
+from streamer.transports.zenoh.inflow import Inflow
+from streamer.transports.zenoh.intake import Intake
 from streamer.transports.zenoh.receipts import Receipts
 from streamer.transports.zenoh.wire import encode_attachment, narrowed
 from streamer.uprotocol.message import Options, UMessage, notification, publish, request, response
@@ -55,11 +56,11 @@ class World:
         self.intake.close_filter(*of)
 
     @property
-    def subscriptions(self) -> list[AnySubscription]:
+    def subscriptions(self) -> list[Inflow]:
         """Those that are open, in the order in which they came."""
         return [part for parts in self.intake._subscriptions.values() for part in parts]
 
-    def bring(self, subscription: AnySubscription, message: UMessage) -> int:
+    def bring(self, subscription: Inflow, message: UMessage) -> int:
         """How often the message is heard that comes through a subscription."""
         before = len(self.ear.heard)
         blob = SimpleNamespace(to_bytes=lambda: message.payload or b"")

@@ -4,7 +4,8 @@ import asyncio
 import threading
 from typing import Any
 
-from streamer.transports.zenoh.topic import BATCH, TopicSubscription
+from streamer.transports.zenoh.inflow import BATCH
+from streamer.transports.zenoh.topic import TopicSubscription
 from streamer.uprotocol.uri import UUri
 from tests.independent import until
 
