@@ -273,7 +273,10 @@ async def test_what_came_through_an_endpoint_that_is_gone_fails_and_is_stored_an
         assert [(letter.id, letter.ingress, letter.outcome) for letter in now.letters] == [(late.id, "vehicle", "expired")]
 
 
-async def test_what_waits_goes_on_over_a_route_that_has_another_name_now(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("source", "name"), [("vehicle", "up"), ("car", "vehicle-cloud")], ids=["the-route", "the-endpoint-it-came-from"]
+)
+async def test_what_waits_goes_on_in_order_where_a_name_has_changed(tmp_path: Path, source: str, name: str) -> None:
     """In one queue with what comes now: else the order within a flow would be lost."""
     async with life(tmp_path / "j.db") as now:
         now.hold("cloud")
@@ -281,12 +284,18 @@ async def test_what_waits_goes_on_over_a_route_that_has_another_name_now(tmp_pat
         for message in before:
             now.stage.arrive("vehicle", message)
         await now.flush()
-    routes = [{"name": "up", "from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}]
-    async with life(tmp_path / "j.db", routes=routes) as now:
+    changes = {
+        "endpoints": {
+            source: {"transport": "memory", "authorities": ["veh1"]},
+            "cloud": {"transport": "memory", "authorities": ["*"]},
+        },
+        "routes": [{"name": name, "from": source, "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}],
+    }
+    async with life(tmp_path / "j.db", **changes) as now:
         newer = now.stage.speed(b"newer")
-        now.stage.arrive("vehicle", newer)
+        now.stage.arrive(source, newer)
         assert now.stage.sent("cloud") == [*before, newer]
-        assert {each.name: each.stats.accepted for each in now.stage.router.accounts() if each.stats.accepted} == {"up": 4}
+        assert {each.name: each.stats.accepted for each in now.stage.router.accounts() if each.stats.accepted} == {name: 4}
 
 
 async def test_what_came_from_and_was_to_go_to_endpoints_that_are_gone_is_stored(tmp_path: Path) -> None:

@@ -105,6 +105,24 @@ async def test_a_file_that_cannot_be_used_is_waited_for(monkeypatch, caplog, tmp
         household.close()
 
 
+async def test_a_file_that_is_there_is_opened_without_writing(tmp_path):
+    """Or a full disk would keep the services from what they know."""
+    path = tmp_path / "state.db"
+    before = residents(state={"path": str(path)})
+    before.open(Memory())
+    await before.control.stop(RULE)
+    before.close()
+    content = path.read_bytes()
+    household = residents(state={"path": str(path)})
+    household.open(Memory())
+    try:
+        assert household.stops.rules == (RULE,)
+        assert path.read_bytes() == content
+        assert path.with_name("state.db-wal").stat().st_size == 0
+    finally:
+        household.close()
+
+
 async def test_without_usubscription_only_control_is_there():
     household = residents(usubscription=None)
     household.open(Memory())
