@@ -9,24 +9,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamer import __version__, systemd
-from streamer.config import Config
-from streamer.config_file import ConfigError, load
+from streamer import __version__, logs, systemd
+from streamer.admin.metrics import Exposition
+from streamer.admin.server import AdminServer, unready
+from streamer.clock import Clock, SystemClock
+from streamer.config.load import ConfigError, load
+from streamer.config.models import Config
+from streamer.delivery.router import TICK_S, Router
 from streamer.journal.journal import Journal, JournalState
-from streamer.observe import logs
-from streamer.observe.admin import AdminServer, unready
-from streamer.observe.metrics import Exposition
-from streamer.router.clock import Clock, SystemClock
-from streamer.router.router import TICK_S, Router
-from streamer.services.core import CORE, Core
-from streamer.services.residents import Residents
+from streamer.services.host import Residents
 from streamer.transports.base import LinkState, TransportContext, UTransport, load_transport
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
+from streamer.transports.local import CORE, Core
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY
 
 if TYPE_CHECKING:
-    from streamer.observe.trace.tracing import Tracing
+    from streamer.traces.tracing import Tracing
 
 logger = logging.getLogger("ustreamer.daemon")
 
@@ -242,7 +241,7 @@ class Daemon:
             return self._refuse([f"listeners: {exc}"])
         self.residents.use(config)
         if config.log != self.config.log:
-            logs.set_up(config.log)
+            logs.set_up(config.log.level, config.log.format, config.log.repeat_s)
         self.config = config
         self._exposition.collector.reloads["ok"] += 1
         systemd.notify("READY=1")
@@ -279,7 +278,7 @@ def _journal(config: Config) -> Journal | None:
 def _tracing(config: Config, transports: dict[str, UTransport]) -> "Tracing | None":
     if config.trace is None:
         return None
-    from streamer.observe.trace.tracing import Tracing  # noqa: PLC0415  # pyarrow takes memory: only who asks for it
+    from streamer.traces.tracing import Tracing  # noqa: PLC0415  # pyarrow takes memory: only who asks for it
 
     return Tracing(config.trace, config.authority, {name: transport.kind for name, transport in transports.items()})
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from google.protobuf.any_pb2 import Any as AnyProto
 from google.protobuf.message import DecodeError, Message
 
-from streamer.services.core import Core
+from streamer.transports.local import Core
 from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, response
 from streamer.uprotocol.protobuf import status_to_proto
 from streamer.uprotocol.status import UCode, UStatusError

@@ -11,12 +11,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from streamer.cli_explain import Memory
-from streamer.config import Config
-from streamer.router.clock import SystemClock
-from streamer.services.core import CORE, Core
-from streamer.services.residents import Residents
+from streamer.cli.explain import Memory
+from streamer.clock import SystemClock
+from streamer.config.models import Config
+from streamer.services.host import Residents
 from streamer.transports.base import TransportContext
+from streamer.transports.local import CORE, Core
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from streamer.config import Config
-from streamer.router.lane import FlowKey
-from streamer.services.core import CORE, Core
-from streamer.services.residents import Residents
+from streamer.config.models import Config
+from streamer.delivery.lane import FlowKey
+from streamer.services.host import Residents
 from streamer.transports.base import Received, TransportContext, UListener
+from streamer.transports.local import CORE, Core
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.protobuf import message_from_proto, message_to_proto

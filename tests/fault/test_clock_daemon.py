@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from streamer.config import Config
-from streamer.config_file import load
+from streamer.clock import SystemClock
+from streamer.config.load import load
+from streamer.config.models import Config
 from streamer.daemon import Daemon
-from streamer.router.clock import SystemClock
 from streamer.transports.base import LinkState
 from streamer.transports.memory import MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import Options, UMessage, notification

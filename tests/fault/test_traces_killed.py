@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from streamer.observe.trace.files import Folders
-from streamer.observe.trace.sealing import seal
-from streamer.observe.trace.spool import Spool
+from streamer.traces.compact import seal
+from streamer.traces.layout import Folders
+from streamer.traces.spool import Spool
 from tests.fault.trace_children import MAX_BYTES, STREAMER
 
 SEEDS = range(3)

@@ -4,10 +4,10 @@ import sys
 import time
 from pathlib import Path
 
-from streamer.observe.trace.files import Folders
-from streamer.observe.trace.sealing import seal
-from streamer.observe.trace.spool import Spool
-from tests.unit.observe.traces import noon_buffer
+from streamer.traces.compact import seal
+from streamer.traces.layout import Folders
+from streamer.traces.spool import Spool
+from tests.unit.traces.streams import noon_buffer
 
 STREAMER = "gateway.veh1"
 BATCH = 200

@@ -10,11 +10,11 @@ import asyncio
 import itertools
 from pathlib import Path
 
-from streamer.config import Config
-from streamer.router.router import Router
-from streamer.services.core import CORE, Core
-from streamer.services.residents import Residents
+from streamer.config.models import Config
+from streamer.delivery.router import Router
+from streamer.services.host import Residents
 from streamer.transports.base import LinkState, TransportContext, UTransport
+from streamer.transports.local import CORE, Core
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.flow.stage import WoundClock

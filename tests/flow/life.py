@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamer.journal.entries import Letter
 from streamer.journal.journal import Journal
-from streamer.router.stops import Rule
+from streamer.routing.pause_rules import Rule
 from streamer.uprotocol.message import UMessage
 from tests.flow.stage import ORDERS, VEHICLE_APP, Stage, WoundClock, configuration
 from tests.independent import until

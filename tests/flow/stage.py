@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from streamer.config import Config
+from streamer.config.models import Config
+from streamer.delivery.router import Router
 from streamer.journal.journal import Journal
-from streamer.observe.trace.record import DTYPE, OUTCOMES, Buffer, to_columns
-from streamer.observe.trace.recorder import Recorder
-from streamer.router.router import Router
+from streamer.traces.record import DTYPE, OUTCOMES, Buffer, to_columns
+from streamer.traces.recorder import Recorder
 from streamer.transports.base import LinkState, TransportContext
 from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, UPriority, notification, publish, request

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.router import queue
+from streamer.delivery import queue
 from streamer.transports.base import UNSURE, Done, Parcel, Reach
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage

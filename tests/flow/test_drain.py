@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from streamer.router import router as router_module
-from streamer.services.core import CORE
+from streamer.delivery import router as router_module
 from streamer.services.state import Statement
+from streamer.transports.local import CORE
 from streamer.uprotocol.uri import UUri
 from tests.flow.devices import Device, Devices
 from tests.flow.uentities import SUBSCRIBED, Client, until

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamer.journal.journal import Journal, JournalState
 from streamer.journal.letters import LetterFilter, open_letters
-from streamer.router.stops import Rule
+from streamer.routing.pause_rules import Rule
 from streamer.transports.base import Reach
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage

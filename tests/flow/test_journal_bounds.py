@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.router.queue import OVERHEAD_BYTES
+from streamer.delivery.queue import OVERHEAD_BYTES
 from streamer.transports.base import Reach
 from streamer.uprotocol.uri import UUri
 from tests.flow.life import DOWN, life, order

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamer.router.decide import decide
+from streamer.routing.decide import decide
 from streamer.services.multicast import Receivers, Registration
 from streamer.services.state import State
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, publish

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from streamer.journal.letters import LetterFilter, LetterSummary, open_letters
-from streamer.router.wanted import EVERY_MESSAGE
+from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.status import UCode
 from tests.flow.life import DOWN, life, order
 from tests.flow.stage import SPEED
-from tests.flow.test_wanted import want
+from tests.flow.test_interest import want
 from tests.independent import until
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from streamer.config import Config
+from streamer.config.models import Config
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import everything_at
 from tests.flow.stage import ORDERS, Stage, configuration, three_networks

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from streamer.router.router import NO_ROUTE
+from streamer.delivery.router import NO_ROUTE
 from streamer.transports.base import Reach
 from streamer.transports.errors import PermanentError, RefusedError
 from streamer.uprotocol.message import UMessageType

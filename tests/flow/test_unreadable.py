@@ -9,7 +9,7 @@ from streamer.journal import reading
 from streamer.journal.entries import JournalError
 from streamer.transports.base import Reach
 from tests.flow.life import life, order
-from tests.flow.test_assurance import reach
+from tests.flow.test_unconfirmed import reach
 
 
 def fails(number: int) -> bytes:

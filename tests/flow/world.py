@@ -5,8 +5,8 @@ from collections import Counter, deque
 
 from hypothesis import strategies as st
 
-from streamer.config import Config
-from streamer.router.router import Router
+from streamer.config.models import Config
+from streamer.delivery.router import Router
 from streamer.transports.base import Received, TransportContext
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.message import UMessage, notification, publish, request, response

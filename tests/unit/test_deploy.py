@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from streamer.cli import _parser
-from streamer.config import Config, Metrics, Shutdown
+from streamer.cli.main import _parser
+from streamer.config.models import Config, Metrics, Shutdown
 from streamer.uprotocol.proto.ustreamer_v1_pb2 import DeadLetter
 
 ROOT = Path(__file__).parents[2]
@@ -216,7 +216,7 @@ def test_the_first_configuration_in_the_readme_is_good() -> None:
 
 
 def test_the_readme_lists_every_metric() -> None:
-    source = (ROOT / "streamer/observe/metrics.py").read_text()
+    source = (ROOT / "streamer/admin/metrics.py").read_text()
     named = set(re.findall(r"\"(ustreamer_\w+)\"", source))
     listed = re.findall(r"^\| `(ustreamer_\w+?)(?:_total)?` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert sorted(named) == sorted(listed)

@@ -13,9 +13,9 @@ import yaml
 
 from spark_jobs.schema import TRACE
 from spark_jobs.tables import TABLES
-from streamer.cli import _parser
-from streamer.config import Trace
-from streamer.trace_files import COLUMNS
+from streamer.cli.main import _parser
+from streamer.config.models import Trace
+from streamer.traces.reader import COLUMNS
 from tests.unit.test_deploy import unit
 
 ROOT = Path(__file__).parents[2]

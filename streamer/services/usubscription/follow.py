@@ -13,13 +13,13 @@ from typing import ClassVar
 
 from google.protobuf.message import Message
 
-from streamer import config_services as config
-from streamer.router.clock import Clock
-from streamer.services.core import Core
+from streamer.clock import Clock
+from streamer.config import services as config
 from streamer.services.state import State, StateError, Statement
 from streamer.services.usubscription import wire
 from streamer.services.usubscription.followed import Followed, Query, Relation
 from streamer.services.usubscription.service import TICK_S, Want
+from streamer.transports.local import Core
 from streamer.uprotocol.message import InvalidMessageError, Options, UMessage, UMessageType, UPayloadFormat, request
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto

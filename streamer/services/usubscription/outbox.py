@@ -7,7 +7,7 @@ other out of the router's queues.
 from collections import deque
 from collections.abc import Iterable
 
-from streamer.services.core import Core
+from streamer.transports.local import Core
 from streamer.uprotocol.message import UMessage
 
 AT_ONCE = 500

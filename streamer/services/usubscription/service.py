@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from streamer import config_services as config
-from streamer.router.clock import Clock
-from streamer.services.core import Core
+from streamer.clock import Clock
+from streamer.config import services as config
 from streamer.services.state import State, StateError, Statement
 from streamer.services.usubscription import rows, wire
 from streamer.services.usubscription.answers import Answers
 from streamer.services.usubscription.book import Book, Limits
 from streamer.services.usubscription.entries import Change
 from streamer.services.usubscription.outbox import Entry, Outbox
+from streamer.transports.local import Core
 from streamer.uprotocol.message import InvalidMessageError, UMessage, UMessageType
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.protobuf import message_from_proto, message_to_proto

@@ -14,7 +14,6 @@ from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.wire import Structure
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
-_STEPS = 4
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
 
@@ -45,13 +44,6 @@ class ReconnectOptions(_Model):
     factor: float = Field(default=2, ge=1)
     max_ms: int = Field(default=10_000, ge=1)
     jitter: float = Field(default=0.2, ge=0, le=1)
-
-    def wait_s(self, attempt: int, random: float) -> float:
-        """Seconds to wait after failed attempt number ``attempt`` (from 0); ``random`` is in [0, 1)."""
-        wait_ms = float(self.max_ms)
-        if attempt < _STEPS:
-            wait_ms = min(self.initial_ms * self.factor**attempt, wait_ms)
-        return wait_ms / 1000 * (1 + self.jitter * (2 * random - 1))
 
 
 class Mqtt5Options(_Model):

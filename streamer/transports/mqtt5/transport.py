@@ -14,6 +14,7 @@ from itertools import islice
 import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
 
+from streamer.backoff import RECONNECT_STEPS, wait_s
 from streamer.transports.base import Done, LinkState, Parcel, Received, TransportContext
 from streamer.transports.errors import ConfigurationError, LinkLostError, MalformedPacketError
 from streamer.transports.listening import ListeningTransport
@@ -104,7 +105,7 @@ class Mqtt5Transport(ListeningTransport):
         self.set_state(LinkState.DOWN)
 
     async def _keep_connected(self) -> None:
-        attempt = 0
+        failures = 0
         loop = asyncio.get_running_loop()
         while True:
             self._up_since_s = None
@@ -120,11 +121,11 @@ class Mqtt5Transport(ListeningTransport):
             # A link that was up for a while starts the ladder anew; one that is taken away at once climbs it.
             up_s = 0.0 if self._up_since_s is None else loop.time() - self._up_since_s
             if self._is_relieved or up_s > self.options.reconnect.max_ms / 1000:
-                attempt = 0
-            wait_s = self.options.reconnect.wait_s(attempt, random.random())
-            logger.warning("link_down endpoint=%s reason=%r retry_in_s=%.2f", self.context.name, reason, wait_s)
-            await asyncio.sleep(wait_s)
-            attempt += 1
+                failures = 0
+            failures += 1
+            retry_s = wait_s(self.options.reconnect, failures, random.random(), RECONNECT_STEPS)
+            logger.warning("link_down endpoint=%s reason=%r retry_in_s=%.2f", self.context.name, reason, retry_s)
+            await asyncio.sleep(retry_s)
 
     async def _connect_once(self) -> str:
         """Connect, stay until the connection ends, and return why it did."""

@@ -18,6 +18,7 @@ from functools import partial
 
 import zenoh
 
+from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
 from streamer.transports.base import UNSURE, Done, LinkState, Parcel, Reach, TransportContext
 from streamer.transports.errors import LinkLostError
 from streamer.transports.listening import ListeningTransport
@@ -34,8 +35,6 @@ from streamer.uprotocol.uri import ANY_RESOURCE, UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
 
-_BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 10.0)
-_JITTER = 0.2
 _CLOSE_S = 3.0  # Zenoh itself gives up after 10 s when a receiver is stalled
 _PATIENCE = 3  # times `uncertain_s`: how long to wait for a receipt
 _SLOW = 0.9  # of `wait_before_close`: clocks differ
@@ -91,22 +90,22 @@ class ZenohTransport(ListeningTransport):
     async def _open(self, config: zenoh.Config) -> None:
         assert self._control is not None
         assert self._loop is not None
-        attempt = 0
+        failures = 0
         while True:
             try:
                 await self._control.ask(lambda: self._open_blocking(config))
                 break
             except zenoh.ZError as exc:
-                wait_s = _BACK_OFF_S[min(attempt, len(_BACK_OFF_S) - 1)] * random.uniform(1 - _JITTER, 1 + _JITTER)
-                attempt += 1
+                failures += 1
+                retry_s = wait_s(Backoff(), failures, random.random(), RECONNECT_STEPS)
                 logger.warning(
                     "zenoh_open_failed endpoint=%s attempt=%d retry_s=%.1f error=%s",
                     self.context.name,
-                    attempt,
-                    wait_s,
+                    failures,
+                    retry_s,
                     exc,
                 )
-                await asyncio.sleep(wait_s)
+                await asyncio.sleep(retry_s)
         session = self._session
         assert session is not None
         logger.info("zenoh_session_open endpoint=%s zid=%s mode=%s", self.context.name, session.zid(), self._mode)

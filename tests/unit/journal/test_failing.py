@@ -15,7 +15,7 @@ import pytest
 from streamer.journal.entries import Batch
 from streamer.journal.journal import JournalState
 from streamer.journal.lock import is_in_use
-from streamer.observe.logs import RepeatFilter
+from streamer.logs import RepeatFilter
 from tests.unit.journal.actors import Desk, execute, letter, row
 from tests.unit.journal.conftest import MakeDesk
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from streamer.backoff import RECONNECT_STEPS, wait_s
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.options import Mqtt5Options, ReconnectOptions
 
@@ -59,9 +60,9 @@ def test_options_that_cannot_work_are_refused(given: dict[str, object]) -> None:
 
 def test_reconnect_ladder_is_that_of_the_specification() -> None:
     ladder = ReconnectOptions()
-    assert [ladder.wait_s(attempt, 0.5) for attempt in range(7)] == [0.5, 1, 2, 4, 10, 10, 10]
-    assert ladder.wait_s(0, 0.0) == pytest.approx(0.4)
-    assert ladder.wait_s(0, 1.0) == pytest.approx(0.6)
+    assert [wait_s(ladder, failures, 0.5, RECONNECT_STEPS) for failures in range(1, 8)] == [0.5, 1, 2, 4, 10, 10, 10]
+    assert wait_s(ladder, 1, 0.0, RECONNECT_STEPS) == pytest.approx(0.4)
+    assert wait_s(ladder, 1, 1.0, RECONNECT_STEPS) == pytest.approx(0.6)
 
 
 def test_credentials_come_from_files_without_their_last_newline(tmp_path: Path) -> None:

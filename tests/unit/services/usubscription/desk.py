@@ -5,7 +5,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from streamer.config_services import Usubscription
+from streamer.config.services import Usubscription
 from streamer.services.state import State
 from streamer.services.usubscription import USubscription, wire
 from streamer.services.usubscription.entries import Standing

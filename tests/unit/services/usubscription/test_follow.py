@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
-from streamer.config_services import Usubscription
+from streamer.config.services import Usubscription
 from streamer.services.state import State
 from streamer.services.usubscription import Follower, wire
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, request, response

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.config_services import Usubscription
+from streamer.config.services import Usubscription
 from streamer.services.usubscription import wire
 from streamer.uprotocol.status import UCode
 from tests.unit.services.usubscription.desk import (

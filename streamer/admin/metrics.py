@@ -1,0 +1,254 @@
+"""Prometheus metrics: read from the router's own numbers when somebody scrapes, so that counting costs next to nothing.
+
+Every route balances at every scrape:
+``ustreamer_accepted_messages_total = sum(ustreamer_outcomes_total) + ustreamer_queue_messages``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from streamer import __version__
+from streamer.delivery.account import RouteAccount
+from streamer.delivery.router import Router
+from streamer.delivery.stats import LATENCY_BOUNDS, Histogram
+from streamer.journal.journal import Journal, JournalState
+from streamer.transports.base import LinkState
+
+if TYPE_CHECKING:
+    from streamer.traces.tracing import Tracing
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_ROUTE = ("route", "ingress", "egress")
+
+
+class RouterCollector(Collector):
+    """Turns the router's numbers into metric families. ``lag`` is filled by whoever measures the event loop."""
+
+    def __init__(
+        self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
+    ) -> None:
+        """``services``: how much of what the streamer's services keep."""
+        self._router = router
+        self._tracing = tracing
+        self._services = services
+        self.lag = Histogram()
+        self.reloads = {"ok": 0, "refused": 0}
+
+    def collect(self) -> Iterable[Metric]:
+        accounts = self._router.accounts()
+        yield from self._routes(accounts)
+        yield from self._latencies(accounts)
+        yield from self._endpoints()
+        yield from self._stops()
+        yield from self._wants()
+        build = GaugeMetricFamily("ustreamer_build_info", "Version of the daemon.", labels=("version",))
+        build.add_metric((__version__,), 1)
+        yield build
+        yield GaugeMetricFamily(
+            "ustreamer_remembered_ids", "Message ids kept to recognise duplicates.", len(self._router.remembered)
+        )
+        lag = HistogramMetricFamily("ustreamer_event_loop_lag_seconds", "How late the event loop's ticks were.")
+        _add(lag, (), self.lag)
+        yield lag
+        if self._router.journal is not None:
+            yield from self._journal(self._router.journal)
+        if self._tracing is not None:
+            yield from self._traces(self._tracing)
+        reloads = CounterMetricFamily("ustreamer_reloads", "Reloads of the configuration file.", labels=("result",))
+        for result, number in self.reloads.items():
+            reloads.add_metric((result,), number)
+        yield reloads
+
+    def _routes(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
+        accepted = CounterMetricFamily(
+            "ustreamer_accepted_messages", "Messages that came onto a route; route none: onto no route.", labels=_ROUTE
+        )
+        outcomes = CounterMetricFamily(
+            "ustreamer_outcomes", "Messages by how they ended, with the status code.", labels=(*_ROUTE, "outcome", "code")
+        )
+        messages = GaugeMetricFamily("ustreamer_queue_messages", "Messages without outcome, in flight too.", labels=_ROUTE)
+        unsure = GaugeMetricFamily(
+            "ustreamer_unsure_messages", "Of these, sent where nobody confirms, and not yet certain.", labels=_ROUTE
+        )
+        size = GaugeMetricFamily("ustreamer_queue_bytes", "Memory that those messages take.", labels=_ROUTE)
+        age = GaugeMetricFamily(
+            "ustreamer_queue_oldest_age_seconds", "Age of the message that has waited longest to be sent.", labels=_ROUTE
+        )
+        retries = CounterMetricFamily("ustreamer_retries", "Sends that were refused and tried again.", labels=_ROUTE)
+        for account in accounts:
+            labels = (account.name, account.source, account.target)
+            accepted.add_metric(labels, account.stats.accepted)
+            for (outcome, code), number in account.stats.outcomes.items():
+                outcomes.add_metric((*labels, outcome.value, code.name), number)
+            messages.add_metric(labels, account.queued)
+            unsure.add_metric(labels, account.unsure)
+            size.add_metric(labels, account.bytes)
+            age.add_metric(labels, account.oldest_age_s)
+            retries.add_metric(labels, account.stats.retries)
+        yield from (accepted, outcomes, messages, unsure, size, age, retries)
+        letters = CounterMetricFamily(
+            "ustreamer_dead_letters", "Messages reported on the dead letter topic, by reason.", labels=("route", "code")
+        )
+        for (route, code), number in self._router.reporter.dead_letters.items():
+            letters.add_metric((route or "none", code.name), number)
+        yield letters
+
+    def _wants(self) -> Iterable[Metric]:
+        hearing = self._router.hearing
+        yield GaugeMetricFamily(
+            "ustreamer_wanted_topics", "Topics that somebody has subscribed to.", len(self._router.wanted.topics())
+        )
+        yield GaugeMetricFamily(
+            "ustreamer_refused_topics", "Of these, those that a transport has no room to listen to.", hearing.refused
+        )
+        entries = GaugeMetricFamily("ustreamer_usubscription_entries", "What uSubscription keeps.", labels=("kind",))
+        for kind, number in self._services().items():
+            entries.add_metric((kind,), number)
+        yield entries
+
+    def _stops(self) -> Iterable[Metric]:
+        yield GaugeMetricFamily(
+            "ustreamer_dispatch_stopped_rules",
+            "Rules that stop the dispatching of topics.",
+            len(self._router.stops),
+        )
+        lanes = GaugeMetricFamily("ustreamer_dispatch_stopped_lanes", "Flows that are not dispatched.", labels=_ROUTE)
+        messages = GaugeMetricFamily(
+            "ustreamer_dispatch_stopped_messages", "Messages that wait because their flow is not dispatched.", labels=_ROUTE
+        )
+        for queue in (queue for egress in self._router.egresses.values() for queue in egress.queues if queue.may_stop):
+            labels = (queue.name, queue.source, queue.target)
+            lanes.add_metric(labels, len(queue.stopped_lanes()))
+            messages.add_metric(labels, queue.stopped_messages)
+        yield from (lanes, messages)
+
+    def _journal(self, journal: Journal) -> Iterable[Metric]:
+        custody = self._router.custody
+        for name, text, value in (
+            (
+                "ustreamer_journal_up",
+                "1 while what is handed over gets onto the disk.",
+                int(journal.state is JournalState.OK),
+            ),
+            ("ustreamer_journal_bytes", "What the journal holds: messages and dead letters.", journal.bytes),
+            ("ustreamer_journal_max_bytes", "Its bound.", journal.max_bytes),
+            ("ustreamer_journal_last_commit_seconds", "How long the last transaction took.", journal.last_commit_s),
+            (
+                "ustreamer_journal_spilled_messages",
+                "Waiting messages whose payload is only in the journal.",
+                custody.spilled,
+            ),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+        for name, text, value in (
+            ("ustreamer_journal_commits", "Transactions.", journal.commits),
+            (
+                "ustreamer_journal_written_messages",
+                "Messages that had to wait and were written, one by one.",
+                journal.rows_written,
+            ),
+            ("ustreamer_journal_failures", "Transactions and openings that failed, and were tried again.", journal.failures),
+            ("ustreamer_journal_files_set_aside", "Damaged files that were set aside.", journal.files_set_aside),
+            ("ustreamer_journal_entries_corrupt", "Entries that could not be read any more.", journal.entries_corrupt),
+            (
+                "ustreamer_journal_dead_letters_evicted",
+                "Dead letters that went because the store is bounded.",
+                journal.letters_evicted,
+            ),
+            ("ustreamer_journal_dead_letters_redriven", "Dead letters that were sent again.", self._router.redrive.count),
+        ):
+            yield CounterMetricFamily(name, text, value)
+
+    def _traces(self, tracing: "Tracing") -> Iterable[Metric]:
+        sealed, deleted = tracing.sealed, tracing.deleted
+        yield GaugeMetricFamily("ustreamer_trace_up", "1 while trace records can be written.", int(not tracing.problem))
+        yield GaugeMetricFamily(
+            "ustreamer_trace_bytes", "What the traces on the disk take, since the last sealing.", sealed.bytes
+        )
+        for name, text, value in (
+            ("ustreamer_trace_written_records", "Trace records that are on the disk.", tracing.written),
+            ("ustreamer_trace_dropped_records", "Trace records that could not be written: holes in seq.", tracing.dropped),
+            ("ustreamer_trace_sealed_files", "Parquet files that were completed.", sealed.files),
+            ("ustreamer_trace_sealed_records", "Records in them.", sealed.records),
+            ("ustreamer_trace_torn_files", "Spool files that ended in the middle of a batch.", sealed.torn),
+            ("ustreamer_trace_bad_files", "Spool files that could not be sealed and were set aside.", sealed.bad),
+            ("ustreamer_trace_deleted_files", "Files that went because traces are bounded.", deleted.files),
+            ("ustreamer_trace_deleted_bytes", "What those files took.", deleted.bytes),
+            ("ustreamer_trace_sealing_failures", "Sealings that failed, and are tried again.", tracing.failures),
+        ):
+            yield CounterMetricFamily(name, text, value)
+
+    def _latencies(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
+        end_to_end = HistogramMetricFamily(
+            "ustreamer_end_to_end_latency_seconds", "From the message's id to the confirmation.", labels=_ROUTE
+        )
+        in_daemon = HistogramMetricFamily(
+            "ustreamer_in_daemon_latency_seconds", "From reception to the confirmation.", labels=_ROUTE
+        )
+        for account in accounts:
+            if account.target:
+                labels = (account.name, account.source, account.target)
+                _add(end_to_end, labels, account.stats.end_to_end)
+                _add(in_daemon, labels, account.stats.in_daemon)
+        yield from (end_to_end, in_daemon)
+
+    def _endpoints(self) -> Iterable[Metric]:
+        labels = ("endpoint", "transport")
+        received = CounterMetricFamily("ustreamer_received_messages", "Messages from the endpoint.", labels=labels)
+        malformed = CounterMetricFamily(
+            "ustreamer_malformed_packets", "Packets that are no uProtocol message.", labels=(*labels, "reason")
+        )
+        held = GaugeMetricFamily(
+            "ustreamer_held_back_messages", "Messages that wait for room in a full queue, unacknowledged.", labels=labels
+        )
+        in_flight = GaugeMetricFamily("ustreamer_in_flight_messages", "Sent and not confirmed.", labels=labels)
+        up = GaugeMetricFamily("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)
+        problems = GaugeMetricFamily(
+            "ustreamer_endpoint_problems",
+            "What keeps the endpoint from working although its link is up, such as refused subscriptions.",
+            labels=labels,
+        )
+        reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)
+        for name, ingress in self._router.ingresses.items():
+            transport = self._router.transports[name]
+            values = (name, transport.kind)
+            received.add_metric(values, ingress.stats.received)
+            for reason, number in ingress.stats.malformed.items():
+                malformed.add_metric((*values, reason), number)
+            held.add_metric(values, len(ingress.waiting))
+            in_flight.add_metric(values, self._router.egresses[name].in_flight)
+            up.add_metric(values, int(transport.state is LinkState.UP))
+            problems.add_metric(values, len(transport.problems()))
+            reconnects.add_metric(values, ingress.stats.reconnects)
+        yield from (received, malformed, held, in_flight, up, problems, reconnects)
+
+
+def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram) -> None:
+    total = 0
+    buckets: list[tuple[str, float]] = []
+    for bound, count in zip((*(str(b) for b in LATENCY_BOUNDS), "+Inf"), histogram.counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    family.add_metric(labels, buckets, histogram.sum)
+
+
+class Exposition:
+    """What `/metrics` answers with."""
+
+    def __init__(
+        self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
+    ) -> None:
+        self._registry = CollectorRegistry()
+        self.collector = RouterCollector(router, tracing, services)
+        self._registry.register(self.collector)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """All metrics in the Prometheus text format."""
+        return generate_latest(self._registry)

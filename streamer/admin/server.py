@@ -1,0 +1,91 @@
+"""The HTTP port: `/metrics`, `/healthz` (the loop turns), `/readyz` (every endpoint works), `/dispatch` (what stands)."""
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from streamer.admin.listener import Port
+from streamer.admin.metrics import CONTENT_TYPE, Exposition
+from streamer.admin.pause import BODY_BYTES, DispatchPages
+from streamer.delivery.router import Router
+from streamer.journal.journal import JournalState
+from streamer.services.pause import Control
+from streamer.transports.base import LinkState
+
+
+class AdminServer:
+    """Serves the admin pages on one port, one request per connection."""
+
+    def __init__(self, router: Router, exposition: Exposition, host: str, port: int, control: Control | None = None) -> None:
+        """Without ``control`` there are no pages `/dispatch`."""
+        self._control = control
+        self._router = router
+        self._exposition = exposition
+        self._host = host
+        self._port = port
+        self._runner: web.AppRunner | None = None
+        self._open_port: Port | None = None
+
+    async def start(self) -> None:
+        """Begin to listen. Raises OSError if the port is taken."""
+        app = web.Application(middlewares=[_say_goodbye], client_max_size=BODY_BYTES)
+        app.add_routes(
+            [
+                web.get("/metrics", self._metrics),
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+            ]
+        )
+        if self._control is not None:
+            app.add_routes(DispatchPages(self._control).routes())
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        factory = self._runner.server
+        assert factory is not None
+        port = Port(factory, self._host.strip("[]"), self._port)
+        await port.open()
+        self._open_port = port
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._open_port is not None:
+            self._open_port.close()
+            self._open_port = None
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._exposition.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        reasons = unready(self._router)
+        return web.json_response({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+
+
+@web.middleware
+async def _say_goodbye(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Who wants another page connects again: a connection lasts a few seconds at most (`Port`)."""
+    try:
+        answer = await handler(request)
+    except web.HTTPException as exc:
+        exc.force_close()
+        raise
+    answer.force_close()
+    return answer
+
+
+def unready(router: Router) -> list[str]:
+    """Why the streamer is not ready; empty if it is. A Zenoh peer without any other peer yet is ready."""
+    reasons = []
+    for name, transport in router.transports.items():
+        endpoint = f"endpoint {name} ({transport.kind})"
+        if transport.state is LinkState.DOWN:
+            reasons.append(f"{endpoint} is not connected")
+        reasons += [f"{endpoint}: {problem}" for problem in transport.problems()]
+    journal = router.journal
+    if journal is not None and journal.state is not JournalState.OK:
+        reasons.append(f"journal: {journal.problem or journal.state.value}")
+    return reasons

@@ -1,0 +1,146 @@
+"""``streamer explain``: which way a message would take, and why. Connects to nothing.
+
+What a daemon with this configuration remembers is read from its file: who has subscribed, and what is stopped.
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from streamer.clock import SystemClock
+from streamer.config.load import load
+from streamer.config.models import Config
+from streamer.delivery.lane import FlowKey
+from streamer.routing.decide import Decision, decide
+from streamer.routing.interest import Wanted
+from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.pause_rules import Stops
+from streamer.routing.table import RoutingTable
+from streamer.services.host import Residents
+from streamer.services.state import StateError
+from streamer.transports.base import TransportContext, load_transport
+from streamer.transports.local import CORE, Core
+from streamer.uprotocol.message import Attributes, UMessageType, UPriority
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UriError, UUri
+from streamer.uprotocol.uuid import new_id
+
+_TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the command line."""
+    text = "Say which way a message would take and why. Connects to nothing."
+    explain = commands.add_parser("explain", help=text, description=text)
+    explain.set_defaults(command=_explain)
+    explain.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration file")
+    explain.add_argument("--source", type=_uri, required=True, metavar="URI", help="such as //veh1/A8000/2/8A50")
+    explain.add_argument("--sink", type=_uri, metavar="URI", help="left out for a Publish")
+    explain.add_argument("--type", choices=sorted(_TYPES), required=True, help="the message's type")
+    explain.add_argument("--from", dest="ingress", metavar="ENDPOINT", help="where it comes in; default: its source's home")
+
+
+def _uri(text: str) -> UUri:
+    try:
+        return UUri.parse(text)
+    except UriError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from exc
+
+
+class Memory:
+    """Who wants what, as a daemon remembers it."""
+
+    def __init__(self) -> None:
+        self.wanted = Wanted()
+
+    def want(self, topic: UUri, askers: Mapping[str, int], owner: str) -> None:
+        self.wanted.change(topic, askers, owner)
+
+    def apply_stops(self) -> None:
+        """Nothing runs."""
+
+    def stopped_flows(self) -> Iterable[tuple[FlowKey, int]]:
+        return ()
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    config = load(arguments.config)
+    table, residents = _table(config)
+    memory = Memory()
+    logger = logging.getLogger("ustreamer")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # not what a start would say of what it finds
+    try:
+        residents.look(memory)
+    except StateError as exc:
+        print(f"subscriptions and stops are unknown: {exc}", file=sys.stderr)
+    finally:
+        logger.setLevel(level)
+    kind = _TYPES[arguments.type]
+    homes = table.homes(arguments.source.authority)
+    if (kind is not UMessageType.PUBLISH) and arguments.sink is None:
+        print(f"a {arguments.type} needs --sink", file=sys.stderr)
+        return 2
+    if arguments.ingress is not None and arguments.ingress not in table.authorities:
+        print(f"no endpoint {arguments.ingress!r}; there are {', '.join(table.authorities)}", file=sys.stderr)
+        return 2
+    ingress = arguments.ingress or (homes[0] if homes else next(iter(table.authorities)))
+    attributes = _attributes(kind, arguments.source, arguments.sink)
+    if attributes.problems:
+        decision = _rejected(attributes.problems)
+    else:
+        askers = memory.wanted.of(arguments.source)
+        decision = decide(kind, arguments.source, arguments.sink, ingress, table, askers)
+    sink = "" if arguments.sink is None else f" → {arguments.sink}"
+    print(f"{arguments.type} {arguments.source}{sink} from {ingress}")
+    _print_decision(decision, arguments.source, residents.stops)
+    return 0 if decision.hops else 1
+
+
+def _attributes(kind: UMessageType, source: UUri, sink: UUri | None) -> Attributes:
+    """A message of that type with these addresses. What else its type needs is there: only the addresses can be wrong."""
+    is_call = kind in (UMessageType.REQUEST, UMessageType.RESPONSE)
+    return Attributes(
+        kind,
+        source,
+        sink,
+        priority=UPriority.CS4 if is_call else UPriority.UNSPECIFIED,
+        ttl=1000 if kind is UMessageType.REQUEST else None,
+        reqid=new_id(SystemClock().wall_ms()) if kind is UMessageType.RESPONSE else None,
+    )
+
+
+def _rejected(problems: Sequence[str]) -> Decision:
+    """What an ingress makes of a message that breaks the rules of its type, before it looks for a way."""
+    text = "invalid attributes: " + "; ".join(problems)
+    return Decision(failure=Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text), why=tuple(problems))
+
+
+def _print_decision(decision: Decision, source: UUri, stops: Stops) -> None:
+    for reason in decision.why:
+        print(f"  {reason}")
+    for hop in decision.hops:
+        sink = "" if hop.sink is None else f", sink {hop.sink}"
+        period = f", at most one in {hop.period_ms} ms" if hop.period_ms else ""
+        print(f"goes over route {hop.route.name} to endpoint {hop.route.target}{sink}{period}")
+        rule = stops.is_stopped(source, hop.sink)
+        if rule is not None and CORE not in (hop.route.source, hop.route.target):
+            print(f"  and waits there: its dispatch is stopped (streamer pause) by {rule}")
+    if decision.failure is not None:
+        print(f"goes nowhere: {decision.failure.outcome.value} ({decision.failure.code.name}), {decision.failure.text}")
+
+
+def _table(config: Config) -> tuple[RoutingTable, Residents]:
+    """The routing table and the services as the daemon would have them, without connecting anything."""
+    addressed = [
+        name
+        for name, endpoint in config.endpoints.items()
+        if load_transport(endpoint.transport)(
+            TransportContext(name, config.authority), endpoint.options
+        ).wants_sink_authority
+    ]
+    core = Core(TransportContext(CORE, config.authority))
+    residents = Residents(config, core, SystemClock(), addressed)
+    return RoutingTable.from_config(config, addressed, core.entities, config.catalogue.topics), residents

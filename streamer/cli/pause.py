@@ -1,0 +1,127 @@
+"""``streamer pause | resume``: tells a running daemon what not to dispatch now, over its HTTP port.
+
+What comes back is printed without control characters: a terminal would obey them.
+"""
+
+import argparse
+import json
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import ProxyHandler, Request, build_opener
+
+from streamer.cli.text import EX_CONFIG, as_table, complain, lines_out, plain
+from streamer.config.load import load
+from streamer.config.models import Metrics
+from streamer.routing.pause_rules import Rule, RuleError
+
+_ANSWER_S = 10.0
+_ANSWER_BYTES = 1 << 20  # a thousand rules with the longest names take half of that
+
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to find who listens there
+
+
+class _NoAnswerError(Exception):
+    """Nobody answered, or not as the daemon would; the text says which."""
+
+
+class _RefusedError(Exception):
+    """The daemon said no; the text says why."""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add both commands to the command line."""
+    text = "Stop dispatching a topic: its messages wait, under their TTL. Without --topic: list what is stopped."
+    pause = commands.add_parser("pause", help=text, description=text)
+    pause.set_defaults(command=_pause)
+    text = "Dispatch a topic again, with the same words as it was paused with. What waited goes out in order."
+    resume = commands.add_parser("resume", help=text, description=text)
+    resume.set_defaults(command=_resume)
+    for command in (pause, resume):
+        command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration file")
+        command.add_argument(
+            "--topic",
+            metavar="URI",
+            required=command is resume,
+            help="a topic such as //veh1/A8000/2/8A50, or a uEntity that asks (resource 0), or a pattern of either",
+        )
+        command.add_argument("--sink", metavar="URI", help="only what goes there: a uEntity, a method, or a pattern")
+
+
+def _pause(arguments: argparse.Namespace) -> int:
+    if arguments.topic is not None:
+        return _change(arguments, "stop")
+    if arguments.sink is not None:
+        return complain("--sink needs --topic", 2)
+    return _ask(arguments, "/dispatch", None)
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    return _change(arguments, "start")
+
+
+def _change(arguments: argparse.Namespace, what: str) -> int:
+    try:
+        rule = Rule.parse(arguments.topic, arguments.sink)
+    except RuleError as exc:
+        return complain(f"--{exc}", 2)
+    asked = {"topic": str(rule.source)} | ({} if rule.sink is None else {"sink": str(rule.sink)})
+    return _ask(arguments, f"/dispatch/{what}", asked)
+
+
+def _ask(arguments: argparse.Namespace, page: str, asked: dict[str, str] | None) -> int:
+    metrics = load(arguments.config).metrics
+    if metrics is None:
+        return complain(f"{arguments.config}: metrics: null: a daemon is told over that port", EX_CONFIG)
+    if not metrics.port:
+        return complain(f"{arguments.config}: metrics.listen: {metrics.listen}: any free port cannot be found", EX_CONFIG)
+    try:
+        answer = _fetch(metrics, page, asked)
+        lines_out(_listed(answer) if asked is None else [_said(asked, bool(answer["changed"]), page)])
+    except _RefusedError as exc:
+        return complain(plain(str(exc)), 1)
+    except _NoAnswerError as exc:
+        return complain(f"{metrics.listen} (metrics.listen): {plain(str(exc))}", 1)
+    except (KeyError, TypeError):
+        return complain(f"{metrics.listen} (metrics.listen): it is no streamer that answers there", 1)
+    return 0
+
+
+def _fetch(metrics: Metrics, page: str, asked: dict[str, str] | None) -> Any:
+    """What a page answers: a GET, or a POST if something is asked."""
+    host = _ANY_ADDRESS.get(metrics.host, metrics.host)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{metrics.port}{page}"
+    headers = {"Content-Type": "application/json", "Host": "localhost"}  # a name of this machine is not taken there
+    request = Request(url, None if asked is None else json.dumps(asked).encode(), headers)
+    try:
+        with build_opener(ProxyHandler({})).open(request, timeout=_ANSWER_S) as answer:
+            return json.loads(answer.read(_ANSWER_BYTES))
+    except HTTPError as exc:
+        raise _RefusedError(_reason(exc)) from exc
+    except (URLError, OSError) as exc:
+        raise _NoAnswerError(f"no streamer answers there ({getattr(exc, 'reason', None) or exc})") from exc
+    except (ValueError, HTTPException) as exc:
+        raise _NoAnswerError("it is no streamer that answers there") from exc
+
+
+def _reason(error: HTTPError) -> str:
+    try:
+        return str(json.loads(error.read(_ANSWER_BYTES))["error"])
+    except (ValueError, KeyError, TypeError, OSError, HTTPException):
+        return f"it answers {error.code} {error.reason}; is it a streamer, and of this version?"
+
+
+def _said(asked: dict[str, str], changed: bool, page: str) -> str:
+    what = " → ".join(asked.values())
+    if page.endswith("start"):
+        return f"resumed {what}"
+    return f"paused {what}" if changed else f"{what} was paused already"
+
+
+def _listed(answer: Any) -> list[str]:
+    rules = [
+        (plain(each["topic"]), plain(each["sink"] or "any"), str(each["lanes"]), str(each["messages"]))
+        for each in answer["stopped"]
+    ]
+    return list(as_table([("TOPIC", "SINK", "FLOWS", "WAITING"), *rules])) if rules else ["nothing is paused"]

@@ -1,0 +1,263 @@
+"""``streamer traces tail | summary | find``: reads the folder of traces, with the daemon running or not.
+
+What is printed of a message is without control characters: a terminal would obey them.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from streamer.cli.text import EX_CONFIG, EX_IOERR, as_moment, complain, lines_out, milliseconds
+from streamer.cli.traces_text import Printer, as_json, story, summary_json, summary_lines
+from streamer.config.checks import nearest
+from streamer.config.load import load
+from streamer.routing.outcome import Outcome
+from streamer.uprotocol.uuid import created_ms
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_POLL_S = 1.0
+_HOURS_BEFORE, _HOURS_AFTER = 1, 24
+_MAX_FOUND = 1000
+
+Complain = Callable[[str], None]
+Action = Callable[[argparse.Namespace, Path, Complain], int]
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command and its actions to the command line."""
+    text = "Look at the routing traces: what became of which message."
+    actions = commands.add_parser("traces", help=text, description=text).add_subparsers(required=True, metavar="ACTION")
+
+    def action(name: str, run: Action, text: str) -> argparse.ArgumentParser:
+        sub = actions.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=lambda arguments: _run(arguments, run))
+        where = sub.add_mutually_exclusive_group(required=True)
+        where.add_argument("--config", type=Path, metavar="FILE", help="the configuration file; its trace.path is read")
+        where.add_argument("--path", type=Path, metavar="DIR", help="the folder of traces")
+        sub.add_argument("--json", action="store_true", help="for programs: one JSON object a line")
+        return sub
+
+    tail = action("tail", _tail, "Print the latest outcomes, the newest last.")
+    tail.add_argument("-n", type=_count, default=20, metavar="N", help="so many of them; default: 20")
+    tail.add_argument("--follow", "-f", action="store_true", help="go on with what comes, until Ctrl-C")
+    tail.add_argument("--outcome", type=_outcome, metavar="NAME", help="such as delivered, expired, dead_lettered")
+    tail.add_argument("--route", metavar="NAME", help="the route that they were on")
+    summary = action("summary", _summary, "Sum up what became of the messages of the last hour, per route.")
+    summary.add_argument("--last", type=_window, default=3_600_000, metavar="1h", help="30s, 15m, 1h, 2d; default: 1h")
+    find = action("find", _find, "Print everything that is known about one message here.")
+    find.add_argument("id", type=_id, metavar="ID", help="the message's id")
+    find.add_argument(
+        "--all",
+        action="store_true",
+        help=f"search every file, not only from {_HOURS_BEFORE} h before to {_HOURS_AFTER} h after the message was made",
+    )
+
+
+# what the arguments say
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of records")
+    return int(text)
+
+
+def _window(text: str) -> int:
+    length_ms = milliseconds(text)
+    if not length_ms:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected more than nothing")
+    return length_ms
+
+
+def _outcome(text: str) -> str:
+    name = text.lower().replace("-", "_")
+    names = [outcome.value for outcome in Outcome]
+    if name not in names:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected one of {', '.join(names)}{nearest(name, names)}")
+    return name
+
+
+def _id(text: str) -> bytes:
+    try:
+        return UUID(text).bytes
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected the id of a message (a UUID), as `traces tail` prints it"
+        ) from None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _sleep() -> None:
+    time.sleep(_POLL_S)
+
+
+# the actions
+
+
+def _run(arguments: argparse.Namespace, action: Action) -> int:
+    folder: Path = arguments.path
+    if folder is None:
+        config = load(arguments.config)
+        if config.trace is None:
+            return complain(f"{arguments.config}: trace: null: no traces are written", EX_CONFIG)
+        folder = config.trace.path
+    unread: list[str] = []
+
+    def unreadable(text: str) -> None:
+        unread.append(text)
+        complain(text, EX_IOERR)
+
+    try:
+        folder.iterdir().__next__()
+        status = action(arguments, folder, unreadable)
+    except StopIteration:
+        return _nothing()
+    except OSError as exc:
+        if isinstance(exc, BrokenPipeError):
+            raise
+        return complain(f"{exc.filename or folder}: {exc.strerror or exc}", EX_IOERR)
+    return EX_IOERR if unread else status
+
+
+def _tail(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> int:
+    from streamer.traces.reader import CLOCK_SLACK_US, Seen, Spool, ended_us, newest, read_part, sealed  # noqa: PLC0415  # slow
+
+    wanted = _wanted(arguments)
+    seen, spool, kept = Seen(), Spool(folder), None
+    try:
+        for batch in spool.batches():
+            if arguments.follow:
+                seen.add(batch)
+            kept = newest(kept, _filtered(batch, wanted), arguments.n)
+        parts = sealed(folder)
+        for part in parts if arguments.n else ():
+            is_full = kept is not None and kept.num_rows == arguments.n
+            if is_full and part.modified_us + CLOCK_SLACK_US < int(ended_us(kept)[0]):
+                break  # this file and those behind it were written before what is kept ended
+            for batch in read_part(part, wanted, unreadable):
+                kept = newest(kept, batch, arguments.n)
+        rows = [] if kept is None else kept.to_pylist()
+        if not rows and not arguments.follow:
+            return _nothing()
+        printer = Printer(arguments.json, rows)
+        known = {part.path for part in parts}
+        while arguments.follow:
+            _sleep()
+            for batch in spool.batches():
+                printer.add(_filtered(seen.add(batch), wanted).to_pylist())
+            present = sealed(folder)
+            for part in present:
+                if part.path not in known:
+                    for batch in read_part(part, None, unreadable):
+                        printer.add(_filtered(seen.add(batch), wanted).to_pylist())
+            known = {part.path for part in present}
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        spool.close()
+    return 0
+
+
+def _summary(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> int:
+    from streamer.traces.reader import CLOCK_SLACK_US, Spool, read_part, sealed  # noqa: PLC0415  # slow
+    from streamer.traces.summary import COLUMNS, Summary  # noqa: PLC0415
+
+    now_ms = _now_ms()
+    summary = Summary((now_ms - arguments.last) * 1000)
+    spool = Spool(folder)
+    try:
+        for batch in spool.batches():
+            summary.add(batch)
+    finally:
+        spool.close()
+    for part in sealed(folder):
+        if part.modified_us + CLOCK_SLACK_US < summary.since_us:
+            break
+        for batch in read_part(part, None, unreadable, COLUMNS):
+            summary.add(batch)
+    if arguments.json:
+        lines_out([json.dumps(summary_json(summary, arguments.last, now_ms))])
+    elif summary.routes:
+        lines_out(summary_lines(summary, arguments.last, now_ms))
+    return 0 if summary.routes else 1 if arguments.json else _nothing()
+
+
+def _find(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> int:
+    import pyarrow.compute as pc  # noqa: PLC0415  # slow
+
+    from streamer.traces.reader import HOUR_US, Spool, read_part, sealed  # noqa: PLC0415
+
+    wanted = (pc.field("msg_id") == arguments.id) | (pc.field("req_id") == arguments.id)
+    created_us = created_ms(arguments.id) * 1000
+    is_all = arguments.all or arguments.id[6] >> 4 != 7  # only version 7 says when it was made
+    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    left_out = 0
+
+    def batches() -> Iterator["pa.RecordBatch | pa.Table"]:
+        spool = Spool(folder)
+        try:
+            for batch in spool.batches():
+                yield _filtered(batch, wanted)
+        finally:
+            spool.close()
+        for part in sealed(folder):
+            hours = (part.hour_us - created_us) / HOUR_US  # from the message to the beginning of the partition
+            if is_all or -_HOURS_BEFORE - 1 < hours <= _HOURS_AFTER:
+                yield from read_part(part, wanted, unreadable)
+
+    for batch in batches():
+        for row in batch.to_pylist():
+            key = (row["streamer"], row["run_ts"], row["seq"])
+            if key in found or len(found) < _MAX_FOUND:
+                found[key] = row
+            else:
+                left_out += 1
+    rows = sorted(found.values(), key=lambda row: (row["msg_id"] != arguments.id, row["ts"], row["seq"]))
+    if arguments.json:
+        lines_out(as_json(row) for row in rows)
+    elif rows:
+        lines_out(story(rows, arguments.id, arguments.config))
+    if left_out:
+        complain(f"{left_out} more records are not shown", 0)
+    if not rows:
+        searched = (
+            "every file" if is_all else f"{_searched(created_us)}, and what is not sealed yet; --all searches every file"
+        )
+        complain(f"searched: {searched}", 1)
+    return 0 if rows else _nothing()
+
+
+def _wanted(arguments: argparse.Namespace) -> Any:
+    """The filters as an expression; None if there are none."""
+    import pyarrow.compute as pc  # noqa: PLC0415  # slow
+
+    asked = {"outcome": arguments.outcome, "route": arguments.route}
+    expressions = [pc.field(name) == value for name, value in asked.items() if value is not None]
+    if not expressions:
+        return None
+    return expressions[0] if len(expressions) == 1 else expressions[0] & expressions[1]
+
+
+def _filtered(batch: "pa.RecordBatch", wanted: Any) -> "pa.Table":
+    import pyarrow as pa  # noqa: PLC0415  # slow
+
+    rows = pa.Table.from_batches([batch])
+    return rows if wanted is None else rows.filter(wanted)
+
+
+def _searched(created_us: int) -> str:
+    first, last = (as_moment(created_us // 1000 + hours * 3_600_000)[:13] + "h" for hours in (-_HOURS_BEFORE, _HOURS_AFTER))
+    return f"the hours {first} to {last} (UTC)"
+
+
+def _nothing() -> int:
+    return complain("no such record", 1)

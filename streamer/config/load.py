@@ -1,0 +1,203 @@
+"""Reads a configuration file, or says everything that is wrong with it: file, line, key, what was expected.
+
+It never prints a secret: see `streamer.config.secrets`.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from streamer.config.messages import described, is_about_key, place, sentence
+from streamer.config.models import DISPATCH_KEYS, Config, Dispatch, Endpoint
+from streamer.config.secrets import WITHHELD, is_secret_location, is_secret_name, redacted, without_secrets
+from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
+from streamer.transports.base import available_transports, load_transport
+from streamer.uprotocol.uri import ANY_AUTHORITY
+
+
+class Problem(NamedTuple):
+    """One mistake. ``line`` and ``column`` count from 1; a file that cannot be read has line 0."""
+
+    file: str
+    line: int
+    column: int
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        return f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
+
+
+class ConfigError(ValueError):
+    """The file cannot be used; ``problems`` has every mistake, sorted by line."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read and check ``path``; ``${NAME}`` comes from ``environ``. Raises `ConfigError`."""
+    document = read(_text(path), environ)
+    if document.data is None and not document.mistakes:
+        raise _unusable(path, Position(1, 1), "the file is empty; expected the keys authority, endpoints and routes")
+    if not isinstance(document.data, dict) and not document.mistakes:
+        text = described(document.data)
+        found = text if isinstance(document.data, list) else "a single value"
+        raise _unusable(
+            path, document.position(()), f"expected a mapping with the keys authority, endpoints and routes, found {found}"
+        )
+    reporter = _Reporter(str(path), document)
+    for mistake in document.mistakes:
+        reporter.add(mistake.location, mistake.message, mistake.position)
+    config = _validated(document, reporter) if isinstance(document.data, dict) else None
+    if reporter.problems or config is None:
+        raise ConfigError(reporter.sorted())
+    return config
+
+
+def _text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError as exc:
+        raise _unusable(path, Position(0, 0), f"cannot be read: {exc.strerror or type(exc).__name__}") from exc
+    if len(content) > MAX_BYTES:
+        raise _unusable(path, Position(0, 0), f"{len(content)} bytes long; expected at most {MAX_BYTES}")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        before = content[: exc.start]
+        position = Position(before.count(b"\n") + 1, exc.start - before.rfind(b"\n"))
+        raise _unusable(path, position, "no UTF-8; expected text in UTF-8") from exc
+
+
+def _unusable(path: Path, position: Position, message: str) -> ConfigError:
+    return ConfigError([Problem(str(path), *position, "", message)])
+
+
+def _validated(document: Document, reporter: "_Reporter") -> Config | None:
+    data, mistakes, secrets = without_secrets(document.data)
+    document.secrets += secrets
+    for location, message in mistakes:
+        reporter.add(location, message, of_key=True)
+    routes = data.get("routes")
+    for index, route in enumerate(routes if isinstance(routes, list) else ()):
+        if isinstance(route, dict) and route.pop("dispatch", None) is not None:
+            message = f"unknown key; expected one of {', '.join(DISPATCH_KEYS)} in the route itself"
+            reporter.add(("routes", index, "dispatch"), message, of_key=True)
+    try:
+        return Config.model_validate(data)
+    except ValidationError as exc:
+        for error in exc.errors(include_url=False):
+            location, of_key = place(error), is_about_key(error)
+            found = repr(location[-1]) if of_key else reporter.found(location, data)
+            reporter.add(location, sentence(error, data, found), of_key=of_key)
+    return None
+
+
+class _Reporter:
+    """Collects problems: one for each place that is wrong in itself, none with a secret in it."""
+
+    def __init__(self, file: str, document: Document) -> None:
+        self.problems: dict[Problem, None] = {}
+        self._file = file
+        self._document = document
+        self._unread: set[Location] = set()
+
+    def add(self, location: Location, message: str, position: Position | None = None, of_key: bool = False) -> None:
+        """``position`` is known for what is wrong with the YAML itself, of which only the first mistake counts."""
+        if position is None:
+            if location in self._unread:
+                return
+            position = self._document.position(location, of_key)
+        elif location:
+            self._unread.add(location)
+        text = redacted(message, self._document.secrets)
+        self.problems[Problem(self._file, *position, _dotted(location), text)] = None
+
+    def found(self, location: Location, data: Any) -> str:
+        """The value at ``location``, as far as it may be shown."""
+        value = data
+        for part in location:
+            try:
+                value = value[part]
+            except (LookupError, TypeError):
+                return "nothing"
+        names = self._document.variables.get(location, ())
+        if value is not None and (is_secret_location(location) or any(map(is_secret_name, names))):
+            return WITHHELD
+        return described(value) + (f" (from {', '.join(names)})" if names else "")
+
+    def sorted(self) -> list[Problem]:
+        """By line, column and key."""
+        return sorted(self.problems)
+
+
+def _dotted(location: Location) -> str:
+    """The location as text: ``routes[0].from``. What stands below a secret's name is left out."""
+    text = ""
+    for depth, part in enumerate(location):
+        text += f"[{part}]" if isinstance(part, int) else f"{'.' if text else ''}{part}"
+        if is_secret_location(location[: depth + 1]):
+            break
+    return text
+
+
+def warnings(config: Config) -> list[str]:
+    """What is allowed, but may not be what was meant."""
+    return list(_warnings(config))
+
+
+def _warnings(config: Config) -> Iterator[str]:
+    if config.journal is None:
+        yield "journal: null: memory only; what is queued is lost if the process is killed"
+    if not config.routes:
+        yield "routes: empty; nothing is forwarded"
+    for route in config.routes:
+        far = config.endpoints[route.to]
+        if route.publish and route.publish_to is None and far.authorities == [ANY_AUTHORITY] and _wants_sink(far):
+            yield (
+                f'route {route.name}: nothing says who a Publish to {route.to!r} is for, so it goes to the authority "*" '
+                "(an MQTT topic source/*); set publish_to, or list authorities at the endpoint"
+            )
+        needless = [text for text in route.publish_to or () if not {text, ANY_AUTHORITY} & set(far.authorities)]
+        if needless:
+            yield f"route {route.name}: publish_to names {', '.join(needless)}, not reached through {route.to!r}"
+
+
+def _wants_sink(endpoint: Endpoint) -> bool:
+    """Whether a Publish needs a sink authority to be addressed there."""
+    options = endpoint.options
+    return getattr(options, "topics", None) == "off-vehicle" or bool(getattr(options, "sink_authority", False))
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of the file, for editors; with the options of every transport that is installed."""
+    schema = Config.model_json_schema()
+    definitions: dict[str, Any] = schema["$defs"]
+    route, dispatch = definitions["Route"]["properties"], Dispatch.model_json_schema()
+    del route["dispatch"]
+    route |= {key: {k: v for k, v in dispatch["properties"][key].items() if k != "default"} for key in DISPATCH_KEYS}
+    cases = []
+    kinds = available_transports()
+    for kind in kinds:
+        try:
+            model = load_transport(kind).Options
+        except ImportError:
+            continue
+        options = model.model_json_schema(ref_template=f"#/$defs/{kind}.{{model}}")
+        definitions |= {f"{kind}.{name}": part for name, part in options.pop("$defs", {}).items()}
+        definitions[f"{kind}.options"] = options
+        cases.append(
+            {
+                "if": {"properties": {"transport": {"const": kind}}},
+                "then": {"properties": {"options": {"$ref": f"#/$defs/{kind}.options"}}},
+            }
+        )
+    definitions["Endpoint"]["properties"]["transport"] |= {"enum": list(kinds)}
+    definitions["Endpoint"]["allOf"] = cases
+    return schema

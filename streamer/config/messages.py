@@ -1,0 +1,168 @@
+"""Turns pydantic's errors into sentences of the form "expected ..., found ...".
+
+It needs the raw values only to say what was found and which keys would have been valid there.
+"""
+
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from streamer.config.checks import nearest
+from streamer.config.models import DISPATCH_KEYS, Config, Route
+from streamer.config.secrets import WITHHELD
+from streamer.transports.base import load_transport
+from streamer.transports.errors import ConfigurationError
+
+Location = tuple[str | int, ...]
+
+_LONGEST_TEXT = 60
+
+_WHOLE, _NUMBER, _MAPPING, _TRUTH = "a whole number", "a number", "a mapping of keys", "true or false"
+_EXPECTED = {
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_from_float": _WHOLE,
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "bool_type": _TRUTH,
+    "bool_parsing": _TRUTH,
+    "list_type": "a list",
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "path_type": "a path",
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+    "too_short": "at least {min_length} in the list",
+    "too_long": "at most {max_length} in the list",
+    "string_too_short": "text of at least {min_length} characters",
+    "string_too_long": "text of at most {max_length} characters",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+}
+
+
+def place(error: ErrorDetails) -> Location:
+    """Where in the file the error belongs."""
+    location = error["loc"]
+    if location[:1] == ("routes",) and location[2:3] == ("dispatch",):  # a route's own keys stand in the route itself
+        location = location[:2] + location[3:]
+    if location[-1:] == ("[key]",):
+        location = location[:-1]
+    key, _ = _keyed(error)
+    return location + tuple(key.split(".")) if key else location
+
+
+def is_about_key(error: ErrorDetails) -> bool:
+    """Whether it is the key that is wrong, and not what stands under it."""
+    return error["type"] == "extra_forbidden" or error["loc"][-1:] == ("[key]",)
+
+
+def sentence(error: ErrorDetails, data: Any, found: str) -> str:
+    """What was expected and what was found. ``found`` describes the value, ``data`` is the whole file."""
+    kind, context = error["type"], error.get("ctx") or {}
+    location = place(error)
+    if kind == "missing":
+        return "expected this key, which is required; found none"
+    if kind == "extra_forbidden":
+        valid = valid_keys(location[:-1], data)
+        return f"unknown key; expected one of {', '.join(valid)}{nearest(location[-1], valid)}"
+    if kind == "choice":
+        return f"expected {context['what']}, found {found}{context['hint']}"
+    if kind == "check":
+        return error["msg"]
+    if kind == "expected":
+        return f"{error['msg']}, found {found}"
+    if kind == "value_error":
+        _, text = _keyed(error)
+        return f"{text}, found {found}" if text.startswith("expected") and found != _MAPPING_FOUND else text
+    if kind not in _EXPECTED:
+        return f"{error['msg'][:1].lower()}{error['msg'][1:]}, found {found}"
+    expected = _EXPECTED[kind].format_map({k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()})
+    hint = ""
+    if kind in ("literal_error", "enum") and isinstance(error["input"], str) and found != WITHHELD:
+        hint = nearest(error["input"], [part.strip("'") for part in expected.replace(" or ", ", ").split(", ")])
+    if kind == "string_type" and isinstance(error["input"], int | float):
+        hint = "; put it in quotes"
+    return f"expected {expected}, found {found}{hint}"
+
+
+_MAPPING_FOUND = "a mapping"
+
+
+def described(value: Any) -> str:
+    """What was found, for the end of a sentence."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str):
+        return repr(value if len(value) <= _LONGEST_TEXT else value[: _LONGEST_TEXT - 3] + "...")
+    if isinstance(value, Mapping):
+        return _MAPPING_FOUND
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    return f"a {type(value).__name__}"
+
+
+def valid_keys(location: Location, data: Any) -> list[str]:
+    """The keys that the mapping at ``location`` may have."""
+    kind: Any = Config
+    for depth, part in enumerate(location):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            if location[0] == "endpoints" and depth == 2 and part == "options":
+                kind = _options_model(location, data)
+            elif kind is Route and part in DISPATCH_KEYS:
+                kind = _plain(Route.model_fields["dispatch"].annotation).model_fields[part].annotation
+            else:
+                fields = {info.alias or name: info for name, info in kind.model_fields.items()}
+                kind = fields[str(part)].annotation if part in fields else None
+        else:
+            kind = (typing.get_args(kind) or (None,))[-1]  # of a list the items, of a dict the values
+        kind = _plain(kind)
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return []
+    names = [info.alias or name for name, info in kind.model_fields.items()]
+    return [name for name in names if name != "dispatch"] + list(DISPATCH_KEYS) if kind is Route else names
+
+
+def _plain(kind: Any) -> Any:
+    """An annotation without ``| None`` and ``Annotated``."""
+    while True:
+        if typing.get_origin(kind) is typing.Annotated:
+            kind = typing.get_args(kind)[0]
+        elif typing.get_origin(kind) in (types.UnionType, typing.Union):
+            kind = next((part for part in typing.get_args(kind) if part is not types.NoneType), None)
+        else:
+            return kind
+
+
+def _options_model(location: Location, data: Any) -> type[BaseModel] | None:
+    try:
+        return load_transport(data["endpoints"][location[1]]["transport"]).Options
+    except (LookupError, TypeError, ImportError):
+        return None
+
+
+def _keyed(error: ErrorDetails) -> tuple[str, str]:
+    """The key that a transport's own error names, and the rest of its text."""
+    cause = (error.get("ctx") or {}).get("error")
+    if error["type"] != "value_error" or cause is None:
+        return "", error["msg"]
+    if isinstance(cause, ConfigurationError):
+        return cause.key, str(cause)
+    key, colon, text = str(cause).partition(": ")
+    given = error["input"]
+    if colon and key.replace("_", "").replace(".", "").isalnum() and isinstance(given, Mapping):
+        return key, text
+    return "", str(cause)

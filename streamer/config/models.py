@@ -1,0 +1,328 @@
+"""What the configuration file may say: the models, their defaults and their bounds.
+
+This module knows no files and no YAML (see `streamer.config.load`). ``Config.model_validate`` reports every mistake at
+once: those of single values and those between the parts (`streamer.config.checks`). Errors of type ``expected`` say
+what was expected and leave it to the reader of the file to add what was found.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from streamer.config.checks import RESERVED_ROUTES, findings, nearest
+from streamer.config.services import Control, Multicast, State, Usubscription
+from streamer.config.types import (
+    GIB,
+    MIB,
+    Authority,
+    Count,
+    FilePath,
+    Name,
+    Pattern,
+    Section,
+    SingleAuthority,
+    Size,
+    TopicResource,
+    expected,
+    too_small,
+)
+from streamer.transports.base import available_transports, load_transport
+from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
+
+ORIGIN = "origin"
+"""In ``dead_letter.endpoints``: the endpoint that the message came from."""
+
+DISPATCH_KEYS = ("queue", "window", "flow_window", "absent_s", "retry")
+"""The keys of `Dispatch`, which a route may set too."""
+
+_LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
+
+
+class QueueBounds(Section):
+    """Bounds of a queue, and what happens when one of them is reached."""
+
+    messages: Count = 10_000
+    bytes: Size = 64 * MIB
+    on_full: Literal["backpressure", "reject", "evict"] = "backpressure"
+    """backpressure: the source waits; reject: the new message goes; evict: lowest priority first, then the oldest."""
+
+
+class Queue(QueueBounds):
+    """The queue of a route."""
+
+    stalled_factor: Annotated[int, Field(ge=0)] = 10
+    """With a journal and backpressure: what stands still because its receiver or its endpoint is away may come on top, up to
+    so many times the bounds, before the source has to wait."""
+
+
+class DeadLetterQueue(QueueBounds):
+    """The same bounds for dead letters; at the bound the oldest goes."""
+
+    on_full: Literal["evict"] = "evict"
+    """A dead letter holds up no source, and the latest ones tell most."""
+
+
+class Retry(Section):
+    """How often and when a refused message is tried again. A lost link uses up no attempt."""
+
+    initial_ms: Count = 500
+    factor: Annotated[float, Field(ge=1)] = 2.0
+    max_ms: Annotated[Count, Field(validate_default=True)] = 10_000
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """Random part of each wait: 0.2 means from 20 % less to 20 % more."""
+    attempts: Count = 10
+
+    @field_validator("max_ms")
+    @classmethod
+    def _not_below_initial(cls, value: int, info: ValidationInfo) -> int:
+        initial_ms = info.data.get("initial_ms", 0)
+        if value < initial_ms:
+            raise too_small("max_ms", value, "initial_ms", initial_ms)
+        return value
+
+
+class Dispatch(Section):
+    """How messages wait and are sent. A route may set each key for itself."""
+
+    queue: Queue = Queue()
+    window: Count = 1000
+    """Unconfirmed sends per endpoint."""
+    flow_window: Count = 1000
+    """Unconfirmed sends per flow; 1 keeps the order even if the destination refuses a message in the middle."""
+    absent_s: Annotated[float, Field(gt=0)] = 60
+    """How long a message waits for somebody to listen, where the network can tell that nobody does; its TTL permitting."""
+    retry: Retry = Retry()
+
+
+class Endpoint(Section):
+    """One network: how it is reached, and who lives there."""
+
+    transport: str
+    authorities: Annotated[list[Authority], Field(min_length=1)]
+    options: Any = Field(default={}, validate_default=True)
+    """An instance of the transport's own options model."""
+    is_global: bool | None = Field(default=None, alias="global")
+    """Whether this network connects devices: what comes from one such network is not published to another one as multicast.
+    None: off-vehicle MQTT brokers are."""
+
+    @field_validator("transport")
+    @classmethod
+    def _installed(cls, value: str) -> str:
+        try:
+            load_transport(value)
+        except LookupError:
+            installed = available_transports()
+            what = f"one of the installed transports ({', '.join(installed)})"
+            raise PydanticCustomError(
+                "choice", "expected {what}{hint}", {"what": what, "hint": nearest(value, installed)}
+            ) from None
+        except ImportError as exc:
+            raise expected(f"a transport that can be loaded ({type(exc).__name__}: {exc})") from exc
+        return value
+
+    @field_validator("options")
+    @classmethod
+    def _of_transport(cls, value: Any, info: ValidationInfo) -> Any:
+        if "transport" not in info.data:
+            return value
+        return load_transport(info.data["transport"]).Options.model_validate({} if value is None else value)
+
+
+class Route(Section):
+    """One direction between two endpoints."""
+
+    from_: str = Field(alias="from")
+    to: str
+    publish: list[Pattern] = []
+    """Topics that are forwarded without any subscription."""
+    publish_to: Annotated[list[SingleAuthority], Field(min_length=1)] | None = None
+    """Who a Publish is addressed to where the far network needs a sink; None: the far endpoint's own authorities."""
+    name: Name = ""
+    """From and to, joined by a hyphen, unless the file says otherwise."""
+    dispatch: Dispatch = Dispatch()
+    """The file's ``dispatch`` section with this route's own keys laid over it."""
+
+    @field_validator("name")
+    @classmethod
+    def _not_reserved(cls, value: str) -> str:
+        if value in RESERVED_ROUTES:
+            raise expected(f"a name other than {', '.join(sorted(RESERVED_ROUTES))}, which reports use themselves")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, raw: Any) -> Any:
+        """Give the route its name and its dispatch section."""
+        if not isinstance(raw, Mapping):
+            return raw
+        route = {key: value for key, value in raw.items() if key not in DISPATCH_KEYS}
+        own = {key: raw[key] for key in DISPATCH_KEYS if key in raw}
+        if own:
+            base = raw.get("dispatch", Dispatch())
+            route["dispatch"] = _overlaid(base.model_dump() if isinstance(base, Dispatch) else base, own)
+        if route.get("name") is None:
+            route["name"] = f"{raw.get('from', raw.get('from_'))}-{raw.get('to')}"
+        return route
+
+
+class Journal(Section):
+    """Where unconfirmed messages are kept, to survive a crash."""
+
+    path: FilePath
+    max_bytes: Size = GIB
+    """Messages and dead letters together; the file itself and its write-ahead log may be somewhat larger."""
+    memory: Size = 64 * MIB
+    """Payloads of waiting messages that are held in memory as well; beyond that they are only in the journal."""
+
+
+class DeadLetterStore(Section):
+    """How many dead letters the journal keeps for ``streamer dead-letters``; the oldest go first."""
+
+    messages: Count = 10_000
+    bytes: Size = 64 * MIB
+
+
+class DeadLetterConfig(Section):
+    """Where messages go that could not be delivered."""
+
+    resource: TopicResource = 0x8001
+    endpoints: list[str] = [ORIGIN]
+    queue: DeadLetterQueue = DeadLetterQueue()
+    store: DeadLetterStore = DeadLetterStore()
+
+
+class Metrics(Section):
+    """The HTTP port for metrics, health and administration."""
+
+    listen: str = "127.0.0.1:9464"
+
+    @field_validator("listen")
+    @classmethod
+    def _host_and_port(cls, value: str) -> str:
+        match = _LISTEN.fullmatch(value)
+        if not match or int(match[2]) > 0xFFFF:
+            raise expected("host:port, such as 127.0.0.1:9464 or [::1]:9464")
+        return value
+
+    @property
+    def host(self) -> str:
+        """Without the brackets of an IPv6 address."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """0: any free port."""
+        return int(self.listen.rpartition(":")[2])
+
+
+class Trace(Section):
+    """Where a record of every message is written, and how much of it is kept."""
+
+    path: FilePath
+    rotate_s: Annotated[float, Field(gt=0)] = 300
+    rotate_bytes: Size = 64 * MIB
+    max_bytes: Annotated[Size, Field(validate_default=True)] = 4 * GIB
+
+    @field_validator("max_bytes")
+    @classmethod
+    def _room_for_one_file(cls, value: int, info: ValidationInfo) -> int:
+        rotate_bytes = info.data.get("rotate_bytes", 0)
+        if value < rotate_bytes:
+            raise too_small("max_bytes", value, "rotate_bytes", rotate_bytes)
+        return value
+
+
+class Log(Section):
+    """What is logged, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "human", "json"] = "auto"
+    """auto: human on a terminal, json otherwise."""
+    repeat_s: Annotated[float, Field(ge=0)] = 10
+    """The same kind of line appears at most once in so many seconds."""
+
+
+class Shutdown(Section):
+    """How the daemon stops."""
+
+    drain_s: Annotated[float, Field(ge=0)] = 20
+    """How long it waits for what is queued before it stops."""
+
+
+class Remember(Section):
+    """Bounds of the memory of message ids, by which duplicates and loops are found."""
+
+    ids: Count = 200_000
+    seconds: Count = 600
+
+
+class Config(Section):
+    """The whole file."""
+
+    authority: SingleAuthority
+    endpoints: Annotated[dict[Name, Endpoint], Field(min_length=1)]
+    dispatch: Dispatch = Dispatch()  # above routes: these are laid over it
+    routes: list[Route]
+    journal: Journal | None = None
+    dead_letter: DeadLetterConfig = DeadLetterConfig()
+    metrics: Metrics | None = Metrics()
+    trace: Trace | None = None
+    log: Log = Log()
+    shutdown: Shutdown = Shutdown()
+    remember: Remember = Remember()
+    state: State = State()
+    usubscription: Usubscription | None = Usubscription()
+    control: Control = Control()
+    multicast: list[Multicast] = []
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The multicast ids and their topics, built anew at every call."""
+        return Catalogue(
+            {
+                MulticastId(entry.provider, entry.broadcast, split_partition(partition)): resource
+                for entry in self.multicast
+                for partition, resource in entry.partitions.items()
+            }
+        )
+
+    @field_validator("routes", mode="before")
+    @classmethod
+    def _hand_down_dispatch(cls, value: Any, info: ValidationInfo) -> Any:
+        base = info.data.get("dispatch", Dispatch())
+        if not isinstance(value, list):
+            return value
+        return [{"dispatch": base, **route} if isinstance(route, Mapping) else route for route in value]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _all_mistakes(cls, raw: Any, handler: ModelWrapValidatorHandler["Config"]) -> "Config":
+        """Report mistakes between the parts together with those inside them."""
+        config: Config | None = None
+        errors: list[InitErrorDetails] = []
+        try:
+            config = handler(raw)
+        except ValidationError as exc:
+            for error in exc.errors(include_url=False):
+                again = PydanticCustomError(error["type"], error["msg"], error.get("ctx"))
+                errors.append({"type": again, "loc": error["loc"], "input": error["input"]})
+        for finding in findings(raw):
+            mistake = PydanticCustomError("check", "{text}", {"text": finding.message})
+            errors.append({"type": mistake, "loc": finding.location, "input": None})
+        if errors or config is None:
+            raise ValidationError.from_exception_data(cls.__name__, errors, hide_input=True)
+        return config
+
+
+def _overlaid(base: Any, own: Mapping[str, Any]) -> Any:
+    """``base`` with the keys of ``own`` on top, mapping by mapping."""
+    if not isinstance(base, Mapping):
+        return base
+    merged = dict(base)
+    for key, value in own.items():
+        below = merged.get(key)
+        merged[key] = _overlaid(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
+    return merged

@@ -1,0 +1,90 @@
+"""Keeps secrets out of the configuration file, and out of what is said about it.
+
+Passwords and keys come from files, named by ``*_file`` keys. A file that holds a secret itself is refused, and no
+message repeats the secret.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from streamer.config.checks import Finding
+
+WITHHELD = "(withheld)"
+
+_SECRET = re.compile(r"(?:passw(?:or)?d|passphrase|secret|token|api_?-?key|credential)", re.IGNORECASE)
+_HOLDS_SECRET = re.compile(
+    r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|secret|access|private)[_-]?key)s?$", re.IGNORECASE
+)
+_CREDENTIALS = re.compile(r"(?<=://)(.*)@")
+_SHORTEST = 3
+"""Texts below this length are not searched for in messages: they would match by chance."""
+
+
+def is_secret_name(name: object) -> bool:
+    """Whether what stands under this name may be a secret."""
+    return isinstance(name, str) and bool(_SECRET.search(name))
+
+
+def is_secret_location(location: tuple[str | int, ...]) -> bool:
+    """Whether the value there may be a secret. The names of endpoints do not count."""
+    if location[:1] == ("endpoints",):
+        location = location[2:]
+    return any(is_secret_name(part) for part in location)
+
+
+def is_secret_line(line: str) -> bool:
+    """Whether a line of the file may hold a secret."""
+    return is_secret_name(line) or bool(_CREDENTIALS.search(line))
+
+
+def without_secrets(data: Any) -> tuple[Any, list[Finding], list[str]]:
+    """``data`` without its secrets, what is wrong with them, and the secrets themselves."""
+    mistakes: list[Finding] = []
+    secrets: list[str] = []
+    return _clean(data, (), mistakes, secrets), mistakes, secrets
+
+
+def redacted(text: str, secrets: Iterable[str]) -> str:
+    """``text`` with every one of ``secrets`` replaced."""
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        if len(secret) >= _SHORTEST:
+            text = text.replace(secret, WITHHELD)
+    return text
+
+
+def _clean(data: Any, location: tuple[str | int, ...], mistakes: list[Finding], secrets: list[str]) -> Any:
+    if isinstance(data, dict):
+        kept = {}
+        for key, value in data.items():
+            here = (*location, key)
+            is_name = location == ("endpoints",)
+            if _HOLDS_SECRET.search(key) and not is_name and value is not None:
+                mistakes.append(Finding(here, _in_a_file(key, location)))
+                secrets += _texts(value)
+            else:
+                kept[key] = _clean(value, here, mistakes, secrets)
+        return kept
+    if isinstance(data, list):
+        return [_clean(value, (*location, index), mistakes, secrets) for index, value in enumerate(data)]
+    if isinstance(data, str) and (match := _CREDENTIALS.search(data)):
+        mistakes.append(
+            Finding(location, "expected a URL without user and password: these go to username and password_file")
+        )
+        secrets += [match[1], *match[1].split(":", 1)]
+        return _CREDENTIALS.sub("", data)
+    return data
+
+
+def _in_a_file(key: str, location: tuple[str | int, ...]) -> str:
+    if "options" not in location[2:3]:
+        return "a secret does not belong here; expected a *_file key in an endpoint's options that names a file with it"
+    return f"a secret does not belong here; expected {key}_file, the path of a file that holds it"
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for pair in value.items() for part in pair for text in _texts(part)]
+    if isinstance(value, list):
+        return [text for part in value for text in _texts(part)]
+    return [str(value)]

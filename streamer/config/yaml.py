@@ -1,0 +1,253 @@
+"""Reads YAML into plain values and remembers where each of them stands.
+
+Only what a configuration needs: mappings, lists and scalars, anchors and merge keys; no tags, one document, bounded in
+size and depth (aliases count each time they are used). Environment variables are put into scalar values after parsing,
+so that they cannot change the structure of the file.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import yaml
+
+from streamer.config.secrets import is_secret_line, is_secret_name
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 32
+MAX_NODES = 100_000
+
+Location = tuple[str | int, ...]
+"""Keys and list positions from the top of the file."""
+
+_TAG = "tag:yaml.org,2002:"
+_TEXT = _TAG + "str"
+_MERGE = _TAG + "merge"
+_KNOWN_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge")}
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)\}?")
+_INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+
+
+class Position(NamedTuple):
+    """Line and column, both from 1."""
+
+    line: int
+    column: int
+
+
+class Mistake(NamedTuple):
+    """What is wrong with the YAML itself."""
+
+    position: Position
+    location: Location
+    message: str
+
+
+@dataclass
+class Document:
+    """A file's values, and where they stand. With mistakes, ``data`` is what could be read nevertheless."""
+
+    data: Any = None
+    values: dict[Location, Position] = field(default_factory=dict)
+    keys: dict[Location, Position] = field(default_factory=dict)
+    variables: dict[Location, tuple[str, ...]] = field(default_factory=dict)
+    """Values that came from environment variables, with the names of these."""
+    secrets: list[str] = field(default_factory=list)
+    """Texts that no message may repeat."""
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def position(self, location: Location, of_key: bool = False) -> Position:
+        """Where the value (or its key) at ``location`` stands; what is not in the file is where its parent is."""
+        while location:
+            value, key = self.values.get(location), self.keys.get(location)
+            if found := (key or value) if of_key else (value or key):
+                return found
+            location, of_key = location[:-1], True
+        return Position(1, 1)
+
+
+def read(text: str, environ: Mapping[str, str]) -> Document:
+    """Read one document. Never raises on what the text says: see ``Document.mistakes``."""
+    document = Document()
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.reader.ReaderError as exc:
+        before = text[: exc.position]
+        position = Position(before.count("\n") + 1, exc.position - before.rfind("\n"))
+        document.mistakes.append(Mistake(position, (), "a control character; expected printable text"))
+    except yaml.MarkedYAMLError as exc:
+        document.mistakes.append(_syntax(text, exc))
+    except RecursionError:
+        document.mistakes.append(Mistake(Position(1, 1), (), _too_deep()))
+    else:
+        if node is not None:
+            _Walk(document, environ).start(node)
+    return document
+
+
+def _too_deep() -> str:
+    return f"nested too deeply; expected at most {MAX_DEPTH} levels"
+
+
+def _syntax(text: str, exc: yaml.MarkedYAMLError) -> Mistake:
+    problem = exc.problem or "it cannot be read"
+    at_end = "end of stream" in problem  # of a quoted text that does not end: its beginning says more
+    mark = (exc.context_mark if at_end else None) or exc.problem_mark or exc.context_mark
+    if mark is None:
+        return Mistake(Position(1, 1), (), "no valid YAML")
+    lines = text.split("\n")
+    line = lines[min(mark.line, len(lines) - 1)]
+    here = text[mark.index : mark.index + 1]
+    if here == "\t":
+        message = "a tab; expected spaces for indentation"
+    elif exc.context == "while scanning an alias":
+        message = 'no valid YAML: a * begins an alias; expected "*" in quotes for everyone'
+    elif "undefined alias" in problem:
+        message = "no valid YAML: an alias without an anchor; expected text that begins with * in quotes"
+    elif "single document" in (exc.context or ""):
+        message = "a second document; expected one"
+    elif here == "{" and text[mark.index - 1 : mark.index] == "$":
+        message = "no valid YAML: expected quotes around ${...} inside { } and [ ]"
+    elif is_secret_line(line):
+        message = "no valid YAML (the text is withheld)"
+    else:
+        message = f"no valid YAML: {exc.context + ', ' if exc.context else ''}{problem}"
+    return Mistake(Position(mark.line + 1, mark.column + 1), (), message)
+
+
+class _Walk:
+    """Turns nodes into values."""
+
+    def __init__(self, document: Document, environ: Mapping[str, str]) -> None:
+        self._document = document
+        self._environ = environ
+        self._loader = yaml.SafeLoader("")
+        self._nodes = 0
+
+    def start(self, node: yaml.Node) -> None:
+        try:
+            self._document.data = self._value(node, ())
+        except _TooMuchError as exc:
+            self._document.data = None
+            self._document.mistakes.append(Mistake(exc.position, (), str(exc)))
+
+    def _value(self, node: yaml.Node, location: Location) -> Any:
+        self._nodes += 1
+        position = _position(node)
+        if len(location) > MAX_DEPTH:
+            raise _TooMuchError(position, _too_deep())
+        if self._nodes > MAX_NODES:
+            raise _TooMuchError(position, f"too many values; expected at most {MAX_NODES}, aliases counted")
+        self._document.values[location] = position
+        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+            return self._mapping(node, location)
+        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+            return [self._value(child, (*location, index)) for index, child in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode) and node.tag in _KNOWN_TAGS:
+            return self._scalar(node, location)
+        self._wrong(position, location, "a YAML tag; expected plain text, numbers, lists and mappings only")
+        return None
+
+    def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        first_line: dict[str, int] = {}
+        # Merged keys come first, so that the positions of the mapping's own keys replace theirs.
+        for key_node, value_node in sorted(node.value, key=lambda pair: bool(pair[0].tag != _MERGE)):
+            position = _position(key_node)
+            if key_node.tag == _MERGE:
+                merged |= self._merge(value_node, location)
+                continue
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _TEXT:
+                self._wrong(position, location, "a key that is no text; expected text, in quotes if it looks like a number")
+                continue
+            key = str(key_node.value)
+            if key in first_line:
+                self._wrong(
+                    position,
+                    (*location, key),
+                    f"duplicate key in lines {first_line[key]} and {position.line}; expected each key once",
+                )
+                continue
+            first_line[key] = position.line
+            self._document.keys[*location, key] = position
+            data[key] = self._value(value_node, (*location, key))
+        return merged | data
+
+    def _merge(self, node: yaml.Node, location: Location) -> dict[str, Any]:
+        """The value of ``<<``: a mapping, or a list of mappings of which the first that has a key wins."""
+        if isinstance(node, yaml.MappingNode):
+            self._nodes += 1
+            if self._nodes > MAX_NODES or len(location) > MAX_DEPTH:
+                raise _TooMuchError(_position(node), _too_deep())
+            return self._mapping(node, location)
+        if isinstance(node, yaml.SequenceNode) and all(isinstance(child, yaml.MappingNode) for child in node.value):
+            merged: dict[str, Any] = {}
+            for child in reversed(node.value):
+                merged |= self._merge(child, location)
+            return merged
+        self._wrong(_position(node), location, "expected a mapping, or a list of mappings, behind <<")
+        return {}
+
+    def _scalar(self, node: yaml.ScalarNode, location: Location) -> Any:
+        text, names = self._substituted(str(node.value), _position(node), location)
+        tag = node.tag
+        # A type that comes of the text's form is found again; a quoted text or an explicit tag stays what it is.
+        if text != node.value and node.style is None and tag == self._implied_tag(node.value):
+            tag = self._implied_tag(text)
+        if names:
+            self._document.variables[location] = names
+        if tag not in _KNOWN_TAGS or tag in (_MERGE, _TAG + "value"):
+            tag = _TEXT
+        try:
+            return self._loader.construct_object(yaml.ScalarNode(tag, text), deep=True)
+        except (ValueError, KeyError, OverflowError, yaml.YAMLError):
+            self._wrong(_position(node), location, "not what its form or tag promises; expected quotes around text")
+            return None
+
+    def _implied_tag(self, text: str) -> str:
+        return str(self._loader.resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]  # no stub
+
+    def _substituted(self, text: str, position: Position, location: Location) -> tuple[str, tuple[str, ...]]:
+        """``text`` with its environment variables replaced, and their names."""
+        names: list[str] = []
+
+        def replacement(match: re.Match[str]) -> str:
+            if match["inside"] is None:
+                return "${"
+            inside = _INSIDE.fullmatch(match["inside"])
+            if inside is None or not match[0].endswith("}"):
+                self._wrong(position, location, "expected ${NAME} or ${NAME:-default}, and $${ for a plain ${")
+                return ""
+            name, default = inside["name"], inside["default"]
+            value = self._environ.get(name)
+            if value is None and default is None:
+                self._wrong(
+                    position, location, f"environment variable {name} is not set; expected it, or ${{{name}:-default}}"
+                )
+                self._document.variables[location] = (name,)
+                return ""
+            if default is not None and not value:
+                return str(default)
+            names.append(name)
+            if value and is_secret_name(name):
+                self._document.secrets.append(value)
+            return value or ""
+
+        return _REFERENCE.sub(replacement, text), tuple(names)
+
+    def _wrong(self, position: Position, location: Location, message: str) -> None:
+        self._document.mistakes.append(Mistake(position, location, message))
+
+
+class _TooMuchError(Exception):
+    """The document is larger than a configuration can be."""
+
+    def __init__(self, position: Position, message: str) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+def _position(node: yaml.Node) -> Position:
+    return Position(node.start_mark.line + 1, node.start_mark.column + 1)

@@ -1,0 +1,325 @@
+"""Custody: when the source of a message that cannot be delivered at once is told that it need not keep it any longer.
+
+What is without outcome some milliseconds after it came is written to the journal, all of it in one transaction, and its
+source acknowledged once that is committed: else one flow whose receiver is away would use up the source's window and hold
+up all others. What is confirmed before never touches the disk. That time is `FLUSH_S` for a message that only we have, and
+`PATIENCE_S` for one that its source keeps until we acknowledge it. In the same transaction goes what left without
+confirmation (`assurance`), what became a dead letter, and the deletion of everything that has reached its outcome since.
+
+Without a journal, custody is the process's memory. What a kill of the process would lose is said when the daemon starts.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from streamer.clock import Clock
+from streamer.delivery.lane import Delivery, State
+from streamer.delivery.queue import RouteQueue
+from streamer.delivery.unconfirmed import Assurance
+from streamer.delivery.unconfirmed_batch import Segment
+from streamer.journal import codec
+from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError, Letter, Row
+from streamer.journal.entries import Segment as SegmentEntry
+from streamer.journal.journal import Journal
+from streamer.routing.outcome import Failure, Outcome
+from streamer.transports.base import Received
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode
+
+logger = logging.getLogger("ustreamer.custody")
+
+FLUSH_S = 0.01
+PATIENCE_S = 0.05
+
+_MAX_LETTERS = 10_000  # that wait to be written while the disk is full
+_PURGE_AT = 1000
+
+_FULL = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "the journal is full")
+_EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from the full journal")
+
+Later = Callable[[float, Callable[[], None]], object]
+"""Calls a function after so many seconds; `asyncio`'s ``call_later``."""
+
+
+class Custody:
+    """Takes received messages that have no outcome yet at the flush after their arrival.
+
+    ``release`` settles accounts with a source, ``fail`` gives a message up; the router sets both. ``memory_bytes`` is how
+    much payload of journaled messages stays in memory as well.
+    """
+
+    def __init__(self, later: Later, clock: Clock, journal: Journal | None = None, memory_bytes: int = 0) -> None:
+        self._later = later
+        self._clock = clock
+        self.journal = journal
+        self.number: Callable[[], int] = itertools.count(1).__next__ if journal is None else journal.number
+        self._memory_bytes = memory_bytes
+        self.patience_s = PATIENCE_S
+        self.release: Callable[[Received], None] = lambda received: received.release()
+        self.fail: Callable[[Delivery, Failure], None] = lambda delivery, failure: None
+        self.assurances: list[Assurance] = []
+        self.in_memory = 0  # bytes of journaled messages whose payload is in memory
+        self.spilled = 0  # messages whose payload is only in the journal
+        self.letters_dropped = 0
+        self._recent: list[Delivery] = []
+        self._kept_at_source: deque[Delivery] = deque()  # oldest first
+        self._starved: list[Delivery] = []  # the journal has no room for them: unacknowledged
+        self._purge_at = self._purge_recent_at = _PURGE_AT
+        self._room_came = False  # something has left the journal since
+        self._done: Batch = Batch()
+        self._is_due = False
+        self._turned = asyncio.Event()  # set at the end of every flush and commit
+
+    async def until_written(self) -> None:
+        """Wait until everything without outcome is in the journal. What it has no room for is not waited for."""
+        self.patience_s = 0
+        self.schedule()
+        while (
+            self._recent
+            or self._kept_at_source
+            or not self._done.is_empty
+            or self._is_due
+            or (self.journal is not None and self.journal.is_busy)
+        ):
+            self._turned.clear()
+            await self._turned.wait()
+
+    def add_assurance(self, assurance: Assurance) -> None:
+        """Take what leaves through one more endpoint without confirmation."""
+        self.assurances.append(assurance)
+        assurance.on_open = self.schedule
+        assurance.on_redo = self._again
+        assurance.on_certain = lambda received: self.release(received)
+        if self.journal is not None:
+            assurance.read_body = self.journal.segment_body
+            assurance.on_gone = self.forget_segment
+
+    # -- what happens to messages
+
+    def watch(self, delivery: Delivery) -> None:
+        """A message has entered its lane."""
+        self.schedule()
+        if delivery.received.source_keeps:
+            self._kept_at_source.append(delivery)
+        else:
+            self._recent.append(delivery)
+
+    def _again(self, deliveries: Sequence[Delivery]) -> None:
+        """Messages stand in their lane again; where they were is given up with the next flush."""
+        if self.journal is not None:
+            self.schedule()
+            self._recent += deliveries
+
+    def restored(self, delivery: Delivery) -> None:
+        """A message of an earlier process is in its lane: the journal has it."""
+        delivery.journaled = True
+        self.in_memory += delivery.size
+        if self.in_memory > self._memory_bytes:
+            self._spill(delivery)
+
+    def settled(self, delivery: Delivery) -> None:
+        """A journaled message has its outcome, or is packed away: its row can go. Called before it is forgotten."""
+        if delivery.spilled:
+            self.spilled -= 1
+        else:
+            self.in_memory -= delivery.size
+        self.schedule()
+        self._done.rows_done.append(delivery.seq)
+
+    def forget_row(self, number: int) -> None:
+        """A row of an earlier process that can go."""
+        self.schedule()
+        self._done.rows_done.append(number)
+
+    def forget_segment(self, number: int) -> None:
+        """A segment of which nothing is left."""
+        self.schedule()
+        self._done.segments_done.append(number)
+
+    def letter(self, letter: Letter) -> None:
+        """A dead letter, to be kept for whoever looks."""
+        self.schedule()
+        letters = self._done.letters
+        if len(letters) >= _MAX_LETTERS:
+            del letters[0]
+            self.letters_dropped += 1
+        letters.append(letter)
+
+    def letter_done(self, number: int) -> None:
+        """A dead letter is on its way again: it is one no more."""
+        self.schedule()
+        self._done.letters_done.append(number)
+
+    def letter_kept(self, number: int) -> None:
+        """A dead letter that somebody wants sent again cannot be now: it stays, and can be asked for again."""
+        self.schedule()
+        self._done.letters_kept.append(number)
+
+    # -- flush
+
+    def schedule(self) -> None:
+        """Have a flush soon."""
+        if not self._is_due:
+            self._is_due = True
+            self._later(FLUSH_S, self.flush)
+
+    def flush(self) -> None:
+        """Write what is still on its way; without a journal, take it as it is."""
+        self._is_due = False
+        self._turned.set()
+        now_s = self._clock.monotonic_s()
+        recent, self._recent = self._recent, []
+        kept = self._kept_at_source
+        while kept and (kept[0].state is State.SETTLED or kept[0].entered_s + self.patience_s <= now_s):
+            recent.append(kept.popleft())
+        if kept:
+            self.schedule()
+        if self.journal is None:
+            for delivery in recent:
+                if delivery.state is not State.SETTLED:
+                    delivery.received.keep()
+            self._stored([segment for each in self.assurances for segment in each.take_unstored(now_s)], False)
+            return
+        if self.journal.is_busy:
+            if len(recent) >= self._purge_recent_at:  # a commit may hang for long
+                recent = [delivery for delivery in recent if delivery.state is not State.SETTLED]
+                self._purge_recent_at = max(_PURGE_AT, 2 * len(recent))
+            self._recent = recent
+            return  # `_committed` comes back to it
+        if self._starved and self._room_came:
+            recent, self._starved = self._starved + recent, []
+            self._room_came = False
+        batch, self._done = self._done, Batch()
+        segments = [(each, segment) for each in self.assurances for segment in each.take_unstored(now_s)]
+        for each, segment in segments:
+            if segment.held and segment.body is not None:
+                batch.segments.append(SegmentEntry(segment.number, each.target, segment.body))
+        written = self._rows(recent, batch)
+        if batch.is_empty:
+            self._stored([segment for _, segment in segments], True)
+            return
+        frees = bool(batch.rows_done or batch.segments_done or batch.letters_done)
+        self.journal.write(batch, partial(self._committed, written, [segment for _, segment in segments], frees))
+
+    def _rows(self, recent: list[Delivery], batch: Batch) -> list[Delivery]:
+        """Put what is without outcome into the batch, as far as the journal has room."""
+        journal = self.journal
+        assert journal is not None
+        room = journal.max_bytes - journal.bytes - batch.bytes
+        written = []
+        # What one message of a lane has no room for, no later one may have: after a crash it would go first.
+        starving = {delivery.lane for delivery in self._starved if delivery.state is not State.SETTLED}
+        for delivery in recent:
+            if delivery.state is State.SETTLED or delivery.journaled:
+                continue
+            # What has been acknowledged takes the place of what leaves the journal in this batch: a segment, a letter.
+            is_due = delivery.received.is_kept
+            if not is_due and (delivery.size + ENTRY_BYTES > room or delivery.lane in starving):
+                starving.add(delivery.lane)
+                self._no_room(delivery)
+                continue
+            message = delivery.received.message
+            body = codec.pack(message)
+            room -= len(body) + ENTRY_BYTES
+            queue: RouteQueue = delivery.lane.queue  # type: ignore[assignment]  # lanes do not know what owns them
+            marked = codec.mark(message.attributes, delivery.message.attributes)
+            batch.rows.append(
+                Row(
+                    delivery.seq,
+                    queue.name,
+                    queue.source,
+                    queue.target,
+                    delivery.entered_ms,
+                    delivery.attempts,
+                    marked,
+                    body,
+                )
+            )
+            delivery.journaled = True
+            self.in_memory += delivery.size
+            written.append(delivery)
+        return written
+
+    def _no_room(self, delivery: Delivery) -> None:
+        """The journal is at its bound: the route's policy says who waits or goes."""
+        queue: RouteQueue = delivery.lane.queue  # type: ignore[assignment]  # lanes do not know what owns them
+        if queue.is_patient or delivery.state is State.IN_FLIGHT or delivery.received.is_kept:
+            self._starve(delivery)  # not acknowledged until there is room, or it is delivered
+            return
+        victim = queue.least(delivery.message.attributes.priority_class)
+        if victim is None or victim is delivery:
+            delivery.lane.drop(delivery)
+            self.fail(delivery, _FULL)
+        else:
+            self._starve(delivery)
+            victim.lane.drop(victim)
+            self.fail(victim, _EVICTED)
+
+    def _starve(self, delivery: Delivery) -> None:
+        starved = self._starved
+        starved.append(delivery)
+        if len(starved) >= self._purge_at:
+            self._starved = starved = [each for each in starved if each.state is not State.SETTLED]
+            self._purge_at = max(_PURGE_AT, 2 * len(starved))
+
+    def _committed(self, written: list[Delivery], segments: list[Segment], frees: bool) -> None:
+        """What was handed over is safe: tell the sources."""
+        self._turned.set()
+        # A message with several destinations is safe once it is written for each of them.
+        unwritten = {id(delivery.received) for delivery in self._starved if delivery.state is not State.SETTLED}
+        for delivery in written:
+            if delivery.state is not State.SETTLED:
+                if id(delivery.received) not in unwritten:
+                    delivery.received.keep()
+                if self.in_memory > self._memory_bytes:
+                    self._spill(delivery)
+        self._stored(segments, True)
+        self._room_came = self._room_came or frees
+        if (
+            self._recent
+            or (self._starved and self._room_came)
+            or not self._done.is_empty
+            or any(each.has_unstored for each in self.assurances)
+        ):
+            self.schedule()
+
+    def _stored(self, segments: list[Segment], in_journal: bool) -> None:
+        owners = {each.target: each for each in self.assurances}
+        for segment in segments:
+            received, segment.received = segment.received, []
+            owners[segment.target].stored(segment, in_journal)
+            for each in received:
+                self.release(each)
+
+    # -- larger than memory
+
+    def _spill(self, delivery: Delivery) -> None:
+        """Keep the payload of a waiting message only in the journal."""
+        received = delivery.received
+        if delivery.state is not State.QUEUED or received.holders != 1 or not received.message.payload:
+            return
+        received.message = received.message._replace(payload=None)
+        delivery.message = delivery.message._replace(payload=None)
+        delivery.spilled = True
+        self.in_memory -= delivery.size
+        self.spilled += 1
+
+    def load(self, delivery: Delivery) -> bool:
+        """Bring a spilled payload back; False if it is lost. Raises `JournalError` if the journal cannot be read now."""
+        assert self.journal is not None
+        try:
+            payload = codec.unpack(self.journal.row_body(delivery.seq)).payload
+        except (CorruptEntryError, codec.UnreadableError) as exc:
+            logger.error("payload_lost file=%s seq=%d error=%s", self.journal.path, delivery.seq, exc)
+            return False
+        received = delivery.received
+        received.message = UMessage(received.message.id, received.message.attributes, payload)
+        delivery.message = UMessage(delivery.message.id, delivery.message.attributes, payload)
+        delivery.spilled = False
+        self.spilled -= 1
+        self.in_memory += delivery.size
+        return True

@@ -1,0 +1,126 @@
+"""What is made of a message that cannot be delivered: a dead letter, and for a Request an answer. Pure.
+
+The dead letter is a Publish on ``//{streamer}/4/1/{resource}`` whose payload is a `DeadLetter`; the answer is a Response
+whose commstatus is the reason (dispatcher specification, RPC error handling).
+"""
+
+from dataclasses import dataclass, replace
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from streamer.journal import codec
+from streamer.journal.entries import Letter
+from streamer.routing.outcome import Failure
+from streamer.uprotocol.message import (
+    Attributes,
+    InvalidMessageError,
+    UMessage,
+    UMessageType,
+    UPayloadFormat,
+    UPriority,
+    response,
+)
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+from streamer.uprotocol.protobuf import message_to_proto, status_to_proto
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uuid import created_ms, new_id
+
+USTREAMER_UE_ID = 4
+USTREAMER_VERSION = 1
+
+_LONGEST_TTL_MS = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What the streamer knows about a message that it could not deliver. Times in Unix milliseconds."""
+
+    message: UMessage
+    failure: Failure
+    first_ms: int
+    last_ms: int
+    route: str = ""
+    endpoint: str = ""
+    attempts: int = 0
+
+
+def dead_letter(story: Story, authority: str, resource: int, sink: UUri | None, keep_token: bool) -> UMessage:
+    """The dead letter of ``story``, published by the streamer ``authority``.
+
+    ``sink`` is the authority that it is addressed to where the network needs one. The access token travels only back to
+    where it came from.
+    """
+    original = story.message
+    if not keep_token and original.attributes.token is not None:
+        original = original._replace(attributes=replace(original.attributes, token=None))
+    payload = pb.DeadLetter(
+        message=message_to_proto(original),
+        status=status_to_proto(story.failure.code, story.failure.text),
+        route=story.route,
+        endpoint=story.endpoint,
+        attempts=story.attempts,
+        first_time=_timestamp(story.first_ms),
+        last_time=_timestamp(story.last_ms),
+        streamer=authority,
+    ).SerializeToString()
+    attributes = Attributes(
+        UMessageType.PUBLISH,
+        UUri(authority, USTREAMER_UE_ID, USTREAMER_VERSION, resource),
+        sink,
+        payload_format=UPayloadFormat.PROTOBUF,
+    )
+    return UMessage(new_id(story.last_ms), attributes, payload)
+
+
+def letter_of(story: Story, ingress: str, number: int) -> Letter:
+    """What the journal keeps of a dead letter, for whoever looks and for a redrive: the whole message, token included."""
+    attributes = story.message.attributes
+    return Letter(
+        number,
+        story.message.id,
+        story.route,
+        ingress,
+        story.endpoint,
+        story.failure.outcome.value,
+        int(story.failure.code),
+        story.failure.text,
+        story.attempts,
+        story.first_ms,
+        story.last_ms,
+        int(attributes.type),
+        str(attributes.source),
+        "" if attributes.sink is None else str(attributes.sink),
+        codec.pack(story.message),
+    )
+
+
+def live_on(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
+    """The same message with ``ttl_ms`` to live from now on; 0: for ever, or as long as a Request can."""
+    attributes = message.attributes
+    if ttl_ms:
+        ttl = min(max(1, now_ms - created_ms(message.id) + ttl_ms), _LONGEST_TTL_MS)
+    else:
+        ttl = _LONGEST_TTL_MS if attributes.type is UMessageType.REQUEST else 0
+    return message._replace(attributes=replace(attributes, ttl=ttl))
+
+
+def error_response(story: Story) -> UMessage | None:
+    """The Response that tells the sender of a Request why it failed; None if there is nobody to tell.
+
+    A Request that is invalid is answered as far as its addresses allow.
+    """
+    request = story.message
+    if request.attributes.type is not UMessageType.REQUEST:
+        return None
+    if request.attributes.priority < UPriority.CS4:
+        request = request._replace(attributes=replace(request.attributes, priority=UPriority.CS4))
+    code = story.failure.code
+    payload = status_to_proto(code, story.failure.text).SerializeToString()
+    try:
+        return response(story.last_ms, request, payload, commstatus=code, payload_format=UPayloadFormat.PROTOBUF)
+    except InvalidMessageError:
+        return None
+
+
+def _timestamp(ms: int) -> Timestamp:
+    return Timestamp(seconds=ms // 1000, nanos=ms % 1000 * 1_000_000)

@@ -1,0 +1,166 @@
+"""What has been heard: ids of messages, and copies that came the wrong way.
+
+A message that arrives twice (two paths, a redelivery, an echo) is forwarded once. Only what came from where its source
+lives counts as heard: what is turned away is remembered under a mark of its own, so that it is reported once and
+suppresses nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamer.delivery.queue import size_of
+from streamer.routing.outcome import Failure
+from streamer.transports.base import Received
+from streamer.uprotocol.message import UMessage, UMessageType
+
+# Between an id and a mark: no authority, and so no other key, contains it.
+_MARK = b"\0"
+# How long the original may come after its copy. Two streamers side by side are milliseconds apart.
+GRACE_S = 1.0
+_MAX_STRAYS = 10_000
+_MAX_STRAY_BYTES = 16 * 1024 * 1024
+
+
+class RememberedIds:
+    """Ids of messages, and for those still on their way the `Received` whose fate a second copy shares.
+
+    Bounded in number and time with two generations: the older one is forgotten as a whole. An id is therefore remembered
+    for at least half of the bound and at most all of it, give or take a batch.
+    """
+
+    def __init__(self, max_ids: int, max_seconds: float, now_s: float) -> None:
+        self._half = self._limit = max(1, max_ids // 2)
+        self._half_s = max_seconds / 2
+        self._turned_s = now_s
+        self.young: dict[bytes, Received | None] = {}
+        self.old: dict[bytes, Received | None] = {}
+        self.before_forgetting: list[Callable[[], None]] = []
+
+    def __len__(self) -> int:
+        return len(self.young) + len(self.old)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self.young or key in self.old
+
+    def turn(self, now_s: float) -> None:
+        """Forget the older generation if the younger one is full or old enough. Call it once per batch.
+
+        Messages that are still on their way are never forgotten; the queues bound how many those are.
+        """
+        if len(self.young) >= self._limit or now_s - self._turned_s >= self._half_s:
+            for look in self.before_forgetting:
+                look()
+            on_their_way: dict[bytes, Received | None] = {
+                key: received for key, received in self.old.items() if received is not None and received.holders > 0
+            }
+            self.old, self.young = self.young, on_their_way
+            self._turned_s = now_s
+            self._limit = len(self.young) + self._half  # else many on their way would have it turn at every call
+
+    def settled(self, key: bytes) -> None:
+        """The message has reached its outcome; only its id is worth keeping."""
+        if key in self.young:
+            self.young[key] = None
+        elif key in self.old:
+            self.old[key] = None
+
+    def note(self, message: UMessage) -> None:
+        """A message came from where its source lives, and did not go further yet, or not at all."""
+        self.young.setdefault(message.id + _MARK, None)
+
+    def heard(self, message: UMessage) -> bool:
+        """Whether a message came from where its source lives, with whatever sink a streamer has given it since."""
+        uuid = message.id
+        return uuid in self or uuid + _MARK in self or key_of(message) in self
+
+
+def key_of(message: UMessage) -> bytes:
+    """What is remembered: the id, and for a Publish with a sink authority that as well.
+
+    Streamers send one copy of a Publish per subscribed authority; the copies share their id.
+    """
+    attributes = message.attributes
+    if attributes.sink is not None and attributes.type is UMessageType.PUBLISH:
+        return message.id + attributes.sink.authority.encode()
+    return message.id
+
+
+def mark(kind: str, name: str) -> bytes:
+    """What is put behind a key to remember it for one endpoint or route only."""
+    return _MARK + f"{kind} {name}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stray:
+    """``failure`` is what it ends with if its original does not come ``until_s``."""
+
+    received: Received
+    failure: Failure
+    until_s: float
+
+
+class Strays:
+    """Messages that came in where their source does not live, and may be copies that another streamer has carried here.
+
+    If we hear the original where it belongs, before or within `GRACE_S`, the stray was a copy; else it ends as it would
+    have at once. Their sources need not keep them: they are not ours to deliver, and if we die the original still goes its
+    own way. Bounded: beyond the bound the oldest is judged early.
+    """
+
+    def __init__(
+        self,
+        remembered: RememberedIds,
+        duplicate: Callable[[Received], None],
+        turn_away: Callable[[Received, Failure], None],
+    ) -> None:
+        self._remembered = remembered
+        self._duplicate = duplicate
+        self._turn_away = turn_away
+        self._waiting: dict[bytes, _Stray] = {}  # in the order in which their grace ends
+        self.bytes = 0
+        remembered.before_forgetting.append(self.settle_heard)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self, received: Received, failure: Failure, now_s: float) -> None:
+        """Set a message aside, unless it is known to be a copy."""
+        key = key_of(received.message)
+        if key in self._waiting or self._remembered.heard(received.message):
+            self._duplicate(received)
+            return
+        received.keep()
+        self._waiting[key] = _Stray(received, failure, now_s + GRACE_S)
+        self.bytes += size_of(received.message)
+        while len(self._waiting) > _MAX_STRAYS or self.bytes > _MAX_STRAY_BYTES:
+            self._judge(next(iter(self._waiting)))
+
+    def expire(self, now_s: float) -> None:
+        """Judge those whose grace is over."""
+        while self._waiting:
+            key, stray = next(iter(self._waiting.items()))
+            if stray.until_s > now_s:
+                break
+            self._judge(key)
+
+    def settle_heard(self) -> None:
+        """Settle the copies among them; called before ids are forgotten."""
+        for key in [key for key, stray in self._waiting.items() if self._remembered.heard(stray.received.message)]:
+            self._judge(key)
+
+    def give_up(self) -> None:
+        """We hear no originals any more: the benefit of the doubt makes copies of them all."""
+        while self._waiting:
+            self._duplicate(self._pop(next(iter(self._waiting))).received)
+
+    def _judge(self, key: bytes) -> None:
+        stray = self._pop(key)
+        if self._remembered.heard(stray.received.message):
+            self._duplicate(stray.received)
+        else:
+            self._turn_away(stray.received, stray.failure)
+
+    def _pop(self, key: bytes) -> _Stray:
+        stray = self._waiting.pop(key)
+        self.bytes -= size_of(stray.received.message)
+        return stray

@@ -1,0 +1,382 @@
+"""The way out through one endpoint: picks ready lanes by priority class, keeps the window, sorts out what comes back.
+
+It hands every settled delivery to the settler and nothing else; it does not know why a message is here.
+"""
+
+import heapq
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from streamer.backoff import wait_s
+from streamer.clock import Clock
+from streamer.delivery.custody import Custody
+from streamer.delivery.lane import AGAIN, CLASSES, Delivery, Lane, Park, State
+from streamer.delivery.presence import Absence
+from streamer.delivery.queue import RouteQueue
+from streamer.delivery.settle import UNREADABLE, Settler
+from streamer.delivery.unconfirmed import Assurance
+from streamer.delivery.unconfirmed_batch import queue_of
+from streamer.journal.entries import JournalError
+from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.pause_rules import Stops
+from streamer.transports.base import UNSURE, LinkState, Unsure, UTransport
+from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
+from streamer.uprotocol.status import UCode
+
+logger = logging.getLogger("ustreamer.egress")
+
+# A lane's turn: long enough to make batches, short enough that many flows share a window.
+_QUANTUM = 64
+# Lanes that are refilled from what is packed away per tick, beside those that ask for it by sending.
+_REFILLS = 64
+
+# After which a journal that could not be read is tried again.
+_READ_AGAIN_S = 1.0
+
+
+class Egress:
+    """All lanes that lead to one endpoint, and the window of unconfirmed sends."""
+
+    def __init__(
+        self,
+        name: str,
+        transport: UTransport,
+        settler: Settler,
+        custody: Custody,
+        clock: Clock,
+        random: Callable[[], float],
+        assurance: Assurance | None = None,
+        stops: Stops | None = None,
+    ) -> None:
+        """``stops`` are shared with whoever changes them, who calls `apply_stops` then."""
+        self.name = name
+        self._clock = clock
+        self.transport = transport
+        self.window = 0
+        self.in_flight = 0
+        self.queues: list[RouteQueue] = []
+        self.assurance = assurance
+        self.stops = Stops() if stops is None else stops
+        self._settler = settler
+        self._custody = custody
+        self._random = random
+        self._ready: list[deque[Lane]] = [deque() for _ in range(CLASSES)]
+        self._parked: list[tuple[float, int, Lane]] = []
+        self._parked_seq = 0
+        self._opening: set[Lane] = set()
+        self._absence = Absence(transport, settler, assurance, clock, self)
+        self._pumping = False
+        self._distrusted = False  # the transport has failed in the middle of a batch
+
+    def add_queue(self, queue: RouteQueue) -> None:
+        """Serve the lanes of one more route."""
+        self.queues.append(queue)
+        queue.on_lane = self._lane_came
+        queue.on_lane_retired = self._absence.forget
+        self.refit()
+
+    def remove_queue(self, queue: RouteQueue) -> None:
+        """Serve a route no more. It must be empty."""
+        self.queues.remove(queue)
+        self.refit()
+
+    def _lane_came(self, lane: Lane) -> None:
+        if queue_of(lane).may_stop and self.stops.is_stopped(*lane.key):
+            lane.park |= Park.STOPPED
+            queue_of(lane).has_stopped = True
+        self._absence.watch(lane)
+
+    def apply_stops(self) -> None:
+        """The rules have changed: stop the lanes that they stop now, let the others go on."""
+        goes_on = False
+        for queue in self.queues:
+            if not queue.may_stop:
+                continue
+            for lane in queue.lanes.values():
+                if self.stops.is_stopped(*lane.key):
+                    self.park(lane, Park.STOPPED)
+                elif lane.park & Park.STOPPED:
+                    lane.park &= ~Park.STOPPED
+                    self.refill(lane)
+                    self.file(lane)
+                    goes_on = True
+            queue.count_stopped()
+        if goes_on:
+            self.pump(self._clock.wall_ms())
+
+    def stopped_lanes(self) -> Iterator[Lane]:
+        """The lanes of all routes that are not dispatched."""
+        for queue in self.queues:
+            yield from queue.stopped_lanes()
+
+    def refit(self) -> None:
+        """The smallest window of all routes holds for the endpoint."""
+        self.window = min((queue.dispatch.window for queue in self.queues), default=0)
+
+    def file(self, lane: Lane) -> None:
+        """List a lane as ready under its highest waiting class, if it is ready and not listed so already."""
+        top = lane.top
+        if lane.is_ready:
+            if top > lane.filed:
+                lane.filed = top
+                if not lane.listed >> top & 1:
+                    lane.listed |= 1 << top
+                    self._ready[top].append(lane)
+        elif lane.is_opening:
+            self._opening.add(lane)
+        elif lane.is_for_nobody:
+            self._absence.unheard(lane)
+
+    def park(self, lane: Lane, why: Park) -> None:
+        """Stop a lane for a reason."""
+        lane.park |= why
+
+    def unpark(self, lane: Lane, why: Park) -> None:
+        """Take a reason away; with the last one gone the lane goes on."""
+        lane.park &= ~why
+        self.file(lane)
+
+    # -- what has to leave again
+
+    def node_changed(self, is_there: bool) -> None:
+        """A node of the far network was lost, or has come."""
+        if self.assurance is None:
+            return
+        if is_there:
+            self.assurance.node_came()
+            self._refill_some(self._clock.wall_ms())
+            self.pump(self._clock.wall_ms())
+        else:
+            self.assurance.node_lost(self._clock.monotonic_s())
+
+    def refill(self, lane: Lane) -> None:
+        """Have a lane's next messages at hand, if they are packed away. If they cannot be read now, the lane waits."""
+        if lane.redo and self.assurance is not None:
+            try:
+                self.assurance.refill(lane)
+            except JournalError as exc:
+                logger.error("segment_unreadable endpoint=%s error=%s", self.name, exc)
+                self._back_off(lane, _READ_AGAIN_S)
+
+    def unpack_all(self) -> None:
+        """Have everything that is to be sent again in its lane, whatever memory that takes."""
+        for lane in [lane for queue in self.queues for lane in queue.lanes.values()]:
+            while lane.redo and self.assurance is not None and self.assurance.refill(lane, whole=True):
+                pass
+
+    def _refill_some(self, now_ms: int) -> None:
+        if self.assurance is not None:
+            for lane in self.assurance.lanes_in_need(now_ms)[:_REFILLS]:
+                self.refill(lane)
+                self.file(lane)
+
+    # -- sending
+
+    def pump(self, now_ms: int) -> None:
+        """Send what may be sent now."""
+        if self._pumping or self.transport.state is not LinkState.UP:
+            return
+        self._pumping = True
+        try:
+            if self._absence.settle_unheard():
+                self._settler.after_settling(self)
+            while self._send_some(now_ms):
+                pass
+        finally:
+            self._pumping = False
+
+    def _send_some(self, now_ms: int) -> bool:
+        """Send as much as the windows allow; whether it was worth asking."""
+        out, expired = self._collect(now_ms)
+        if expired:
+            for delivery in expired:
+                self._settler.expire(delivery, self)
+            self._settler.after_settling(self)
+        if out:
+            self._submit(out)
+        return bool(out or expired)
+
+    def _collect(self, now_ms: int) -> tuple[list[Delivery], list[Delivery]]:
+        room = min(self.window, self.transport.capacity) - self.in_flight
+        if self.assurance is not None and self.assurance.is_full:
+            room = 0
+        out: list[Delivery] = []
+        expired: list[Delivery] = []
+        floor = self._floor()
+        while room > 0 and (lane := self._next_ready(floor)) is not None:
+            room -= lane.take(min(room, _QUANTUM, lane.window - lane.in_flight), now_ms, out, expired)
+            if lane.redo:
+                self.refill(lane)
+            self.file(lane)
+            if lane.top > floor and lane.is_opening:
+                floor = lane.top
+        self.in_flight += len(out)
+        if self._custody.spilled:
+            out = self._loaded(out)
+        return out, expired
+
+    def _loaded(self, out: list[Delivery]) -> list[Delivery]:
+        """Fetch payloads that are only in the journal. What cannot be read any more is lost, and said so.
+
+        If the journal cannot be read *now*, the lane waits.
+        """
+        loaded: list[Delivery] = []
+        back: list[Delivery] = []
+        waiting: set[Lane] = set()
+        for delivery in out:
+            lane = delivery.lane
+            if lane in waiting:
+                back.append(delivery)
+                continue
+            try:
+                if not delivery.spilled or self._custody.load(delivery):
+                    loaded.append(delivery)
+                    continue
+            except JournalError as exc:
+                logger.error("payload_unreadable endpoint=%s error=%s", self.name, exc)
+                waiting.add(lane)
+                back.append(delivery)
+                continue
+            self.in_flight -= 1
+            lane.returned()
+            self._settler.fail(delivery, UNREADABLE)
+        self.in_flight -= len(back)
+        self._take_back(back)
+        for lane in waiting:
+            self._back_off(lane, _READ_AGAIN_S)
+        return loaded
+
+    def _floor(self) -> int:
+        """The class below which nothing is sent now.
+
+        A lane whose window is still opening holds the lower classes back until its next confirmation. Else they would
+        fill the endpoint's window while a higher class waits.
+        """
+        if not self._opening:
+            return 0
+        self._opening = {lane for lane in self._opening if lane.is_opening}
+        return max((lane.top for lane in self._opening), default=0)
+
+    def _next_ready(self, floor: int) -> Lane | None:
+        for level in range(CLASSES - 1, floor - 1, -1):
+            lanes = self._ready[level]
+            while lanes:
+                lane = lanes.popleft()
+                lane.listed &= ~(1 << level)
+                if lane.filed != level:  # it has moved to a higher class since
+                    continue
+                lane.filed = -1
+                if not lane.is_ready:
+                    continue
+                if lane.top != level:  # its high-class messages have gone or come since it was listed
+                    self.file(lane)
+                    if lane.top > level:
+                        return self._next_ready(floor)
+                    continue
+                return lane
+        return None
+
+    def _submit(self, out: list[Delivery]) -> None:
+        now_s = self._clock.monotonic_s()
+        for delivery in out:
+            delivery.sent_s = now_s
+        try:
+            self.transport.submit(out, self.on_done)
+        except Exception as exc:  # a plugin's fault must cost its messages an attempt, not the daemon its life
+            logger.exception("submit_failed endpoint=%s messages=%d", self.name, len(out))
+            self._distrusted = True
+            error = RefusedError(UCode.UNKNOWN, f"transport failed: {type(exc).__name__}")
+            self.on_done(out, error)
+
+    def on_done(self, deliveries: Sequence[Delivery], error: SendError | Unsure | None) -> None:
+        """The transport's word on submitted deliveries. Those of one call share their fate."""
+        if self._distrusted:  # it may speak twice of what it had taken before it failed
+            deliveries = [delivery for delivery in deliveries if delivery.state is State.IN_FLIGHT]
+        self.in_flight -= len(deliveries)
+        if error is UNSURE and self.assurance is not None:
+            self._unsure(deliveries, self.assurance)
+        elif error is None or error is UNSURE:
+            for delivery in deliveries:
+                lane = delivery.lane
+                lane.confirmed()
+                if lane.filed < 0:
+                    self.file(lane)
+            self._settler.delivered(deliveries)
+        elif isinstance(error, LinkLostError):
+            for delivery in deliveries:
+                delivery.again |= AGAIN
+            self._take_back(deliveries)
+        else:
+            for delivery in deliveries:
+                self._refused(delivery, error)
+        self._settler.after_settling(self)
+
+    def _unsure(self, deliveries: Sequence[Delivery], assurance: Assurance) -> None:
+        """These have left, and nobody will confirm them. What left before the last doubt has to leave again."""
+        left: list[Delivery] = []
+        for delivery in deliveries:
+            lane = delivery.lane
+            is_doubtful = lane.doubtful > 0
+            lane.confirmed()
+            if is_doubtful:
+                delivery.again |= AGAIN
+                lane.put_back(delivery)
+                lane.queue.came_back(delivery)  # type: ignore[attr-defined]  # lanes do not know the type of what owns them
+            else:
+                left.append(delivery)
+            if lane.filed < 0:
+                self.file(lane)
+        self._settler.unsure(left, assurance)
+
+    def _take_back(self, deliveries: Sequence[Delivery]) -> None:
+        """A lost link uses up no attempt: everything stands where it stood and waits."""
+        for delivery in reversed(deliveries):
+            lane = delivery.lane
+            lane.returned()
+            lane.put_back(delivery)
+            lane.queue.came_back(delivery)  # type: ignore[attr-defined]  # lanes do not know the type of what owns them
+            self.file(lane)
+
+    def _refused(self, delivery: Delivery, error: SendError) -> None:
+        lane = delivery.lane
+        lane.refused()
+        delivery.attempts += 1
+        queue: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
+        retry = queue.dispatch.retry
+        if isinstance(error, PermanentError) or delivery.attempts >= retry.attempts:
+            self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, error.code, error.message))
+            self.file(lane)
+            return
+        queue.stats.retries += 1
+        lane.put_back(delivery)
+        queue.came_back(delivery)
+        self._back_off(lane, wait_s(retry, delivery.attempts, self._random()))
+
+    def _back_off(self, lane: Lane, for_s: float) -> None:
+        """Park a lane for so long, unless it is already."""
+        if not lane.park & Park.BACKOFF:
+            self.park(lane, Park.BACKOFF)
+            self._parked_seq += 1
+            heapq.heappush(self._parked, (self._clock.monotonic_s() + for_s, self._parked_seq, lane))
+
+    def tick(self, now_s: float, now_ms: int) -> None:
+        """End the back-off of lanes whose time has come, settle what expired while it waited, send."""
+        while self._parked and self._parked[0][0] <= now_s:
+            lane = heapq.heappop(self._parked)[2]
+            lane.park &= ~Park.BACKOFF
+            self.refill(lane)
+            self.file(lane)
+        for queue in self.queues:
+            for delivery in queue.take_expired(now_ms):
+                self._settler.expire(delivery, self)
+            queue.recount_stopped()
+            queue.judge_stalled(self.transport.state is LinkState.UP)
+        self._absence.tick(now_s)
+        if self.assurance is not None:
+            absent_s = max((queue.dispatch.absent_s for queue in self.queues), default=0.0)
+            for lane, held in self.assurance.certain(now_s, absent_s):
+                self._settler.certain(lane, held)
+            self._refill_some(now_ms)
+        self._settler.after_settling(self)
+        self.pump(now_ms)

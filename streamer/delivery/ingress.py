@@ -1,0 +1,374 @@
+"""The way in through one endpoint: checks what a transport hands over and puts it into lanes.
+
+Per batch, not per message: clocks, pumping. Per flow, not per message: what `resolve` finds out.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+
+from streamer.clock import Clock
+from streamer.delivery.custody import Custody
+from streamer.delivery.dedup import RememberedIds, Strays, key_of, mark
+from streamer.delivery.egress import Egress
+from streamer.delivery.lane import AGAIN, Park
+from streamer.delivery.queue import Room, RouteQueue, size_of
+from streamer.delivery.resolve import Leg, Resolved, Resolver
+from streamer.delivery.settle import Settler
+from streamer.delivery.stats import EndpointStats, RouteStats
+from streamer.routing.interest import Wanted
+from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.table import RoutingTable
+from streamer.transports.base import Received, UListener, UTransport
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+
+# From so many held back on, the transport is asked to pause; one with a window of its own stops by itself.
+_PAUSE_AT = 1000
+_PAUSE_AT_BYTES = 16 * 1024 * 1024
+# More are turned away: only messages that came without a window (MQTT QoS 0) ever get there.
+_HOLD_AT_MOST = 65_536
+
+_EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
+_EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
+_FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
+_STOPPED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its dispatch is stopped and its share of the queue is full")
+_EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
+
+
+class Again(Enum):
+    """What became of a message that had been a dead letter and was to be taken again."""
+
+    TAKEN = "taken"  # also if it fails at once, with a new dead letter
+    LATER = "later"  # there is no room
+    UNWANTED = "unwanted"  # nobody wants it now, or it would stay where it came from
+
+
+class Ingress(UListener):
+    """Takes what one endpoint's transport receives. ``unrouted`` accounts for what gets onto no route."""
+
+    def __init__(
+        self,
+        name: str,
+        transport: UTransport,
+        settler: Settler,
+        remembered: RememberedIds,
+        clock: Clock,
+        custody: Custody,
+        wanted: Wanted | None = None,
+    ) -> None:
+        self.name = name
+        self.stats = EndpointStats()
+        self.unrouted = RouteStats()
+        self.waiting: dict[bytes, Received] = {}
+        self.held_bytes = 0
+        self._held: dict[RouteQueue, deque[bytes]] = {}  # the keys of `waiting`, by the queue that has no room
+        self._turn: dict[bytes, int] = {}  # the order in which they came, whichever queue they wait for
+        self._turns = 0
+        self._transport = transport
+        self._settler = settler
+        self._remembered = remembered
+        self._mark = mark("endpoint", name)
+        self.strays = Strays(remembered, self._count_duplicate, self._turn_away)
+        self._clock = clock
+        self._custody = custody
+        self._paused = False
+        self._resolver = Resolver(name, wanted or Wanted())
+        self._resolved = self._resolver.known
+        self._resolve = self._resolver.resolve
+        self.closed = False
+        self.pump: Callable[[], None] = lambda: None
+
+    def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
+        """Take a new routing table, with the queue and egress of each route by name."""
+        self._resolver.use(table, queues)
+
+    def wants_changed(self, topics: Iterable[UUri]) -> None:
+        """Others than before are subscribed to these topics."""
+        self._resolver.forget(topics)
+
+    def on_receive(self, received: Received) -> None:
+        self.on_receive_batch((received,))
+
+    def close(self) -> None:
+        """Accept nothing that arrives from now on, and acknowledge none of it. What is held back may still enter."""
+        self.closed = True
+        self._transport.pause_receiving()
+        self.strays.give_up()
+
+    def give_up(self, failure: Failure) -> int:
+        """Settle what is held back and lost without us; their number is returned. The rest stays with its source."""
+        lost = 0
+        for queue, keys in self._held.items():
+            for key in keys:
+                received = self.waiting.get(key)
+                if received is not None and not received.source_keeps:
+                    del self.waiting[key], self._turn[key]
+                    self.held_bytes -= size_of(received.message)
+                    self._settler.refuse(received, queue, failure)
+                    lost += 1
+        self._held.clear()
+        return lost
+
+    def admit_all(self) -> None:
+        """At the end, with a journal: what is held back and would be lost without us enters, whatever the bounds say."""
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        for key in sorted(self.waiting, key=lambda each: self._turn[each]):
+            received = self.waiting[key]
+            if not received.source_keeps:
+                del self.waiting[key], self._turn[key]
+                self.held_bytes -= size_of(received.message)
+                resolved = self._resolve(received.message.attributes)
+                if resolved.failure is not None:  # its route is gone since
+                    self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
+                    continue
+                self._remembered.young[key] = received
+                self._enter(received, resolved, now_s, now_ms)
+
+    def redrive(self, message: UMessage) -> Again:
+        """Take a message that had become a dead letter as if it came now, seen before or not."""
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        resolved = self._resolve(message.attributes)
+        failure = resolved.failure
+        if failure is not None and not failure.is_reported:
+            return Again.UNWANTED
+        if failure is None and message.is_expired(now_ms):
+            failure = _EXPIRED
+        size = size_of(message)
+        if failure is None and any(
+            queue.room_for(size * copies, copies) is Room.NO for queue, copies in resolved.copies.items()
+        ):
+            return Again.LATER
+        received = Received(message)
+        received.is_kept = True  # it has been acknowledged long ago
+        if failure is not None:
+            self._settler.turn_away(received, self.name, self.unrouted, failure)
+        else:
+            self._remembered.young[key_of(message)] = received
+            self._enter(received, resolved, now_s, now_ms, is_again=True)
+        return Again.TAKEN
+
+    def on_receive_batch(self, batch: Sequence[Received]) -> None:
+        if self.closed:
+            return
+        self.stats.received += len(batch)
+        self._take(batch)
+        if not self._paused and (len(self.waiting) >= _PAUSE_AT or self.held_bytes >= _PAUSE_AT_BYTES):
+            self._paused = True
+            self._transport.pause_receiving()
+        self.pump()
+
+    def admit_waiting(self) -> None:
+        """Room may have come: take what was held back, in order, as far as it goes."""
+        for queue in list(self._held):
+            keys = self._held[queue]
+            batch = self._next_held(queue, keys)
+            if not batch and keys:
+                continue
+            del self._held[queue]
+            queue.blocked = False
+            self._take(batch)
+            for received in batch:
+                if (key := key_of(received.message)) not in self.waiting:
+                    del self._turn[key]
+            if keys:  # behind what had to be held back again
+                self._held.setdefault(queue, deque()).extend(keys)
+                queue.blocked = True
+        self._go_on_if_few_wait()
+
+    def _go_on_if_few_wait(self) -> None:
+        if self._paused and len(self.waiting) < _PAUSE_AT // 2 and self.held_bytes < _PAUSE_AT_BYTES // 2:
+            self._paused = False
+            if not self.closed:
+                self._transport.resume_receiving()
+
+    def expire_waiting(self) -> None:
+        """Settle what expired while it was held back, so that whoever asked is told in time. Called by the clock's tick."""
+        now_ms = self._clock.wall_ms()
+        for key in [key for key, received in self.waiting.items() if received.message.is_expired(now_ms)]:
+            received = self.waiting.pop(key)
+            del self._turn[key]
+            self.held_bytes -= size_of(received.message)
+            self._turn_away(received, _EXPIRED_OUTSIDE)
+        self._go_on_if_few_wait()
+
+    def tick(self, now_s: float) -> None:
+        """The clock's work on what has been heard: strays whose grace is over, ids that are old enough to be forgotten."""
+        self._remembered.turn(now_s)
+        self.strays.expire(now_s)
+
+    def _next_held(self, queue: RouteQueue, keys: deque[bytes]) -> list[Received]:
+        """Take from what is held back for a queue as much as it has room for, in order."""
+        batch: list[Received] = []
+        total = 0
+        while keys:
+            if keys[0] not in self.waiting:  # it has expired
+                keys.popleft()
+                continue
+            received = self.waiting[keys[0]]
+            total += size_of(received.message)
+            alone = not batch and not queue.messages
+            if queue.is_patient and not alone and not queue.fits(total, len(batch) + 1):
+                break
+            del self.waiting[keys.popleft()]
+            self.held_bytes -= size_of(received.message)
+            batch.append(received)
+        return batch
+
+    def _take(self, batch: Iterable[Received]) -> None:
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        remembered = self._remembered
+        remembered.turn(now_s)
+        for received in batch:
+            message = received.message
+            attributes = message.attributes
+            resolved = self._resolved.get(attributes) or self._resolve(attributes)
+            if resolved.failure is not None:
+                if resolved.astray:
+                    self.strays.take(received, resolved.failure, now_s)
+                else:
+                    self._turn_away(received, resolved.failure)
+                continue
+            key = message.id if attributes.sink is None else key_of(message)
+            if key in remembered.young or key in remembered.old:
+                self._seen_before(key, received)
+            elif attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
+                self._turn_away(received, _EXPIRED)
+            elif self._has_room(received, resolved, key):
+                remembered.young[key] = received
+                self._enter(received, resolved, now_s, now_ms)
+
+    def _turn_away(self, received: Received, failure: Failure) -> None:
+        """Settle what gets onto no route. It is reported once per endpoint, and its id stays free for a better copy."""
+        remembered = self._remembered
+        message = received.message
+        key = key_of(message)
+        if failure.is_reported:
+            if key in remembered:
+                self._seen_before(key, received)
+                return
+            if key + self._mark in remembered:
+                self._count_duplicate(received)
+                return
+            remembered.young[key + self._mark] = None
+            if failure.code is not UCode.UNAUTHENTICATED:
+                remembered.note(message)
+        elif remembered.young.get(key) or remembered.old.get(key):  # a copy of it is on its way; that one is not settled
+            self._seen_before(key, received)
+            return
+        self._settler.turn_away(received, self.name, self.unrouted, failure)
+
+    def _count_duplicate(self, received: Received) -> None:
+        self._settler.set_aside(received, self.name, self.unrouted)
+        received.release()
+
+    def _seen_before(self, key: bytes, received: Received) -> None:
+        """A second copy. While the first is on its way the two share their fate: neither source hears before it."""
+        first = self._remembered.young.get(key) or self._remembered.old.get(key)
+        self._settler.set_aside(received, self.name, self.unrouted)
+        if first is None:
+            received.release()
+        else:
+            first.attach(received)
+
+    def _has_room(self, received: Received, resolved: Resolved, key: bytes) -> bool:
+        """Whether every leg can take the message; if not it is turned away or held back, and that is seen to here."""
+        size = size_of(received.message)
+        for queue, copies in resolved.copies.items():
+            blocked = queue.blocked and self._is_behind(key, queue)
+            if blocked or (queue.is_patient and queue.room_for(size * copies, copies) is Room.NO):
+                self._hold_back(key, received, queue)
+                return False
+        return True
+
+    def _is_behind(self, key: bytes, queue: RouteQueue) -> bool:
+        """Whether something older waits for a queue. It does, unless this has waited itself and its turn has come.
+
+        Else two queues that both have a backlog would hand a message to and fro.
+        """
+        turn = self._turn.get(key)
+        if turn is None or key in self.waiting:
+            return True
+        keys = self._held.get(queue)
+        while keys and keys[0] not in self._turn:  # it has expired
+            keys.popleft()
+        return keys is not None and len(keys) > 0 and self._turn[keys[0]] < turn
+
+    def _hold_back(self, key: bytes, received: Received, queue: RouteQueue) -> None:
+        if len(self.waiting) >= _HOLD_AT_MOST:
+            self._settler.refuse(received, queue, _FULL)
+            return
+        queue.blocked = True
+        earlier = self.waiting.get(key)
+        self.waiting[key] = received
+        if earlier is None:
+            self._wait_for(queue, key)
+            self.held_bytes += size_of(received.message)
+            self._remembered.note(received.message)
+        else:  # the source sent it again after a reconnect: it takes the place of the first copy, whose receipt is void
+            self._count_duplicate(earlier)
+
+    def _wait_for(self, queue: RouteQueue, key: bytes) -> None:
+        """List a message behind all older ones: one that had waited for another queue before stands before younger ones."""
+        self._turns += 1
+        turn = self._turn.setdefault(key, self._turns)
+        keys = self._held.setdefault(queue, deque())
+        at = len(keys)
+        while at and self._turn.get(keys[at - 1], 0) > turn:
+            at -= 1
+        keys.insert(at, key)
+
+    def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_again: bool = False) -> None:
+        """Put a message into its lanes. ``is_again``: also where it has gone before."""
+        legs = resolved.legs
+        received.holders += len(legs) - 1
+        message = received.message
+        for leg in legs:
+            queue = leg.queue
+            if leg.once is not None and not is_again and self._has_gone(received, leg):
+                continue
+            if leg.sampler is not None and not is_again and not leg.sampler.lets_pass(received.message.id):
+                self._settler.leave_out(received, queue)
+                continue
+            lane = leg.lane
+            if lane.retired:
+                lane = leg.lane = queue.lane(leg.key)
+            attributes = leg.attributes
+            outgoing = UMessage(message.id, attributes, message.payload) if leg.changes_sink else message
+            if not queue.is_patient:
+                size = size_of(message)
+                room = queue.room_for(size)
+                level = attributes.priority_class
+                if room is Room.NO or (
+                    room is Room.AFTER_EVICTION and not self._settler.evict_for(queue, size, level, _EVICTED)
+                ):
+                    self._settler.refuse(received, queue, _FULL)
+                    continue
+            if queue.has_stopped and lane.park & Park.STOPPED and not queue.take_share(size_of(message)):
+                self._settler.refuse(received, queue, _STOPPED)
+                continue
+            if leg.changes_sink:  # if the network echoes it, it is no news
+                self._remembered.young.setdefault(key_of(outgoing), None)
+                if leg.once is not None:
+                    self._remembered.young[key_of(outgoing) + leg.once] = None
+            delivery = queue.push(received, outgoing, lane, now_s, now_ms)
+            if is_again:
+                delivery.again = AGAIN
+            self._custody.watch(delivery)
+            if lane.filed < lane.top:
+                leg.egress.file(lane)
+
+    def _has_gone(self, received: Received, leg: Leg) -> bool:
+        """Whether a copy of this Publish for another authority has gone the same way; if so this one is counted there.
+
+        It is acknowledged at once: the first copy has a receipt of its own.
+        """
+        message = received.message
+        if key_of(UMessage(message.id, leg.attributes, None)) + (leg.once or b"") not in self._remembered:
+            return False
+        self._settler.set_aside(received, self.name, leg.queue.stats, leg.queue)
+        if received.holders == 1:
+            self._remembered.settled(key_of(message))
+        received.release()
+        return True

@@ -1,0 +1,125 @@
+"""Lanes whose receiver is not there: parked while nobody listens, where the network can tell.
+
+- A lane is parked (`Park.ABSENT`) while its flow reaches nobody, or while it is not known whether it does.
+- If a flow ceases to reach anybody, what left unconfirmed is doubted and goes back to it.
+- A Publish that nobody listens to is for nobody, and settled at once; unless its lane has just lost its last listener
+  with something unsure, and waits for it like the others.
+- What has waited for ``absent_s`` is given up, unless its dispatch is stopped: then it waits.
+"""
+
+from functools import partial
+from typing import Protocol
+
+from streamer.clock import Clock
+from streamer.delivery.lane import Lane, Park
+from streamer.delivery.settle import Settler
+from streamer.delivery.unconfirmed import Assurance
+from streamer.delivery.unconfirmed_batch import queue_of
+from streamer.routing.outcome import Failure, Outcome
+from streamer.transports.base import LinkState, Reach, UTransport
+from streamer.uprotocol.status import UCode
+
+
+class Lanes(Protocol):
+    """What the egress does for its lanes."""
+
+    def file(self, lane: Lane) -> None: ...
+    def park(self, lane: Lane, why: Park) -> None: ...
+    def unpark(self, lane: Lane, why: Park) -> None: ...
+    def refill(self, lane: Lane) -> None: ...
+    def pump(self, now_ms: int) -> None: ...
+
+
+class Absence:
+    """The lanes of one egress that nobody listens to."""
+
+    def __init__(
+        self, transport: UTransport, settler: Settler, assurance: Assurance | None, clock: Clock, lanes: Lanes
+    ) -> None:
+        self._transport = transport
+        self._settler = settler
+        self._assurance = assurance
+        self._clock = clock
+        self._lanes = lanes
+        self._absent: dict[Lane, None] = {}
+        self._unheard: dict[Lane, None] = {}  # of these, those whose messages are for nobody
+
+    def watch(self, lane: Lane) -> None:
+        """A lane has come: find out whether anybody listens to its flow."""
+        lane.on_reach = partial(self._reach_changed, lane)
+        reach = self._transport.watch_flow(*lane.key, lane.on_reach)
+        if reach is not Reach.SOMEBODY:
+            self._reach_changed(lane, reach)
+
+    def forget(self, lane: Lane) -> None:
+        """A lane has gone."""
+        if lane.on_reach is not None:
+            self._transport.forget_flow(*lane.key, lane.on_reach)
+        self._absent.pop(lane, None)
+        self._unheard.pop(lane, None)
+
+    def _reach_changed(self, lane: Lane, reach: Reach) -> None:
+        lane.reach = reach
+        if reach is Reach.SOMEBODY:
+            lane.absent_since_s = None
+            lane.is_suspect = False
+            self._absent.pop(lane, None)
+            self._unheard.pop(lane, None)
+            self._lanes.refill(lane)
+            self._lanes.unpark(lane, Park.ABSENT)
+            self._lanes.pump(self._clock.wall_ms())
+            return
+        self._lanes.park(lane, Park.ABSENT)
+        if reach is Reach.NOBODY:
+            self._nobody(lane, self._clock.monotonic_s())
+
+    def _nobody(self, lane: Lane, now_s: float) -> None:
+        if lane.absent_since_s is None:
+            lane.absent_since_s = now_s
+        self._absent[lane] = None
+        if lane.unsure or lane.in_flight:
+            lane.is_suspect = True
+            lane.doubtful = lane.in_flight
+            if self._assurance is not None and lane.unsure:
+                self._assurance.doubt(lane, now_s)
+        self._lanes.file(lane)
+
+    def unheard(self, lane: Lane) -> None:
+        """Nobody listens to what waits in a lane, and nobody is waited for."""
+        self._unheard[lane] = None
+
+    def settle_unheard(self) -> bool:
+        """Settle what is for nobody; whether there was anything."""
+        lanes, self._unheard = self._unheard, {}
+        for lane in lanes:
+            if lane.is_for_nobody:
+                for delivery in lane.waiting():
+                    lane.drop(delivery)
+                    self._settler.unheard(delivery)
+        return bool(lanes)
+
+    def tick(self, now_s: float) -> None:
+        """Settle what has waited too long for somebody to listen. A lost link is waited for."""
+        if self._transport.state is LinkState.DOWN:
+            return
+        for lane in list(self._absent):
+            absent_s = queue_of(lane).dispatch.absent_s
+            if lane.park & Park.STOPPED:
+                continue
+            if lane.absent_since_s is not None and now_s - lane.absent_since_s > absent_s:
+                self._give_up(lane, now_s, absent_s)
+
+    def _give_up(self, lane: Lane, now_s: float, absent_s: float) -> None:
+        if lane.wants_redo:
+            self._lanes.refill(lane)
+        for delivery in lane.waiting():
+            if now_s - delivery.entered_s <= absent_s:
+                break
+            lane.drop(delivery)
+            if lane.is_publish:
+                self._settler.unheard(delivery)
+            else:
+                text = f"nobody listened for {absent_s:g} s"
+                self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, text))
+        if not (lane.live or lane.redo or lane.in_flight):
+            lane.is_suspect = False

@@ -1,0 +1,312 @@
+"""A route's egress queue: its lanes, its bounds in messages and bytes, and what happens at the bound.
+
+Everything that the route has accepted and not settled counts towards the bounds, also what is in flight. No event loop,
+no clock, no logger in here.
+"""
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+from streamer.config.models import Dispatch
+from streamer.delivery.lane import CLASSES, Delivery, FlowKey, Lane, Park, State
+from streamer.delivery.stats import RouteStats
+from streamer.transports.base import Received
+from streamer.transports.local import CORE
+from streamer.uprotocol.message import UMessage
+
+_MAX_LANES = 4096
+# What one message costs beside its payload: objects, attributes, ids. Measured with tracemalloc, rounded up.
+OVERHEAD_BYTES = 600
+
+
+def size_of(message: UMessage) -> int:
+    """What a message counts in a queue, in bytes."""
+    return OVERHEAD_BYTES + len(message.payload or b"")
+
+
+class Room(Enum):
+    """Whether a queue takes another message."""
+
+    YES = "yes"
+    AFTER_EVICTION = "after_eviction"
+    NO = "no"
+
+
+class RouteQueue:
+    """The lanes of one route, from endpoint ``source`` to endpoint ``target``.
+
+    ``source`` is empty for messages that the streamer makes itself. ``number`` gives each delivery its ``seq``;
+    ``on_lane`` and ``on_lane_retired`` hear of lanes that come and go. ``unsure`` counts what was sent and is not known to
+    have arrived: it has no outcome yet, and is beyond the bounds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        target: str,
+        dispatch: Dispatch,
+        stats: RouteStats,
+        number: Callable[[], int] | None = None,
+    ) -> None:
+        self.name = name
+        self.source = source
+        self.target = target
+        self.dispatch = dispatch
+        self.stats = stats
+        self.messages = 0
+        self.bytes = 0
+        self.unsure = 0
+        self.may_retire = True  # idle lanes go when there are many
+        self.may_stall = False  # a journal takes what stands still
+        self.stalled = 0
+        self.stalled_bytes = 0
+        self.on_lane: Callable[[Lane], None] = lambda lane: None
+        self.on_lane_retired: Callable[[Lane], None] = lambda lane: None
+        self.has_stopped = False  # lanes that are not dispatched
+        self._standing = self._standing_bytes = 0  # what waits in these, at most: exact after `count_stopped`
+        self._is_share_full = False
+        self.blocked = False  # an ingress holds messages back because this queue is full
+        self.lanes: dict[FlowKey, Lane] = {}
+        self._number = number or itertools.count(1).__next__
+        self._evictable = dispatch.queue.on_full == "evict"
+        self._retire_at = _MAX_LANES
+        self._by_age: list[deque[Delivery]] = [deque() for _ in range(CLASSES)]
+        self._fresh: list[Delivery] = []
+        self._deadlines: list[tuple[int, int, Delivery]] = []
+        self._deadline_turns = 0  # deliveries themselves cannot be compared, and one may be listed twice
+
+    def use(self, dispatch: Dispatch) -> None:
+        """Take other bounds from now on; what is held already stays."""
+        self.dispatch = dispatch
+        if self._evictable != (dispatch.queue.on_full == "evict"):
+            self._evictable = not self._evictable
+            self._by_age = [deque() for _ in range(CLASSES)]
+            if self._evictable:
+                for delivery in sorted(self.waiting(), key=lambda waiting: waiting.seq):
+                    self._by_age[delivery.message.attributes.priority_class].append(delivery)
+        for lane in self.lanes.values():
+            lane.limit(dispatch.flow_window)
+
+    def lane(self, key: FlowKey) -> Lane:
+        """The lane of a flow."""
+        lane = self.lanes.get(key)
+        if lane is None:
+            if len(self.lanes) >= self._retire_at and self.may_retire:
+                self._retire_idle_lanes()
+                self._retire_at = max(_MAX_LANES, 2 * len(self.lanes))
+            lane = self.lanes[key] = Lane(key, self, self.dispatch.flow_window)
+            self.on_lane(lane)
+        return lane
+
+    def fits(self, size: int, copies: int = 1) -> bool:
+        """Whether so many copies, ``size`` bytes in all, stay within the bounds."""
+        bounds = self.dispatch.queue
+        return (
+            self.messages - self.stalled + copies <= bounds.messages
+            and self.bytes - self.stalled_bytes + size <= bounds.bytes
+        )
+
+    def judge_stalled(self, is_endpoint_up: bool) -> None:
+        """Find out how much stands still, and is in the journal: it does not use up the room of what moves.
+
+        Up to ``stalled_factor`` times the bounds. Once it moves again that room closes as the queue becomes shorter. Called
+        by the clock's tick.
+        """
+        bounds = self.dispatch.queue
+        if not (self.may_stall and self.is_patient):
+            return
+        stalled = stalled_bytes = 0
+        if self.messages > bounds.messages // 2 or self.bytes > bounds.bytes // 2:
+            if is_endpoint_up:
+                lanes = [lane for lane in self.lanes.values() if lane.park]
+                stalled, stalled_bytes = sum(lane.live for lane in lanes), sum(lane.bytes for lane in lanes)
+            else:
+                stalled, stalled_bytes = self.messages, self.bytes
+        left = max(0, min(self.stalled, self.messages - bounds.messages // 2))
+        left_bytes = max(0, min(self.stalled_bytes, self.bytes - bounds.bytes // 2))
+        self.stalled = min(max(stalled, left), bounds.messages * bounds.stalled_factor)
+        self.stalled_bytes = min(max(stalled_bytes, left_bytes), bounds.bytes * bounds.stalled_factor)
+
+    def room_for(self, size: int, copies: int = 1) -> Room:
+        """Whether a message fits, in so many copies. An empty queue takes any message, else it would never pass."""
+        if self.fits(size, copies) or not self.messages:
+            return Room.YES
+        return Room.AFTER_EVICTION if self._evictable else Room.NO
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether a message that does not fit is held back, not turned away."""
+        return self.dispatch.queue.on_full == "backpressure"
+
+    def push(self, received: Received, message: UMessage, lane: Lane, entered_s: float, entered_ms: int) -> Delivery:
+        """Accept a message, whatever the bounds say: ask `room_for` first."""
+        size = size_of(message)
+        delivery = Delivery(received, message, lane, self._number(), size, entered_s, entered_ms)
+        self.messages += 1
+        self.bytes += size
+        self.stats.accepted += 1
+        lane.push(delivery)
+        attributes = message.attributes
+        if attributes.ttl:
+            self._fresh.append(delivery)
+        if self._evictable:
+            self._by_age[attributes.priority_class].append(delivery)
+        return delivery
+
+    def put_back_all(self, lane: Lane, deliveries: list[Delivery]) -> None:
+        """Deliveries that were packed away, or in the journal, wait in their lane again, in the order of their ``seq``."""
+        lane.put_back_all(deliveries)
+        for delivery in deliveries:
+            self.messages += 1
+            self.bytes += delivery.size
+            if delivery.message.attributes.ttl:
+                self._fresh.append(delivery)
+        for delivery in reversed(deliveries):
+            self.came_back(delivery)
+
+    def pack_away(self, delivery: Delivery) -> None:
+        """A delivery has left and is unsure: it takes up no room here any more."""
+        self.leave(delivery)
+        self.unsure += 1
+        delivery.lane.unsure += 1
+
+    def victims(self, size: int, priority_class: int) -> list[Delivery] | None:
+        """Who has to go for a newcomer: lowest class first, the oldest of it first. None: the newcomer itself.
+
+        Nothing of a higher class than the newcomer goes, and nothing that is in flight.
+        """
+        bounds = self.dispatch.queue
+        messages, size_left = self.messages, self.bytes
+        chosen: list[Delivery] = []
+        for delivery in self._waiting_up_to(priority_class):
+            if messages < bounds.messages and size_left + size <= bounds.bytes:
+                break
+            if delivery in chosen:  # listed twice: it was in flight and came back
+                continue
+            chosen.append(delivery)
+            messages -= 1
+            size_left -= delivery.size
+        fits = messages < bounds.messages and (size_left + size <= bounds.bytes or not messages)
+        return chosen if fits else None
+
+    def least(self, priority_class: int) -> Delivery | None:
+        """Who goes first when something has to go for a newcomer of that class: lowest class, then oldest."""
+        return next(self._waiting_up_to(priority_class), None)
+
+    def _waiting_up_to(self, priority_class: int) -> Iterator[Delivery]:
+        for level in range(priority_class + 1):
+            by_age = self._by_age[level]
+            while by_age and by_age[0].state is not State.QUEUED:
+                by_age.popleft()  # what is in flight is listed again if it comes back
+            yield from (delivery for delivery in by_age if delivery.state is State.QUEUED)
+
+    def came_back(self, delivery: Delivery) -> None:
+        """A delivery waits again after it was in flight."""
+        if delivery.lane.park & Park.STOPPED:
+            self._standing += 1
+            self._standing_bytes += delivery.size
+        if self._evictable:
+            self._by_age[delivery.message.attributes.priority_class].appendleft(delivery)
+
+    def leave(self, delivery: Delivery) -> None:
+        """A delivery is settled: it counts no more."""
+        delivery.state = State.SETTLED
+        self.messages -= 1
+        self.bytes -= delivery.size
+
+    def take_expired(self, now_ms: int) -> list[Delivery]:
+        """Remove and return what expired while it waited. Called by the clock's tick, not per message."""
+        heap = self._deadlines
+        for delivery in self._fresh:
+            if delivery.state is not State.SETTLED:
+                deadline_ms = delivery.message.deadline_ms
+                if deadline_ms is not None:
+                    self._deadline_turns += 1
+                    heapq.heappush(heap, (deadline_ms, self._deadline_turns, delivery))
+        self._fresh.clear()
+        expired: list[Delivery] = []
+        in_flight: list[Delivery] = []
+        while heap and heap[0][0] < now_ms:
+            delivery = heapq.heappop(heap)[2]
+            if delivery.state is State.QUEUED:
+                delivery.lane.drop(delivery)
+                expired.append(delivery)
+            elif delivery.state is State.IN_FLIGHT:
+                in_flight.append(delivery)  # it may come back to the lane: look again at the next tick
+        self._fresh += in_flight
+        if len(heap) > 2 * self.messages + 1000:
+            self._deadlines = [entry for entry in heap if entry[2].state is not State.SETTLED]
+            heapq.heapify(self._deadlines)
+        if self._evictable:
+            self._sweep_ages()
+        return expired
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether its lanes can be stopped. Not what we say and are told ourselves: else nobody could start them again."""
+        return bool(self.source) and CORE not in (self.source, self.target)
+
+    def stopped_lanes(self) -> list[Lane]:
+        """The lanes that are not dispatched."""
+        return [lane for lane in self.lanes.values() if lane.park & Park.STOPPED]
+
+    def count_stopped(self) -> None:
+        """Count what waits in lanes that are not dispatched: these have changed, or something has left them."""
+        lanes = self.stopped_lanes()
+        self.has_stopped = bool(lanes)
+        self._is_share_full = False
+        self._standing, self._standing_bytes = sum(lane.live for lane in lanes), sum(lane.bytes for lane in lanes)
+
+    def recount_stopped(self) -> None:
+        """The same if something was refused for it since. Called by the clock's tick."""
+        if self._is_share_full:
+            self.count_stopped()
+
+    def take_share(self, size: int) -> bool:
+        """Whether a message may join what is not dispatched; it is counted if so.
+
+        All of that takes at most half of the bounds, beside the room for what stands still: else a flow that is stopped for
+        long would fill the queue, and in the end hold up its whole source. Not where the oldest go for what comes.
+        """
+        bounds = self.dispatch.queue
+        beside = bounds.stalled_factor if self.may_stall and self.is_patient else 0
+        share, share_bytes = (bound // 2 + bound * beside for bound in (bounds.messages, bounds.bytes))
+        if self._evictable or (self._standing < share and self._standing_bytes + size <= share_bytes):
+            self._standing += 1
+            self._standing_bytes += size
+            return True
+        self._is_share_full = True
+        return False
+
+    @property
+    def stopped_messages(self) -> int:
+        """How many messages wait in lanes that are not dispatched. What is in flight there, or unsure, does not wait."""
+        return sum(lane.standing for lane in self.stopped_lanes())
+
+    def waiting(self) -> Iterator[Delivery]:
+        """Everything that waits in a lane."""
+        for lane in self.lanes.values():
+            for delivery in lane.items:
+                if delivery.state is State.QUEUED:
+                    yield delivery
+
+    def oldest_entered_s(self) -> float | None:
+        """When the message that has waited longest came in (monotonic seconds)."""
+        heads = (next((item for item in lane.items if item.state is State.QUEUED), None) for lane in self.lanes.values())
+        return min((head.entered_s for head in heads if head is not None), default=None)
+
+    def _sweep_ages(self) -> None:
+        for level, by_age in enumerate(self._by_age):
+            if len(by_age) > self.messages + 1000:
+                self._by_age[level] = deque(item for item in by_age if item.state is not State.SETTLED)
+
+    def _retire_idle_lanes(self) -> None:
+        for key, lane in list(self.lanes.items()):
+            if lane.is_idle:
+                lane.retired = True
+                del self.lanes[key]
+                self.on_lane_retired(lane)

@@ -1,0 +1,173 @@
+"""What an earlier process has left in the journal: put back into the lanes before anything new comes.
+
+Rows waited for their confirmation, segments had left without one. Both are delivered, in the order of their numbers and
+before newer messages of the same flow, over the route on which they were accepted. If that route is no more they still
+go where it led; if its endpoint is no more they are dead letters.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamer.clock import Clock
+from streamer.delivery.custody import Custody
+from streamer.delivery.dedup import RememberedIds, key_of
+from streamer.delivery.egress import Egress
+from streamer.delivery.lane import AGAIN, RESTORED, Delivery, Lane
+from streamer.delivery.queue import RouteQueue, size_of
+from streamer.delivery.settle import Settler
+from streamer.delivery.stats import RouteStats
+from streamer.journal import codec
+from streamer.journal.entries import CorruptEntryError, Row
+from streamer.journal.journal import Journal
+from streamer.routing.outcome import Failure, Outcome
+from streamer.transports.base import Received
+from streamer.uprotocol.message import Attributes, UMessage
+from streamer.uprotocol.status import UCode
+
+logger = logging.getLogger("ustreamer.recovery")
+
+QueueOf = Callable[[str, str, str], RouteQueue | None]
+"""The queue of a route by its name, source and target; None if there is no such endpoint any more."""
+
+_NO_WAY = Failure(
+    Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "it was accepted for an endpoint that is not configured any more"
+)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What was found: messages that waited, messages that had left unconfirmed, and what could not be read or placed."""
+
+    waiting: int = 0
+    unsure: int = 0
+    unreadable: int = 0
+    homeless: int = 0
+
+
+class Recovery:
+    """Reads the journal once."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        custody: Custody,
+        settler: Settler,
+        remembered: RememberedIds,
+        clock: Clock,
+        queue_of: QueueOf,
+        egresses: dict[str, Egress],
+        unrouted: dict[str, RouteStats],
+    ) -> None:
+        """``unrouted``: the account of each ingress for what can go nowhere."""
+        self._journal = journal
+        self._custody = custody
+        self._settler = settler
+        self._remembered = remembered
+        self._clock = clock
+        self._queue_of = queue_of
+        self._egresses = egresses
+        self._unrouted = unrouted
+        self._found = Recovered()
+        self._numbers: set[int] = set()  # of rows and segments that were read
+        self._queues: set[RouteQueue] = set()  # whose lanes stay while they are being filled
+
+    def run(self) -> Recovered:
+        """Put everything back. Raises `JournalError` if the journal cannot be read now: call again to go on."""
+        try:
+            self._rows()
+            self._segments()
+        finally:
+            for queue in self._queues:
+                queue.may_retire = True
+        found = self._found
+        if found != Recovered():
+            logger.warning(
+                "recovered waiting=%d unsure=%d unreadable=%d homeless=%d",
+                found.waiting,
+                found.unsure,
+                found.unreadable,
+                found.homeless,
+            )
+        return found
+
+    def _rows(self) -> None:
+        by_lane: dict[Lane, list[Delivery]] = {}
+        try:
+            for row in self._journal.rows():
+                if row.number not in self._numbers:
+                    self._numbers.add(row.number)
+                    if (delivery := self._delivery(row)) is not None:
+                        by_lane.setdefault(delivery.lane, []).append(delivery)
+        finally:
+            for lane, deliveries in by_lane.items():
+                queue: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
+                queue.stats.accepted += len(deliveries)
+                queue.put_back_all(lane, deliveries)
+                self._egresses[queue.target].file(lane)
+
+    def _delivery(self, row: Row) -> Delivery | None:
+        try:
+            message = codec.unpack(row.body)
+        except codec.UnreadableError as exc:
+            logger.error("row_unreadable file=%s number=%d error=%s", self._journal.path, row.number, exc)
+            self._found.unreadable += 1
+            self._custody.forget_row(row.number)
+            return None
+        queue = self._queue(row.route, row.source, row.target)
+        if queue is None:
+            self._homeless(row, message)
+            return None
+        received = Received(message)
+        received.is_kept = True
+        attributes = codec.outgoing(message.attributes, row.outgoing)
+        leaving = message if attributes is message.attributes else message._replace(attributes=attributes)
+        lane = queue.lane((attributes.source, attributes.sink))
+        now_s = self._clock.monotonic_s()
+        delivery = Delivery(received, leaving, lane, row.number, size_of(leaving), now_s, row.entered_ms)
+        delivery.attempts = row.attempts
+        delivery.again = AGAIN | RESTORED
+        self._custody.restored(delivery)
+        self._remembered.young[key_of(message)] = received
+        self._found.waiting += 1
+        return delivery
+
+    def _queue(self, route: str, source: str, target: str) -> RouteQueue | None:
+        queue = self._queue_of(route, source, target)
+        if queue is not None:
+            queue.may_retire = False
+            self._queues.add(queue)
+        return queue
+
+    def _homeless(self, row: Row, message: UMessage) -> None:
+        self._found.homeless += 1
+        self._custody.forget_row(row.number)
+        account = self._unrouted.get(row.source) or RouteStats()  # nobody's, if the endpoint it came from is gone as well
+        self._settler.turn_away(Received(message), row.source, account, _NO_WAY)
+
+    def _segments(self) -> None:
+        now_s = self._clock.monotonic_s()
+        for segment in self._journal.segments():
+            if segment.number in self._numbers:
+                continue
+            self._numbers.add(segment.number)
+            egress = self._egresses.get(segment.target)
+            assurance = None if egress is None else egress.assurance
+            if egress is None or assurance is None:
+                self._custody.forget_segment(segment.number)  # it had left; nobody can say more of it now
+                continue
+            try:
+                held = assurance.restore(segment.number, segment.body, self._flow, now_s, self._numbers)
+            except (codec.UnreadableError, CorruptEntryError) as exc:
+                logger.error("segment_lost file=%s number=%d error=%s", self._journal.path, segment.number, exc)
+                self._found.unreadable += 1
+                self._custody.forget_segment(segment.number)
+                continue
+            self._found.unsure += held
+
+    def _flow(self, packed: codec.PackedFlow) -> tuple[Lane, Attributes]:
+        queue = self._queue(packed.route, packed.source, packed.target)
+        if queue is None:
+            raise AssertionError("the endpoint has an assurance, so there is a queue")
+        attributes = codec.outgoing(packed.attributes, packed.outgoing)
+        return queue.lane((attributes.source, attributes.sink)), attributes

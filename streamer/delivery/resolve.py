@@ -1,0 +1,148 @@
+"""What to do with messages, found out once per set of attributes: validation, the decision, the lanes.
+
+It reads and decides; nothing is counted, sent or turned away here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from streamer.delivery.dead_letter import USTREAMER_UE_ID, USTREAMER_VERSION
+from streamer.delivery.dedup import mark
+from streamer.delivery.egress import Egress
+from streamer.delivery.lane import FlowKey, Lane
+from streamer.delivery.queue import RouteQueue
+from streamer.routing.decide import Decision, Hop, decide
+from streamer.routing.interest import Sampler, Wanted
+from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.table import RoutingTable
+from streamer.uprotocol.by_source import BySource
+from streamer.uprotocol.message import Attributes, UMessageType
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
+
+_MAX_SAMPLERS = 65_536
+
+_ARRIVED = Failure(Outcome.LOCAL, UCode.OK, "somebody has carried it to where its sink lives")
+
+_Flow = tuple[UMessageType, UUri, UUri | None]
+
+
+class Leg:
+    """One resolved way on for messages with the same attributes; ``attributes`` are those that they leave with.
+
+    ``once`` marks what has gone this way if the leg takes off what tells the copies of a Publish apart; ``sampler``
+    leaves out what is more than was asked for.
+    """
+
+    __slots__ = ("attributes", "changes_sink", "egress", "key", "lane", "once", "queue", "sampler")
+
+    def __init__(
+        self, queue: RouteQueue, egress: Egress, attributes: Attributes, before: Attributes, sampler: Sampler | None = None
+    ) -> None:
+        self.queue = queue
+        self.egress = egress
+        self.attributes = attributes
+        self.changes_sink = attributes is not before
+        self.once = mark("route", queue.name) if self.changes_sink and before.sink is not None else None
+        self.key: FlowKey = (attributes.source, attributes.sink)
+        self.lane: Lane = queue.lane(self.key)
+        self.sampler = sampler
+
+
+class Resolved:
+    """What was decided for messages with the same attributes. ``astray``: they may be copies, see `Strays`."""
+
+    __slots__ = ("astray", "copies", "failure", "legs")
+
+    def __init__(self, legs: tuple[Leg, ...], failure: Failure | None, astray: bool = False) -> None:
+        self.legs = legs
+        self.failure = failure
+        self.astray = astray
+        self.copies: dict[RouteQueue, int] = {}  # how many legs lead into a queue
+        for leg in legs:
+            self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
+
+
+class Resolver:
+    """Resolves what comes in through ``endpoint``. ``known`` are the results so far; ask there first."""
+
+    def __init__(self, endpoint: str, wanted: Wanted) -> None:
+        self.known: BySource[Attributes, Resolved] = BySource()
+        self._endpoint = endpoint
+        self._wanted = wanted
+        self._samplers: dict[tuple[str, FlowKey], Sampler] = {}
+        self._decisions: BySource[_Flow, Decision] = BySource()
+        self._table: RoutingTable
+        self._queues: dict[str, tuple[RouteQueue, Egress]] = {}
+
+    def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
+        """Take a new routing table, with the queue and egress of each route by name."""
+        self._table = table
+        self._queues = queues
+        self._decisions.clear()
+        self.known.clear()
+
+    def forget(self, topics: Iterable[UUri]) -> None:
+        """Others want these topics now: find out anew, flow by flow. The pace of what is sampled is kept.
+
+        Who wants a topic is nothing to messages with another source: what is known about them stays.
+        """
+        for topic in topics:
+            self._decisions.forget(topic)
+            self.known.forget(topic)
+
+    def resolve(self, attributes: Attributes) -> Resolved:
+        """Find out, and remember it in `known` if other messages are likely to have the same attributes."""
+        resolved = self._decide(attributes)
+        if attributes.is_shared:
+            self.known.remember(attributes.source, attributes, resolved)
+        return resolved
+
+    def _decide(self, attributes: Attributes) -> Resolved:
+        if attributes.problems:
+            text = "invalid attributes: " + "; ".join(attributes.problems)
+            return Resolved((), Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text))
+        flow = (attributes.type, attributes.source, attributes.sink)
+        decision = self._decisions.get(flow)
+        if decision is None:
+            decision = decide(*flow, self._endpoint, self._table, self._wanted.of(attributes.source))
+            self._decisions.remember(attributes.source, flow, decision)
+        if decision.failure is not None:
+            return self._decline(attributes, decision.failure)
+        legs = []
+        for hop in decision.hops:
+            queue, egress = self._queues[hop.route.name]
+            outgoing = attributes if hop.sink == attributes.sink else replace(attributes, sink=hop.sink)
+            legs.append(Leg(queue, egress, outgoing, attributes, self._sampler(hop, outgoing)))
+        return Resolved(tuple(legs), None)
+
+    def _sampler(self, hop: Hop, outgoing: Attributes) -> Sampler | None:
+        """Who leaves out what is too much on this way; the same one as before if the period is the same."""
+        key = (hop.route.name, (outgoing.source, outgoing.sink))
+        before = self._samplers.pop(key, None)
+        if not hop.period_ms:
+            return None
+        if len(self._samplers) >= _MAX_SAMPLERS:
+            del self._samplers[next(iter(self._samplers))]
+        sampler = before if before is not None and before.period_ms == hop.period_ms else Sampler(hop.period_ms)
+        self._samplers[key] = sampler
+        return sampler
+
+    def _decline(self, attributes: Attributes, failure: Failure) -> Resolved:
+        """What to do with messages that go nowhere: those that came the wrong way may be copies.
+
+        Not if their source lives behind no endpoint of ours, or beside their sink: where that is, nobody carries them on,
+        and we would never hear the original. Nor are the reports of another streamer worth the wait: nobody is told of
+        them anyway. A copy that has reached the network of its sink asks nothing of us.
+        """
+        homes = self._table.homes(attributes.source.authority)
+        source, sink = attributes.source, attributes.sink
+        is_report = source[1:3] == (USTREAMER_UE_ID, USTREAMER_VERSION) and attributes.type is UMessageType.PUBLISH
+        if failure.code is not UCode.UNAUTHENTICATED or is_report or not homes:
+            return Resolved((), failure)
+        if sink is None or sink.authority in (ANY_AUTHORITY, self._table.authority):
+            return Resolved((), failure, astray=True)
+        sink_homes = self._table.homes(sink.authority)
+        if self._endpoint in sink_homes:
+            return Resolved((), _ARRIVED, astray=True)
+        return Resolved((), failure, astray=not set(homes) <= set(sink_homes))

@@ -1,0 +1,399 @@
+"""The router: one ingress and one egress per endpoint, one queue per route, and the table that connects them.
+
+It is synchronous: everything happens in calls from transports and from the clock's tick, on the event loop. Only
+starting, stopping and changing listeners wait for anything.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random as _random
+from collections.abc import Callable, Iterator, Mapping
+
+from streamer.clock import Clock
+from streamer.config.models import Config, Dispatch
+from streamer.delivery.account import RouteAccount, account_of
+from streamer.delivery.custody import Custody, Later
+from streamer.delivery.dedup import RememberedIds
+from streamer.delivery.egress import Egress
+from streamer.delivery.failure_notices import Reporter, ReportOptions
+from streamer.delivery.ingress import Ingress
+from streamer.delivery.lane import FlowKey
+from streamer.delivery.queue import RouteQueue
+from streamer.delivery.recovery import Recovery
+from streamer.delivery.redrive import Redrive
+from streamer.delivery.settle import NO_ROUTE, Settler
+from streamer.delivery.stats import RouteStats
+from streamer.delivery.subscriber import Hearing
+from streamer.delivery.tracer import Tracer
+from streamer.delivery.unconfirmed import Assurance
+from streamer.journal.entries import JournalError
+from streamer.journal.journal import Journal
+from streamer.routing.interest import Wanted
+from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.pause_rules import Stops
+from streamer.routing.table import RoutingTable
+from streamer.transports.base import LinkState, UTransport
+from streamer.transports.local import CORE, Core
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+
+logger = logging.getLogger("ustreamer.router")
+
+TICK_S = 0.05
+
+# Of the journal, what may be taken by messages that left unconfirmed; without a journal they are in memory.
+_UNSURE_SHARE = 2
+_UNSURE_BYTES = 64 * 1024 * 1024
+
+_FEW = 2000
+_SELDOM = 20  # ticks
+# At a stop, for what is on its way to us from a network that keeps nothing.
+_LISTEN_ON_S = 2.0
+# After the drain, for the dead letters of what was given up.
+_LAST_WORDS_S = 1.0
+_STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was stopped before it could be delivered")
+
+USTREAMER = (4, 1, 0)  # ue_id, version and resource of //{authority}/4/1/0, the uEntity that we are
+
+
+class Router:
+    """Routes messages between the endpoints' transports as a configuration says."""
+
+    def __init__(
+        self,
+        config: Config,
+        transports: dict[str, UTransport],
+        clock: Clock,
+        random: Callable[[], float] = _random.random,
+        later: Later | None = None,
+        journal: Journal | None = None,
+        tracer: Tracer | None = None,
+        stops: Stops | None = None,
+    ) -> None:
+        self._clock = clock
+        self.journal = journal
+        self.transports = transports
+        self.remembered = RememberedIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
+        memory_bytes = 0 if config.journal is None else config.journal.memory
+        self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, journal, memory_bytes)
+        self.wanted = Wanted()
+        self.stops = Stops() if stops is None else stops
+        self.settler = Settler(clock, self.remembered, self.custody)
+        self.settler.after_settling = self._after_settling
+        self.settler.tracer = tracer
+        self.reporter = Reporter(_report_options(config), self.settler, self.custody, self.remembered, clock)
+        self.settler.report = self.reporter.report
+        self.reporter.on_queued = self._mark
+        self.ingresses = {
+            name: Ingress(name, transport, self.settler, self.remembered, clock, self.custody, self.wanted)
+            for name, transport in transports.items()
+        }
+        self.egresses = {
+            name: Egress(
+                name,
+                transport,
+                self.settler,
+                self.custody,
+                clock,
+                random,
+                self._assurance(name, transport, config),
+                self.stops,
+            )
+            for name, transport in transports.items()
+        }
+        self._dispatch = config.dispatch
+        self._recovery: Recovery | None = None  # while it is not complete
+        self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
+        self._queues: dict[str, RouteQueue] = {}
+        self._retired: list[RouteQueue] = []
+        self._to_pump: dict[Egress, None] = {}
+        self._settling = False
+        self._ticks = 0
+        self._settled = asyncio.Event()  # set whenever something may have been settled
+        for name, transport in transports.items():
+            authorities = () if name == CORE else tuple(config.endpoints[name].authorities)
+            self.reporter.add_endpoint(name, self.egresses[name], authorities, transport.wants_sink_authority)
+            self.ingresses[name].pump = self.pump
+        self.hearing = Hearing(transports, self.ingresses, self.wanted)
+        self._changed_wants: dict[UUri, None] = {}
+        self.table = self._table_of(config)
+        self._use_table()
+
+    def _assurance(self, name: str, transport: UTransport, config: Config) -> Assurance | None:
+        if not transport.unsure_s:
+            return None
+        max_bytes = _UNSURE_BYTES if config.journal is None else config.journal.max_bytes // _UNSURE_SHARE
+        assurance = Assurance(name, transport.unsure_s, max_bytes, self.custody.number, is_patient=self.journal is not None)
+        assurance.on_lost = self.settler.lost
+        assurance.tracer = self.settler.tracer
+        self.custody.add_assurance(assurance)
+        return assurance
+
+    def _table_of(self, config: Config) -> RoutingTable:
+        addressed = [name for name, transport in self.transports.items() if transport.wants_sink_authority]
+        core = self.transports.get(CORE)
+        entities = core.entities if isinstance(core, Core) else ()
+        return RoutingTable.from_config(config, addressed, entities, config.catalogue.topics)
+
+    def _use_table(self) -> None:
+        """Give every route of the table a queue, and every ingress the table.
+
+        A route that had a queue keeps it, also if it was gone meanwhile: what it holds goes before what comes.
+        """
+        before = {(queue.name, queue.source, queue.target): queue for queue in (*self._retired, *self._queues.values())}
+        kept: dict[str, RouteQueue] = {}
+        for route in (*self.table.routes, *self.table.inner):
+            queue = before.pop((route.name, route.source, route.target), None)
+            if queue is not None:
+                queue.use(route.dispatch)
+            else:
+                queue = self._new_queue(route.name, route.source, route.target, route.dispatch)
+            kept[route.name] = queue
+        self._retired = list(before.values())
+        self._queues = kept
+        for egress in self.egresses.values():
+            egress.refit()
+        for ingress in self.ingresses.values():
+            ingress.use(
+                self.table,
+                {route.name: (kept[route.name], self.egresses[route.target]) for route in self.table.all_from(ingress.name)},
+            )
+
+    def _new_queue(self, name: str, source: str, target: str, dispatch: Dispatch) -> RouteQueue:
+        queue = RouteQueue(name, source, target, dispatch, RouteStats(), self.custody.number)
+        queue.may_stall = self.journal is not None
+        self.egresses[target].add_queue(queue)
+        return queue
+
+    def recover(self) -> None:
+        """Take over what an earlier process has left in the journal, which is open. Best before `start`."""
+        assert self.journal is not None
+        self._recovery = Recovery(
+            self.journal,
+            self.custody,
+            self.settler,
+            self.remembered,
+            self._clock,
+            self._queue_for,
+            self.egresses,
+            {name: ingress.unrouted for name, ingress in self.ingresses.items()},
+        )
+        self._recover()
+
+    def _recover(self) -> None:
+        """Goes on at a later tick if the journal cannot be read now."""
+        if self._recovery is not None:
+            try:
+                self._recovery.run()
+                self._recovery = None
+            except JournalError as exc:
+                logger.error("recovery_interrupted error=%s", exc)
+            self.pump()
+
+    def _queue_for(self, name: str, source: str, target: str) -> RouteQueue | None:
+        """The queue of a route that was there when a message was accepted.
+
+        If there is none, one that has the same flows: between these endpoints, or of this name to the same one. So they
+        stay in order.
+        """
+        if target not in self.egresses:
+            return None
+        for queue in self.egresses[target].queues:
+            if (queue.name, queue.source) == (name, source):
+                return queue
+        there = [queue for queue in self._queues.values() if queue.target == target]
+        alike = [queue for queue in there if queue.source == source] or [queue for queue in there if queue.name == name]
+        if alike:
+            return alike[0]
+        queue = self._new_queue(name, source, target, self._dispatch)
+        self._retired.append(queue)
+        return queue
+
+    async def start(self) -> None:
+        """Authenticate with the transports, register the listeners, connect."""
+        for transport in self.transports.values():
+            await transport.authenticate(UUri(self.table.authority, *USTREAMER))
+        await self.hearing.use(self.table)
+        await self.hearing.leave(self.table)
+        for transport in self.transports.values():
+            await transport.start()
+
+    async def reload(self, config: Config) -> None:
+        """Use the routes, authorities and bounds of ``config`` from now on. What is queued stays queued.
+
+        Removed routes deliver what they hold and take nothing new. Endpoints must be the same ones as before. Raises
+        `UStatusError` if a transport cannot listen to what the routes need; then nothing has changed.
+        """
+        table = self._table_of(config)
+        await self.hearing.use(table)
+        self.table = table
+        self._dispatch = config.dispatch
+        self.reporter.use(_report_options(config), table.authorities)
+        self._use_table()
+        await self.hearing.leave(table)
+        for ingress in self.ingresses.values():
+            ingress.admit_waiting()
+        self.pump()
+
+    def want(self, topic: UUri, askers: Mapping[str, int], owner: str) -> None:
+        """From now on these authorities want ``topic``, each with its sample period in ms, as far as ``owner`` knows.
+
+        The topic is heard where it is published, and forwarded to them, within a turn of the event loop.
+        """
+        if self.wanted.change(topic, askers, owner):
+            self.hearing.change(topic)
+            if not self._changed_wants:
+                asyncio.get_running_loop().call_soon(self._use_wants)
+            self._changed_wants[topic] = None
+
+    def apply_stops(self) -> None:
+        """The rules in `stops` have changed: park what they stop, let the rest go on."""
+        for egress in self.egresses.values():
+            egress.apply_stops()
+
+    def stopped_flows(self) -> Iterator[tuple[FlowKey, int]]:
+        """Every flow that is stopped now and has a lane, with the number of messages that wait in it."""
+        for egress in self.egresses.values():
+            for lane in egress.stopped_lanes():
+                yield lane.key, lane.standing
+
+    def _use_wants(self) -> None:
+        topics, self._changed_wants = self._changed_wants, {}
+        for ingress in self.ingresses.values():
+            ingress.wants_changed(topics)
+
+    def link_changed(self, endpoint: str, state: LinkState) -> None:
+        """A transport's link went up or down."""
+        if state is LinkState.UP:
+            self.egresses[endpoint].pump(self._clock.wall_ms())
+
+    def node_changed(self, endpoint: str, is_there: bool) -> None:
+        """A node of an endpoint's network was lost, or has come."""
+        self.egresses[endpoint].node_changed(is_there)
+
+    def pump(self) -> None:
+        """Send what may be sent, everywhere."""
+        now_ms = self._clock.wall_ms()
+        self._to_pump.clear()
+        for egress in self.egresses.values():
+            egress.pump(now_ms)
+
+    def tick(self) -> None:
+        """The clock's work, every `TICK_S`: back-offs that end, TTLs that pass, room that came."""
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        self._ticks += 1
+        for ingress in self.ingresses.values():
+            # With much held back, a look at all of it at every tick would cost too much.
+            if ingress.waiting and (len(ingress.waiting) <= _FEW or self._ticks % _SELDOM == 0):
+                ingress.expire_waiting()
+            ingress.tick(now_s)
+        for egress in self.egresses.values():
+            egress.tick(now_s, now_ms)
+        for queue in [queue for queue in self._retired if not queue.messages and not queue.unsure]:
+            self._retired.remove(queue)
+            self.egresses[queue.target].remove_queue(queue)
+        if self._ticks % _SELDOM == 0:
+            self._recover()
+            self.redrive.go_on()
+
+    def _mark(self, egress: Egress) -> None:
+        self._to_pump[egress] = None
+
+    def _after_settling(self, egress: Egress) -> None:
+        """Room came, and perhaps reports: let in what was held back, and send. Sending may settle more: go on."""
+        self._to_pump[egress] = None
+        self._settled.set()
+        if self._settling:
+            return
+        self._settling = True
+        try:
+            while self._to_pump:
+                for ingress in self.ingresses.values():
+                    if ingress.waiting:
+                        ingress.admit_waiting()
+                        self._to_pump.update(dict.fromkeys(self.egresses.values()))
+                now_ms = self._clock.wall_ms()
+                ready, self._to_pump = self._to_pump, {}
+                for each in ready:
+                    each.pump(now_ms)
+        finally:
+            self._settling = False
+
+    def accounts(self) -> list[RouteAccount]:
+        """The account of every route, of the reports, and of what got onto no route. The books balance in each."""
+        now_s = self._clock.monotonic_s()
+        queues = [*self._queues.values(), *self._retired, *self.reporter.queues()]
+        found = [account_of(queue, now_s) for queue in queues]
+        for name, ingress in self.ingresses.items():
+            found.append(RouteAccount(NO_ROUTE, name, "", ingress.unrouted, 0, 0, 0.0))
+        return found
+
+    def unsettled(self) -> int:
+        """How many deliveries have no outcome yet."""
+        return sum(queue.messages + queue.unsure for egress in self.egresses.values() for queue in egress.queues)
+
+    async def drain(self, within_s: float) -> int:
+        """Take nothing new and deliver what is held for at most ``within_s`` seconds.
+
+        That includes what our services still work on, and what they say of it. What is left then stays in the journal.
+        Without one it is given up: in our custody it becomes a dead letter, else its source still has it. The number of
+        messages left is returned.
+        """
+        for name, ingress in self.ingresses.items():
+            if self.transports[name].keeps_unacknowledged:
+                ingress.close()
+        # Others lose what we do not take: they are heard until nothing is left, for a moment at most under load.
+        await self._until(lambda: not self._movable(), min(within_s, _LISTEN_ON_S))
+        for name, ingress in self.ingresses.items():
+            if name != CORE:  # our services still have answers to give to what was taken before
+                ingress.close()
+        await self._until(lambda: not self._movable(), max(0.0, within_s - _LISTEN_ON_S))
+        if CORE in self.ingresses:
+            self.ingresses[CORE].close()
+        left = self._unfinished()
+        if left:
+            for name, egress in self.egresses.items():
+                if egress.in_flight:
+                    await self.transports[name].stop()  # gives back what is unconfirmed
+            if self.journal is None:
+                await self._give_up()
+            else:
+                for ingress in self.ingresses.values():
+                    ingress.admit_all()
+        return left
+
+    async def _give_up(self) -> None:
+        """Without a journal: what is in our custody becomes a dead letter."""
+        for egress in self.egresses.values():
+            egress.unpack_all()
+        for queue in [queue for egress in self.egresses.values() for queue in egress.queues if queue.source]:
+            for delivery in list(queue.waiting()):
+                if delivery.received.is_kept or not delivery.received.source_keeps:
+                    delivery.lane.drop(delivery)
+                    self.settler.fail(delivery, _STOPPED)
+        for ingress in self.ingresses.values():
+            ingress.give_up(_STOPPED)
+        self.pump()
+        await self._until(lambda: not any(queue.messages for queue in self.reporter.queues()), _LAST_WORDS_S)
+
+    def _movable(self) -> int:
+        """How much may still be delivered. With a journal, what is stopped on purpose is not waited for."""
+        stopped = sum(number for _, number in self.stopped_flows()) if self.journal is not None else 0
+        return self._unfinished() - stopped
+
+    def _unfinished(self) -> int:
+        return self.unsettled() + sum(len(ingress.waiting) for ingress in self.ingresses.values())
+
+    async def _until(self, condition: Callable[[], bool], within_s: float) -> None:
+        """Wait for a condition, for so long at most. Whoever ticks the router goes on doing so."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not condition():
+                    self._settled.clear()
+                    await self._settled.wait()
+
+
+def _report_options(config: Config) -> ReportOptions:
+    letters = config.dead_letter
+    return ReportOptions(config.authority, letters.resource, tuple(letters.endpoints), letters.queue, config.dispatch)

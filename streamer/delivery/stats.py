@@ -1,0 +1,57 @@
+"""The numbers that the router keeps. Plain integers, bumped in place; `observe.metrics` turns them into metrics."""
+
+from bisect import bisect_left
+
+from streamer.routing.outcome import Outcome
+from streamer.uprotocol.status import UCode
+
+# Seconds. Fine where a vehicle's control loops live, coarse where a cloud link's do.
+LATENCY_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Histogram:
+    """Counts per bucket (the last one has no upper bound) and the sum of what was observed."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LATENCY_BOUNDS) + 1)
+        self.sum = 0.0
+
+    def observe(self, value_s: float) -> None:
+        self.counts[bisect_left(LATENCY_BOUNDS, value_s)] += 1
+        self.sum += value_s
+
+
+class RouteStats:
+    """One route's account. At any time: accepted = sum of outcomes + what its queue holds."""
+
+    __slots__ = ("accepted", "end_to_end", "in_daemon", "outcomes", "retries")
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.outcomes: dict[tuple[Outcome, UCode], int] = {}
+        self.retries = 0
+        self.in_daemon = Histogram()
+        self.end_to_end = Histogram()
+
+    def count(self, outcome: Outcome, code: UCode = UCode.OK, number: int = 1) -> None:
+        """Add to an outcome."""
+        key = (outcome, code)
+        self.outcomes[key] = self.outcomes.get(key, 0) + number
+
+    @property
+    def settled(self) -> int:
+        """Messages that have reached an outcome."""
+        return sum(self.outcomes.values())
+
+
+class EndpointStats:
+    """One endpoint's account of what came in."""
+
+    __slots__ = ("malformed", "received", "reconnects")
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.reconnects = 0
+        self.malformed: dict[str, int] = {}

@@ -1,0 +1,181 @@
+"""What is heard at which endpoint: the listeners that the routing table and live subscriptions need, no more.
+
+What the table needs is registered at the start and at a reload, all or nothing. What subscriptions need comes and goes
+topic by topic at runtime: a topic that nobody wants any more is not even received. Every filter is registered once, for
+whichever of the two needs it, and goes when neither does: how often something was asked for does not have to be counted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+
+from streamer.delivery.ingress import Ingress
+from streamer.routing.interest import Wanted
+from streamer.routing.table import USUBSCRIPTION, RoutingTable
+from streamer.transports.base import UTransport
+from streamer.transports.listeners import Filter
+from streamer.transports.local import CORE
+from streamer.uprotocol.status import UStatusError
+from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UUri, everything_at
+
+_AT_ONCE = 100  # topics between two turns of the event loop
+
+logger = logging.getLogger("ustreamer.hearing")
+
+
+class Hearing:
+    """The listeners of every endpoint."""
+
+    def __init__(self, transports: Mapping[str, UTransport], ingresses: Mapping[str, Ingress], wanted: Wanted) -> None:
+        self._transports = transports
+        self._ingresses = ingresses
+        self._wanted = wanted
+        self._table: RoutingTable | None = None
+        self._always: dict[str, set[Filter]] = {name: set() for name in transports}
+        self._topics: dict[str, set[UUri]] = {name: set() for name in transports}
+        self._dirty: dict[UUri, None] = {}
+        self._refused: dict[UUri, None] = {}
+        self._changed = asyncio.Event()
+        self._turn = asyncio.Lock()
+
+    @property
+    def refused(self) -> int:
+        """Topics that are wanted and that a transport would not listen to."""
+        return len(self._refused)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was asked for so far is heard, or refused."""
+        return not self._dirty and not self._turn.locked()
+
+    async def use(self, table: RoutingTable) -> None:
+        """Hear what a table needs beyond what is heard. Raises `UStatusError`; then nothing has changed."""
+        async with self._turn:
+            added: list[tuple[str, Filter]] = []
+            try:
+                for name, ingress in self._ingresses.items():
+                    for wanted in set(always(name, table)) - self._always[name]:
+                        if not self._is_topic(name, wanted):
+                            await self._transports[name].register_listener(*wanted, ingress)
+                        added.append((name, wanted))
+            except UStatusError:
+                for name, registered in added:
+                    if not self._is_topic(name, registered):
+                        await self._transports[name].unregister_listener(*registered, self._ingresses[name])
+                raise
+            for name, registered in added:
+                self._always[name].add(registered)
+
+    async def leave(self, table: RoutingTable) -> None:
+        """Hear nothing that ``table`` does not need, and the topics that are wanted with it."""
+        self._table = table
+        self._dirty.update(dict.fromkeys(self._wanted.topics()))
+        self._dirty.update(dict.fromkeys(topic for topics in self._topics.values() for topic in topics))
+        await self.catch_up()  # before anything is left: what goes on being needed has no gap
+        async with self._turn:
+            for name, ingress in self._ingresses.items():
+                for unwanted in self._always[name] - set(always(name, table)):
+                    self._always[name].discard(unwanted)
+                    if not self._is_topic(name, unwanted):
+                        await self._transports[name].unregister_listener(*unwanted, ingress)
+            self._retry(len(self._refused))
+        await self.catch_up()
+
+    def _is_topic(self, endpoint: str, registered: Filter) -> bool:
+        """Whether a filter is there for who asked, too."""
+        source, sink = registered
+        return sink is None and source in self._topics[endpoint]
+
+    def change(self, topic: UUri) -> None:
+        """Somebody wants a topic, or nobody does any more. `run` sees to it."""
+        self._dirty[topic] = None
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Follow the changes until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self.catch_up()
+
+    async def catch_up(self) -> None:
+        """Register and unregister what has changed."""
+        async with self._turn:
+            if self._table is None:
+                return
+            done = 0
+            while self._dirty:
+                topic = next(iter(self._dirty))
+                del self._dirty[topic]
+                try:
+                    self._retry(await self._follow(topic, self._table))
+                except Exception:  # a plugin's fault must cost its topic, not the daemon its life
+                    logger.exception("listening_failed topic=%s", topic)
+                done += 1
+                if done % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    def _retry(self, room: int) -> None:
+        """Listeners have left: as many topics as were refused may find room now."""
+        for topic in list(self._refused)[:room]:
+            self._dirty[topic] = None
+
+    async def _follow(self, topic: UUri, table: RoutingTable) -> int:
+        """How many listeners have left."""
+        needed = set(where(topic, self._wanted.of(topic), table))
+        left = 0
+        is_refused = False
+        for name, ingress in self._ingresses.items():
+            topics = self._topics[name]
+            is_always = (topic, None) in self._always[name]
+            if topic in topics and name not in needed:
+                topics.discard(topic)
+                if not is_always:
+                    await self._transports[name].unregister_listener(topic, None, ingress)
+                    left += 1
+            elif topic not in topics and name in needed:
+                try:
+                    if not is_always:
+                        await self._transports[name].register_listener(topic, None, ingress)
+                except UStatusError as exc:
+                    if topic not in self._refused:
+                        logger.error("listener_refused endpoint=%s topic=%s reason=%s", name, topic, exc)
+                    is_refused = True
+                    continue
+                topics.add(topic)
+        if is_refused:
+            self._refused[topic] = None
+        else:
+            self._refused.pop(topic, None)
+        return left
+
+
+def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
+    """What has to be heard at an endpoint in any case: what is meant for us or for anywhere else, and what routes publish.
+
+    Also what no route allows is heard, so that its sender is told.
+    """
+    anyone = everything_at(ANY_AUTHORITY)
+    if endpoint == CORE:
+        yield anyone, anyone
+        return
+    elsewhere = (listed for name, listed in table.authorities.items() if name != endpoint)
+    sinks = {table.authority, *(authority for listed in elsewhere for authority in listed)}
+    if ANY_AUTHORITY in sinks:
+        sinks = {ANY_AUTHORITY}
+    yield from ((anyone, everything_at(authority)) for authority in sorted(sinks))
+    if ANY_AUTHORITY not in sinks:
+        local = {authority for authority, *entity in table.services if tuple(entity) == USUBSCRIPTION} - sinks
+        yield from ((anyone, UUri(authority, *USUBSCRIPTION, ANY_RESOURCE)) for authority in sorted(local))
+    yield from ((pattern, None) for route in table.routes_from(endpoint) for pattern in route.publish)
+
+
+def where(topic: UUri, askers: Mapping[str, int], table: RoutingTable) -> Iterable[str]:
+    """The endpoints at which a topic has to be heard for those who asked, beyond what is heard there in any case."""
+    homes = table.homes(topic.authority)
+    for endpoint in homes:
+        routes = [route for route in table.routes_from(endpoint) if route.target not in homes]
+        if any(pattern.matches(topic) for route in routes for pattern in route.publish):
+            continue
+        if any(route.target in table.homes(authority) for route in routes for authority in askers):
+            yield endpoint

@@ -1,0 +1,38 @@
+"""What the router tells of every outcome, one record each, if anybody writes traces. Nothing here may wait or fail."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from streamer.delivery.lane import Delivery, Lane
+from streamer.routing.outcome import Failure
+from streamer.uprotocol.message import UMessage
+
+
+class Tracer(Protocol):
+    """Takes one record per delivery outcome."""
+
+    def delivered(self, deliveries: Sequence[Delivery], now_s: float) -> None:
+        """Their destination has confirmed them."""
+        ...
+
+    def failed(self, delivery: Delivery, failure: Failure, now_s: float) -> None:
+        """It will not be delivered."""
+        ...
+
+    def turned_away(
+        self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
+    ) -> None:
+        """It never became a delivery. ``names``: of route, ingress and egress; empty for none."""
+        ...
+
+    def unsure(self, delivery: Delivery, now_s: float) -> bytes:
+        """Pack the record of a delivery that has left and may have to leave again. It is kept until `certain`."""
+        ...
+
+    def certain(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
+        """Records of a lane that `unsure` has packed are true."""
+        ...
+
+    def lost(self, lane: Lane, packed: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int) -> None:
+        """So many messages of a lane cannot be read any more. Of some, or none, `unsure` has packed a record."""
+        ...

@@ -1,0 +1,107 @@
+"""Log lines: one event name and key=value fields each; human on a terminal, JSON otherwise; repeats are counted.
+
+A call such as ``logger.info("link_lost endpoint=%s after_s=%.1f", name, age)`` is one event. The format string is the
+event's identity: its fields are read from it, and it is what the repeat limit counts.
+"""
+
+import json
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable
+
+_FIELD = re.compile(r"(\w+)=(%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z])")
+_MAX_KINDS = 1000
+
+
+class RepeatFilter(logging.Filter):
+    """Lets the same kind of line pass once in ``repeat_s`` seconds, and says then how many were left out."""
+
+    def __init__(self, repeat_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._repeat_s = repeat_s
+        self._now_s = now_s
+        self._seen: dict[tuple[str, object], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.CRITICAL or not self._repeat_s:
+            return True
+        args = record.args if isinstance(record.args, tuple) else ()
+        kind = (record.name, (record.msg, repr(args[0]) if args else None))  # some cannot be hashed
+        now_s = self._now_s()
+        last_s, left_out = self._seen.get(kind, (-self._repeat_s, 0))
+        if now_s - last_s < self._repeat_s:
+            self._seen[kind] = (last_s, left_out + 1)
+            return False
+        if len(self._seen) >= _MAX_KINDS:
+            self._seen.clear()
+        self._seen[kind] = (now_s, 0)
+        record.left_out = left_out
+        return True
+
+
+class HumanFormatter(logging.Formatter):
+    """``12:34:56.789 INFO  mqtt5 connected endpoint=cloud``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%H:%M:%S", time.localtime(record.created))
+        line = f"{stamp}.{int(record.msecs):03d} {record.levelname:<7} {_part(record)} {record.getMessage()}"
+        if left_out := getattr(record, "left_out", 0):
+            line += f" left_out={left_out}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: ts (UTC), level, part, event, and the event's fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        template = str(record.msg)
+        event, _, _ = template.partition(" ")
+        line: dict[str, object] = {
+            "ts": f"{stamp}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "part": _part(record),
+            "event": event,
+        }
+        fields = _FIELD.findall(template)
+        args = record.args if isinstance(record.args, tuple) else ()
+        if len(fields) == len(args) and template.count("%") == len(args):
+            line.update((key, _value(form, arg)) for (key, form), arg in zip(fields, args, strict=True))
+        else:
+            line["text"] = record.getMessage()
+        if left_out := getattr(record, "left_out", 0):
+            line["left_out"] = left_out
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _part(record: logging.LogRecord) -> str:
+    return record.name.removeprefix("ustreamer.")
+
+
+def _value(form: str, arg: object) -> object:
+    if isinstance(arg, bool | int) or arg is None:
+        return arg
+    if isinstance(arg, float):
+        return float(form % arg)
+    return form % (arg,)
+
+
+def set_up(level: str = "info", form: str = "auto", repeat_s: float = 10) -> None:
+    """Send the process's log lines to standard error.
+
+    ``form`` is human, json or auto (human on a terminal); of one kind of line one appears in ``repeat_s`` seconds.
+    """
+    human = form == "human" or (form == "auto" and sys.stderr.isatty())
+    handler = logging.StreamHandler()
+    handler.setFormatter(HumanFormatter() if human else JsonFormatter())
+    handler.addFilter(RepeatFilter(repeat_s))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("aiohttp").setLevel(logging.WARNING)

@@ -1,0 +1,176 @@
+"""Where does a message go, or why does it go nowhere? A pure function of type, source, sink, the routing table and askers.
+
+The rules, in order:
+
+1. What comes from a service of ours goes to every endpoint where its sink's authority lives.
+2. A source must live behind the endpoint that its message came from (else UNAUTHENTICATED).
+3. What is addressed to a service of ours goes there, also if it names no authority and the source's is the one.
+4. A message with a sink goes to the endpoint where the sink's authority lives, exact names before `*`, if a route
+   leads there (else PERMISSION_DENIED). If that is where it came from, it has arrived already.
+5. A Publish without sink goes over every route one of whose patterns matches its topic, or behind whose far end somebody
+   lives who has asked for it. One that is addressed to us is meant for those behind us who have asked.
+6. Split horizon: nothing goes back to an endpoint where the source's authority lives.
+7. Transient mark: a multicast that came in from a network that connects devices is not published to another such one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamer.routing.interest import EVERY_MESSAGE
+from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.table import RoutingTable, TableRoute
+from streamer.transports.local import CORE
+from streamer.uprotocol.message import UMessageType
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
+
+_NOBODY: Mapping[str, int] = {}
+_MARKED = "is multicast and came from a network that connects devices already"
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One way on: the route, the sink that the message carries on it (a Publish may be given one, or lose it), and how
+    many milliseconds lie between two messages that those who asked want (0: they want all).
+    """
+
+    route: TableRoute
+    sink: UUri | None
+    period_ms: int = EVERY_MESSAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Either hops or a failure. ``why`` explains it to people, one line per rule that spoke."""
+
+    hops: tuple[Hop, ...] = ()
+    failure: Failure | None = None
+    why: tuple[str, ...] = ()
+
+
+def decide(
+    kind: UMessageType,
+    source: UUri,
+    sink: UUri | None,
+    ingress: str,
+    table: RoutingTable,
+    askers: Mapping[str, int] = _NOBODY,
+) -> Decision:
+    """Decide for a valid message of type ``kind`` that came in through endpoint ``ingress``.
+
+    ``askers`` are the authorities that have subscribed to the topic ``source``, each with its sample period in ms.
+    """
+    if ingress == CORE:
+        if sink is None:
+            return _nowhere(Outcome.UNWANTED, UCode.OK, "services publish nothing")
+        return _say(sink, table)
+    if sink is not None and not sink.authority:  # clients leave it out for services of their own device
+        local = sink._replace(authority=source.authority)
+        sink = local if local[:3] in table.services else sink
+    is_asking = kind is UMessageType.REQUEST and sink is not None and sink[:3] in table.services
+    if source.authority == table.authority or (source[:3] in table.services and not is_asking):
+        return _nowhere(Outcome.LOCAL, UCode.OK, f"{source} is ours: a message of our own came back")
+    homes = table.homes(source.authority)
+    if ingress not in homes:
+        lives = f"lives behind {' and '.join(homes)}" if homes else "lives behind no endpoint"
+        return _nowhere(
+            Outcome.REJECTED,
+            UCode.UNAUTHENTICATED,
+            f"source authority {source.authority!r} {lives}, not behind {ingress}",
+        )
+    if sink is not None and sink[:3] in table.services:
+        inner = table.to_services(ingress)
+        assert inner is not None
+        return Decision((Hop(inner, sink),), why=(f"{sink} is a service of this streamer",))
+    if kind is UMessageType.PUBLISH and (sink is None or sink.authority in (ANY_AUTHORITY, table.authority)):
+        return _forward_publish(source, ingress, homes, table, askers)
+    if sink is None:
+        raise AssertionError("only a Publish may be without sink; validation comes first")
+    decision = _forward_to_sink(kind, sink, ingress, homes, table)
+    if kind is UMessageType.PUBLISH and any(_is_marked(source, ingress, hop.route.target, table) for hop in decision.hops):
+        return _nowhere(Outcome.UNWANTED, UCode.OK, f"{source} {_MARKED}, also if it is addressed to another")
+    return decision
+
+
+def _is_marked(source: UUri, ingress: str, target: str, table: RoutingTable) -> bool:
+    return source in table.multicast and {ingress, target} <= table.connecting
+
+
+def _forward_publish(
+    source: UUri, ingress: str, homes: tuple[str, ...], table: RoutingTable, askers: Mapping[str, int]
+) -> Decision:
+    hops: list[Hop] = []
+    why: list[str] = []
+    for route in table.routes_from(ingress):
+        pattern = next((pattern for pattern in route.publish if pattern.matches(source)), None)
+        asking = {authority: period for authority, period in askers.items() if route.target in table.homes(authority)}
+        if pattern is None and not asking:
+            why.append(f"route {route.name}: none of its publish patterns matches {source}, and nobody there asked for it")
+        elif route.target in homes:
+            why.append(f"route {route.name}: split horizon, {source.authority!r} lives behind {route.target}")
+        elif _is_marked(source, ingress, route.target, table):
+            why.append(f"route {route.name}: {source} {_MARKED}")
+        else:
+            hops += _hops(route, route.target in table.addressed, pattern is not None, asking)
+            why.append(f"route {route.name}: {_because(pattern, asking)}{_addressed(route, hops)}")
+    if hops:
+        return Decision(tuple(hops), why=tuple(why))
+    text = f"no route forwards {source} from {ingress}"
+    return Decision(failure=Failure(Outcome.UNWANTED, UCode.OK, text), why=(*why, text))
+
+
+def _hops(route: TableRoute, addressed: bool, is_listed: bool, asking: Mapping[str, int]) -> list[Hop]:
+    """One copy, or one for each authority where the network wants one. What a pattern lists is wanted whole."""
+    if not addressed:
+        return [Hop(route, None, EVERY_MESSAGE if is_listed else min(asking.values()))]
+    listed = dict.fromkeys(route.publish_to, EVERY_MESSAGE) if is_listed else {}
+    return [Hop(route, everything_at(authority), period_ms) for authority, period_ms in ({**asking, **listed}).items()]
+
+
+def _because(pattern: UUri | None, asking: Mapping[str, int]) -> str:
+    asked = f"{', '.join(sorted(asking))} asked for it" if asking else ""
+    return " and ".join(part for part in (f"pattern {pattern} matches" if pattern else "", asked) if part)
+
+
+def _addressed(route: TableRoute, hops: list[Hop]) -> str:
+    sinks = [hop.sink.authority for hop in hops if hop.route is route and hop.sink is not None]
+    return f"; addressed to {', '.join(sinks)}" if sinks else ""
+
+
+def _forward_to_sink(
+    kind: UMessageType, sink: UUri, ingress: str, source_homes: tuple[str, ...], table: RoutingTable
+) -> Decision:
+    if not sink.authority:
+        return _nowhere(Outcome.LOCAL, UCode.OK, f"sink {sink} names no authority: it lives where the message came from")
+    if sink.authority == table.authority:
+        return _nowhere(Outcome.REJECTED, UCode.UNAVAILABLE, f"this streamer has no uEntity {sink}")
+    homes = table.homes(sink.authority)
+    if ingress in homes:
+        return _nowhere(Outcome.LOCAL, UCode.OK, f"sink authority {sink.authority!r} lives behind {ingress} itself")
+    why: list[str] = []
+    for route in table.routes_from(ingress):
+        if route.target not in homes:
+            why.append(f"route {route.name}: {sink.authority!r} does not live behind {route.target}")
+        elif route.target in source_homes:
+            why.append(f"route {route.name}: split horizon, the source lives behind {route.target} too")
+        else:
+            strip = kind is UMessageType.PUBLISH and route.target not in table.addressed
+            why.append(f"route {route.name}: {sink.authority!r} lives behind {route.target}")
+            return Decision((Hop(route, None if strip else sink),), why=tuple(why))
+    text = f"no route leads from {ingress} to {sink.authority!r}"
+    return Decision(failure=Failure(Outcome.REJECTED, UCode.PERMISSION_DENIED, text), why=(*why, text))
+
+
+def _say(sink: UUri, table: RoutingTable) -> Decision:
+    """What a service says goes to every network where its sink's authority lives: it may have asked from any of them."""
+    if sink.authority == table.authority:
+        return _nowhere(Outcome.REJECTED, UCode.UNAVAILABLE, f"this streamer has no uEntity {sink}")
+    homes = table.homes(sink.authority)
+    hops = tuple(Hop(route, sink) for route in table.routes_from(CORE) if route.target in homes)
+    if hops:
+        return Decision(hops, why=(f"{sink.authority!r} lives behind {' and '.join(homes)}",))
+    return _nowhere(Outcome.REJECTED, UCode.PERMISSION_DENIED, f"{sink.authority!r} lives behind no endpoint")
+
+
+def _nowhere(outcome: Outcome, code: UCode, text: str) -> Decision:
+    return Decision(failure=Failure(outcome, code, text), why=(text,))

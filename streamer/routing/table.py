@@ -1,0 +1,143 @@
+"""The routing table: which authorities live behind which endpoint, and which routes lead where. Immutable."""
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+
+from streamer.config.models import Config, Dispatch
+from streamer.transports.local import CORE
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
+
+Entity = tuple[str, int, int]
+"""Authority, ue_id and version of a uEntity."""
+
+USUBSCRIPTION = (0, 3)
+"""ue_id and version of core.usubscription."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRoute:
+    """One route. ``publish_to`` are the authorities that a Publish is addressed to where the far network wants one."""
+
+    name: str
+    source: str
+    target: str
+    publish: tuple[UUri, ...]
+    publish_to: tuple[str, ...]
+    dispatch: Dispatch
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTable:
+    """Endpoints' authorities in the order of the configuration, and the routes.
+
+    ``addressed`` names the endpoints on whose network a Publish needs a sink authority, ``connecting`` those that connect
+    devices. ``services`` are our own uEntities, ``inner`` the ways to and from them. ``multicast`` are the topics of
+    multicast ids.
+    """
+
+    authority: str
+    authorities: dict[str, tuple[str, ...]]
+    routes: tuple[TableRoute, ...]
+    addressed: frozenset[str]
+    connecting: frozenset[str] = frozenset()
+    services: frozenset[Entity] = frozenset()
+    inner: tuple[TableRoute, ...] = ()
+    multicast: frozenset[UUri] = frozenset()
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Config,
+        addressed: Iterable[str],
+        entities: Iterable[tuple[int, int]] = (),
+        multicast: Iterable[UUri] = (),
+    ) -> "RoutingTable":
+        """The table that a configuration describes; ``entities`` are ue_id and version of the services that there are."""
+        authorities = {name: tuple(endpoint.authorities) for name, endpoint in config.endpoints.items()}
+        addressed = frozenset(addressed)
+        routes = tuple(
+            TableRoute(
+                name=route.name or f"{route.from_}-{route.to}",
+                source=route.from_,
+                target=route.to,
+                publish=tuple(route.publish),
+                publish_to=tuple(authorities[route.to] if route.publish_to is None else route.publish_to),
+                dispatch=route.dispatch,
+            )
+            for route in config.routes
+        )
+        entities = tuple(entities)
+        return cls(
+            config.authority,
+            authorities,
+            routes,
+            addressed,
+            connecting(config, addressed),
+            _services(config, entities, addressed),
+            _inner(config) if entities else (),
+            frozenset(multicast),
+        )
+
+    def homes(self, authority: str) -> tuple[str, ...]:
+        """The endpoints behind which ``authority`` lives: those that name it, else those that take everyone."""
+        named = tuple(name for name, listed in self.authorities.items() if authority in listed)
+        return named or tuple(name for name, listed in self.authorities.items() if ANY_AUTHORITY in listed)
+
+    def routes_from(self, endpoint: str) -> tuple[TableRoute, ...]:
+        """The routes that begin at ``endpoint`` and lead out of the streamer."""
+        routes = self.inner if endpoint == CORE else self.routes
+        return tuple(route for route in routes if route.source == endpoint)
+
+    def to_services(self, endpoint: str) -> TableRoute | None:
+        """The way from ``endpoint`` to our own services."""
+        return next((route for route in self.inner if (route.source, route.target) == (endpoint, CORE)), None)
+
+    def all_from(self, endpoint: str) -> tuple[TableRoute, ...]:
+        """The routes that begin at ``endpoint``, the one to our services included."""
+        return tuple(route for route in (*self.routes, *self.inner) if route.source == endpoint)
+
+
+def connecting(config: Config, addressed: Container[str]) -> frozenset[str]:
+    """The endpoints whose networks connect devices: those that say so, and else those where a Publish needs an address."""
+    return frozenset(
+        name
+        for name, endpoint in config.endpoints.items()
+        if (name in addressed if endpoint.is_global is None else endpoint.is_global)
+    )
+
+
+def local_authorities(config: Config, addressed: Container[str]) -> tuple[str, ...]:
+    """Whose uEntities are at home here, beside our own authority."""
+    options = config.usubscription
+    if options is not None and options.local is not None:
+        return tuple(options.local)
+    far = connecting(config, addressed)
+    inside = (endpoint.authorities for name, endpoint in config.endpoints.items() if name not in far)
+    return tuple(dict.fromkeys(name for listed in inside for name in listed if name != ANY_AUTHORITY))
+
+
+def _services(config: Config, entities: tuple[tuple[int, int], ...], addressed: Container[str]) -> frozenset[Entity]:
+    """The uEntities that we are: at our own authority, and uSubscription at those that it is the service of."""
+    found = {(config.authority, *entity) for entity in entities}
+    options = config.usubscription
+    if options is not None and options.external is None and USUBSCRIPTION in entities:
+        found |= {(authority, *USUBSCRIPTION) for authority in local_authorities(config, addressed)}
+    return frozenset(found)
+
+
+def _inner(config: Config) -> tuple[TableRoute, ...]:
+    """Who asks too much of a service is told so; what a service says never holds it up: the oldest goes."""
+
+    def dispatch(on_full: str) -> Dispatch:
+        queue = config.dispatch.queue.model_copy(update={"on_full": on_full})
+        return config.dispatch.model_copy(update={"queue": queue})
+
+    to, back = dispatch("reject"), dispatch("evict")
+    return tuple(
+        route
+        for name in config.endpoints
+        for route in (
+            TableRoute(f"{name}/{CORE}", name, CORE, (), (), to),
+            TableRoute(f"{CORE}/{name}", CORE, name, (), (), back),
+        )
+    )

@@ -1,0 +1,160 @@
+"""The services that live in this streamer, put together: what they remember, what they do, when they begin and end."""
+
+import asyncio
+import logging
+from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from streamer.clock import Clock
+from streamer.config.models import Config
+from streamer.delivery.lane import FlowKey
+from streamer.routing.pause_rules import Stops
+from streamer.routing.table import local_authorities
+from streamer.services.multicast import Receivers
+from streamer.services.pause import Control
+from streamer.services.state import State, StateError
+from streamer.services.usubscription.follow import Follower
+from streamer.services.usubscription.service import USubscription
+from streamer.transports.local import Core
+from streamer.uprotocol.uri import UUri
+
+logger = logging.getLogger("ustreamer.services")
+
+SUBSCRIPTION = "subscription"
+"""Who wants a topic because somebody has subscribed to it (`Router.want`)."""
+
+MULTICAST = "multicast"
+"""The same, because somebody receives a multicast id that the topic belongs to."""
+
+
+_AGAIN_S = 1.0
+
+
+class Follows(Protocol):
+    """Who does as the services say: the router."""
+
+    def want(self, topic: UUri, askers: Mapping[str, int], owner: str) -> None: ...
+    def apply_stops(self) -> None: ...
+    def stopped_flows(self) -> Iterable[tuple[FlowKey, int]]: ...
+
+
+class Residents:
+    """core.usubscription and core.ustreamer. Made before the router, which has to know who they are."""
+
+    def __init__(self, config: Config, core: Core, clock: Clock, addressed: Container[str] = ()) -> None:
+        """``addressed``: the endpoints on whose network a Publish needs a sink authority."""
+        self.state = State(state_path(config))
+        self._core = core
+        self._router: Follows
+        self._problem = ""  # why the file cannot be used
+        self.subscriptions: USubscription | Follower | None = None
+        options = config.usubscription
+        self.stops = Stops()
+        local = local_authorities(config, addressed)
+        self.control = Control(
+            core,
+            self.state,
+            self.stops,
+            config.control,
+            local,
+            config.authority,
+            lambda: self._router.apply_stops(),
+            lambda: self._router.stopped_flows(),
+        )
+        self.receivers = Receivers(self.state, config.catalogue, lambda topic, askers: self._want(topic, askers, MULTICAST))
+        self.control.service.add(self.receivers.methods())
+        if options is not None:
+            options = options.model_copy(update={"local": list(local)})
+            kind = USubscription if options.external is None else Follower
+            self.subscriptions = kind(core, self.state, options, config.authority, clock, self._want)
+
+    def open(self, router: Follows) -> None:
+        """Open the file and take up what it says. Before the router recovers and starts.
+
+        If the file cannot be used now, `run` waits for it; until then the core endpoint is down, as any endpoint may be.
+        """
+        self._router = router
+        if self.state.path is None:
+            logger.warning("state_in_memory consequence=%s", "a restart forgets every subscription and what is stopped")
+        try:
+            self.state.open(self._schema)
+            self._restore()
+        except StateError as exc:
+            self._core.hold()
+            self._note_problem(exc)
+
+    def look(self, router: Follows) -> None:
+        """The same without running: what a daemon with this configuration remembers. Raises `StateError`."""
+        self._router = router
+        if self.state.look():
+            self._restore()
+
+    @property
+    def _schema(self) -> tuple[str, ...]:
+        subscriptions = () if self.subscriptions is None else self.subscriptions.SCHEMA
+        return (*Control.SCHEMA, *Receivers.SCHEMA, *subscriptions)
+
+    def _restore(self) -> None:
+        self.control.restore()
+        self.receivers.restore()
+        if self.subscriptions is not None:
+            self.subscriptions.restore()
+
+    async def _until_open(self) -> None:
+        while self._problem:
+            await asyncio.sleep(_AGAIN_S)
+            try:
+                await asyncio.to_thread(self.state.open, self._schema)
+                self._restore()
+            except StateError as exc:
+                self._note_problem(exc)
+            else:
+                self._problem = ""
+                logger.info("state_open file=%s", self.state.path)
+                self._core.release()
+
+    def _note_problem(self, exc: StateError) -> None:
+        if str(exc) != self._problem:
+            self._problem = str(exc)
+            logger.error(
+                "state_unavailable error=%s consequence=%s",
+                exc,
+                "until the file can be used the services answer nobody, and know neither subscriptions nor what is stopped",
+            )
+
+    def use(self, config: Config) -> None:
+        """Follow what a reload may change."""
+        self.receivers.use(config.catalogue)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        await self._until_open()
+        while self.subscriptions is not None:
+            try:
+                await self.subscriptions.run()
+            except Exception:  # a fault of a service must not cost the daemon its life
+                logger.exception("service_failed service=usubscription again_s=%s", _AGAIN_S)
+                await asyncio.sleep(_AGAIN_S)
+
+    def close(self) -> None:
+        """Close the file. Nothing is answered after that."""
+        self.control.close()
+        self.state.close()
+
+    def gauges(self) -> Mapping[str, int]:
+        """How many there are of what, for the metrics."""
+        return {} if self.subscriptions is None else self.subscriptions.gauges()
+
+    def _want(self, topic: UUri, askers: Mapping[str, int], owner: str = SUBSCRIPTION) -> None:
+        self._router.want(topic, askers, owner)
+
+
+def state_path(config: Config) -> Path | None:
+    """Where a configuration has the services' file; None: in memory."""
+    if config.state.path is not None:
+        return config.state.path
+    if config.journal is None:
+        return None
+    journal = config.journal.path
+    return journal.with_name(f"{journal.stem}-state.db")

@@ -1,0 +1,183 @@
+"""Sealing: a process of low priority that turns closed spool files into Parquet files, and keeps them to their bound.
+
+    python -m streamer.traces.compact FOLDER STREAMER MAX_BYTES
+
+Each spool file becomes one Parquet file per hour of its records, always under the same names: written elsewhere, synced,
+then renamed; the spool file goes last. So a kill at any moment loses and doubles nothing: the next sealing begins again.
+The last line on standard output is a `Sealed` as JSON; the exit code is 1 if something is left to be sealed.
+"""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamer.traces.layout import BAD, CLOSED, Folders, Sealed, sync
+from streamer.traces.record import SCHEMA, aligned
+
+logger = logging.getLogger("ustreamer.trace")
+
+_ROW_GROUP = 131_072  # records; so many are in memory at once
+_HOUR_US = 3_600_000_000
+_BARELY_REPEATED = ("ts", "msg_ts", "seq", "msg_id", "req_id", "age_us", "queue_wait_us", "latency_us", "traceparent")
+_DELTA = dict.fromkeys(("ts", "msg_ts", "seq", "age_us", "queue_wait_us", "latency_us"), "DELTA_BINARY_PACKED")
+
+
+class TornError(ValueError):
+    """A spool file is no complete Arrow stream."""
+
+
+class Parts:
+    """The Parquet files that one spool file becomes."""
+
+    def __init__(self, folders: Folders, spool_file: Path) -> None:
+        self._folders = folders
+        self._spool_file = spool_file
+        self._waiting: dict[int, list[pa.RecordBatch]] = {}
+        self._count = 0
+        self._writers: dict[int, tuple[Path, pq.ParquetWriter]] = {}
+        self.records = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Sort a batch's records into their hours."""
+        hours = batch.column("ts").cast(pa.int64()).to_numpy() // _HOUR_US
+        for hour in np.unique(hours):
+            chosen = batch if hours[0] == hour and (hours == hour).all() else batch.filter(pa.array(hours == hour))
+            self._waiting.setdefault(int(hour), []).append(chosen)
+        self._count += len(batch)
+        if self._count >= _ROW_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        for hour, batches in self._waiting.items():
+            if hour not in self._writers:
+                path = self._folders.sealing / self._final(hour).name
+                self._writers[hour] = (
+                    path,
+                    pq.ParquetWriter(
+                        path,
+                        SCHEMA,
+                        compression="zstd",
+                        use_dictionary=[name for name in SCHEMA.names if name not in _BARELY_REPEATED],
+                        column_encoding=_DELTA,
+                        coerce_timestamps="us",
+                        store_schema=False,
+                    ),
+                )
+            table = pa.Table.from_batches(batches).replace_schema_metadata(SCHEMA.metadata)
+            self._writers[hour][1].write_table(table, row_group_size=_ROW_GROUP)
+            self.records += len(table)
+        self._waiting.clear()
+        self._count = 0
+
+    def publish(self) -> int:
+        """Complete the files and give them their names; how many there are is returned. Raises OSError."""
+        self._flush()
+        for hour, (path, writer) in self._writers.items():
+            writer.add_key_value_metadata(SCHEMA.metadata)
+            writer.close()
+            final = self._final(hour)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            path.rename(final)
+            for folder in (final.parent, final.parent.parent, final.parent.parent.parent, self._folders.path):
+                sync(folder)
+        return len(self._writers)
+
+    def _final(self, hour: int) -> Path:
+        return self._folders.part(self._spool_file, *_day_and_hour(hour))
+
+
+def seal(folders: Folders, max_bytes: int) -> Sealed:
+    """Seal every closed spool file of a streamer and delete the oldest files beyond ``max_bytes``. Raises OSError."""
+    done = Sealed()
+    folders.create()
+    lock = folders.lock("sealing.lock", wait=True)
+    try:
+        for stale in folders.sealing.iterdir():
+            stale.unlink()
+        for file in folders.closed():
+            try:
+                _seal_file(folders, file, done)
+            except FileNotFoundError:
+                if file.exists():  # else it has just been deleted, to keep to the bound
+                    raise
+            except OSError as exc:  # tried again; others may fare better
+                done.problems.append(f"{file.name}: {exc.strerror or exc}")
+            except Exception:  # nothing that we know to write: it must not stand before all that come after it
+                logger.exception("trace_file_bad file=%s", file.name)
+                file.rename(file.with_name(file.name.removesuffix(CLOSED) + BAD))
+                done.bad += 1
+        deleted = folders.keep_to(max_bytes)
+        done.deleted_files, done.deleted_bytes = deleted
+        done.bytes = folders.total_bytes()
+    finally:
+        os.close(lock)
+    return done
+
+
+def _seal_file(folders: Folders, file: Path, done: Sealed) -> None:
+    parts = Parts(folders, file)
+    try:
+        for batch in batches(file):
+            parts.add(batch)
+    except TornError:  # its daemon was killed, or it is damaged: what came before is sealed
+        done.torn += 1
+    done.files += parts.publish()
+    done.records += parts.records
+    file.unlink()
+    sync(folders.spool)
+
+
+def batches(file: Path) -> Iterator[pa.RecordBatch]:
+    """The completed batches of a spool file, also of one that is being written.
+
+    Raises OSError, and `TornError` where it ends in the middle of a batch or is damaged.
+    """
+    with pa.OSFile(str(file)) as source:
+        try:
+            with pa.ipc.open_stream(source) as reader:
+                for batch in reader:
+                    batch.validate(full=True)
+                    yield batch if batch.schema.equals(SCHEMA) else aligned(batch)
+        except pa.ArrowException as exc:
+            raise TornError(str(exc)) from exc
+        except OSError as exc:
+            if exc.errno is None:  # so pyarrow says that there are fewer bytes than announced
+                raise TornError(str(exc)) from exc
+            raise
+
+
+def _day_and_hour(hours: int) -> tuple[date, int]:
+    moment = datetime.fromtimestamp(hours * 3600, UTC)
+    return moment.date(), moment.hour
+
+
+def main(arguments: list[str]) -> int:
+    """Seal as the arguments say."""
+    path, streamer, max_bytes = arguments
+    with suppress(OSError):  # a sandbox may forbid it
+        os.nice(19)
+    pa.set_cpu_count(1)
+    try:
+        done = seal(Folders(Path(path), streamer), int(max_bytes))
+    except OSError as exc:
+        done = Sealed(problems=[f"{exc.filename or path}: {exc.strerror or exc}"])
+    with suppress(BrokenPipeError):  # the daemon has gone meanwhile
+        sys.stdout.write(json.dumps(asdict(done)) + "\n")
+        sys.stdout.flush()
+    return 1 if done.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,254 @@
+"""Reads a folder of traces while the daemon writes, seals and deletes in it; knows nothing of the command line.
+
+Sealed records are in ``date=YYYY-MM-DD/hour=H/streamer=NAME/*.parquet``, the latest ones in ``.spool/NAME/*.arrows`` (to be
+sealed) and ``*.arrows.open`` (being written; its end may be torn). A record moves from there to here, so the spool is always
+read first: then nothing is missed, and what was seen twice is told by ``run_ts`` and ``seq`` (`Seen`).
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from streamer.traces.record import SCHEMA, aligned
+
+Ints = npt.NDArray[np.int64]
+Complain = Callable[[str], None]
+
+COLUMNS = pa.schema([pa.field(field.name, field.type) for field in SCHEMA])
+"""What is read. A column that a file lacks is null."""
+
+BATCH_ROWS = 65_536
+HOUR_US = 3_600_000_000
+CLOCK_SLACK_US = 300_000_000
+"""How far file times and record times may disagree before records are overlooked: a clock that was set."""
+
+_CLOSED, _OPEN = ".arrows", ".arrows.open"
+
+
+class Part(NamedTuple):
+    """A sealed file: where it is, whose it is, the hour of its records and when it was written (Unix µs)."""
+
+    path: Path
+    streamer: str
+    hour_us: int
+    modified_us: int
+
+
+def sealed(folder: Path) -> list[Part]:
+    """All sealed files, the latest written first. What vanishes meanwhile is left out."""
+    found = []
+    for date in _entries(folder, "date="):
+        for hour in _entries(date, "hour="):
+            hour_us = _hour_us(date.name, hour.name)
+            for streamer in _entries(hour, "streamer=") if hour_us is not None else ():
+                for path in _entries(streamer, ""):
+                    if path.suffix == ".parquet" and not path.name.startswith("."):
+                        modified_us = _modified_us(path)
+                        if modified_us is not None:
+                            assert hour_us is not None
+                            found.append(Part(path, unquote(streamer.name.partition("=")[2]), hour_us, modified_us))
+    return sorted(found, key=lambda part: (part.modified_us, part.path), reverse=True)
+
+
+def read_part(part: Part, wanted: Any, complain: Complain, columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    """The records of a sealed file for which the expression ``wanted`` holds (None: all), with a column ``streamer``.
+
+    One that is gone has none. One that cannot be read is complained about.
+    """
+    try:
+        file = ds.dataset(str(part.path), COLUMNS, format="parquet")
+        names = list(columns or COLUMNS.names)
+        for batch in file.to_batches(columns=names, filter=wanted, batch_size=BATCH_ROWS, use_threads=False):
+            if batch.num_rows:
+                yield _with_streamer(batch, part.streamer)
+    except FileNotFoundError:
+        return
+    except (pa.ArrowException, OSError) as exc:
+        complain(f"{part.path}: cannot be read: {_first_line(exc)}")
+
+
+class SpoolFile:
+    """One file of the spool, held open: what is appended can be read, also when the file has been sealed and deleted."""
+
+    def __init__(self, path: Path, streamer: str) -> None:
+        """Raises FileNotFoundError if it has gone."""
+        self.path = path
+        self.streamer = streamer
+        self._file = pa.OSFile(str(path), "rb")
+        self._schema: pa.Schema | None = None
+
+    def close(self) -> None:
+        self._file.close()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The records that were completed since the last call, with a column ``streamer``; stops before a torn end."""
+        while True:
+            at = self._file.tell()
+            try:
+                message = pa.ipc.read_message(self._file)
+                if self._schema is None:
+                    self._schema = pa.ipc.read_schema(message)
+                    continue
+                batch = pa.ipc.read_record_batch(message, self._schema)
+            except (pa.ArrowException, EOFError, OSError):  # not complete yet, or never
+                self._file.seek(at)
+                return
+            yield _with_streamer(aligned(batch, COLUMNS), self.streamer)
+
+
+class Spool:
+    """The files of the spool, by what stays of their names when they are closed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / ".spool"
+        self._files: dict[Path, SpoolFile] = {}
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """What was written since the last call. A file that is gone is read to its end, and then closed."""
+        present = self._find()
+        for stem in sorted(present - set(self._files)):
+            file = self._open(stem)
+            if file is not None:
+                self._files[stem] = file
+        for stem, file in sorted(self._files.items()):
+            yield from file.batches()
+            if stem not in present:
+                file.close()
+                del self._files[stem]
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _find(self) -> set[Path]:
+        files = (path for streamer in _entries(self._folder, "") for path in _entries(streamer, ""))
+        return {path.with_name(path.name.removesuffix(".open")) for path in files if path.name.endswith((_CLOSED, _OPEN))}
+
+    @staticmethod
+    def _open(stem: Path) -> SpoolFile | None:
+        for path in (stem.with_name(f"{stem.name}.open"), stem):  # in the order in which it changes its name
+            try:
+                return SpoolFile(path, unquote(stem.parent.name))
+            except FileNotFoundError:
+                continue
+        return None
+
+
+class Seen:
+    """Which records were seen, as ranges of ``seq`` per run: few, however many records there are."""
+
+    def __init__(self) -> None:
+        # by streamer and run: first, last, and when the first one ended; disjoint, in order
+        self._runs: dict[tuple[str, int], tuple[Ints, Ints, Ints]] = {}
+
+    def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Remember the records of a batch of one streamer; returns those that were not seen before."""
+        if not batch.num_rows:
+            return batch
+        streamer = batch.column("streamer")[0].as_py()
+        runs, numbers = _ints(batch, "run_ts"), _ints(batch, "seq")
+        fresh = np.ones(len(runs), dtype=np.bool_)
+        ended = ended_us(batch)
+        for run in np.unique(runs):
+            rows = runs == run
+            fresh[rows] = ~self._covers((streamer, int(run)), numbers[rows])
+            self._join((streamer, int(run)), numbers[rows], ended[rows])
+        return batch if fresh.all() else batch.filter(pa.array(fresh))
+
+    def holes(self, since_us: int) -> int:
+        """How many records are missing before one that ended since then, or at the beginning of a run since then."""
+        missing = 0
+        for (_, run_us), (firsts, lasts, ended) in self._runs.items():
+            gaps = firsts[1:] - lasts[:-1] - 1
+            missing += int(gaps[ended[1:] >= since_us].sum())
+            if run_us >= since_us:
+                missing += int(firsts[0])
+        return missing
+
+    def _covers(self, run: tuple[str, int], numbers: Ints) -> npt.NDArray[np.bool_]:
+        if run not in self._runs:
+            return np.zeros(len(numbers), dtype=np.bool_)
+        firsts, lasts, _ = self._runs[run]
+        at = np.searchsorted(firsts, numbers, side="right") - 1
+        found: npt.NDArray[np.bool_] = (at >= 0) & (numbers <= lasts[np.maximum(at, 0)])
+        return found
+
+    def _join(self, run: tuple[str, int], numbers: Ints, ended: Ints) -> None:
+        first, last, when = self._runs.get(run, (np.empty(0, np.int64),) * 3)
+        first, last, when = (np.concatenate(pair) for pair in ((first, numbers), (last, numbers), (when, ended)))
+        order = np.argsort(first, kind="stable")
+        first, last, when = first[order], np.maximum.accumulate(last[order]), when[order]
+        begins = np.concatenate(([True], first[1:] > last[:-1] + 1))
+        ends = np.concatenate((begins[1:], [True]))
+        self._runs[run] = (first[begins], last[ends], when[begins])
+
+
+def ended_us(batch: pa.RecordBatch) -> Ints:
+    """When each record's message had its outcome, Unix µs: when it came in, plus its latency."""
+    latency: Ints = pc.fill_null(batch.column("latency_us"), 0).to_numpy(zero_copy_only=False)
+    return _ints(batch, "ts") + latency
+
+
+def newest(kept: pa.Table | None, batch: pa.RecordBatch | pa.Table, count: int) -> pa.Table:
+    """The ``count`` records of both that ended last, each once, the oldest first."""
+    rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+    rows = _last(rows, count)
+    if kept is None or not kept.num_rows:
+        return rows
+    both = pa.concat_tables([kept, rows]).combine_chunks()
+    keys = zip(both.column("streamer").to_pylist(), _ints(both, "run_ts").tolist(), _ints(both, "seq").tolist(), strict=True)
+    first_at: dict[tuple[str, int, int], int] = {}
+    for at, key in enumerate(keys):
+        first_at.setdefault(key, at)
+    return _last(both.take(pa.array(first_at.values(), pa.int64())), count)
+
+
+def _last(rows: pa.Table, count: int) -> pa.Table:
+    order = np.lexsort((_ints(rows, "seq"), _ints(rows, "run_ts"), ended_us(rows)))  # by the last one first
+    return rows.take(pa.array(order[max(len(order) - count, 0) :]))
+
+
+def _ints(rows: pa.RecordBatch | pa.Table, name: str) -> Ints:
+    values: Ints = rows.column(name).cast(pa.int64()).to_numpy()
+    return values
+
+
+def _with_streamer(batch: pa.RecordBatch, streamer: str) -> pa.RecordBatch:
+    return batch.append_column("streamer", pa.repeat(pa.scalar(streamer), batch.num_rows))
+
+
+def _entries(folder: Path, prefix: str) -> list[Path]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted(folder / entry.name for entry in found if entry.name.startswith(prefix))
+    except (FileNotFoundError, NotADirectoryError):  # it may have been deleted since it was listed
+        return []
+
+
+def _modified_us(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns // 1000
+    except FileNotFoundError:
+        return None
+
+
+def _hour_us(date: str, hour: str) -> int | None:
+    try:
+        day = datetime.strptime(date, "date=%Y-%m-%d").replace(tzinfo=UTC)
+        return int(day.timestamp()) * 1_000_000 + int(hour.partition("=")[2]) * HOUR_US
+    except ValueError:
+        return None
+
+
+def _first_line(exc: BaseException) -> str:
+    return (str(exc).splitlines() or [type(exc).__name__])[0]

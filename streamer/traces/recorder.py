@@ -1,0 +1,235 @@
+"""The loop's side of tracing: packs one record per delivery outcome into a buffer and hands full buffers on.
+
+Nothing here waits, and nothing here may fail: what cannot be handed on is counted and leaves a hole in ``seq``.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from streamer.delivery.lane import AGAIN, RESTORED, Delivery, Lane
+from streamer.delivery.queue import OVERHEAD_BYTES
+from streamer.delivery.unconfirmed_batch import queue_of
+from streamer.routing.outcome import Failure, Outcome
+from streamer.traces.record import (
+    DTYPE,
+    NO_TTL,
+    OUTCOME_NUMBERS,
+    RECORD,
+    Buffer,
+    Flow,
+    pack_traceparent,
+)
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+
+MAX_RECORDS = 10_000
+"""Records per buffer."""
+
+MAX_AGE_S = 1.0
+
+_SIZE = RECORD.size
+_BYTES = MAX_RECORDS * _SIZE
+_DELIVERED = OUTCOME_NUMBERS[Outcome.DELIVERED]
+
+Take = Callable[[Buffer], bool]
+"""Takes a buffer to be written, at once; False if it has no room for it."""
+
+
+class Recorder:
+    """Packs records for the router. ``transports`` names the kind of transport of each endpoint."""
+
+    def __init__(self, transports: dict[str, str], take: Take, offset_us: Callable[[], int]) -> None:
+        """``offset_us``: Unix time minus the monotonic clock, in µs, now."""
+        self.records = 0
+        self.dropped = 0
+        self._transports = transports
+        self._take = take
+        self._offset_us = offset_us
+        self._seq = 0
+        self._began_s = 0.0  # when the oldest record in the buffer was packed
+        self._packed = bytearray(_BYTES)
+        self._at = 0
+        self._flows: list[Flow] = []
+        self._numbers: dict[object, int] = {}  # of the flows, by lane or by what a message without a lane had
+
+    def delivered(self, deliveries: Sequence[Delivery], now_s: float) -> None:
+        """Their destination has confirmed them."""
+        pack_into, numbers = RECORD.pack_into, self._numbers
+        packed, at = self._packed, self._at
+        if not at:
+            self._began_s = now_s
+        for delivery in deliveries:
+            message = delivery.message
+            attributes = message.attributes
+            number = numbers.get(delivery.lane)
+            if number is None:
+                number = self._number_of(delivery.lane)
+            payload = message.payload
+            ttl = attributes.ttl
+            pack_into(
+                packed,
+                at,
+                number,
+                0 if payload is None else len(payload),
+                delivery.entered_s,
+                delivery.sent_s,
+                now_s,
+                delivery.entered_ms,
+                message.id,
+                attributes.reqid or b"",
+                NO_TTL if ttl is None else ttl,
+                delivery.attempts,
+                attributes.type,
+                attributes.priority,
+                _DELIVERED,
+                0,
+                delivery.again,
+                b"" if attributes.traceparent is None else pack_traceparent(attributes.traceparent),
+            )
+            at += _SIZE
+            if at == _BYTES:
+                self._at = at
+                self.hand_on()
+                packed, at, numbers, self._began_s = self._packed, 0, self._numbers, now_s
+        self._at = at
+
+    def failed(self, delivery: Delivery, failure: Failure, now_s: float) -> None:
+        """It will not be delivered."""
+        self._add(_pack(delivery, now_s, self._number_of(delivery.lane), failure.outcome, failure.code), now_s)
+
+    def turned_away(
+        self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
+    ) -> None:
+        """It never became a delivery. ``names``: of route, ingress and egress."""
+        source, sink = message.attributes.source, message.attributes.sink
+        number = self._numbers.get((names, source, sink))
+        if number is None:
+            number = self._numbers[names, source, sink] = self._add_flow(names, source, sink)
+        size = len(message.payload or b"")
+        self._add(
+            _pack_message(message, number, size, now_s, 0.0, now_s, now_ms, 0, failure.outcome, failure.code, 0), now_s
+        )
+
+    # -- what is unsure
+
+    def unsure(self, delivery: Delivery, now_s: float) -> bytes:
+        """The record of a delivery that has left and may yet have to leave again: kept with it, until it is `certain`."""
+        return _pack(delivery, now_s, 0, Outcome.DELIVERED, UCode.OK)
+
+    def certain(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
+        """Records of a lane that `unsure` has packed are true."""
+        for start in range(0, len(packed), _BYTES):
+            piece = bytearray(packed[start : start + _BYTES])
+            if self._at + len(piece) > _BYTES:
+                self.hand_on()
+            np.frombuffer(piece, DTYPE)["flow"] = self._number_of(lane)  # a view: it is set in the piece
+            self._add(piece, now_s)
+
+    def lost(self, lane: Lane, packed: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int) -> None:
+        """So many messages of a lane cannot be read any more. Those without a packed record are nameless: no id, no type."""
+        rows = np.zeros(count, DTYPE)
+        rows["entered_s"] = rows["settled_s"] = now_s
+        rows["entered_ms"] = now_ms
+        rows["ttl_ms"] = NO_TTL
+        rows["flags"] = AGAIN | RESTORED
+        known = np.frombuffer(packed, DTYPE)
+        rows[: len(known)] = known
+        rows["outcome"] = OUTCOME_NUMBERS[failure.outcome]
+        rows["code"] = failure.code
+        self.certain(lane, rows.tobytes(), now_s)
+
+    # -- handing on
+
+    def tick(self, now_s: float) -> None:
+        """Hand on what has waited long enough."""
+        if self._at and self._began_s + MAX_AGE_S <= now_s:
+            self.hand_on()
+
+    def hand_on(self) -> None:
+        """Have the buffer written."""
+        if not self._at:
+            return
+        count = self._at // _SIZE
+        packed, self._packed = self._packed, bytearray(_BYTES)
+        del packed[self._at :]
+        buffer = Buffer(packed, self._flows, self._seq, self._offset_us())
+        self._at = 0
+        self._flows, self._numbers = [], {}
+        self._seq += count
+        self.records += count
+        if not self._take(buffer):
+            self.dropped += count
+
+    def _add(self, records: bytes | bytearray, now_s: float) -> None:
+        if not self._at:
+            self._began_s = now_s
+        self._packed[self._at : self._at + len(records)] = records
+        self._at += len(records)
+        if self._at == _BYTES:
+            self.hand_on()
+
+    def _number_of(self, lane: Lane) -> int:
+        number = self._numbers.get(lane)
+        if number is None:
+            queue = queue_of(lane)
+            number = self._numbers[lane] = self._add_flow((queue.name, queue.source, queue.target), *lane.key)
+        return number
+
+    def _add_flow(self, names: tuple[str, str, str], source: UUri, sink: UUri | None) -> int:
+        route, ingress, egress = names
+        kinds = self._transports
+        self._flows.append(Flow(route, source, sink, ingress, egress, kinds.get(ingress, ""), kinds.get(egress, "")))
+        return len(self._flows) - 1
+
+
+def _pack(delivery: Delivery, now_s: float, number: int, outcome: Outcome, code: UCode) -> bytes:
+    return _pack_message(
+        delivery.message,
+        number,
+        delivery.size - OVERHEAD_BYTES,  # its payload may be in the journal only
+        delivery.entered_s,
+        delivery.sent_s,
+        now_s,
+        delivery.entered_ms,
+        delivery.attempts,
+        outcome,
+        code,
+        delivery.again,
+    )
+
+
+def _pack_message(
+    message: UMessage,
+    number: int,
+    payload_bytes: int,
+    entered_s: float,
+    sent_s: float,
+    now_s: float,
+    entered_ms: int,
+    attempts: int,
+    outcome: Outcome,
+    code: UCode,
+    flags: int,
+) -> bytes:
+    attributes = message.attributes
+    ttl = attributes.ttl
+    return RECORD.pack(
+        number,
+        payload_bytes,
+        entered_s,
+        sent_s,
+        now_s,
+        entered_ms,
+        message.id,
+        attributes.reqid or b"",
+        NO_TTL if ttl is None else ttl,
+        attempts,
+        attributes.type,
+        attributes.priority,
+        OUTCOME_NUMBERS[outcome],
+        code,
+        flags,
+        pack_traceparent(attributes.traceparent),
+    )

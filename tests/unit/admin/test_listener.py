@@ -1,0 +1,85 @@
+"""The admin port and clients that want to keep it to themselves."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from streamer.admin import listener
+from streamer.admin.metrics import Exposition
+from streamer.admin.server import AdminServer
+from tests.flow.stage import Stage
+from tests.unit.admin.test_server import free_port
+
+
+@pytest.fixture
+async def number() -> AsyncIterator[int]:
+    """The port of a running server."""
+    stage, number = Stage(), free_port()
+    server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", number)
+    await server.start()
+    yield number
+    await server.stop()
+    for transport in stage.transports.values():
+        await transport.stop()
+
+
+async def health(number: int) -> int:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{number}/healthz") as answer:
+        return answer.status
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """What still came before the other side closed or cut the connection."""
+    async with asyncio.timeout(5):
+        with contextlib.suppress(ConnectionResetError):
+            return await reader.read()
+    return b""
+
+
+async def test_connection_ends_with_its_answer(number: int):
+    reader, writer = await asyncio.open_connection("127.0.0.1", number)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n" * 2)
+    assert (await ended(reader)).count(b"HTTP/1.1 200 OK") == 1
+    writer.close()
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"])
+async def test_who_dawdles_is_cut_off(number: int, begun: bytes, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(listener, "CONNECTION_S", 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", number)
+    writer.write(begun)
+    await ended(reader)
+    writer.close()
+
+
+async def test_crowd_that_says_nothing_keeps_nobody_out_and_takes_a_bounded_number_of_connections(number: int):
+    crowd = [await asyncio.open_connection("127.0.0.1", number) for _ in range(3 * listener.CONNECTIONS_AT_MOST)]
+    assert await health(number) == 200
+    cut = crowd[: 1 + len(crowd) - listener.CONNECTIONS_AT_MOST]
+    for reader, _ in cut:
+        assert await ended(reader) == b""
+    assert not any(reader.at_eof() for reader, _ in crowd[len(cut) :])
+    for _, writer in crowd:
+        writer.close()
+
+
+async def test_stopping_cuts_what_is_open():
+    stage, other = Stage(), free_port()
+    server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", other)
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", other)
+    assert await health(other) == 200  # so the one before it was accepted
+    await server.stop()
+    assert await ended(reader) == b""
+    writer.close()
+
+
+async def test_host_may_be_a_name():
+    stage, number = Stage(), free_port()
+    server = AdminServer(stage.router, Exposition(stage.router), "localhost", number)
+    await server.start()
+    assert await health(number) == 200
+    await server.stop()

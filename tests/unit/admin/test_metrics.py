@@ -1,0 +1,287 @@
+"""The exposition, read as Prometheus would read it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streamer.admin.metrics import CONTENT_TYPE, Exposition
+from streamer.admin.server import unready
+from streamer.delivery.stats import LATENCY_BOUNDS
+from streamer.journal.journal import Journal
+from streamer.transports.base import LinkState
+from streamer.transports.errors import PermanentError, RefusedError
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from tests.flow.stage import ORDERS, Stage, configuration
+
+NAMES = {
+    # name: (type, labels)
+    "ustreamer_accepted_messages_total": ("counter", {"route", "ingress", "egress"}),
+    "ustreamer_outcomes_total": ("counter", {"route", "ingress", "egress", "outcome", "code"}),
+    "ustreamer_queue_messages": ("gauge", {"route", "ingress", "egress"}),
+    "ustreamer_unsure_messages": ("gauge", {"route", "ingress", "egress"}),
+    "ustreamer_queue_bytes": ("gauge", {"route", "ingress", "egress"}),
+    "ustreamer_queue_oldest_age_seconds": ("gauge", {"route", "ingress", "egress"}),
+    "ustreamer_retries_total": ("counter", {"route", "ingress", "egress"}),
+    "ustreamer_dead_letters_total": ("counter", {"route", "code"}),
+    "ustreamer_end_to_end_latency_seconds": ("histogram", {"route", "ingress", "egress"}),
+    "ustreamer_in_daemon_latency_seconds": ("histogram", {"route", "ingress", "egress"}),
+    "ustreamer_received_messages_total": ("counter", {"endpoint", "transport"}),
+    "ustreamer_malformed_packets_total": ("counter", {"endpoint", "transport", "reason"}),
+    "ustreamer_held_back_messages": ("gauge", {"endpoint", "transport"}),
+    "ustreamer_in_flight_messages": ("gauge", {"endpoint", "transport"}),
+    "ustreamer_endpoint_up": ("gauge", {"endpoint", "transport"}),
+    "ustreamer_endpoint_problems": ("gauge", {"endpoint", "transport"}),
+    "ustreamer_reconnects_total": ("counter", {"endpoint", "transport"}),
+    "ustreamer_dispatch_stopped_rules": ("gauge", set()),
+    "ustreamer_wanted_topics": ("gauge", set()),
+    "ustreamer_refused_topics": ("gauge", set()),
+    "ustreamer_usubscription_entries": ("gauge", {"kind"}),
+    "ustreamer_dispatch_stopped_lanes": ("gauge", {"route", "ingress", "egress"}),
+    "ustreamer_dispatch_stopped_messages": ("gauge", {"route", "ingress", "egress"}),
+    "ustreamer_build_info": ("gauge", {"version"}),
+    "ustreamer_remembered_ids": ("gauge", set()),
+    "ustreamer_event_loop_lag_seconds": ("histogram", set()),
+    "ustreamer_reloads_total": ("counter", {"result"}),
+}
+
+
+class Scrape:
+    """One scrape: samples by name and labels. A sample that comes twice fails, as it does in Prometheus."""
+
+    def __init__(self, stage: Stage, exposition: Exposition | None = None) -> None:
+        self.families = list(
+            text_string_to_metric_families(
+                (exposition or Exposition(stage.router, None, lambda: {"subscriptions": 7})).text().decode()
+            )
+        )
+        self.samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+        for family in self.families:
+            for sample in family.samples:
+                key = (sample.name, frozenset(sample.labels.items()))
+                assert key not in self.samples, f"twice: {sample}"
+                self.samples[key] = sample.value
+
+    def sum(self, name: str, **labels: str) -> float:
+        return sum(v for (n, found), v in self.samples.items() if n == name and labels.items() <= dict(found).items())
+
+    def check_books(self) -> None:
+        routes = {tuple(sorted(labels)) for name, labels in self.samples if name == "ustreamer_accepted_messages_total"}
+        assert routes
+        for route in routes:
+            labels = dict(route)
+            accepted = self.sum("ustreamer_accepted_messages_total", **labels)
+            outcomes = self.sum("ustreamer_outcomes_total", **labels)
+            assert accepted == outcomes + self.sum("ustreamer_queue_messages", **labels), labels
+
+
+async def played() -> Stage:
+    """A stage after some of everything."""
+    stage = Stage(configuration(dispatch={"retry": {"jitter": 0, "attempts": 2}}))
+    await stage.router.start()
+    cloud = stage.transports["cloud"]
+    cloud.refuse = lambda message: {
+        b"not now": RefusedError(UCode.RESOURCE_EXHAUSTED, "not now"),
+        b"never": PermanentError(UCode.PERMISSION_DENIED, "never"),
+    }.get(message.payload or b"")
+    message = stage.speed(b"fine")
+    stage.arrive("vehicle", message, message, stage.speed(b"never"), stage.notify(b"not now"), stage.speed(b"x", ttl=1))
+    stage.arrive("cloud", stage.ask(), stage.ask(source=UUri("veh1", 1, 1, 0)))
+    stage.router.ingresses["cloud"].on_receive(MemoryReceived(stage.speed(source=ORDERS)))
+    stage.pass_time(700)
+    cloud.hold = True
+    stage.arrive("vehicle", stage.speed(b"in flight"), stage.speed(b"waits", source=UUri("veh1", 9, 1, 0x8000)))
+    stage.pass_time(1500)
+    return stage
+
+
+async def test_every_family_has_its_name_type_help_and_labels():
+    stage = await played()
+    stage.router.ingresses["vehicle"].stats.malformed["marker"] = 3
+    ours = {}
+    for family in Scrape(stage).families:
+        if not family.name.startswith(("process_", "python_")):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+            ours[name] = (family.type, labels)
+            assert family.documentation.endswith(".")
+    assert ours == NAMES
+
+
+async def test_names_carry_our_prefix_and_their_unit():
+    units = (
+        "_messages",
+        "_bytes",
+        "_seconds",
+        "_info",
+        "_ids",
+        "_up",
+        "_problems",
+        "_rules",
+        "_lanes",
+        "_topics",
+        "_entries",
+        "_total",
+    )
+    for family in Scrape(await played()).families:
+        if family.name.startswith(("process_", "python_")):
+            continue
+        for sample in family.samples:
+            assert sample.name.startswith("ustreamer_")
+            if family.type == "counter":
+                assert sample.name.endswith("_total")
+            elif family.type == "gauge":
+                assert sample.name.endswith(units[:-1])
+            else:
+                assert family.name.endswith("_seconds")
+
+
+async def test_every_route_balances_at_every_scrape():
+    stage = await played()
+    scrape = Scrape(stage)
+    scrape.check_books()
+    assert scrape.sum("ustreamer_queue_messages", route="vehicle-cloud") == 2
+    stage.transports["cloud"].release_held()
+    after = Scrape(stage)
+    after.check_books()
+    assert after.sum("ustreamer_queue_messages", route="vehicle-cloud") == 0
+
+
+async def test_figures_are_those_of_what_happened():
+    stage = await played()
+    scrape = Scrape(stage)
+    up = {"route": "vehicle-cloud", "ingress": "vehicle", "egress": "cloud"}
+    assert scrape.sum("ustreamer_outcomes_total", **up, outcome="delivered", code="OK") == 2
+    assert scrape.sum("ustreamer_outcomes_total", **up, outcome="dead_lettered", code="PERMISSION_DENIED") == 1
+    assert scrape.sum("ustreamer_outcomes_total", **up, outcome="dead_lettered", code="RESOURCE_EXHAUSTED") == 1
+    assert scrape.sum("ustreamer_retries_total", **up) == 1
+    assert scrape.sum("ustreamer_dead_letters_total", route="vehicle-cloud", code="PERMISSION_DENIED") == 1
+    assert scrape.sum("ustreamer_dead_letters_total", route="none", code="UNAUTHENTICATED") == 1
+    assert scrape.sum("ustreamer_outcomes_total", route="none", ingress="vehicle", outcome="duplicate", code="OK") == 1
+    assert scrape.sum("ustreamer_outcomes_total", route="none", ingress="cloud", outcome="unwanted") == 1
+    assert scrape.sum("ustreamer_received_messages_total", endpoint="vehicle", transport="memory") == 7
+    assert scrape.sum("ustreamer_received_messages_total", endpoint="cloud") == 3
+    assert scrape.sum("ustreamer_in_flight_messages", endpoint="cloud") == 2
+    assert scrape.sum("ustreamer_queue_bytes", **up) > 1000
+
+
+async def test_age_of_the_oldest_waiting_message_grows_and_goes():
+    async with Stage() as stage:
+        stage.transports["cloud"].lose_link()
+        stage.arrive("vehicle", stage.speed())
+        stage.pass_time(2500)
+        assert Scrape(stage).sum("ustreamer_queue_oldest_age_seconds", route="vehicle-cloud") == pytest.approx(2.5)
+        assert Scrape(stage).sum("ustreamer_endpoint_up", endpoint="cloud") == 0
+        assert Scrape(stage).sum("ustreamer_endpoint_up", endpoint="vehicle") == 1
+        stage.transports["cloud"].restore_link()
+        assert Scrape(stage).sum("ustreamer_queue_oldest_age_seconds", route="vehicle-cloud") == 0
+
+
+async def test_problems_of_an_endpoint_are_counted(monkeypatch: pytest.MonkeyPatch):
+    async with Stage() as stage:
+        monkeypatch.setattr(stage.transports["cloud"], "problems", lambda: ["one", "two"])
+        assert Scrape(stage).sum("ustreamer_endpoint_problems", endpoint="cloud", transport="memory") == 2
+        assert Scrape(stage).sum("ustreamer_endpoint_problems", endpoint="vehicle") == 0
+
+
+async def test_nobody_on_the_other_side_is_not_up():
+    async with Stage() as stage:
+        stage.transports["cloud"].set_state(LinkState.ALONE)
+        assert Scrape(stage).sum("ustreamer_endpoint_up", endpoint="cloud") == 0
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "first"), [(0, 0.0005), (100, 0.1), (101, 0.25), (60_000, 60.0), (60_001, float("inf"))]
+)
+async def test_latency_falls_into_the_first_bucket_that_holds_it(wait_ms: int, first: float):
+    async with Stage() as stage:
+        stage.transports["cloud"].hold = True
+        message = stage.speed()
+        stage.clock.ms += 0
+        stage.arrive("vehicle", message)
+        stage.clock.ms += wait_ms
+        stage.clock.s = 100.0 + wait_ms / 1000
+        stage.transports["cloud"].release_held()
+        scrape = Scrape(stage)
+        up = {"route": "vehicle-cloud", "ingress": "vehicle", "egress": "cloud"}
+        name = "ustreamer_end_to_end_latency_seconds"
+        buckets = {
+            float(dict(labels)["le"]): value
+            for (sample, labels), value in scrape.samples.items()
+            if sample == f"{name}_bucket" and up.items() <= dict(labels).items()
+        }
+        assert sorted(buckets) == [*LATENCY_BOUNDS, float("inf")]
+        assert buckets == {bound: float(bound >= first) for bound in buckets}
+        assert scrape.sum(f"{name}_count", **up) == 1
+        assert scrape.sum(f"{name}_sum", **up) == pytest.approx(wait_ms / 1000)
+
+
+async def test_message_from_the_future_counts_as_no_latency():
+    async with Stage() as stage:
+        message = stage.speed()
+        stage.clock.ms -= 5000
+        stage.arrive("vehicle", message)
+        assert Scrape(stage).sum("ustreamer_end_to_end_latency_seconds_sum", route="vehicle-cloud") == 0
+
+
+async def test_no_series_appears_twice_when_a_route_goes_and_comes_back():
+    async with Stage() as stage:
+        stage.transports["cloud"].lose_link()
+        stage.arrive("vehicle", stage.speed())
+        everything = stage.config
+        await stage.router.reload(everything.model_copy(update={"routes": everything.routes[1:]}))
+        Scrape(stage).check_books()
+        await stage.router.reload(everything)
+        stage.arrive("vehicle", stage.speed())
+        scrape = Scrape(stage)
+        scrape.check_books()
+        assert scrape.sum("ustreamer_accepted_messages_total", route="vehicle-cloud") == 2
+
+
+async def test_reloads_and_lag_are_those_that_were_told():
+    async with Stage() as stage:
+        exposition = Exposition(stage.router)
+        exposition.collector.reloads["refused"] += 2
+        exposition.collector.lag.observe(0.25)
+        scrape = Scrape(stage, exposition)
+        assert scrape.sum("ustreamer_reloads_total", result="refused") == 2
+        assert scrape.sum("ustreamer_reloads_total", result="ok") == 0
+        assert scrape.sum("ustreamer_event_loop_lag_seconds_sum") == 0.25
+        assert scrape.sum("ustreamer_event_loop_lag_seconds_bucket", le="0.1") == 0
+        assert scrape.sum("ustreamer_event_loop_lag_seconds_bucket", le="0.25") == 1
+        assert CONTENT_TYPE.startswith("text/plain; version=0.0.4")
+
+
+async def test_the_journal_is_seen_if_there_is_one(tmp_path: Path):
+    journal = Journal(tmp_path / "j.db", 1 << 20, 10, 1 << 20, lambda call, *args: None)
+    assert journal.start(lambda: None).wait(10)
+    try:
+        async with Stage(journal=journal) as stage:
+            scrape = Scrape(stage)
+            assert scrape.sum("ustreamer_journal_up") == 1
+            assert scrape.sum("ustreamer_journal_max_bytes") == 1 << 20
+            assert scrape.sum("ustreamer_journal_commits_total") == scrape.sum("ustreamer_journal_bytes") == 0
+    finally:
+        journal.stop(10)
+
+
+async def test_a_journal_that_cannot_be_used_makes_the_streamer_unready(tmp_path: Path):
+    (tmp_path / "occupied").write_text("no directory")
+    journal = Journal(tmp_path / "occupied" / "j.db", 1 << 20, 10, 1 << 20, lambda call, *args: None)
+    assert journal.start(lambda: None).wait(10)
+    try:
+        async with Stage(journal=journal) as stage:
+            assert Scrape(stage).sum("ustreamer_journal_up") == 0
+            (reason,) = unready(stage.router)
+            assert reason.startswith("journal: ")
+    finally:
+        journal.stop(10)
+
+
+async def test_two_expositions_in_one_process_do_not_collide():
+    async with Stage() as one, Stage() as other:
+        assert await asyncio.to_thread(Exposition(one.router).text)
+        assert await asyncio.to_thread(Exposition(other.router).text)

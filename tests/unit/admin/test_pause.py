@@ -1,0 +1,392 @@
+"""The pages `/dispatch`, asked over HTTP and by the command line."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from unittest.mock import Mock
+
+import aiohttp
+import pytest
+import yaml
+from aiohttp import StreamReader, web
+from aiohttp.test_utils import make_mocked_request
+
+from streamer.admin.metrics import Exposition
+from streamer.admin.pause import DispatchPages, is_address
+from streamer.admin.server import AdminServer
+from streamer.cli.main import main
+from streamer.config.services import Control as Options
+from streamer.routing.pause_rules import RULES_AT_MOST, Rule
+from streamer.services.pause import Control
+from streamer.services.state import State, StateError, Statement
+from streamer.transports.base import TransportContext
+from streamer.transports.local import Core
+from streamer.uprotocol.uri import UUri
+from tests.flow.stage import GATEWAY, SPEED, Stage, configuration
+from tests.unit.admin.test_server import free_port
+
+TOPIC = str(SPEED)
+SINK = "//cloud/C0/1/0"
+
+
+class Disk(State):
+    fails = False
+
+    async def write(self, statements: list[Statement]) -> None:  # type: ignore[override]
+        if self.fails:
+            raise StateError("the disk is full")
+        await super().write(statements)
+
+
+class House:
+    """A router, dispatch control and the HTTP port, as the daemon has them."""
+
+    def __init__(self) -> None:
+        self.stage = Stage()
+        self.state = Disk(None)
+        router = self.stage.router
+        core = Core(TransportContext("core", GATEWAY))
+        self.control = Control(
+            core, self.state, router.stops, Options(), (), GATEWAY, router.apply_stops, router.stopped_flows
+        )
+        self.port = free_port()
+        self.server = AdminServer(router, Exposition(router), "127.0.0.1", self.port, self.control)
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    house = House()
+    house.state.open(Control.SCHEMA)
+    house.control.restore()
+    await house.server.start()
+    async with house.stage:
+        yield house
+    await house.server.stop()
+    house.state.close()
+
+
+@pytest.fixture
+async def http(house: House) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{house.port}") as session:
+        yield session
+
+
+async def test_stop_list_and_start(house: House, http: aiohttp.ClientSession) -> None:
+    async with http.get("/dispatch") as answer:
+        assert (answer.status, await answer.json()) == (200, {"stopped": []})
+    async with http.post("/dispatch/stop", json={"topic": TOPIC}) as answer:
+        assert (answer.status, await answer.json()) == (200, {"changed": True})
+    async with http.post("/dispatch/stop", json={"topic": TOPIC, "sink": SINK}) as answer:
+        assert answer.status == 200
+    house.stage.arrive("vehicle", house.stage.speed(), house.stage.speed(), house.stage.notify(sink=UUri.parse(SINK)))
+    async with http.get("/dispatch") as answer:
+        assert await answer.json() == {
+            "stopped": [
+                {"topic": TOPIC, "sink": None, "lanes": 2, "messages": 3},
+                {"topic": TOPIC, "sink": SINK, "lanes": 1, "messages": 1},
+            ]
+        }
+    async with http.post("/dispatch/stop", json={"topic": TOPIC, "sink": None}) as answer:
+        assert (answer.status, await answer.json()) == (200, {"changed": False})
+    async with http.post("/dispatch/start", json={"topic": TOPIC}) as answer:
+        assert (answer.status, await answer.json()) == (200, {"changed": True})
+    assert len(house.stage.sent("cloud")) == 2
+    assert house.stage.router.stops.rules == (Rule.parse(TOPIC, SINK),)
+
+
+async def test_start_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSession) -> None:
+    async with http.post("/dispatch/start", json={"topic": TOPIC}) as answer:
+        assert answer.status == 404
+        assert TOPIC in (await answer.json())["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("", "no JSON: expected"),
+        ("{", "no JSON: expected"),
+        ("[" * 2000, "no JSON: expected"),
+        ("[]", 'expected {"topic"'),
+        ("{}", 'expected {"topic"'),
+        ('{"topic": 7}', 'expected {"topic"'),
+        ('{"topic": "//a/1/1/8000", "sink": 7}', 'expected {"topic"'),
+        ('{"topic": "//a/1/1/8000", "sinc": "//b/1/1/0"}', "unknown keys"),
+        ('{"topic": "//a/1/1/7"}', "a method is a sink"),
+        ('{"topic": "nonsense"}', "topic 'nonsense': expected up://"),
+        ('{"topic": "//a/1/1/8000", "sink": "//b/1/1/8000"}', "sink //b/1/1/8000: expected a uEntity"),
+    ],
+)
+@pytest.mark.parametrize("page", ["/dispatch/stop", "/dispatch/start"])
+async def test_bad_bodies_are_told_what_was_expected(
+    house: House, http: aiohttp.ClientSession, page: str, body: str, expected: str
+) -> None:
+    async with http.post(page, data=body, headers={"Content-Type": "application/json"}) as answer:
+        assert answer.status == 400
+        assert expected in (await answer.json())["error"]
+    assert house.stage.router.stops.rules == ()
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+async def test_what_a_foreign_page_could_post_is_not_taken(
+    house: House, http: aiohttp.ClientSession, content_type: str
+) -> None:
+    body = json.dumps({"topic": TOPIC})
+    async with http.post("/dispatch/stop", data=body, headers={"Content-Type": content_type}) as answer:
+        assert answer.status == 415
+        assert "application/json" in (await answer.json())["error"]
+    assert house.stage.router.stops.rules == ()
+
+
+@pytest.mark.parametrize("is_chunked", [False, True], ids=["length", "chunked"])
+async def test_large_bodies_are_not_read(house: House, http: aiohttp.ClientSession, is_chunked: bool) -> None:
+    body = json.dumps({"topic": TOPIC, "sink": " " * 5000}).encode()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield body
+
+    headers = {"Content-Type": "application/json"}
+    async with http.post("/dispatch/stop", data=chunks() if is_chunked else body, headers=headers) as answer:
+        assert answer.status == 413
+    assert house.stage.router.stops.rules == ()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize("page", ["/dispatch/stop", "/dispatch/start"])
+async def test_only_a_post_changes_anything(house: House, http: aiohttp.ClientSession, page: str, method: str) -> None:
+    async with http.request(method, page, json={"topic": TOPIC}) as answer:
+        assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+    assert house.stage.router.stops.rules == ()
+
+
+async def test_too_many_rules_and_a_failing_disk_are_told_apart(house: House, http: aiohttp.ClientSession) -> None:
+    house.state.fails = True
+    async with http.post("/dispatch/stop", json={"topic": TOPIC}) as answer:
+        assert answer.status == 503
+    for number in range(RULES_AT_MOST):
+        house.stage.router.stops.stop(Rule(UUri("veh2", number, 1, 0x8000)))
+    async with http.post("/dispatch/stop", json={"topic": TOPIC}) as answer:
+        assert answer.status == 429
+        assert "1000 rules" in (await answer.json())["error"]
+
+
+async def test_without_control_there_are_no_such_pages() -> None:
+    stage, port = Stage(configuration()), free_port()
+    server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", port)
+    await server.start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session, session.get("/dispatch") as answer:
+        assert answer.status == 404
+    await server.stop()
+
+
+# who may
+
+
+def remote(body: object, peer: str, own: str) -> web.Request:
+    """A POST from one address to another."""
+    payload = StreamReader(Mock(_reading_paused=False), 2**16)
+    payload.feed_data(json.dumps(body).encode())
+    payload.feed_eof()
+    ends = {"peername": (peer, 50000), "sockname": (own, 9464)}
+    transport = Mock(get_extra_info=lambda name, default=None: ends.get(name, default))
+    given = {"Content-Type": "application/json", "Host": "192.0.2.1:9464"}
+    return make_mocked_request("POST", "/dispatch/stop", given, transport=transport, payload=payload)
+
+
+async def posted(control: Control, request: web.Request) -> tuple[int, str]:
+    """Status and body of the page's answer."""
+    (page,) = (each for each in DispatchPages(control).routes() if each.path == request.path)
+    try:
+        answer = await page.handler(request)
+    except web.HTTPException as exc:
+        return exc.status, exc.text or ""
+    assert isinstance(answer, web.Response)
+    return answer.status, answer.text or ""
+
+
+@pytest.mark.parametrize(
+    ("peer", "own", "http", "status"),
+    [
+        ("192.0.2.7", "192.0.2.1", "loopback", 403),
+        ("2001:db8::7", "2001:db8::1", "loopback", 403),
+        ("172.17.0.1", "172.17.0.2", "loopback", 403),  # a port that Docker has published
+        ("192.0.2.1", "192.0.2.1", "loopback", 200),
+        ("127.0.0.1", "127.0.0.1", "loopback", 200),
+        ("127.9.9.9", "127.0.0.1", "loopback", 200),
+        ("::1", "::1", "loopback", 200),
+        ("192.0.2.7", "192.0.2.1", "any", 200),
+    ],
+)
+async def test_a_post_is_taken_from_this_machine_or_as_configured(
+    house: House, peer: str, own: str, http: str, status: int
+) -> None:
+    house.control.use(Options.model_validate({"http": http}), ())
+    found, text = await posted(house.control, remote({"topic": TOPIC}, peer, own))
+    assert (found, len(house.stage.router.stops.rules)) == (status, int(status == 200))
+    assert ("only from this machine itself, unless control.http is any" in text) == (status == 403)
+
+
+@pytest.mark.parametrize("page", ["/dispatch/stop", "/dispatch/start"])
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"Origin": "http://127.0.0.1:9464"}, "not from a page in a browser"),
+        ({"Origin": "null"}, "not from a page in a browser"),
+        ({"Host": "evil.example:9464"}, "expected an IP address or localhost as Host"),
+        ({"Host": "127.0.0.1.evil.example"}, "expected an IP address or localhost as Host"),
+    ],
+)
+@pytest.mark.parametrize("who", ["loopback", "any"])
+async def test_a_page_in_a_browser_can_neither_stop_nor_start_anything(
+    house: House, http: aiohttp.ClientSession, page: str, headers: dict[str, str], expected: str, who: str
+) -> None:
+    house.control.use(Options.model_validate({"http": who}), ())
+    rule = Rule(UUri("veh2", 1, 1, 0x8000))
+    house.stage.router.stops.stop(rule)
+    topic = str(rule.source) if page.endswith("start") else TOPIC
+    async with http.post(page, json={"topic": topic}, headers=headers) as answer:
+        assert answer.status == 403
+        assert expected in (await answer.json())["error"]
+    assert house.stage.router.stops.rules == (rule,)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9464", "127.0.0.1", "[::1]:9464", "[::1]", "10.1.2.3:80"])
+def test_addresses_of_a_machine(host: str) -> None:
+    assert is_address(host)
+
+
+@pytest.mark.parametrize("host", ["", ":9464", "gateway", "gateway:9464", "localhost.evil.example", "127.1", "[gateway]:1"])
+def test_names_that_may_be_anybodys(host: str) -> None:
+    assert not is_address(host)
+
+
+# the command line
+
+
+def written(path: Path, metrics: object) -> str:
+    config = {
+        "authority": "gw1",
+        "endpoints": {"a": {"transport": "memory", "authorities": ["a"]}},
+        "routes": [],
+        "metrics": metrics,
+    }
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+async def run(*argv: str) -> int:
+    """The command in a thread: the port it talks to is served by this loop."""
+    return await asyncio.to_thread(main, argv)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])  # the second: a file's "everywhere"
+async def test_pause_list_and_resume(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str) -> None:
+    config = written(tmp_path / "s.yaml", {"listen": f"{host}:{house.port}"})
+    assert await run("pause", "--config", config) == 0
+    assert capsys.readouterr().out == "nothing is paused\n"
+    assert await run("pause", "--config", config, "--topic", TOPIC) == 0
+    assert await run("pause", "--config", config, "--topic", TOPIC) == 0
+    assert await run("pause", "--config", config, "--topic", "up:" + TOPIC.lower(), "--sink", SINK) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"paused {TOPIC}",
+        f"{TOPIC} was paused already",
+        f"paused {TOPIC} → {SINK}",
+    ]
+    house.stage.arrive("vehicle", house.stage.speed(), house.stage.speed())
+    assert await run("pause", "--config", config) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [["TOPIC", "SINK", "FLOWS", "WAITING"], [TOPIC, "any", "1", "2"], [TOPIC, SINK, "0", "0"]]
+    assert await run("resume", "--config", config, "--topic", TOPIC) == 0
+    assert capsys.readouterr().out == f"resumed {TOPIC}\n"
+    assert len(house.stage.sent("cloud")) == 2
+    assert await run("resume", "--config", config, "--topic", TOPIC) == 1
+    assert f"no rule stops {TOPIC}" in capsys.readouterr().err
+    assert house.stage.router.stops.rules == (Rule.parse(TOPIC, SINK),)
+
+
+async def test_proxies_of_the_environment_are_not_asked(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    config = written(tmp_path / "s.yaml", {"listen": f"127.0.0.1:{house.port}"})
+    assert await run("pause", "--config", config, "--topic", TOPIC) == 0
+
+
+async def test_nobody_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    config = written(tmp_path / "s.yaml", {"listen": listen})
+    assert await run("pause", "--config", config, "--topic", TOPIC) == 1
+    assert capsys.readouterr().err.startswith(f"{listen} (metrics.listen): no streamer answers there (")
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 200 OK\r\n\r\nhello", b"HTTP/1.1 200 OK\r\n\r\n[7]", b"220 mail\r\n"])
+async def test_somebody_else_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str], said: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        config = written(tmp_path / "s.yaml", {"listen": f"127.0.0.1:{port}"})
+        assert await run("pause", "--config", config) == 1
+    assert f"127.0.0.1:{port} (metrics.listen): " in capsys.readouterr().err
+
+
+async def test_a_machine_that_is_configured_by_name_is_asked_as_localhost(tmp_path: Path) -> None:
+    """Its name is none that the page takes."""
+    heard: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        config = written(tmp_path / "s.yaml", {"listen": f"LOCALHOST:{port}"})
+        assert await run("pause", "--config", config, "--topic", TOPIC) == 1
+    assert b"\r\nHost: localhost\r\n" in heard[0]
+
+
+async def test_older_streamer_answers(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    server = AdminServer(house.stage.router, Exposition(house.stage.router), "127.0.0.1", port)
+    await server.start()
+    config = written(tmp_path / "s.yaml", {"listen": f"127.0.0.1:{port}"})
+    assert await run("pause", "--config", config, "--topic", TOPIC) == 1
+    assert "it answers 404" in capsys.readouterr().err
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"), [(None, "metrics: null"), ({"listen": "127.0.0.1:0"}, "any free port cannot be found")]
+)
+def test_port_that_cannot_be_found_is_a_matter_of_the_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], metrics: object, expected: str
+) -> None:
+    assert main(["pause", "--config", written(tmp_path / "s.yaml", metrics)]) == 78
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["pause", "--topic", "nonsense"], "--topic 'nonsense': expected up://"),
+        (["pause", "--topic", "//a/1/1/7"], "a method is a sink"),
+        (["resume", "--topic", TOPIC, "--sink", TOPIC], f"--sink {TOPIC}: expected a uEntity"),
+        (["pause", "--sink", SINK], "--sink needs --topic"),
+    ],
+)
+def test_wrong_words_are_refused_before_anybody_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str], expected: str
+) -> None:
+    config = written(tmp_path / "s.yaml", {"listen": "127.0.0.1:1"})
+    assert main([argv[0], "--config", config, *argv[1:]]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_resume_needs_a_topic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["resume", "--config", written(tmp_path / "s.yaml", None)])
+    assert "--topic" in capsys.readouterr().err

@@ -1,0 +1,117 @@
+"""The HTTP port, asked over HTTP."""
+
+import socket
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streamer.admin.metrics import CONTENT_TYPE, Exposition
+from streamer.admin.server import AdminServer, unready
+from streamer.transports.base import LinkState
+from tests.flow.stage import Stage
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    """A router that is not started yet."""
+    stage = Stage()
+    yield stage
+    for transport in stage.transports.values():
+        await transport.stop()
+
+
+@pytest.fixture
+async def http(stage: Stage) -> AsyncIterator[aiohttp.ClientSession]:
+    port = free_port()
+    server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", port)
+    await server.start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+        yield session
+    await server.stop()
+
+
+async def test_metrics_are_served_in_the_prometheus_format(stage: Stage, http: aiohttp.ClientSession):
+    await stage.router.start()
+    stage.arrive("vehicle", stage.speed())
+    async with http.get("/metrics") as answer:
+        assert answer.status == 200
+        assert answer.headers["Content-Type"] == CONTENT_TYPE
+        families = {family.name: family for family in text_string_to_metric_families(await answer.text())}
+    delivered = [s.value for s in families["ustreamer_outcomes"].samples if s.labels["outcome"] == "delivered"]
+    assert delivered == [1]
+
+
+async def test_health_says_ok_even_when_nothing_is_connected(http: aiohttp.ClientSession):
+    async with http.get("/healthz") as answer:
+        assert (answer.status, await answer.text()) == (200, "ok\n")
+
+
+async def test_readiness_gives_its_reasons_until_every_endpoint_is_connected(stage: Stage, http: aiohttp.ClientSession):
+    async with http.get("/readyz") as answer:
+        assert answer.status == 503
+        assert await answer.json() == {
+            "ready": False,
+            "reasons": [
+                "endpoint vehicle (memory) is not connected",
+                "endpoint cloud (memory) is not connected",
+            ],
+        }
+    await stage.router.start()
+    async with http.get("/readyz") as answer:
+        assert answer.status == 200
+        assert await answer.json() == {"ready": True, "reasons": []}
+    stage.transports["cloud"].lose_link()
+    async with http.get("/readyz") as answer:
+        assert answer.status == 503
+        assert (await answer.json())["reasons"] == ["endpoint cloud (memory) is not connected"]
+
+
+async def test_peer_without_another_peer_yet_is_ready(stage: Stage):
+    await stage.router.start()
+    stage.transports["vehicle"].set_state(LinkState.ALONE)
+    assert unready(stage.router) == []
+
+
+async def test_endpoint_that_is_connected_and_has_a_problem_is_not_ready(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    await stage.router.start()
+    monkeypatch.setattr(stage.transports["cloud"], "problems", lambda: ["the broker refused 'a/b'"])
+    assert unready(stage.router) == ["endpoint cloud (memory): the broker refused 'a/b'"]
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/x", "/../etc/passwd"])
+async def test_other_pages_do_not_exist(path: str, http: aiohttp.ClientSession):
+    async with http.get(path) as answer:
+        assert answer.status == 404
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+async def test_pages_are_for_reading_only(path: str, http: aiohttp.ClientSession):
+    async with http.post(path) as answer:
+        assert answer.status == 405
+
+
+async def test_port_that_is_taken_is_an_os_error_and_stopping_afterwards_is_fine(stage: Stage):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", taken.getsockname()[1])
+        with pytest.raises(OSError, match="address already in use"):
+            await server.start()
+        await server.stop()
+        await server.stop()
+
+
+async def test_port_is_free_again_after_stopping(stage: Stage):
+    port = free_port()
+    for _ in range(2):
+        server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", port)
+        await server.start()
+        await server.stop()

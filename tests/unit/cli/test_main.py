@@ -1,0 +1,337 @@
+"""The command line: what it prints and how it exits."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from streamer import __version__
+from streamer.cli.explain import Memory
+from streamer.cli.main import main
+from streamer.clock import SystemClock
+from streamer.config.load import load
+from streamer.routing.pause_rules import Rule
+from streamer.services.host import Residents
+from streamer.transports.base import TransportContext
+from streamer.transports.local import CORE, Core
+from streamer.uprotocol.message import Options, UPayloadFormat, request
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.protobuf import uri_to_proto
+from streamer.uprotocol.uri import UUri
+
+GOOD = """\
+authority: gateway.veh1
+endpoints:
+  vehicle: {transport: memory, authorities: [veh1], options: {bus: cli-vehicle}}
+  cloud: {transport: memory, authorities: ["*"], options: {bus: cli-cloud, sink_authority: true}}
+  phone: {transport: memory, authorities: [phone1], options: {bus: cli-phone}}
+routes:
+  - {from: vehicle, to: cloud, publish: ["//veh1/A8000/2/FFFF"], publish_to: [fleet, backup]}
+  - {from: vehicle, to: phone, name: handy}
+  - {from: cloud, to: vehicle}
+metrics: null
+"""
+
+SPEED = "//veh1/A8000/2/8A50"
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> str:
+    path = tmp_path / "streamer.yaml"
+    path.write_text(GOOD)
+    return str(path)
+
+
+# check
+
+
+def test_good_file_is_called_good_and_summed_up(good: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["check", "--config", good]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == (
+        f"{good}: good. //gateway.veh1/4/1/0, endpoints vehicle (memory), cloud (memory), phone (memory), 3 routes"
+    )
+
+
+def test_every_mistake_is_told_with_its_line_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "bad.yaml"
+    path.write_text(GOOD.replace("to: phone", "to: fone").replace("authority: gateway.veh1", "authority: Gateway"))
+    assert main(["check", "--config", str(path)]) == 78
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert lines[0].startswith(f"{path}:1:")
+    assert any(line.startswith(f"{path}:8:") and "fone" in line and "did you mean 'phone'?" in line for line in lines)
+    assert lines[-1] == f"{path}: 2 problems"
+
+
+def test_one_mistake_is_one_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "bad.yaml"
+    path.write_text(GOOD.replace("transport: memory, authorities: [veh1]", "transport: memmory, authorities: [veh1]"))
+    assert main(["check", "--config", str(path)]) == 78
+    err = capsys.readouterr().err
+    assert "did you mean 'memory'?" in err
+    assert err.endswith(": 1 problem\n")
+
+
+@pytest.mark.parametrize("command", ["check", "run", "explain"])
+def test_file_that_is_not_there_is_a_configuration_error(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "nothing.yaml"
+    more = ["--source", SPEED, "--type", "publish"] if command == "explain" else []
+    assert main([command, "--config", str(path), *more]) == 78
+    assert str(path) in capsys.readouterr().err
+
+
+# explain
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "printed"),
+    [
+        (
+            ["--source", SPEED, "--type", "publish"],
+            0,
+            [
+                f"publish {SPEED} from vehicle",
+                "  route vehicle-cloud: pattern //veh1/A8000/2/FFFF matches; addressed to fleet, backup",
+                f"  route handy: none of its publish patterns matches {SPEED}, and nobody there asked for it",
+                "goes over route vehicle-cloud to endpoint cloud, sink //fleet/FFFFFFFF/FF/FFFF",
+                "goes over route vehicle-cloud to endpoint cloud, sink //backup/FFFFFFFF/FF/FFFF",
+            ],
+        ),
+        (
+            ["--source", "//veh1/B/1/8000", "--type", "publish"],
+            1,
+            [
+                "publish //veh1/B/1/8000 from vehicle",
+                "  route vehicle-cloud: none of its publish patterns matches //veh1/B/1/8000, and nobody there asked for it",
+                "  route handy: none of its publish patterns matches //veh1/B/1/8000, and nobody there asked for it",
+                "  no route forwards //veh1/B/1/8000 from vehicle",
+                "goes nowhere: unwanted (OK), no route forwards //veh1/B/1/8000 from vehicle",
+            ],
+        ),
+        (
+            ["--source", "up://veh1/A8000/2/8A50", "--sink", "//phone1/1/1/0", "--type", "notification"],
+            0,
+            [
+                f"notification {SPEED} → //phone1/1/1/0 from vehicle",
+                "  route vehicle-cloud: 'phone1' does not live behind cloud",
+                "  route handy: 'phone1' lives behind phone",
+                "goes over route handy to endpoint phone, sink //phone1/1/1/0",
+            ],
+        ),
+        (
+            ["--source", "//phone1/1/1/0", "--sink", "//veh1/B/1/7", "--type", "request"],
+            1,
+            [
+                "request //phone1/1/1/0 → //veh1/B/1/7 from phone",
+                "  no route leads from phone to 'veh1'",
+                "goes nowhere: rejected (PERMISSION_DENIED), no route leads from phone to 'veh1'",
+            ],
+        ),
+        (
+            ["--source", "//veh1/A/1/0", "--sink", "//veh1/B/1/7", "--type", "request", "--from", "cloud"],
+            1,
+            [
+                "request //veh1/A/1/0 → //veh1/B/1/7 from cloud",
+                "  source authority 'veh1' lives behind vehicle, not behind cloud",
+                "goes nowhere: rejected (UNAUTHENTICATED), source authority 'veh1' lives behind vehicle, not behind cloud",
+            ],
+        ),
+        (
+            ["--source", "//veh1/A/1/0", "--sink", "//gateway.veh1/B/1/7", "--type", "request"],
+            1,
+            [
+                "request //veh1/A/1/0 → //gateway.veh1/B/1/7 from vehicle",
+                "  this streamer has no uEntity //gateway.veh1/B/1/7",
+                "goes nowhere: rejected (UNAVAILABLE), this streamer has no uEntity //gateway.veh1/B/1/7",
+            ],
+        ),
+    ],
+)
+def test_way_of_a_message_is_explained_and_why_not_the_others(
+    good: str, arguments: list[str], status: int, printed: list[str], capsys: pytest.CaptureFixture[str]
+):
+    assert main(["explain", "--config", good, *arguments]) == status
+    assert capsys.readouterr().out.splitlines() == printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problems"),
+    [
+        (
+            ["--source", "//veh1/A8000/2/1", "--type", "publish"],
+            ["source: expected a topic (resource 8000 to FFFE), found 1"],
+        ),
+        (
+            ["--source", SPEED, "--sink", "//phone1/1/1/0", "--type", "publish"],
+            ["sink: a Publish has none, or one that names only an authority"],
+        ),
+        (
+            ["--source", SPEED, "--sink", "//phone1/1/1/7", "--type", "notification"],
+            ["sink: expected a uEntity (resource 0)"],
+        ),
+        (["--source", "//veh1/FFFF8000/2/8A50", "--type", "publish"], ["source: //veh1/FFFF8000/2/8A50 has a wildcard"]),
+        (["--source", "//*/A8000/2/8A50", "--type", "publish"], ["source: //*/A8000/2/8A50 has a wildcard"]),
+        (["--source", "/A8000/2/8A50", "--type", "publish"], ["source: expected an authority"]),
+        (
+            ["--source", SPEED, "--sink", "//phone1/1/1/0", "--type", "request"],
+            ["source: expected a uEntity (resource 0)", "sink: expected a method (resource 1 to 7FFF)"],
+        ),
+        (
+            ["--source", "//veh1/A/1/0", "--sink", "//phone1/1/1/0", "--type", "response"],
+            ["source: expected a method (resource 1 to 7FFF)"],
+        ),
+    ],
+)
+def test_message_that_breaks_the_rules_of_its_type_goes_nowhere(
+    good: str, arguments: list[str], problems: list[str], capsys: pytest.CaptureFixture[str]
+):
+    assert main(["explain", "--config", good, "--from", "vehicle", *arguments]) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        *(f"  {problem}" for problem in problems),
+        f"goes nowhere: rejected (INVALID_ARGUMENT), invalid attributes: {'; '.join(problems)}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "sink"),
+    [
+        ("publish", SPEED, "//phone1/FFFFFFFF/FF/FFFF"),
+        ("notification", SPEED, "//phone1/1/1/0"),
+        ("request", "//veh1/A/1/0", "//phone1/1/1/7"),
+        ("response", "//veh1/A/1/7", "//phone1/1/1/0"),
+    ],
+)
+def test_addresses_that_fit_the_type_are_all_that_a_message_needs(
+    good: str, kind: str, source: str, sink: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["explain", "--config", good, "--type", kind, "--source", source, "--sink", sink]) == 0
+    assert "goes over route handy to endpoint phone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--source", SPEED, "--type", "notification"], "a notification needs --sink"),
+        (
+            ["--source", SPEED, "--type", "publish", "--from", "moon"],
+            "no endpoint 'moon'; there are vehicle, cloud, phone",
+        ),
+    ],
+)
+def test_question_that_makes_no_sense_is_wrong_usage(
+    good: str, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["explain", "--config", good, *arguments]) == 2
+    assert capsys.readouterr().err.strip() == told
+
+
+def test_explaining_connects_nothing(good: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("streamer.transports.memory.MemoryTransport.start", None)
+    assert main(["explain", "--config", good, "--source", SPEED, "--type", "publish"]) == 0
+
+
+# the rest
+
+
+def test_schema_is_json_that_knows_the_keys(capsys: pytest.CaptureFixture[str]):
+    assert main(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert {"authority", "endpoints", "routes", "dispatch", "dead_letter", "metrics", "log"} <= schema["properties"].keys()
+    assert set(schema["required"]) >= {"authority", "endpoints", "routes"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["check"],
+        ["check", "--config"],
+        ["check", "--config", "x", "--force"],
+        ["explain", "--config", "x"],
+        ["explain", "--config", "x", "--type", "publish"],
+        ["explain", "--config", "x", "--type", "rumour", "--source", SPEED],
+        ["explain", "--config", "x", "--type", "publish", "--source", "veh1"],
+        ["demo", "--seconds", "soon"],
+    ],
+)
+def test_wrong_usage_exits_with_2_and_shows_the_right_one(arguments: list[str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: streamer" in capsys.readouterr().err
+
+
+def test_malformed_uri_is_shown_with_what_was_expected(good: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["explain", "--config", good, "--type", "publish", "--source", "//veh1/1"])
+    assert "expected exactly three path segments" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--version", "--help"])
+def test_asking_is_no_error(flag: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as caught:
+        main([flag])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert out == f"streamer {__version__}\n" if flag == "--version" else "explain" in out
+
+
+REMEMBERS = """
+authority: gateway.veh1
+endpoints:
+  vehicle: {transport: memory, authorities: [veh1]}
+  cloud: {transport: memory, authorities: ["*"]}
+routes: [{from: vehicle, to: cloud}, {from: cloud, to: vehicle}]
+state: {path: state.db}
+usubscription: {local: [veh1]}
+"""
+
+
+def test_explain_knows_who_has_subscribed_and_what_is_stopped(tmp_path: Path, monkeypatch, capsys):
+    """A daemon has run in this folder: a phone asked for a topic, every 200 ms, and its dispatch was stopped."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "streamer.yaml"
+    file.write_text(REMEMBERS)
+    asked = ["explain", "--config", str(file), "--type", "publish", "--source", "//veh1/A8000/2/8A50"]
+    assert main(asked) == 1
+    assert "goes nowhere: unwanted" in capsys.readouterr().out
+
+    async def live() -> None:
+        config = load(file)
+        core = Core(TransportContext(CORE, config.authority))
+        residents = Residents(config, core, SystemClock())
+        residents.open(Memory())
+        wish = pb.SubscriptionRequest(topic=uri_to_proto(UUri.parse("//veh1/A8000/2/8A50")))
+        wish.attributes.sample_period_ms = 200
+        answered = asyncio.Event()
+        phone, method = UUri("phone7", 0x100, 1, 0), UUri("veh1", 0, 3, 1)
+        options = Options(payload_format=UPayloadFormat.PROTOBUF)
+        message = request(SystemClock().wall_ms(), phone, method, 5000, wish.SerializeToString(), options)
+        core._handlers[0, 3](message, answered.set)
+        serving = asyncio.create_task(residents.run())
+        await asyncio.wait_for(answered.wait(), 10)
+        await residents.control.stop(Rule.parse("//veh1/FFFFFFFF/FF/FFFF"))
+        serving.cancel()
+        residents.close()
+
+    asyncio.run(live())
+    assert main(asked) == 0
+    told = capsys.readouterr().out
+    assert "phone7 asked for it" in told
+    assert "goes over route vehicle-cloud to endpoint cloud, at most one in 200 ms" in told
+    assert "its dispatch is stopped (streamer pause) by //veh1/FFFFFFFF/FF/FFFF" in told
+
+
+def test_explain_goes_on_without_a_file_that_it_cannot_read(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "streamer.yaml").write_text(REMEMBERS)
+    (tmp_path / "state.db").write_text("this is no database, and long enough for a header of one" * 20)
+    asked = ["explain", "--config", "streamer.yaml", "--type", "publish", "--source", "//veh1/A8000/2/8A50"]
+    assert main(asked) == 1
+    told = capsys.readouterr()
+    assert "subscriptions and stops are unknown" in told.err
+    assert "goes nowhere: unwanted" in told.out

@@ -1,0 +1,293 @@
+"""Reading the file: every mistake with its place, nothing secret, and the files that we ship."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from streamer.config.load import ConfigError, Problem, json_schema, load, warnings
+from streamer.config.models import Config
+
+HERE = Path(__file__).parent
+BROKEN = sorted((HERE / "broken").glob("*.yaml"))
+FOR_THE_JOBS = HERE.parents[2] / "config/slo.yaml"
+SHIPPED = sorted(set((HERE.parents[2] / "config").rglob("*.yaml")) - {FOR_THE_JOBS})
+
+PLAIN = """\
+authority: gateway.veh1
+endpoints:
+  vehicle: {transport: memory, authorities: [veh1]}
+  cloud: {transport: memory, authorities: ["*"]}
+routes:
+  - {from: vehicle, to: cloud}
+  - {from: cloud, to: vehicle}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "streamer.yaml"
+
+
+def loaded(path: Path, text: str, **environ: str) -> Config:
+    path.write_text(text)
+    return load(path, environ)
+
+
+def problems(path: Path, text: str | bytes, **environ: str) -> list[Problem]:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(ConfigError) as caught:
+        load(path, environ)
+    return caught.value.problems
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda path: path.stem)
+def test_a_broken_file_is_explained(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(broken.parent)
+    with pytest.raises(ConfigError) as caught:
+        load(Path(broken.name), {})
+    assert f"{caught.value}\n" == broken.with_suffix(".expected").read_text()
+
+
+def test_the_broken_files_are_there() -> None:
+    assert len(BROKEN) >= 15
+
+
+@pytest.mark.parametrize("shipped", SHIPPED, ids=lambda path: path.stem)
+def test_a_file_that_we_ship_loads(shipped: Path) -> None:
+    assert load(shipped, {}).routes
+
+
+def test_the_commented_file_has_every_key() -> None:
+    """A key that is added to the models has to be explained there."""
+    text = yaml.safe_load((HERE.parents[2] / "config" / "streamer.yaml").read_text())
+    config = Config.model_validate(_without_variables(text))
+    missing = set(_keys(config)) - {key for key, _ in _pairs(text)}
+    assert missing == set()
+
+
+def _without_variables(text: Any) -> Any:
+    text["endpoints"]["cloud"]["options"]["broker"] = "mqtt://127.0.0.1"
+    return text
+
+
+def _keys(model: BaseModel) -> Iterator[str]:
+    for name, value in model:
+        if name != "dispatch" or isinstance(model, Config):  # a route's dispatch section stands in the route itself
+            yield type(model).model_fields[name].alias or name
+            inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+            for part in inside:
+                if isinstance(part, BaseModel):
+                    yield from _keys(part)
+
+
+def _pairs(data: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield key, value
+            yield from _pairs(value)
+    if isinstance(data, list):
+        for value in data:
+            yield from _pairs(value)
+
+
+def test_variables_are_replaced_inside_values(path: Path) -> None:
+    text = (
+        PLAIN
+        + "metrics:\n  listen: ${HOST:-127.0.0.1}:${PORT}\n"
+        + "dispatch:\n  window: ${WINDOW}\n  queue:\n    bytes: ${BYTES:-1MiB}\n"
+    )
+    config = loaded(path, text, PORT="1234", WINDOW="17", HOST="")
+    assert config.metrics is not None
+    assert config.metrics.listen == "127.0.0.1:1234"  # an empty variable counts as none where there is a default
+    assert config.dispatch.window == 17  # a plain scalar has the type that the new text looks like
+    assert config.dispatch.queue.bytes == 1024 * 1024
+
+
+def test_a_variable_in_quotes_stays_text(path: Path) -> None:
+    (problem,) = problems(path, PLAIN + 'dispatch:\n  window: "${WINDOW}"\n', WINDOW="17")
+    assert str(problem) == f"{path}:9:11: dispatch.window: expected a whole number, found '17' (from WINDOW)"
+
+
+def test_a_variable_cannot_change_the_structure(path: Path) -> None:
+    text = PLAIN + "trace:\n  path: ${HOME_OF_TRACES}\n"
+    config = loaded(path, text, HOME_OF_TRACES="/tmp/x\njournal: {path: /evil}\n# ${OTHER}")
+    assert config.journal is None
+    assert config.trace is not None
+    assert str(config.trace.path) == "/tmp/x\njournal: {path: /evil}\n# ${OTHER}"
+
+
+def test_variables_in_keys_and_comments_and_behind_two_dollars_are_left_alone(path: Path) -> None:
+    config = loaded(path, "# ${COMMENT}\n" + PLAIN + "trace:\n  path: /tmp/$${NAME}/$HOME\n")
+    assert config.trace is not None
+    assert str(config.trace.path) == "/tmp/${NAME}/$HOME"
+    (problem,) = problems(path, PLAIN + "${KEY}: 1\n", KEY="log")
+    assert problem.message.startswith("unknown key")
+
+
+def test_anchors_and_merge_keys_work(path: Path) -> None:
+    text = (
+        PLAIN.replace("vehicle: {", "vehicle: &memory {").replace(
+            "cloud: {transport: memory, ", "cloud:\n    <<: *memory\n    "
+        )
+    ).replace('["*"]}', '["*"]')
+    config = loaded(path, text)
+    assert config.endpoints["cloud"].transport == "memory"
+    assert config.endpoints["cloud"].authorities == ["*"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "message"),
+    [
+        ("[" * 5000, 1, None, "nested too deeply; expected at most 32 levels"),
+        ("a: " + "{a: " * 40 + "1" + "}" * 40, 1, None, "nested too deeply; expected at most 32 levels"),
+        ("&a [*a]", 1, None, "nested too deeply; expected at most 32 levels"),
+        (
+            "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
+            1,
+            None,
+            "too many values; expected at most 100000, aliases counted",
+        ),
+        ("m0: &m0 {a: 1}\n" + "".join(
+            f"m{n}: &m{n}\n  <<: [{', '.join([f'*m{n - 1}'] * 9)}]\n" for n in range(1, 12)
+        ), 1, None, "too many values; expected at most 100000, aliases counted"),
+        ("authority: a\nb: \x07", 2, 4, "a control character; expected printable text"),
+        (b"authority: a\nb: \xff", 2, 4, "no UTF-8; expected text in UTF-8"),
+        ("just text", 1, 1, "expected a mapping with the keys authority, endpoints and routes, found a single value"),
+        ("", 1, 1, "the file is empty; expected the keys authority, endpoints and routes"),
+    ],
+    ids=["deep", "deep-mapping", "recursive", "alias-bomb", "merge-bomb", "control", "utf-8", "scalar", "empty"],
+)  # fmt: skip
+def test_a_hostile_or_odd_file_is_refused(
+    path: Path, text: str | bytes, line: int, column: int | None, message: str
+) -> None:
+    (problem,) = problems(path, text)
+    assert problem.message == message
+    assert column is None or (problem.line, problem.column) == (line, column)
+
+
+def test_a_file_that_cannot_be_read_has_no_line(tmp_path: Path, path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    assert str(caught.value) == f"{path}: cannot be read: No such file or directory"
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load(tmp_path, {})
+    path.write_bytes(b"#" * (1 << 21))
+    with pytest.raises(ConfigError, match="2097152 bytes long; expected at most 1048576"):
+        load(path, {})
+
+
+def test_a_byte_order_mark_is_no_mistake(path: Path) -> None:
+    path.write_bytes(b"\xef\xbb\xbf" + PLAIN.encode())
+    assert load(path, {}).authority == "gateway.veh1"
+
+
+SECRET = "hunter2-Zq9"
+
+BROKER = PLAIN.replace(
+    'cloud: {transport: memory, authorities: ["*"]}',
+    'cloud:\n    transport: mqtt5\n    authorities: ["*"]\n    options:\n      broker: mqtt://127.0.0.1\n',
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BROKER.replace("127.0.0.1", f"me:{SECRET}@127.0.0.1"),
+        BROKER.replace("127.0.0.1", f"me:a/{SECRET}@b@127.0.0.1:1883"),
+        BROKER.replace("127.0.0.1", f"{SECRET}@127.0.0.1"),
+        BROKER.replace("127.0.0.1", "me:${MQTT_PASSWORD}@127.0.0.1"),
+        BROKER.replace("broker:", f"password: {SECRET}\n      broker:"),
+        BROKER.replace("broker:", f"password: [{SECRET}]\n      broker:"),
+        BROKER.replace("broker:", f"password: {{{SECRET}: 1, {SECRET}: 2}}\n      broker:"),
+        BROKER.replace("broker:", f"password: !{SECRET} x\n      broker:"),
+        BROKER.replace("broker:", f"password: *{SECRET}\n      broker:"),
+        BROKER.replace("broker:", f'password: "{SECRET}\n      broker:'),
+        BROKER.replace("broker:", f"password: @{SECRET}\n      broker:"),
+        BROKER.replace("broker:", f"password: a: {SECRET}\n      broker:"),
+        BROKER.replace("broker:", f"password: {SECRET}\n      topics: {SECRET}\n      broker:"),
+        BROKER.replace("broker:", "token: ${TOKEN}\n      topics: ${TOKEN}\n      broker:"),
+        BROKER.replace("broker:", f"password_file: [{SECRET}]\n      broker:"),
+        BROKER.replace("broker:", f"tls: {{key_secret: {SECRET}}}\n      broker:"),
+        BROKER.replace("broker:", "keep_alive_s: ${THE_SECRET}\n      broker:"),
+        BROKER.replace("transport: mqtt5", f"transport: mqtt6\n    passwd: {SECRET}"),
+        BROKER + f"api_key: {SECRET}\n",
+        BROKER + f"metrics: {{secret: {SECRET}, listen: {SECRET}}}\n",
+        BROKER + f"trace: {{path: 'http://x:{SECRET}@y', token: 5}}\n",
+    ],
+)  # fmt: skip
+def test_no_secret_is_ever_printed(path: Path, text: str) -> None:
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path, {"MQTT_PASSWORD": SECRET, "TOKEN": SECRET, "THE_SECRET": SECRET})
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value)
+    assert not any(SECRET in str(part) for problem in caught.value.problems for part in problem)
+
+
+def test_a_secret_is_sent_to_a_file(path: Path) -> None:
+    (problem,) = problems(path, BROKER.replace("broker:", f"password: {SECRET}\n      broker:"))
+    assert (problem.line, problem.key) == (8, "endpoints.cloud.options.password")
+    assert problem.message == "a secret does not belong here; expected password_file, the path of a file that holds it"
+
+
+def test_an_endpoint_may_be_called_token(path: Path) -> None:
+    assert "token" in loaded(path, PLAIN.replace("vehicle", "token")).endpoints
+
+
+def test_options_that_do_not_fit_together_are_named(path: Path) -> None:
+    (problem,) = problems(path, BROKER.replace("broker:", "tls: {ca_file: /etc/ca.pem}\n      broker:"))
+    assert (problem.line, problem.key) == (8, "endpoints.cloud.options.tls")
+    assert problem.message == "expected a broker with mqtts://"
+
+
+def test_problems_are_sorted_by_line(path: Path) -> None:
+    found = problems(path, "routes: 5\nlog: 5\nendpoints: 5\nauthority: 5\nzzz: 5\naaa: 5\n")
+    assert [problem.line for problem in found] == [1, 2, 3, 4, 5, 6]
+
+
+def test_memory_only_is_said(path: Path) -> None:
+    assert warnings(loaded(path, PLAIN)) == ["journal: null: memory only; what is queued is lost if the process is killed"]
+    assert warnings(loaded(path, PLAIN + "journal: {path: /tmp/j.db}\n")) == []
+
+
+def test_a_publish_for_nobody_in_particular_is_said(path: Path) -> None:
+    text = BROKER + "journal: {path: /tmp/j.db}\n"
+    published = text.replace("to: cloud}", 'to: cloud, publish: ["//veh1/FFFFFFFF/FF/FFFF"]}')
+    (warning,) = warnings(loaded(path, published))
+    assert warning.startswith("route vehicle-cloud: nothing says who a Publish to 'cloud' is for")
+    for addressed in (
+        text,
+        published.replace("publish:", "publish_to: [backend], publish:"),
+        published.replace('["*"]', '["*", backend]'),
+        published.replace("broker:", "topics: in-vehicle\n      broker:"),
+    ):
+        assert warnings(loaded(path, addressed)) == []
+
+
+def test_a_publish_for_somebody_elsewhere_is_said(path: Path) -> None:
+    text = PLAIN.replace("from: cloud,", "publish_to: [veh2], from: cloud,") + "journal: {path: /tmp/j.db}\nroutes: []\n"
+    (warning,) = warnings(loaded(path, text.replace("routes: []\n", "")))
+    assert warning == "route cloud-vehicle: publish_to names veh2, not reached through 'vehicle'"
+
+
+def test_a_file_without_routes_is_said(path: Path) -> None:
+    text = PLAIN.partition("routes:")[0] + "routes: []\njournal: {path: /tmp/j.db}\n"
+    assert warnings(loaded(path, text)) == ["routes: empty; nothing is forwarded"]
+
+
+def test_the_schema_knows_the_keys_as_the_file_has_them() -> None:
+    schema = json_schema()
+    json.dumps(schema)
+    definitions = schema["$defs"]
+    assert set(schema["required"]) == {"authority", "endpoints", "routes"}
+    route = definitions["Route"]["properties"]
+    assert {"from", "to", "publish", "queue", "window", "flow_window", "retry"} <= set(route)
+    assert "dispatch" not in route
+    assert "broker" in definitions["mqtt5.options"]["properties"]
+    references = [value for key, value in _pairs(schema) if key == "$ref"]
+    assert {reference.removeprefix("#/$defs/") for reference in references} <= set(definitions)

@@ -1,0 +1,218 @@
+"""The models: defaults, bounds, and what a route makes of the dispatch section."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from streamer.config.models import Config, Dispatch, Endpoint, Journal, Metrics, Multicast, Queue, Retry, Route, Trace
+from streamer.transports.memory import MemoryOptions
+from streamer.uprotocol.uri import UUri
+
+MIB = 1024 * 1024
+
+
+def raw(**changes: Any) -> dict[str, Any]:
+    return {
+        "authority": "gateway.veh1",
+        "endpoints": {
+            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
+            "cloud": {"transport": "memory", "authorities": ["*"]},
+        },
+        "routes": [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}],
+    } | changes
+
+
+def messages(value: Any) -> list[str]:
+    with pytest.raises(ValidationError) as caught:
+        Config.model_validate(value)
+    return [error["msg"] for error in caught.value.errors()]
+
+
+def test_everything_but_authority_endpoints_and_routes_has_its_documented_default() -> None:
+    config = Config.model_validate(raw())
+    assert config.dispatch == Dispatch(
+        queue=Queue(messages=10_000, bytes=64 * MIB, on_full="backpressure"),
+        window=1000,
+        flow_window=1000,
+        retry=Retry(initial_ms=500, factor=2.0, max_ms=10_000, jitter=0.2, attempts=10),
+    )
+    assert config.journal is None
+    assert config.trace is None
+    assert (config.dead_letter.resource, config.dead_letter.endpoints) == (0x8001, ["origin"])
+    assert config.dead_letter.queue.model_dump() == {"messages": 10000, "bytes": 64 * MIB, "on_full": "evict"}
+    assert config.metrics == Metrics(listen="127.0.0.1:9464")
+    assert config.log.model_dump() == {"level": "info", "format": "auto", "repeat_s": 10}
+    assert config.shutdown.drain_s == 20
+    assert config.remember.model_dump() == {"ids": 200_000, "seconds": 600}
+
+
+def test_sections_that_are_given_have_defaults_too() -> None:
+    assert Journal.model_validate({"path": "/var/lib/j.db"}) == Journal(path=Path("/var/lib/j.db"), max_bytes=1024 * MIB)
+    trace = Trace.model_validate({"path": "/var/lib/t"})
+    assert (trace.rotate_s, trace.rotate_bytes, trace.max_bytes) == (300, 64 * MIB, 4096 * MIB)
+
+
+@pytest.mark.parametrize("section", ["journal", "metrics", "trace"])
+def test_null_switches_a_section_off(section: str) -> None:
+    assert getattr(Config.model_validate(raw(**{section: None})), section) is None
+
+
+def test_a_route_lays_its_own_keys_over_the_dispatch_section() -> None:
+    config = Config.model_validate(
+        raw(
+            dispatch={"queue": {"bytes": "1MiB"}, "window": 7, "retry": {"attempts": 3}},
+            routes=[
+                {"from": "vehicle", "to": "cloud", "queue": {"messages": 5}, "flow_window": 1, "retry": {"jitter": 0}},
+                {"from": "cloud", "to": "vehicle"},
+            ],
+        )
+    )
+    own, plain = (route.dispatch for route in config.routes)
+    assert own == Dispatch(queue=Queue(messages=5, bytes=MIB), window=7, flow_window=1, retry=Retry(attempts=3, jitter=0))
+    assert plain == config.dispatch
+
+
+def test_a_route_can_be_built_alone() -> None:
+    route = Route.model_validate({"from": "a", "to": "b", "window": 5})
+    assert (route.name, route.dispatch) == ("a-b", Dispatch(window=5))
+    assert Route(from_="a", to="b", dispatch=Dispatch(window=9)).dispatch.window == 9  # type: ignore[call-arg]  # alias
+
+
+def test_a_route_is_named_after_its_ends_unless_it_has_a_name() -> None:
+    routes = [{"from": "vehicle", "to": "cloud", "name": "up"}, {"from": "cloud", "to": "vehicle"}]
+    assert [route.name for route in Config.model_validate(raw(routes=routes)).routes] == ["up", "cloud-vehicle"]
+
+
+def test_patterns_are_parsed() -> None:
+    routes = [{"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF", "up://*/A/1/8000"]}]
+    assert Config.model_validate(raw(routes=routes)).routes[0].publish == [
+        UUri("veh1", 0xFFFFFFFF, 0xFF, 0xFFFF),
+        UUri("*", 0xA, 1, 0x8000),
+    ]
+
+
+def test_multicast_partitions_have_topics() -> None:
+    entry = {"provider": "//veh1/A8000/2/0", "broadcast": "doorOpened", "partitions": {"": 0x8001, "Front/left": 0xFFFE}}
+    (multicast,) = Config.model_validate(raw(multicast=[entry])).multicast
+    assert multicast == Multicast(
+        provider=UUri("veh1", 0xA8000, 2, 0), broadcast="doorOpened", partitions={"": 0x8001, "Front/left": 0xFFFE}
+    )
+    assert Config.model_validate(raw()).multicast == []
+
+
+def test_the_catalogue_of_multicast_has_every_partition() -> None:
+    entries = [
+        {"provider": "//veh1/A8000/2/0", "broadcast": "opened", "partitions": {"": 0x8001, "front/left": 0x8002}},
+        {"provider": "//veh1/A8000/2/0", "broadcast": "closed", "partitions": {"front": 0x8003}},
+    ]
+    catalogue = Config.model_validate(raw(multicast=entries)).catalogue
+    assert {str(topic): str(catalogue.id_of(topic)) for topic in catalogue.topics} == {
+        "//veh1/A8000/2/8001": "//veh1/A8000/2/0/opened",
+        "//veh1/A8000/2/8002": "//veh1/A8000/2/0/opened/front/left",
+        "//veh1/A8000/2/8003": "//veh1/A8000/2/0/closed/front",
+    }
+
+
+def test_options_become_the_transport_s_own_model() -> None:
+    endpoint = Endpoint.model_validate({"transport": "memory", "authorities": ["*"], "options": {"bus": "b", "window": 3}})
+    assert endpoint.options == MemoryOptions(bus="b", window=3)
+    assert Endpoint.model_validate({"transport": "memory", "authorities": ["*"], "options": None}).options == MemoryOptions()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (1, 1),
+        ("17", 17),
+        ("512KiB", 512 * 1024),
+        ("64 MiB", 64 * MIB),
+        ("1.5GiB", 1536 * MIB),
+        ("2TiB", 2 * 1024 * 1024 * MIB),
+        ("10kB", 10_000),
+        ("10MB", 10_000_000),
+        ("1GB", 1_000_000_000),
+        ("7B", 7),
+    ],
+)
+def test_sizes_are_bytes_or_text_with_a_unit(text: object, size: int) -> None:
+    assert Queue.model_validate({"bytes": text}).bytes == size
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "-1MiB", "1 Mib", "1MiBs", "0x10", 1.5, True, None, 0, "0MiB", "0.1B"])
+def test_what_is_no_size_is_refused(text: object) -> None:
+    with pytest.raises(ValidationError, match="expected a size"):
+        Queue.model_validate({"bytes": text})
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "port"), [("0.0.0.0:80", "0.0.0.0", 80), ("[::1]:9464", "::1", 9464), ("localhost:0", "localhost", 0)]
+)
+def test_listen_has_a_host_and_a_port(listen: str, host: str, port: int) -> None:
+    metrics = Metrics(listen=listen)
+    assert (metrics.host, metrics.port) == (host, port)
+
+
+@pytest.mark.parametrize("listen", ["9464", ":9464", "localhost", "::1:9464", "localhost:65536", "a b:1"])
+def test_listen_without_host_or_port_is_refused(listen: str) -> None:
+    with pytest.raises(ValidationError, match="expected host:port"):
+        Metrics(listen=listen)
+
+
+@pytest.mark.parametrize("value", ["5", 5.0, True, None])
+def test_a_number_is_not_guessed_from_something_else(value: object) -> None:
+    with pytest.raises(ValidationError, match="valid integer"):
+        Dispatch.model_validate({"window": value})
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_numbers_are_finite(value: float) -> None:
+    with pytest.raises(ValidationError, match="finite"):
+        Retry(factor=value)
+
+
+def test_mistakes_inside_and_between_the_parts_come_together() -> None:
+    found = messages(
+        raw(authority="*", dead_letter={"endpoints": ["nowhere"]}, routes=[{"from": "vehicle", "to": "vehicle"}])
+    )
+    assert [text.partition(":")[0] for text in found] == [
+        "expected one authority, no wildcard",
+        "expected one of the endpoints (origin, vehicle, cloud), found 'nowhere'",
+        "the route leads back to 'vehicle', where it starts; expected another endpoint (nothing may loop)",
+    ]
+
+
+def test_checks_between_the_parts_hold_for_models_as_well() -> None:
+    config = Config.model_validate(raw())
+    route = config.routes[0]
+    found = messages(raw(endpoints=config.endpoints, routes=[route, route]))
+    assert found == ["routes[0] already leads from 'vehicle' to 'cloud'; expected one route for each direction"]
+
+
+def test_one_authority_may_live_in_two_networks() -> None:
+    endpoints = {name: {"transport": "memory", "authorities": ["veh1"]} for name in ("vehicle", "cloud")}
+    Config.model_validate(raw(endpoints=endpoints))
+
+
+@pytest.mark.parametrize("name", ["none", "dead-letter", "rpc-error"])
+def test_route_names_of_our_own_reports_are_reserved(name: str) -> None:
+    (text,) = messages(raw(routes=[{"from": "vehicle", "to": "cloud", "name": name}]))
+    assert text.startswith("expected a name other than")
+
+
+def test_an_error_does_not_show_what_was_in_the_file() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Config.model_validate(raw(authority="Hunter2"))
+    assert "Hunter2" not in str(caught.value)
+
+
+def test_the_models_are_frozen() -> None:
+    def sections(model: BaseModel) -> list[BaseModel]:
+        children = [value for _, value in model if isinstance(value, BaseModel)]
+        return [model, *(section for child in children for section in sections(child))]
+
+    config = Config.model_validate(raw())
+    assert all(section.model_config.get("frozen") for section in sections(config))
+    with pytest.raises(ValidationError, match="frozen"):
+        config.authority = "other"

@@ -1,0 +1,85 @@
+"""An egress by itself: with its queues, a clock to wind, and a transport that obeys."""
+
+from streamer.delivery.custody import Custody
+from streamer.delivery.dedup import RememberedIds
+from streamer.delivery.egress import Egress
+from streamer.delivery.lane import Delivery
+from streamer.delivery.queue import RouteQueue
+from streamer.delivery.settle import Settler
+from streamer.transports.errors import PermanentError, RefusedError
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode
+from tests.unit.delivery.actors import Harbour, WoundClock, message, push, route_queue
+
+NOT_NOW = RefusedError(UCode.RESOURCE_EXHAUSTED, "not now")
+NEVER = PermanentError(UCode.PERMISSION_DENIED, "never")
+PATIENT = {"initial_ms": 100, "factor": 1, "max_ms": 100, "jitter": 0, "attempts": 1_000_000}
+
+
+class Port:
+    """An egress with its queues, and a transport that obeys. Every settling sends on, as in the router."""
+
+    def __init__(self, harbour: Harbour | None = None, **keys: object) -> None:
+        self.clock = WoundClock()
+        self.harbour = harbour or Harbour()
+        custody = Custody(lambda after_s, call: None, self.clock)
+        self.settler = Settler(self.clock, RememberedIds(1000, 1000, 0), custody)
+        self.settler.after_settling = lambda egress: egress.pump(self.clock.ms)
+        self.egress = Egress("cloud", self.harbour, self.settler, custody, self.clock, lambda: 0.5)
+        self.queue = route_queue(**keys)
+        self.egress.add_queue(self.queue)
+
+    def load(self, *messages: UMessage, queue: RouteQueue | None = None) -> list["Loaded"]:
+        """Accept messages without sending yet."""
+        held = []
+        for sent in messages:
+            delivery = push(queue or self.queue, sent)
+            held.append(Loaded(delivery))
+            self.egress.file(delivery.lane)
+        return held
+
+    def pump(self) -> None:
+        self.egress.pump(self.clock.ms)
+
+    def wind(self, ms: int) -> None:
+        self.clock.wind(ms)
+        self.egress.tick(self.clock.s, self.clock.ms)
+
+    def outcomes(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for (outcome, _), number in self.queue.stats.outcomes.items():
+            found[outcome.value] = found.get(outcome.value, 0) + number
+        return found
+
+    def check_books(self) -> None:
+        assert self.queue.stats.accepted == self.queue.stats.settled + self.queue.messages
+        lanes = self.queue.lanes.values()
+        assert self.egress.in_flight == sum(lane.in_flight for lane in lanes)
+        assert self.queue.messages == self.egress.in_flight + sum(lane.live for lane in lanes)
+
+
+class Loaded:
+    """A delivery, with the message and receipt that it lets go of when it is settled."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self.message = delivery.message
+        self.received = delivery.received
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.delivery, name)
+
+
+def flows(messages: list[UMessage]) -> list[int]:
+    return [m.attributes.source.resource - 0x8000 for m in messages]
+
+
+def open_windows(port: Port, flow_numbers: list[int], messages: int = 100) -> None:
+    """Let lanes reach a wide window, then forget what was sent for it."""
+    waiting = port.harbour.confirms_at_once
+    port.harbour.confirms_at_once = True
+    for flow in flow_numbers:
+        port.load(*(message(flow) for _ in range(messages)))
+    port.pump()
+    port.harbour.submitted.clear()
+    port.harbour.confirms_at_once = waiting

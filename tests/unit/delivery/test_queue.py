@@ -1,0 +1,254 @@
+"""A route's queue: bounds, victims, expiry, and memory that stays bounded."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.delivery import queue as queue_module
+from streamer.delivery.lane import Delivery, Park
+from streamer.delivery.queue import OVERHEAD_BYTES, Room, RouteQueue
+from tests.unit.delivery.actors import NOW_MS, dispatch, message, push, route_queue, topic
+
+
+def take(queue: RouteQueue, delivery: Delivery) -> None:
+    """Send the head of a lane, which has to be ``delivery``."""
+    out: list[Delivery] = []
+    delivery.lane.take(1, NOW_MS, out, [])
+    assert out == [delivery]
+
+
+def settle(queue: RouteQueue, delivery: Delivery) -> None:
+    queue.leave(delivery)
+    delivery.lane.confirmed()
+
+
+def payloads(deliveries: list[Delivery] | None) -> list[bytes | None] | None:
+    return None if deliveries is None else [delivery.message.payload for delivery in deliveries]
+
+
+# bounds
+
+
+@pytest.mark.parametrize(
+    ("on_full", "answer"), [("backpressure", Room.NO), ("reject", Room.NO), ("evict", Room.AFTER_EVICTION)]
+)
+def test_bound_in_messages(on_full: str, answer: Room):
+    queue = route_queue(queue={"messages": 2, "on_full": on_full})
+    push(queue, message())
+    assert queue.room_for(1) is Room.YES
+    push(queue, message())
+    assert queue.room_for(1) is answer
+
+
+def test_bound_in_bytes_counts_the_overhead_and_is_exact():
+    queue = route_queue(queue={"bytes": 2 * OVERHEAD_BYTES + 10})
+    push(queue, message(payload=b"12345"))
+    assert queue.bytes == OVERHEAD_BYTES + 5
+    assert queue.room_for(OVERHEAD_BYTES + 5) is Room.YES
+    assert queue.room_for(OVERHEAD_BYTES + 6) is Room.NO
+
+
+def test_empty_queue_takes_a_message_of_any_size():
+    queue = route_queue(queue={"bytes": 1})
+    assert queue.room_for(10**9) is Room.YES
+    push(queue, message())
+    assert queue.room_for(1) is Room.NO
+
+
+def test_what_is_in_flight_counts_until_it_is_settled():
+    queue = route_queue(queue={"messages": 1})
+    delivery = push(queue, message())
+    take(queue, delivery)
+    assert queue.room_for(1) is Room.NO
+    settle(queue, delivery)
+    assert queue.room_for(1) is Room.YES
+    assert (queue.messages, queue.bytes, queue.stats.accepted) == (0, 0, 1)
+
+
+# victims
+
+
+def full(*levels: int, **keys: object) -> tuple[RouteQueue, list[Delivery]]:
+    """A queue that these priority classes fill, one message each, payload = position."""
+    queue = route_queue(queue={"messages": len(levels), "on_full": "evict"} | keys)
+    return queue, [push(queue, message(flow=n, level=level, payload=bytes([n]))) for n, level in enumerate(levels)]
+
+
+@pytest.mark.parametrize(
+    ("levels", "newcomer", "victim"),
+    [
+        ((3, 0, 0, 6), 6, b"\x01"),  # the lowest class, the oldest of it
+        ((3, 2, 1, 0), 3, b"\x03"),
+        ((2, 2, 2), 2, b"\x00"),  # its own class will do
+        ((5, 5), 4, None),  # never a higher class
+        ((6,), 6, b"\x00"),
+    ],
+)
+def test_victim_is_of_the_lowest_class_and_the_oldest_of_it(levels: tuple[int, ...], newcomer: int, victim: bytes | None):
+    queue, _ = full(*levels)
+    assert payloads(queue.victims(OVERHEAD_BYTES, newcomer)) == (None if victim is None else [victim])
+
+
+def test_what_is_in_flight_is_never_a_victim():
+    queue, (first, *_) = full(0, 0, 0)
+    take(queue, first)
+    assert payloads(queue.victims(OVERHEAD_BYTES, 6)) == [b"\x01"]
+    first.lane.returned()
+    first.lane.put_back(first)
+    queue.came_back(first)
+    assert payloads(queue.victims(OVERHEAD_BYTES, 6)) == [b"\x00"]
+
+
+def test_large_newcomer_takes_as_many_victims_as_it_needs_and_none_if_they_are_not_enough():
+    queue = route_queue(queue={"messages": 100, "bytes": 4 * OVERHEAD_BYTES, "on_full": "evict"})
+    for n, level in enumerate((1, 0, 2, 6)):
+        push(queue, message(flow=n, level=level, payload=None))
+    assert [d.seq for d in queue.victims(3 * OVERHEAD_BYTES, 3) or []] == [2, 1, 3]
+    assert queue.victims(4 * OVERHEAD_BYTES, 5) is None
+    assert [d.seq for d in queue.victims(99 * OVERHEAD_BYTES, 6) or []] == [2, 1, 3, 4]  # alone it may be of any size
+
+
+def test_victims_are_proposed_and_not_taken():
+    queue, _ = full(0, 0)
+    assert queue.victims(OVERHEAD_BYTES, 0) == queue.victims(OVERHEAD_BYTES, 0)
+    assert queue.messages == 2
+
+
+def test_queue_that_begins_to_evict_knows_what_it_held_before():
+    queue = route_queue(queue={"messages": 3})
+    for n, level in enumerate((1, 0, 0)):
+        push(queue, message(flow=n, level=level, payload=bytes([n])))
+    queue.use(dispatch(queue={"messages": 3, "on_full": "evict"}))
+    assert queue.room_for(OVERHEAD_BYTES) is Room.AFTER_EVICTION
+    assert payloads(queue.victims(OVERHEAD_BYTES, 1)) == [b"\x01"]
+    queue.use(dispatch(queue={"messages": 3}))
+    queue.use(dispatch(queue={"messages": 3, "on_full": "evict"}))
+    assert payloads(queue.victims(OVERHEAD_BYTES, 1)) == [b"\x01"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 50)), min_size=1, max_size=12),
+    st.integers(0, 6),
+    st.integers(1, 12),
+)
+def test_victims_are_the_shortest_prefix_by_class_and_age_that_makes_room(
+    waiting: list[tuple[int, int]], newcomer: int, most: int
+):
+    queue = route_queue(queue={"messages": len(waiting), "bytes": 10**6, "on_full": "evict"})
+    held = [push(queue, message(flow=n, level=level, payload=b"x" * size)) for n, (level, size) in enumerate(waiting)]
+    queue.use(dispatch(queue={"messages": min(most, len(waiting)), "bytes": 10**6, "on_full": "evict"}))
+    order = sorted((d for d in held), key=lambda d: (d.message.attributes.priority_class, d.seq))
+    needed = len(waiting) - min(most, len(waiting)) + 1
+    allowed = [d for d in order if d.message.attributes.priority_class <= newcomer]
+    assert queue.victims(1, newcomer) == (allowed[:needed] if len(allowed) >= needed else None)
+
+
+# expiry
+
+
+def test_expired_are_taken_in_the_order_of_their_deadlines_and_only_once():
+    queue = route_queue()
+    ttls = [30, 10, None, 20, 0, 40]
+    held = [push(queue, message(flow=n, ttl=ttl)) for n, ttl in enumerate(ttls)]
+    assert queue.take_expired(NOW_MS + 10) == []
+    assert queue.take_expired(NOW_MS + 31) == [held[1], held[3], held[0]]
+    assert queue.take_expired(NOW_MS + 31) == []
+    assert queue.take_expired(NOW_MS + 10**9) == [held[5]]
+    assert [d.lane.live for d in held] == [0, 0, 1, 0, 1, 0]
+
+
+def test_what_expires_in_flight_waits_for_its_answer_and_is_looked_at_again():
+    queue = route_queue()
+    delivery = push(queue, message(ttl=10))
+    take(queue, delivery)
+    assert queue.take_expired(NOW_MS + 11) == []
+    delivery.lane.refused()
+    delivery.lane.put_back(delivery)
+    assert queue.take_expired(NOW_MS + 12) == [delivery]
+
+
+def test_settled_messages_with_a_long_ttl_do_not_pile_up():
+    queue = route_queue(queue={"messages": 100_000, "on_full": "evict"})
+    for round_number in range(20):
+        for n in range(1000):
+            delivery = push(queue, message(flow=n % 7, level=n % 3, ttl=10**9))
+            take(queue, delivery)
+            settle(queue, delivery)
+        queue.take_expired(NOW_MS + round_number)
+        assert len(queue._deadlines) + len(queue._fresh) <= 2000
+        assert sum(len(by_age) for by_age in queue._by_age) <= 3 * 1000
+    assert queue.messages == 0
+
+
+def test_settled_before_the_next_tick_never_reach_the_heap():
+    queue = route_queue()
+    for _ in range(1000):
+        delivery = push(queue, message(ttl=10**6))
+        take(queue, delivery)
+        settle(queue, delivery)
+    queue.take_expired(NOW_MS)
+    assert queue._deadlines == []
+
+
+# lanes
+
+
+def test_one_lane_per_flow():
+    queue = route_queue()
+    assert queue.lane((topic(), None)) is queue.lane((topic(), None))
+    assert queue.lane((topic(), None)) is not queue.lane((topic(1), None))
+    assert queue.lane((topic(), topic(1))) is not queue.lane((topic(), None))
+
+
+def test_idle_lanes_are_retired_when_there_are_many_and_busy_ones_stay(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(queue_module, "_MAX_LANES", 10)
+    queue = route_queue()
+    waiting = push(queue, message(flow=0))
+    flying = push(queue, message(flow=1))
+    take(queue, flying)
+    parked = queue.lane((topic(2), None))
+    parked.park |= Park.BACKOFF
+    idle = queue.lane((topic(3), None))
+    for n in range(4, 500):
+        queue.lane((topic(n), None))
+        assert len(queue.lanes) <= 10
+    assert [lane.retired for lane in (waiting.lane, flying.lane, parked, idle)] == [False, False, False, True]
+    assert queue.lane((topic(3), None)) is not idle
+
+
+def test_looking_for_idle_lanes_costs_little_when_all_are_busy(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(queue_module, "_MAX_LANES", 8)
+    queue, sweeps = route_queue(), []
+    sweep = queue._retire_idle_lanes
+    monkeypatch.setattr(queue, "_retire_idle_lanes", lambda: (sweeps.append(len(queue.lanes)), sweep()))
+    for n in range(1000):
+        push(queue, message(flow=n))
+    assert len(queue.lanes) == 1000
+    assert len(sweeps) <= 10
+
+
+# what others ask
+
+
+def test_waiting_and_oldest_pass_over_what_is_settled_or_in_flight():
+    queue = route_queue()
+    first, second, third = (push(queue, message(flow=n)) for n in range(3))
+    first.entered_s, second.entered_s, third.entered_s = 1.0, 2.0, 3.0
+    assert queue.oldest_entered_s() == 1.0
+    first.lane.drop(first)
+    queue.leave(first)
+    take(queue, second)
+    assert list(queue.waiting()) == [third]
+    assert queue.oldest_entered_s() == 3.0
+    take(queue, third)
+    assert queue.oldest_entered_s() is None
+
+
+def test_smaller_flow_window_holds_for_lanes_that_are_open_already():
+    queue = route_queue()
+    lane = queue.lane((topic(), None))
+    for _ in range(10):
+        take(queue, push(queue, message()))
+        lane.confirmed()
+    queue.use(dispatch(flow_window=1))
+    assert (lane.window, lane.max_window) == (1, 1)

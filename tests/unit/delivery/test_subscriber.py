@@ -1,0 +1,183 @@
+"""Where a topic has to be heard, and what happens when a transport will not listen."""
+
+from typing import Any
+
+import pytest
+
+from streamer.config.models import Config
+from streamer.delivery.subscriber import Hearing, where
+from streamer.routing.interest import Wanted
+from streamer.routing.table import RoutingTable
+from streamer.transports.listeners import Filter
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import UUri
+
+TOPIC = UUri("veh1", 0xA8000, 2, 0x8A50)
+
+
+def table(*routes: dict[str, Any], authorities: dict[str, list[str]] | None = None) -> RoutingTable:
+    authorities = authorities or {"vehicle": ["veh1"], "cloud": ["*"], "phone": ["phone1"]}
+    return RoutingTable.from_config(
+        Config.model_validate(
+            {
+                "authority": "gateway.veh1",
+                "endpoints": {name: {"transport": "memory", "authorities": listed} for name, listed in authorities.items()},
+                "routes": list(routes),
+            }
+        ),
+        (),
+    )
+
+
+UP = {"from": "vehicle", "to": "cloud"}
+ACROSS = {"from": "vehicle", "to": "phone"}
+
+
+def test_a_topic_is_heard_where_it_is_published_if_a_route_leads_to_who_asked():
+    assert list(where(TOPIC, {"backend": 0}, table(UP, ACROSS))) == ["vehicle"]
+
+
+def test_no_route_to_who_asked_nothing_is_heard():
+    assert list(where(TOPIC, {"backend": 0}, table(ACROSS))) == []
+
+
+def test_nobody_asked_nothing_is_heard():
+    assert list(where(TOPIC, {}, table(UP, ACROSS))) == []
+
+
+def test_what_a_pattern_covers_is_heard_already():
+    assert list(where(TOPIC, {"phone1": 0}, table(UP | {"publish": ["//veh1/FFFFFFFF/FF/FFFF"]}, ACROSS))) == []
+
+
+def test_a_topic_that_lives_at_two_endpoints_is_heard_at_both():
+    both = {"vehicle": ["veh1"], "mirror": ["veh1"], "cloud": ["*"]}
+    routes = (UP, {"from": "mirror", "to": "cloud"})
+    assert list(where(TOPIC, {"backend": 0}, table(*routes, authorities=both))) == ["vehicle", "mirror"]
+
+
+class Narrow:
+    """Listens to so many filters and refuses more."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.filters: list[Filter] = []
+        self.tried = self.changes = 0
+
+    async def register_listener(self, source: UUri, sink: UUri | None, listener: object) -> None:
+        self.tried += 1
+        if len(self.filters) >= self.most:
+            raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"at most {self.most} listeners")
+        self.filters.append((source, sink))
+        self.changes += 1
+
+    async def unregister_listener(self, source: UUri, sink: UUri | None, listener: object) -> None:
+        self.filters.remove((source, sink))
+        self.changes += 1
+
+
+async def test_a_topic_that_a_transport_refuses_is_counted_and_heard_when_there_is_room():
+    wanted = Wanted()
+    narrow, roomy = Narrow(3), Narrow(100)
+    transports: Any = {"vehicle": narrow, "cloud": roomy, "phone": roomy}
+    ingresses: Any = dict.fromkeys(transports, object())
+    hearing = Hearing(transports, ingresses, wanted)
+    await hearing.use(table(UP))
+    await hearing.leave(table(UP))
+    narrow.most = len(narrow.filters) + 1
+    topics = [TOPIC._replace(resource=resource) for resource in (0x8001, 0x8002)]
+    for topic in topics:
+        wanted.change(topic, {"backend": 0}, "test")
+        hearing.change(topic)
+    await hearing.catch_up()
+    assert hearing.refused == 1
+    assert [source for source, sink in narrow.filters if sink is None] == [topics[0]]
+    wanted.change(topics[0], {}, "test")
+    hearing.change(topics[0])
+    await hearing.catch_up()
+    assert hearing.refused == 0
+    assert [source for source, sink in narrow.filters if sink is None] == [topics[1]]
+
+
+class Ground:
+    """A `Hearing` on a vehicle that listens narrowly, and everything else roomily."""
+
+    def __init__(self, begin: RoutingTable) -> None:
+        self.wanted = Wanted()
+        self.vehicle, self.roomy = Narrow(1000), Narrow(1000)
+        transports: Any = {"vehicle": self.vehicle, "cloud": self.roomy, "phone": self.roomy}
+        self.hearing = Hearing(transports, dict.fromkeys(transports, object()), self.wanted)  # type: ignore[arg-type]
+        self.begin = begin
+
+    async def __aenter__(self) -> "Ground":
+        await self.hearing.use(self.begin)
+        await self.hearing.leave(self.begin)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    async def want(self, topic: UUri, *askers: str) -> None:
+        self.wanted.change(topic, dict.fromkeys(askers, 0), "test")
+        self.hearing.change(topic)
+        await self.hearing.catch_up()
+
+    async def reload(self, to: RoutingTable) -> None:
+        await self.hearing.use(to)
+        await self.hearing.leave(to)
+
+    @property
+    def topics(self) -> list[UUri]:
+        return [source for source, sink in self.vehicle.filters if sink is None]
+
+
+LISTED = UP | {"publish": [str(TOPIC)]}
+
+
+async def test_a_reload_that_is_refused_takes_nothing_from_who_subscribed():
+    other = UUri("veh1", 0xB, 1, 0x9000)
+    async with Ground(table(UP)) as ground:
+        await ground.want(TOPIC, "backend")
+        ground.vehicle.most = len(ground.vehicle.filters)
+        with pytest.raises(UStatusError):
+            await ground.hearing.use(table(UP | {"publish": [str(TOPIC), str(other)]}))
+        assert ground.topics == [TOPIC]
+        await ground.want(TOPIC)
+        assert ground.topics == []
+
+
+async def test_a_topic_that_is_listed_and_unlisted_is_heard_without_a_gap_while_somebody_wants_it():
+    async with Ground(table(UP)) as ground:
+        await ground.want(TOPIC, "backend")
+        before = ground.vehicle.changes
+        await ground.reload(table(LISTED))
+        await ground.reload(table(UP))
+        assert (ground.topics, ground.vehicle.changes) == ([TOPIC], before)
+        await ground.reload(table(LISTED))
+        await ground.want(TOPIC)
+        assert ground.topics == [TOPIC]
+        await ground.reload(table(UP))
+        assert ground.topics == []
+
+
+async def test_a_listener_that_cannot_be_taken_away_costs_its_topic_and_not_the_others():
+    async with Ground(table(UP)) as ground:
+        await ground.want(TOPIC, "backend")
+        ground.vehicle.filters.remove((TOPIC, None))
+        await ground.want(TOPIC)
+        other = TOPIC._replace(resource=0x8001)
+        await ground.want(other, "backend")
+        assert ground.topics == [other]
+
+
+async def test_who_leaves_makes_room_for_as_many_and_each_refusal_is_logged_once(caplog: pytest.LogCaptureFixture):
+    topics = [TOPIC._replace(resource=0x8001 + number) for number in range(30)]
+    async with Ground(table(UP)) as ground:
+        ground.vehicle.most = len(ground.vehicle.filters) + 10
+        for topic in topics:
+            await ground.want(topic, "backend")
+        assert ground.hearing.refused == 20
+        tried = ground.vehicle.tried
+        for topic in topics[:5]:
+            await ground.want(topic)
+        assert ground.hearing.refused == 15
+        assert ground.vehicle.tried == tried + 5
+        assert sum("listener_refused" in record.message for record in caplog.records) == 20

@@ -1,0 +1,136 @@
+"""Dispatch control with a disk that can fail, and a caller: for its tests."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from google.protobuf.message import Message
+
+from streamer.config.services import Control as Options
+from streamer.delivery.lane import FlowKey
+from streamer.routing.pause_rules import Rule, Stops
+from streamer.services.pause import Control
+from streamer.services.state import State, StateError, Statement
+from streamer.transports.base import TransportContext
+from streamer.transports.local import Core
+from streamer.uprotocol.message import Options as MessageOptions
+from streamer.uprotocol.message import UMessage, UPayloadFormat, request
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
+from streamer.uprotocol.protobuf import uri_to_proto
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+
+GATEWAY = "gw1"
+NOW_MS = 1_700_000_000_000
+CALLER = UUri("veh1", 0xA8000, 2, 0)
+STRANGER = UUri("cloud", 0xA8000, 2, 0)
+SPEED, DOORS = UUri("veh1", 0xA8000, 2, 0x8A50), UUri("veh1", 0xA8000, 2, 0x8A51)
+CLOUD_APP = UUri("cloud", 0xC0, 1, 0)
+
+
+class Mouthpiece(Core):
+    """Keeps what the services say. What is said is safe only when ``is_safe``, else when told."""
+
+    def __init__(self) -> None:
+        super().__init__(TransportContext("core", GATEWAY, now_ms=lambda: NOW_MS))
+        self.said: list[UMessage] = []
+        self.is_safe = True
+        self.unsafe: list[Callable[[], None]] = []
+
+    def say(self, messages: Sequence[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
+        self.said += messages
+        if self.is_safe:
+            on_safe()
+        else:
+            self.unsafe.append(on_safe)
+
+
+class Disk(State):
+    """Fails when told; ``gate`` is waited for before anything is written."""
+
+    def __init__(self, path: Path | None) -> None:
+        super().__init__(path)
+        self.fails = False
+        self.gate: asyncio.Event | None = None
+
+    async def write(self, statements: Sequence[Statement]) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.fails:
+            raise StateError("the disk is full")
+        await super().write(statements)
+
+
+class Desk:
+    """One life of the service."""
+
+    def __init__(self, path: Path | None = None, options: Options | None = None, local: Sequence[str] = ("veh1",)) -> None:
+        self.core = Mouthpiece()
+        self.state = Disk(path)
+        self.stops = Stops()
+        self.applied: list[tuple[Rule, ...]] = []  # the rules whenever they were applied
+        self.flows: list[tuple[FlowKey, int]] = []
+        self.control = Control(
+            self.core,
+            self.state,
+            self.stops,
+            options or Options(),
+            local,
+            GATEWAY,
+            lambda: self.applied.append(self.stops.rules),
+            lambda: self.flows,
+        )
+        self.state.open(Control.SCHEMA)
+        self.control.restore()
+
+    async def ask(
+        self,
+        method: int,
+        payload: Message | bytes | None,
+        caller: UUri = CALLER,
+        form: UPayloadFormat = UPayloadFormat.PROTOBUF,
+    ) -> UMessage:
+        """The Response to a Request, which counts as done exactly once."""
+        if isinstance(payload, Message):
+            payload = payload.SerializeToString()
+        options = MessageOptions(payload_format=UPayloadFormat.UNSPECIFIED if payload is None else form)
+        message = request(NOW_MS, caller, UUri(GATEWAY, 4, 1, method), 5000, payload, options)
+        done: asyncio.Queue[None] = asyncio.Queue()
+        self.core._handlers[4, 1](message, lambda: done.put_nowait(None))
+        await asyncio.wait_for(done.get(), 10)
+        assert done.empty()
+        (answer,) = [said for said in self.core.said if said.attributes.reqid == message.id]
+        answer.check()
+        assert (answer.attributes.source, answer.attributes.sink) == (message.attributes.sink, caller)
+        return answer
+
+
+def rule_of(source: UUri, sink: UUri | None = None) -> ustreamer.DispatchRule:
+    return ustreamer.DispatchRule(topic=uri_to_proto(source), sink=None if sink is None else uri_to_proto(sink))
+
+
+def stop_request(source: UUri, sink: UUri | None = None) -> Message:
+    return ustreamer.StopDispatchRequest(rule=rule_of(source, sink))
+
+
+def start_request(source: UUri, sink: UUri | None = None) -> Message:
+    return ustreamer.StartDispatchRequest(rule=rule_of(source, sink))
+
+
+def failure(answer: UMessage, code: UCode) -> str:
+    """The text of a failure with this code."""
+    assert answer.attributes.commstatus is code
+    assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
+    status = pb.UStatus.FromString(answer.payload or b"")
+    assert status.code == int(code)
+    return status.message
+
+
+def on_disk(path: Path) -> list[Rule]:
+    """What somebody else finds in the file."""
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT source, sink FROM dispatch_stops ORDER BY number").fetchall()
+    return [Rule.parse(source, sink or None) for source, sink in rows]

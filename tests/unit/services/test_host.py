@@ -1,0 +1,132 @@
+"""The services together: where their file is, and that a fault of one does not end the daemon."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from streamer.cli.explain import Memory
+from streamer.clock import SystemClock
+from streamer.config.models import Config
+from streamer.routing.pause_rules import Rule
+from streamer.services import host as module
+from streamer.services.host import Residents, state_path
+from streamer.transports.base import LinkState, TransportContext
+from streamer.transports.local import CORE, Core
+from streamer.uprotocol.status import UCode, UStatusError
+
+RAW = {
+    "authority": "gw",
+    "endpoints": {
+        "inside": {"transport": "memory", "authorities": ["dev1", "*"]},
+        "link": {"transport": "memory", "authorities": ["far"], "global": True},
+    },
+    "routes": [],
+}
+RULE = Rule.parse("//dev1/B/1/8001")
+
+
+def residents(**changes: object) -> Residents:
+    return Residents(Config.model_validate(RAW | changes), Core(TransportContext(CORE, "gw")), SystemClock())
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({}, None),
+        ({"journal": {"path": "/var/lib/streamer/journal.db"}}, Path("/var/lib/streamer/journal-state.db")),
+        ({"journal": {"path": "/var/lib/j.db"}, "state": {"path": "/elsewhere/s.db"}}, Path("/elsewhere/s.db")),
+    ],
+    ids=["memory", "beside the journal", "told"],
+)
+def test_the_file_is_beside_the_journal_unless_told(changes: dict[str, object], path: Path | None):
+    assert state_path(Config.model_validate(RAW | changes)) == path
+
+
+async def test_a_fault_of_a_service_is_logged_and_it_begins_again(monkeypatch, caplog):
+    monkeypatch.setattr(module, "_AGAIN_S", 0)
+    household = residents()
+    household.open(Memory())
+    runs = 0
+    again = asyncio.Event()
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs < 3:
+            raise RuntimeError("a fault")
+        again.set()
+        await asyncio.Event().wait()
+
+    assert household.subscriptions is not None
+    monkeypatch.setattr(household.subscriptions, "run", run)
+    serving = asyncio.create_task(household.run())
+    await asyncio.wait_for(again.wait(), 10)
+    serving.cancel()
+    household.close()
+    assert sum("service_failed" in record.message for record in caplog.records) == 2
+
+
+async def test_a_file_that_cannot_be_used_is_waited_for(monkeypatch, caplog, tmp_path):
+    """Where its directory should be is a file. The services' endpoint is down until they know what they have to know."""
+    monkeypatch.setattr(module, "_AGAIN_S", 0.01)
+    place = tmp_path / "place"
+    changes = {"state": {"path": str(place / "state.db")}}
+    place.mkdir()
+    before = residents(**changes)
+    before.open(Memory())
+    await before.control.stop(RULE)
+    before.close()
+    place.rename(tmp_path / "away")
+    place.write_text("in the way")
+
+    core = Core(TransportContext(CORE, "gw"))
+    household = Residents(Config.model_validate(RAW | changes), core, SystemClock())
+    household.open(Memory())
+    await core.start()
+    assert core.state is LinkState.DOWN
+    with pytest.raises(UStatusError, match="state file") as refused:
+        await household.control.start(RULE)
+    assert refused.value.code is UCode.UNAVAILABLE
+    serving = asyncio.create_task(household.run())
+    try:
+        place.unlink()
+        (tmp_path / "away").rename(place)
+        async with asyncio.timeout(10):
+            while core.state is LinkState.DOWN:
+                await asyncio.sleep(0.01)
+        assert household.stops.rules == (RULE,)
+        assert [record.message for record in caplog.records if "state_unavailable" in record.message] == [
+            f"state_unavailable error={place / 'state.db'}: Not a directory consequence=until the file can be used the"
+            " services answer nobody, and know neither subscriptions nor what is stopped"
+        ]
+    finally:
+        serving.cancel()
+        household.close()
+
+
+async def test_a_file_that_is_there_is_opened_without_writing(tmp_path):
+    """Or a full disk would keep the services from what they know."""
+    path = tmp_path / "state.db"
+    before = residents(state={"path": str(path)})
+    before.open(Memory())
+    await before.control.stop(RULE)
+    before.close()
+    content = path.read_bytes()
+    household = residents(state={"path": str(path)})
+    household.open(Memory())
+    try:
+        assert household.stops.rules == (RULE,)
+        assert path.read_bytes() == content
+        assert path.with_name("state.db-wal").stat().st_size == 0
+    finally:
+        household.close()
+
+
+async def test_without_usubscription_only_control_is_there():
+    household = residents(usubscription=None)
+    household.open(Memory())
+    await household.run()
+    assert household.subscriptions is None
+    assert household.gauges() == {}
+    household.close()

@@ -1,0 +1,330 @@
+"""Dispatch control on a real file: over RPC, before and after a restart, when the disk fails."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from google.protobuf.any_pb2 import Any as AnyProto
+from google.protobuf.message import Message
+
+from streamer.config.services import Control as Options
+from streamer.routing.pause_rules import RULES_AT_MOST, Rule, Stops
+from streamer.services.pause import FETCH, START, STOP, Control, Stopped
+from streamer.services.rpc import Method
+from streamer.services.state import State
+from streamer.uprotocol.message import UMessageType, UPayloadFormat, notification
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
+from streamer.uprotocol.protobuf import uri_from_proto
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import UUri
+from tests.unit.services.pause_desk import (
+    CALLER,
+    CLOUD_APP,
+    DOORS,
+    GATEWAY,
+    NOW_MS,
+    SPEED,
+    STRANGER,
+    Desk,
+    Mouthpiece,
+    failure,
+    on_disk,
+    start_request,
+    stop_request,
+)
+
+
+async def test_stop_and_start_are_applied_and_answered() -> None:
+    desk = Desk()
+    answer = await desk.ask(STOP, stop_request(SPEED, CLOUD_APP))
+    assert answer.attributes.commstatus is None
+    assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
+    assert ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
+    assert desk.applied[-1] == (Rule(SPEED, CLOUD_APP),)
+    answer = await desk.ask(START, start_request(SPEED, CLOUD_APP))
+    assert answer.attributes.commstatus is None
+    assert desk.applied[-1] == ()
+
+
+async def test_second_stop_of_the_same_is_fine_and_says_that_nothing_changed() -> None:
+    desk = Desk()
+    await desk.ask(STOP, stop_request(SPEED))
+    answer = await desk.ask(STOP, stop_request(SPEED))
+    assert answer.attributes.commstatus is None
+    assert not ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
+    assert desk.stops.rules == (Rule(SPEED),)
+
+
+async def test_stop_is_answered_only_when_it_is_on_the_disk(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "state.db")
+    desk.state.gate = asyncio.Event()
+    asking = asyncio.create_task(desk.ask(STOP, stop_request(SPEED)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (desk.core.said, desk.stops.rules, on_disk(tmp_path / "state.db")) == ([], (), [])
+    desk.state.gate.set()
+    await asking
+    assert on_disk(tmp_path / "state.db") == [Rule(SPEED)]
+
+
+async def test_request_is_done_only_when_its_answer_is_safe() -> None:
+    desk = Desk()
+    desk.core.is_safe = False
+    asking = asyncio.create_task(desk.ask(STOP, stop_request(SPEED)))
+    while not desk.core.unsafe:
+        await asyncio.sleep(0.001)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not asking.done()
+    desk.core.unsafe.pop()()
+    await asking
+
+
+async def test_rules_are_there_again_after_a_restart_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    rules = [Rule(DOORS), Rule(SPEED, CLOUD_APP), Rule(SPEED), Rule.parse("//*/FFFFFFFF/FF/FFFF", "//cloud/FFFF0001/FF/0")]
+    first = Desk(path)
+    for rule in rules:
+        await first.control.stop(rule)
+    await first.control.start(rules[2])
+    first.state.close()
+    second = Desk(path)
+    assert second.stops.rules == (rules[0], rules[1], rules[3])
+    assert second.applied == [second.stops.rules]
+    second.state.close()
+
+
+async def test_rule_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    first = Desk(path)
+    await first.control.stop(Rule(SPEED))
+    await first.state.write([("INSERT INTO dispatch_stops (source, sink) VALUES (?, ?)", ("nonsense", ""))])
+    await first.control.stop(Rule(DOORS))
+    first.state.close()
+    assert Desk(path).stops.rules == (Rule(SPEED), Rule(DOORS))
+
+
+async def test_start_of_what_was_not_stopped_is_not_found() -> None:
+    desk = Desk()
+    await desk.control.stop(Rule(SPEED, CLOUD_APP))
+    text = failure(await desk.ask(START, start_request(SPEED)), UCode.NOT_FOUND)
+    assert str(SPEED) in text
+    assert desk.stops.rules == (Rule(SPEED, CLOUD_APP),)
+
+
+async def test_failing_disk_changes_nothing_and_says_so() -> None:
+    desk = Desk()
+    await desk.control.stop(Rule(DOORS))
+    desk.state.fails = True
+    applied = len(desk.applied)
+    assert "nothing has changed" in failure(await desk.ask(STOP, stop_request(SPEED)), UCode.UNAVAILABLE)
+    failure(await desk.ask(START, start_request(DOORS)), UCode.UNAVAILABLE)
+    assert (desk.stops.rules, len(desk.applied)) == ((Rule(DOORS),), applied)
+    desk.state.fails = False
+    await desk.control.stop(Rule(SPEED))
+    assert desk.stops.rules == (Rule(DOORS), Rule(SPEED))
+
+
+async def test_before_the_rules_are_read_and_after_the_end_nothing_is_changed() -> None:
+    state, stops = State(None), Stops()
+    control = Control(Mouthpiece(), state, stops, Options(), (), GATEWAY, lambda: None)
+    with pytest.raises(UStatusError, match="UNAVAILABLE"):
+        await control.stop(Rule(SPEED))
+    with pytest.raises(UStatusError, match="UNAVAILABLE"):
+        await control.start(Rule(SPEED))
+    state.open(Control.SCHEMA)
+    control.restore()
+    assert await control.stop(Rule(SPEED))
+    control.close()
+    state.close()
+    with pytest.raises(UStatusError, match="UNAVAILABLE"):
+        await control.start(Rule(SPEED))
+    assert stops.rules == (Rule(SPEED),)
+
+
+async def test_beyond_a_thousand_rules_is_refused_until_one_is_taken_away() -> None:
+    desk = Desk()
+    for number in range(RULES_AT_MOST):
+        desk.stops.stop(Rule(UUri("veh2", number, 1, 0x8000)))
+    assert "1000 rules" in failure(await desk.ask(STOP, stop_request(SPEED)), UCode.RESOURCE_EXHAUSTED)
+    assert not await desk.control.stop(desk.stops.rules[0])  # it is there: nothing is added
+    await desk.control.start(desk.stops.rules[0])
+    assert await desk.control.stop(Rule(SPEED))
+
+
+async def test_callers_at_the_same_time_end_with_the_same_on_disk_and_in_memory(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "state.db")
+    sources = [UUri("veh1", 1, 1, 0x8000 + number) for number in range(40)]
+    async with asyncio.TaskGroup() as tasks:
+        for source in sources:
+            tasks.create_task(desk.control.stop(Rule(source)))
+            tasks.create_task(desk.control.stop(Rule(source)))
+        for source in sources[::2]:
+            tasks.create_task(desk.control.start(Rule(source)))
+    assert desk.stops.rules == tuple(Rule(source) for source in sources[1::2])
+    assert on_disk(tmp_path / "state.db") == list(desk.stops.rules)
+
+
+# who may ask
+
+
+async def test_by_default_uentities_of_local_authorities_may_ask_and_nobody_else() -> None:
+    desk = Desk(local=("veh1", "phone1"))
+    for caller in (CALLER, CALLER._replace(authority="phone1", ue_id=7)):
+        assert (await desk.ask(FETCH, ustreamer.FetchStopsRequest(), caller)).attributes.commstatus is None
+    for method, payload in ((STOP, stop_request(SPEED)), (START, start_request(SPEED)), (FETCH, None)):
+        text = failure(await desk.ask(method, payload, STRANGER), UCode.PERMISSION_DENIED)
+        assert "control.allow" in text
+    assert desk.stops.rules == ()
+
+
+async def test_listed_patterns_may_ask_instead() -> None:
+    desk = Desk(options=Options(allow=["//cloud/FFFF8000/2/0"]))
+    assert (await desk.ask(STOP, stop_request(SPEED), STRANGER)).attributes.commstatus is None
+    failure(await desk.ask(STOP, stop_request(DOORS), CALLER), UCode.PERMISSION_DENIED)
+    failure(await desk.ask(STOP, stop_request(DOORS), STRANGER._replace(version=1)), UCode.PERMISSION_DENIED)
+    desk.control.use(Options(allow=[]), ("veh1",))
+    failure(await desk.ask(START, start_request(SPEED), STRANGER), UCode.PERMISSION_DENIED)
+
+
+# forms and mistakes
+
+
+@pytest.mark.parametrize("form", [UPayloadFormat.UNSPECIFIED, UPayloadFormat.PROTOBUF])
+async def test_plain_protobuf_is_answered_with_protobuf(form: UPayloadFormat) -> None:
+    desk = Desk()
+    answer = await desk.ask(STOP, stop_request(SPEED), form=form)
+    assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
+    assert ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
+
+
+async def test_any_is_answered_with_any_also_if_it_fails() -> None:
+    desk = Desk()
+    for payload, kind in (
+        (stop_request(SPEED), ustreamer.StopDispatchResponse),
+        (stop_request(CLOUD_APP._replace(resource=7)), pb.UStatus),
+    ):
+        wrapped = AnyProto()
+        wrapped.Pack(payload)
+        answer = await desk.ask(STOP, wrapped, form=UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
+        assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY
+        assert AnyProto.FromString(answer.payload or b"").Unpack(kind())
+
+
+def wrapped_other() -> bytes:
+    other = AnyProto()
+    other.Pack(pb.UStatus())
+    return other.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("payload", "form", "expected"),
+    [
+        (None, UPayloadFormat.PROTOBUF, "rule.topic: expected a UUri"),
+        (b"\xff\xff", UPayloadFormat.PROTOBUF, "is no uprotocol.core.ustreamer.v1.StopDispatchRequest"),
+        (b"\xff\xff", UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY, "is no uprotocol.core.ustreamer.v1.StopDispatchRequest"),
+        (wrapped_other(), UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY, "found type.googleapis.com/uprotocol.v1.UStatus"),
+        (b"{}", UPayloadFormat.JSON, "expected uprotocol.core.ustreamer.v1.StopDispatchRequest as PROTOBUF"),
+        (stop_request(UUri("veh1", 1, 1, 7)), UPayloadFormat.PROTOBUF, "a method is a sink"),
+        (stop_request(UUri("", 1, 1, 0x8000)), UPayloadFormat.PROTOBUF, "expected an authority"),
+        (stop_request(UUri("veh1", 1, 300, 0x8000)), UPayloadFormat.PROTOBUF, "at most 8 bits"),
+        (stop_request(SPEED, SPEED), UPayloadFormat.PROTOBUF, "rule.sink"),
+    ],
+    ids=["none", "garbage", "garbage-any", "other-any", "json", "method", "no-authority", "range", "topic-as-sink"],
+)
+async def test_bad_requests_are_told_what_was_expected(
+    payload: Message | bytes | None, form: UPayloadFormat, expected: str
+) -> None:
+    desk = Desk()
+    answer = await desk.ask(STOP, payload, form=form)
+    assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
+    body = answer.payload or b""
+    if answer.attributes.payload_format is UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY:
+        status, wrapped = pb.UStatus(), AnyProto.FromString(body)
+        assert wrapped.Unpack(status)
+    else:
+        status = pb.UStatus.FromString(body)
+    assert expected in status.message
+    assert desk.stops.rules == ()
+
+
+async def test_unknown_method_is_unimplemented() -> None:
+    assert "there are 1, 2, 3" in failure(await Desk().ask(0x99, None), UCode.UNIMPLEMENTED)
+
+
+async def test_what_is_no_request_is_taken_and_not_answered() -> None:
+    desk = Desk()
+    done: list[bool] = []
+    told = notification(NOW_MS, SPEED, UUri(GATEWAY, 4, 1, 0))
+    assert told.attributes.type is UMessageType.NOTIFICATION
+    desk.core._handlers[4, 1](told, lambda: done.append(True))
+    assert (done, desk.core.said) == ([True], [])
+
+
+async def test_fault_of_a_method_is_an_internal_error_and_the_next_request_is_fine() -> None:
+    desk = Desk()
+
+    async def fail(caller: UUri, asked: Message) -> Message:
+        raise ZeroDivisionError
+
+    desk.control.service.add({0x50: Method(ustreamer.FetchStopsRequest, fail)})
+    assert "ZeroDivisionError" in failure(await desk.ask(0x50, None), UCode.INTERNAL)
+    assert (await desk.ask(FETCH, None)).attributes.commstatus is None
+
+
+# listing
+
+
+async def test_a_message_waits_under_every_rule_that_stops_it() -> None:
+    desk = Desk()
+    wide, speed, other = Rule.parse("//veh1/FFFFFFFF/FF/FFFF"), Rule(SPEED), Rule(UUri("veh2", 1, 1, 0x8000))
+    for rule in (wide, speed, other):
+        await desk.control.stop(rule)
+    desk.flows = [((SPEED, None), 3), ((SPEED, CLOUD_APP), 4), ((DOORS, None), 5)]
+    assert desk.control.rules() == [Stopped(wide, 3, 12), Stopped(speed, 2, 7), Stopped(other, 0, 0)]
+    answer = ustreamer.FetchStopsResponse.FromString((await desk.ask(FETCH, None)).payload or b"")
+    assert [(uri_from_proto(s.rule.topic), s.rule.HasField("sink"), s.lanes, s.messages) for s in answer.stops] == [
+        (wide.source, False, 3, 12),
+        (SPEED, False, 2, 7),
+        (other.source, False, 0, 0),
+    ]
+    assert not answer.has_more_records
+
+
+async def test_many_rules_come_in_pages_that_miss_none() -> None:
+    desk = Desk()
+    rules = [Rule(UUri("veh2", number, 1, 0x8000), CLOUD_APP) for number in range(RULES_AT_MOST)]
+    for rule in rules:
+        desk.stops.stop(rule)
+    found: list[Rule] = []
+    has_more = True
+    while has_more:
+        asked = ustreamer.FetchStopsRequest(offset=len(found))
+        answer = ustreamer.FetchStopsResponse.FromString((await desk.ask(FETCH, asked)).payload or b"")
+        assert answer.stops
+        found += [Rule(uri_from_proto(s.rule.topic), uri_from_proto(s.rule.sink)) for s in answer.stops]
+        has_more = answer.has_more_records
+    assert found == rules
+
+
+# the messages
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        (ustreamer.DispatchRule, {1: "topic", 2: "sink"}),
+        (ustreamer.StopDispatchRequest, {1: "rule"}),
+        (ustreamer.StopDispatchResponse, {1: "changed"}),
+        (ustreamer.StartDispatchRequest, {1: "rule"}),
+        (ustreamer.StartDispatchResponse, {}),
+        (ustreamer.FetchStopsRequest, {1: "offset"}),
+        (ustreamer.FetchStopsResponse, {1: "stops", 2: "has_more_records"}),
+        (ustreamer.DispatchStop, {1: "rule", 2: "lanes", 3: "messages"}),
+    ],
+    ids=lambda value: value.DESCRIPTOR.name if isinstance(value, type) else "",
+)
+def test_numbers_of_methods_and_fields_are_what_callers_rely_on(message: type[Message], fields: dict[int, str]) -> None:
+    assert {field.number: field.name for field in message.DESCRIPTOR.fields} == fields
+    assert (STOP, START, FETCH) == (1, 2, 3)

@@ -1,0 +1,205 @@
+"""Log lines: one event and its fields, in two forms, and repeats counted instead of printed."""
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from streamer.logs import HumanFormatter, JsonFormatter, RepeatFilter, set_up
+
+
+def record(message: str, *args: object, level: int = logging.INFO, name: str = "ustreamer.egress") -> logging.LogRecord:
+    made = logging.LogRecord(name, level, __file__, 1, message, args, None)
+    made.created, made.msecs = 1_700_000_000.25, 250.0
+    return made
+
+
+def as_json(made: logging.LogRecord) -> dict[str, object]:
+    text = JsonFormatter().format(made)
+    assert "\n" not in text
+    return json.loads(text)
+
+
+def test_json_line_has_time_level_part_event_and_typed_fields():
+    assert as_json(record("link_lost endpoint=%s after_s=%.1f attempt=%d up=%s why=%s", "cloud", 2.345, 3, False, None)) == {
+        "ts": "2023-11-14T22:13:20.250Z",
+        "level": "info",
+        "part": "egress",
+        "event": "link_lost",
+        "endpoint": "cloud",
+        "after_s": 2.3,
+        "attempt": 3,
+        "up": False,
+        "why": None,
+    }
+
+
+def test_json_line_without_fields_is_only_its_event():
+    assert as_json(record("drained")) == {
+        "ts": "2023-11-14T22:13:20.250Z",
+        "level": "info",
+        "part": "egress",
+        "event": "drained",
+    }
+
+
+@pytest.mark.parametrize(
+    ("message", "args", "text"),
+    [
+        ("Task was destroyed but it is pending! %s", ("x",), "Task was destroyed but it is pending! x"),
+        ("100 %% of %s", ("it",), "100 % of it"),
+        ("half=%s and %s", ("a", "b"), "half=a and b"),
+        ("%(name)s=1", ({"name": "dict"},), "dict=1"),
+    ],
+)
+def test_line_of_somebody_elses_form_keeps_its_text(message: str, args: tuple[object, ...], text: str):
+    line = as_json(record(message, *args))
+    assert line["text"] == text
+
+
+def test_values_cannot_break_the_line_or_forge_fields():
+    line = as_json(record("malformed detail=%s", 'x"\n, "level": "error", event=fake ü'))
+    assert line["detail"] == 'x"\n, "level": "error", event=fake ü'
+    assert (line["level"], line["event"]) == ("info", "malformed")
+
+
+def test_exception_is_part_of_the_line():
+    try:
+        raise ZeroDivisionError("boom")
+    except ZeroDivisionError:
+        made = record("submit_failed endpoint=%s", "cloud", level=logging.ERROR)
+        made.exc_info = sys.exc_info()
+    assert "ZeroDivisionError: boom" in str(as_json(made)["exception"])
+    human = HumanFormatter().format(made).split("\n")
+    assert human[0].endswith("submit_failed endpoint=cloud")
+    assert human[-1] == "ZeroDivisionError: boom"
+
+
+def test_human_line_is_time_level_part_and_text():
+    line = HumanFormatter().format(record("link_lost endpoint=%s", "cloud", level=logging.WARNING))
+    assert line[12:] == " WARNING egress link_lost endpoint=cloud"
+    assert line[8:12] == ".250"
+
+
+# repeats
+
+
+class Repeats:
+    """A filter, a clock to wind, and what has passed."""
+
+    def __init__(self, repeat_s: float = 10) -> None:
+        self.now_s = 0.0
+        self.filter = RepeatFilter(repeat_s, lambda: self.now_s)
+
+    def passes(self, message: str, *args: object, **keys: object) -> int | None:
+        """How many were left out before this line; None if it is left out itself."""
+        made = record(message, *args, **keys)  # type: ignore[arg-type]
+        return made.left_out if self.filter.filter(made) else None  # type: ignore[attr-defined]
+
+
+def test_same_kind_of_line_passes_once_in_its_time_and_says_how_many_were_left_out():
+    repeats = Repeats()
+    assert repeats.passes("lost endpoint=%s after=%d", "cloud", 1) == 0
+    for second in range(2, 10):
+        repeats.now_s = second
+        assert repeats.passes("lost endpoint=%s after=%d", "cloud", second) is None
+    repeats.now_s = 10.0
+    assert repeats.passes("lost endpoint=%s after=%d", "cloud", 10) == 8
+    repeats.now_s = 20.0
+    assert repeats.passes("lost endpoint=%s after=%d", "cloud", 11) == 0
+
+
+def test_another_event_endpoint_or_logger_is_another_kind():
+    repeats = Repeats()
+    assert repeats.passes("lost endpoint=%s", "cloud") == 0
+    assert repeats.passes("lost endpoint=%s", "vehicle") == 0
+    assert repeats.passes("found endpoint=%s", "cloud") == 0
+    assert repeats.passes("lost endpoint=%s", "cloud", name="ustreamer.ingress") == 0
+    assert repeats.passes("lost endpoint=%s", "cloud") is None
+
+
+def test_critical_lines_always_pass():
+    repeats = Repeats()
+    made = [record("dying", level=logging.CRITICAL) for _ in range(3)]
+    assert all(repeats.filter.filter(each) for each in made)
+
+
+def test_limit_of_zero_lets_everything_pass():
+    filter_ = RepeatFilter(0, lambda: 0.0)
+    assert all(filter_.filter(record("same")) for _ in range(5))
+
+
+def test_argument_that_cannot_be_hashed_is_no_problem():
+    repeats = Repeats()
+    assert repeats.passes("tasks %s", ["a"]) == 0
+    assert repeats.passes("tasks %s", ["a"]) is None
+    assert repeats.passes("tasks %s", ["b"]) == 0
+
+
+def test_memory_of_kinds_is_bounded():
+    repeats = Repeats()
+    for n in range(5000):
+        repeats.passes("lost endpoint=%s", str(n))
+    assert len(repeats.filter._seen) <= 1000
+
+
+def test_left_out_is_printed_in_both_forms():
+    made = record("lost endpoint=%s", "cloud")
+    made.left_out = 7
+    assert HumanFormatter().format(made).endswith("lost endpoint=cloud left_out=7")
+    assert as_json(made)["left_out"] == 7
+    made.left_out = 0
+    assert "left_out" not in as_json(made)
+
+
+# set up
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    """The root logger, put back as it was."""
+    logger = logging.getLogger()
+    handlers, level = logger.handlers[:], logger.level
+    yield logger
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("chosen", "stream", "human"),
+    [
+        ("auto", io.StringIO, False),
+        ("auto", Terminal, True),
+        ("json", Terminal, False),
+        ("human", io.StringIO, True),
+    ],
+)
+def test_form_is_human_on_a_terminal_and_json_elsewhere(
+    chosen: str, stream: type[io.StringIO], human: bool, root: logging.Logger, monkeypatch: pytest.MonkeyPatch
+):
+    out = stream()
+    monkeypatch.setattr("sys.stderr", out)
+    set_up("warning", chosen)
+    logging.getLogger("ustreamer.x").info("below the level")
+    logging.getLogger("ustreamer.x").warning("told endpoint=%s", "cloud")
+    logging.getLogger("ustreamer.x").warning("told endpoint=%s", "cloud")
+    (line,) = out.getvalue().splitlines()
+    assert line.startswith("{") is not human
+    assert "told" in line
+
+
+def test_setting_up_twice_does_not_double_the_lines(root: logging.Logger, monkeypatch: pytest.MonkeyPatch):
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stderr", out)
+    set_up()
+    set_up()
+    logging.getLogger("ustreamer.x").info("once")
+    assert out.getvalue().count("\n") == 1

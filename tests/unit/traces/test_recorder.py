@@ -1,0 +1,148 @@
+"""The recorder: full buffers are handed on, old ones too, and what nobody takes leaves a hole in seq."""
+
+import pytest
+
+from streamer.delivery.lane import Delivery
+from streamer.routing.outcome import Failure, Outcome
+from streamer.traces.record import Buffer, to_columns
+from streamer.traces.recorder import MAX_AGE_S, MAX_RECORDS, Recorder
+from streamer.transports.base import Received
+from streamer.uprotocol.message import Attributes, UMessage, UMessageType
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uuid import new_id
+from tests.unit.delivery.actors import route_queue
+
+NOW_MS = 1_700_000_000_000
+NEVER = Failure(Outcome.DEAD_LETTERED, UCode.PERMISSION_DENIED, "never")
+
+
+class Taker:
+    """Takes buffers, or does not."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+        self.has_room = True
+        self.recorder = Recorder({"vehicle": "zenoh", "cloud": "mqtt5"}, self.take, lambda: NOW_MS * 1000)
+
+    def take(self, buffer: Buffer) -> bool:
+        if self.has_room:
+            self.buffers.append(buffer)
+        return self.has_room
+
+    def rows(self) -> list[dict[str, object]]:
+        self.recorder.hand_on()
+        return [row for buffer in self.buffers for row in to_columns(buffer, 0).to_pylist()]
+
+
+@pytest.fixture
+def taker() -> Taker:
+    return Taker()
+
+
+@pytest.fixture
+def queue():
+    return route_queue()
+
+
+def delivery(queue, ue_id: int = 1) -> Delivery:
+    source = UUri("veh1", ue_id, 1, 0x8001)
+    message = UMessage(new_id(NOW_MS), Attributes(UMessageType.PUBLISH, source), b"12")
+    return queue.push(Received(message), message, queue.lane((source, None)), 0.0, NOW_MS)
+
+
+def test_flows_that_come_and_go_keep_their_names(taker, queue):
+    deliveries = [delivery(queue, ue_id=number % 7) for number in range(50)]
+    taker.recorder.delivered(deliveries, 1.0)
+    rows = taker.rows()
+    assert [row["src_ue_id"] for row in rows] == [number % 7 for number in range(50)]
+    assert {(row["route"], row["ingress"], row["egress"]) for row in rows} == {(queue.name, queue.source, queue.target)}
+    assert [row["msg_id"] for row in rows] == [each.message.id for each in deliveries]
+
+
+def test_a_full_buffer_is_handed_on_and_numbers_go_on(taker, queue):
+    one = delivery(queue)
+    taker.recorder.delivered([one] * (MAX_RECORDS + 3), 1.0)
+    assert [buffer.records for buffer in taker.buffers] == [MAX_RECORDS]
+    taker.recorder.failed(one, NEVER, 2.0)
+    rows = taker.rows()
+    assert [row["seq"] for row in rows] == list(range(MAX_RECORDS + 4))
+    assert rows[-1]["outcome"] == "dead_lettered"
+    assert rows[-1]["ucode"] == "PERMISSION_DENIED"
+
+
+def test_what_nobody_takes_is_counted_and_leaves_a_hole(taker, queue):
+    one = delivery(queue)
+    taker.recorder.delivered([one] * 2, 1.0)
+    taker.recorder.hand_on()
+    taker.has_room = False
+    taker.recorder.delivered([one] * 5, 1.0)
+    taker.recorder.hand_on()
+    taker.has_room = True
+    taker.recorder.delivered([one] * 2, 1.0)
+    assert [row["seq"] for row in taker.rows()] == [0, 1, 7, 8]
+    assert taker.recorder.dropped == 5
+
+
+def test_an_old_buffer_is_handed_on_by_the_tick(taker, queue):
+    taker.recorder.tick(100.0)
+    taker.recorder.delivered([delivery(queue)], 100.0)
+    taker.recorder.tick(100.0 + MAX_AGE_S / 2)
+    assert taker.buffers == []
+    taker.recorder.tick(100.0 + MAX_AGE_S)
+    assert [buffer.records for buffer in taker.buffers] == [1]
+    taker.recorder.tick(200.0)
+    assert len(taker.buffers) == 1
+
+
+def test_what_is_unsure_is_written_once_it_is_certain(taker, queue):
+    deliveries = [delivery(queue, ue_id=5) for _ in range(3)]
+    lane = deliveries[0].lane
+    packed = b"".join(taker.recorder.unsure(each, 1.0) for each in deliveries)
+    taker.recorder.delivered([delivery(queue, ue_id=9)], 2.0)
+    taker.recorder.certain(lane, packed, 3.0)
+    rows = taker.rows()
+    assert [(row["src_ue_id"], row["latency_us"]) for row in rows] == [(9, 2_000_000), *[(5, 1_000_000)] * 3]
+    assert [row["msg_id"] for row in rows[1:]] == [each.message.id for each in deliveries]
+
+
+def test_more_than_a_buffer_becomes_certain_at_once(taker, queue):
+    one = delivery(queue)
+    taker.recorder.delivered([one] * 7, 1.0)
+    taker.recorder.certain(one.lane, taker.recorder.unsure(one, 1.0) * (2 * MAX_RECORDS + 5), 1.0)
+    rows = taker.rows()
+    assert [row["seq"] for row in rows] == list(range(2 * MAX_RECORDS + 12))
+
+
+def test_what_cannot_be_read_any_more_is_traced_with_and_without_its_record(taker, queue):
+    one = delivery(queue, ue_id=5)
+    failure = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "lost")
+    taker.recorder.lost(one.lane, taker.recorder.unsure(one, 1.0), 3, failure, 9.0, NOW_MS)
+    rows = taker.rows()
+    assert [row["msg_id"] for row in rows] == [one.message.id, bytes(16), bytes(16)]
+    assert {(row["outcome"], row["ucode"], row["src_ue_id"]) for row in rows} == {("dead_lettered", "DATA_LOSS", 5)}
+
+
+def test_the_size_of_a_message_whose_payload_is_only_in_the_journal(taker, queue):
+    one = delivery(queue)
+    one.message = one.message._replace(payload=None)
+    taker.recorder.failed(one, NEVER, 2.0)
+    assert [row["payload_bytes"] for row in taker.rows()] == [len(b"12")]
+
+
+def test_a_message_that_never_became_a_delivery(taker):
+    message = UMessage(new_id(NOW_MS), Attributes(UMessageType.REQUEST, UUri("a", 1, 1, 0), UUri("b", 2, 1, 3), ttl=100))
+    taker.recorder.turned_away(message, ("none", "vehicle", ""), NEVER, 5.0, NOW_MS)
+    (row,) = taker.rows()
+    expected = {
+        "route": "none",
+        "ingress": "vehicle",
+        "ingress_transport": "zenoh",
+        "egress": None,
+        "egress_transport": None,
+        "sink_authority": "b",
+        "ttl_ms": 100,
+        "queue_wait_us": None,
+        "latency_us": 0,
+    }
+    assert {name: row[name] for name in expected} == expected
