@@ -17,10 +17,10 @@ from streamer.config.load import ConfigError, load
 from streamer.config.models import Config
 from streamer.delivery.router import TICK_S, Router
 from streamer.journal.journal import Journal, JournalState
-from streamer.services.host import Residents
+from streamer.services.host import ServiceHost
 from streamer.transports.base import LinkState, TransportContext, UTransport, load_transport
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
-from streamer.transports.local import CORE, Core
+from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY
 
@@ -46,21 +46,26 @@ class Daemon:
             name: load_transport(endpoint.transport)(self._context(name), endpoint.options)
             for name, endpoint in config.endpoints.items()
         }
-        core = Core(self._context(CORE))
+        core = LocalTransport(self._context(LOCAL_ENDPOINT))
         addressed = [name for name, transport in self.transports.items() if transport.wants_sink_authority]
-        self.residents = Residents(config, core, self._clock, addressed)
-        self.transports[CORE] = core
+        self.service_host = ServiceHost(config, core, self._clock, addressed)
+        self.transports[LOCAL_ENDPOINT] = core
         self.journal = _journal(config)
         self.tracing = _tracing(config, self.transports)
         tracer = None if self.tracing is None else self.tracing.recorder
         self.router = Router(
-            config, self.transports, self._clock, journal=self.journal, tracer=tracer, stops=self.residents.stops
+            config,
+            self.transports,
+            self._clock,
+            journal=self.journal,
+            tracer=tracer,
+            pause_rules=self.service_host.pause_rules,
         )
-        self._exposition = Exposition(self.router, self.tracing, self.residents.gauges)
+        self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin: AdminServer | None = None
         if config.metrics is not None:
             self._admin = AdminServer(
-                self.router, self._exposition, config.metrics.host, config.metrics.port, self.residents.control
+                self.router, self._exposition, config.metrics.host, config.metrics.port, self.service_host.control
             )
         self._stopping = asyncio.Event()
 
@@ -119,7 +124,7 @@ class Daemon:
                 await self._admin.start()
             if self.tracing is not None:
                 self.tracing.start()
-            self.residents.open(self.router)
+            self.service_host.open(self.router)
             if self.journal is not None:
                 await self._open_journal(self.journal)
             await self._start_router()
@@ -128,12 +133,12 @@ class Daemon:
             async with asyncio.TaskGroup() as tasks:
                 ticking = tasks.create_task(self._tick(), name="tick")
                 reloading = tasks.create_task(self._reload_when(reload_wanted), name="reload")
-                serving = tasks.create_task(self.residents.run(), name="services")
-                hearing = tasks.create_task(self.router.hearing.run(), name="hearing")
+                serving = tasks.create_task(self.service_host.run(), name="services")
+                subscriber = tasks.create_task(self.router.subscriber.run(), name="hearing")
                 await self._stopping.wait()
                 reloading.cancel()
                 left = await self._drain()
-                for task in (ticking, serving, hearing):
+                for task in (ticking, serving, subscriber):
                     task.cancel()
             return left
         finally:
@@ -144,7 +149,7 @@ class Daemon:
                     logger.exception("stop_failed endpoint=%s", name)
             if self.journal is not None:
                 await self._close_journal(self.journal)
-            await asyncio.to_thread(self.residents.close)
+            await asyncio.to_thread(self.service_host.close)
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.stop)
             if self._admin is not None:
@@ -214,10 +219,10 @@ class Daemon:
                 watchdog_s = now_s
                 systemd.notify("WATCHDOG=1")
 
-    async def _reload_when(self, wanted: asyncio.Event) -> None:
+    async def _reload_when(self, interest: asyncio.Event) -> None:
         while True:
-            await wanted.wait()
-            wanted.clear()
+            await interest.wait()
+            interest.clear()
             await self.reload()
 
     async def reload(self) -> bool:
@@ -239,7 +244,7 @@ class Daemon:
         except UStatusError as exc:  # the router has gone back to what it had
             systemd.notify("READY=1")
             return self._refuse([f"listeners: {exc}"])
-        self.residents.use(config)
+        self.service_host.use(config)
         if config.log != self.config.log:
             logs.set_up(config.log.level, config.log.format, config.log.repeat_s)
         self.config = config

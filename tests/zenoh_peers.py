@@ -15,7 +15,7 @@ from typing import Any
 
 import zenoh
 
-from streamer.transports.base import LinkState, Received, TransportContext, UListener, Unsure
+from streamer.transports.base import LinkState, Received, TransportContext, UListener, Unconfirmed
 from streamer.transports.errors import MalformedPacketError, SendError
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
@@ -106,9 +106,9 @@ class Outcomes:
     """Counts what becomes of parcels."""
 
     def __init__(self) -> None:
-        self.reported: list[tuple[Parcel, SendError | Unsure | None]] = []
+        self.reported: list[tuple[Parcel, SendError | Unconfirmed | None]] = []
 
-    def done(self, parcels: Sequence[Parcel], error: SendError | Unsure | None) -> None:
+    def done(self, parcels: Sequence[Parcel], error: SendError | Unconfirmed | None) -> None:
         self.reported += [(parcel, error) for parcel in parcels]
 
 

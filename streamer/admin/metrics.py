@@ -44,13 +44,13 @@ class RouterCollector(Collector):
         yield from self._routes(accounts)
         yield from self._latencies(accounts)
         yield from self._endpoints()
-        yield from self._stops()
+        yield from self._pause_rules()
         yield from self._wants()
         build = GaugeMetricFamily("ustreamer_build_info", "Version of the daemon.", labels=("version",))
         build.add_metric((__version__,), 1)
         yield build
         yield GaugeMetricFamily(
-            "ustreamer_remembered_ids", "Message ids kept to recognise duplicates.", len(self._router.remembered)
+            "ustreamer_remembered_ids", "Message ids kept to recognise duplicates.", len(self._router.seen)
         )
         lag = HistogramMetricFamily("ustreamer_event_loop_lag_seconds", "How late the event loop's ticks were.")
         _add(lag, (), self.lag)
@@ -72,8 +72,8 @@ class RouterCollector(Collector):
             "ustreamer_outcomes", "Messages by how they ended, with the status code.", labels=(*_ROUTE, "outcome", "code")
         )
         messages = GaugeMetricFamily("ustreamer_queue_messages", "Messages without outcome, in flight too.", labels=_ROUTE)
-        unsure = GaugeMetricFamily(
-            "ustreamer_unsure_messages", "Of these, sent where nobody confirms, and not yet certain.", labels=_ROUTE
+        unconfirmed = GaugeMetricFamily(
+            "ustreamer_unconfirmed_messages", "Of these, sent where nobody confirms, and not yet certain.", labels=_ROUTE
         )
         size = GaugeMetricFamily("ustreamer_queue_bytes", "Memory that those messages take.", labels=_ROUTE)
         age = GaugeMetricFamily(
@@ -86,45 +86,45 @@ class RouterCollector(Collector):
             for (outcome, code), number in account.stats.outcomes.items():
                 outcomes.add_metric((*labels, outcome.value, code.name), number)
             messages.add_metric(labels, account.queued)
-            unsure.add_metric(labels, account.unsure)
+            unconfirmed.add_metric(labels, account.unconfirmed)
             size.add_metric(labels, account.bytes)
             age.add_metric(labels, account.oldest_age_s)
             retries.add_metric(labels, account.stats.retries)
-        yield from (accepted, outcomes, messages, unsure, size, age, retries)
+        yield from (accepted, outcomes, messages, unconfirmed, size, age, retries)
         letters = CounterMetricFamily(
             "ustreamer_dead_letters", "Messages reported on the dead letter topic, by reason.", labels=("route", "code")
         )
-        for (route, code), number in self._router.reporter.dead_letters.items():
+        for (route, code), number in self._router.notices.dead_letters.items():
             letters.add_metric((route or "none", code.name), number)
         yield letters
 
     def _wants(self) -> Iterable[Metric]:
-        hearing = self._router.hearing
+        subscriber = self._router.subscriber
         yield GaugeMetricFamily(
-            "ustreamer_wanted_topics", "Topics that somebody has subscribed to.", len(self._router.wanted.topics())
+            "ustreamer_interest_topics", "Topics that somebody has subscribed to.", len(self._router.interest.topics())
         )
         yield GaugeMetricFamily(
-            "ustreamer_refused_topics", "Of these, those that a transport has no room to listen to.", hearing.refused
+            "ustreamer_refused_topics", "Of these, those that a transport has no room to listen to.", subscriber.refused
         )
         entries = GaugeMetricFamily("ustreamer_usubscription_entries", "What uSubscription keeps.", labels=("kind",))
         for kind, number in self._services().items():
             entries.add_metric((kind,), number)
         yield entries
 
-    def _stops(self) -> Iterable[Metric]:
+    def _pause_rules(self) -> Iterable[Metric]:
         yield GaugeMetricFamily(
-            "ustreamer_dispatch_stopped_rules",
-            "Rules that stop the dispatching of topics.",
-            len(self._router.stops),
+            "ustreamer_pause_rules",
+            "Rules that pause flows.",
+            len(self._router.pause_rules),
         )
-        lanes = GaugeMetricFamily("ustreamer_dispatch_stopped_lanes", "Flows that are not dispatched.", labels=_ROUTE)
+        lanes = GaugeMetricFamily("ustreamer_paused_lanes", "Flows that are paused.", labels=_ROUTE)
         messages = GaugeMetricFamily(
-            "ustreamer_dispatch_stopped_messages", "Messages that wait because their flow is not dispatched.", labels=_ROUTE
+            "ustreamer_paused_messages", "Messages that wait because their flow is paused.", labels=_ROUTE
         )
-        for queue in (queue for egress in self._router.egresses.values() for queue in egress.queues if queue.may_stop):
+        for queue in (queue for egress in self._router.egresses.values() for queue in egress.queues if queue.may_pause):
             labels = (queue.name, queue.source, queue.target)
-            lanes.add_metric(labels, len(queue.stopped_lanes()))
-            messages.add_metric(labels, queue.stopped_messages)
+            lanes.add_metric(labels, len(queue.paused_lanes()))
+            messages.add_metric(labels, queue.paused_messages)
         yield from (lanes, messages)
 
     def _journal(self, journal: Journal) -> Iterable[Metric]:
@@ -204,7 +204,7 @@ class RouterCollector(Collector):
             "ustreamer_malformed_packets", "Packets that are no uProtocol message.", labels=(*labels, "reason")
         )
         held = GaugeMetricFamily(
-            "ustreamer_held_back_messages", "Messages that wait for room in a full queue, unacknowledged.", labels=labels
+            "ustreamer_backlog_messages", "Messages that wait for room in a full queue, unacknowledged.", labels=labels
         )
         in_flight = GaugeMetricFamily("ustreamer_in_flight_messages", "Sent and not confirmed.", labels=labels)
         up = GaugeMetricFamily("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)

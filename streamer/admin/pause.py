@@ -1,4 +1,4 @@
-"""The pages `/dispatch`: what is stopped, stop it (`POST /dispatch/stop`), start it again (`POST /dispatch/start`).
+"""The pages for pausing: `GET /paused` lists what is paused, `POST /pause` adds a rule, `POST /resume` removes it.
 
 JSON both ways. A POST is taken from programs on this machine only, unless the configuration says otherwise (`control.http`),
 and never from a page in a browser: it has to say that it is JSON, which no page can send elsewhere without being asked for
@@ -12,8 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
-from streamer.routing.pause_rules import Rule, RuleError
-from streamer.services.pause import Control, Stopped
+from streamer.routing.pause_rules import PauseRule, PauseRuleError
+from streamer.services.pause import PausedRule, PauseService
 from streamer.uprotocol.status import UCode, UStatusError
 
 BODY_BYTES = 4096
@@ -22,35 +22,35 @@ _EXPECTED = 'expected {"topic": "//authority/ue_id/version/resource"}, and "sink
 _STATUS = {UCode.NOT_FOUND: 404, UCode.RESOURCE_EXHAUSTED: 429, UCode.UNAVAILABLE: 503}
 
 
-class DispatchPages:
-    """Answers for a `Control`."""
+class PausePages:
+    """Answers for a `PauseService`."""
 
-    def __init__(self, control: Control) -> None:
-        self._control = control
+    def __init__(self, service: PauseService) -> None:
+        self._service = service
 
     def routes(self) -> list[web.RouteDef]:
         """The pages, for an application that bounds bodies by `BODY_BYTES`."""
         return [
-            web.get("/dispatch", self._list),
-            web.post("/dispatch/stop", self._stop),
-            web.post("/dispatch/start", self._start),
+            web.get("/paused", self._list),
+            web.post("/pause", self._pause),
+            web.post("/resume", self._resume),
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
-        return web.json_response({"stopped": [_as_json(each) for each in self._control.rules()]})
+        return web.json_response({"paused": [_as_json(each) for each in self._service.rules()]})
 
-    async def _stop(self, request: web.Request) -> web.Response:
+    async def _pause(self, request: web.Request) -> web.Response:
         self._check(request)
         try:
-            changed = await self._control.stop(await _rule(request))
+            changed = await self._service.pause(await _rule(request))
         except UStatusError as exc:
             return _refused(exc.message, _STATUS[exc.code])
         return web.json_response({"changed": changed})
 
-    async def _start(self, request: web.Request) -> web.Response:
+    async def _resume(self, request: web.Request) -> web.Response:
         self._check(request)
         try:
-            await self._control.start(await _rule(request))
+            await self._service.resume(await _rule(request))
         except UStatusError as exc:
             return _refused(exc.message, _STATUS[exc.code])
         return web.json_response({"changed": True})
@@ -62,7 +62,7 @@ class DispatchPages:
         if not is_address(request.headers.get("Host", "")):
             raise _refusal("expected an IP address or localhost as Host, not another name", web.HTTPForbidden)
         transport = request.transport
-        if self._control.is_open_to_all or (
+        if self._service.is_open_to_all or (
             transport is not None and is_near(transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
         ):
             return
@@ -88,17 +88,17 @@ def is_address(host: str) -> bool:
     return True
 
 
-def _as_json(stopped: Stopped) -> dict[str, Any]:
-    source, sink = stopped.rule
+def _as_json(paused: PausedRule) -> dict[str, Any]:
+    source, sink = paused.rule
     return {
         "topic": str(source),
         "sink": None if sink is None else str(sink),
-        "lanes": stopped.lanes,
-        "messages": stopped.messages,
+        "lanes": paused.lanes,
+        "messages": paused.messages,
     }
 
 
-async def _rule(request: web.Request) -> Rule:
+async def _rule(request: web.Request) -> PauseRule:
     """The rule that a body names. Raises the refusal."""
     if request.content_type != "application/json":
         raise _refusal("expected Content-Type: application/json", web.HTTPUnsupportedMediaType)
@@ -114,8 +114,8 @@ async def _rule(request: web.Request) -> Rule:
     if asked.keys() - {"topic", "sink"}:
         raise _refusal(f"unknown keys: {_EXPECTED}")
     try:
-        return Rule.parse(asked["topic"], sink)
-    except RuleError as exc:
+        return PauseRule.parse(asked["topic"], sink)
+    except PauseRuleError as exc:
         raise _refusal(str(exc)) from exc
 
 

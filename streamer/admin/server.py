@@ -1,22 +1,24 @@
-"""The HTTP port: `/metrics`, `/healthz` (the loop turns), `/readyz` (every endpoint works), `/dispatch` (what stands)."""
+"""The HTTP port: `/metrics`, `/healthz` (the loop turns), `/readyz` (every endpoint works), `/pause` and `/resume`."""
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from streamer.admin.listener import Port
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
-from streamer.admin.pause import BODY_BYTES, DispatchPages
+from streamer.admin.pause import BODY_BYTES, PausePages
 from streamer.delivery.router import Router
 from streamer.journal.journal import JournalState
-from streamer.services.pause import Control
+from streamer.services.pause import PauseService
 from streamer.transports.base import LinkState
 
 
 class AdminServer:
     """Serves the admin pages on one port, one request per connection."""
 
-    def __init__(self, router: Router, exposition: Exposition, host: str, port: int, control: Control | None = None) -> None:
-        """Without ``control`` there are no pages `/dispatch`."""
+    def __init__(
+        self, router: Router, exposition: Exposition, host: str, port: int, control: PauseService | None = None
+    ) -> None:
+        """Without ``control`` there are no pages `/pause` and `/resume`."""
         self._control = control
         self._router = router
         self._exposition = exposition
@@ -36,7 +38,7 @@ class AdminServer:
             ]
         )
         if self._control is not None:
-            app.add_routes(DispatchPages(self._control).routes())
+            app.add_routes(PausePages(self._control).routes())
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         factory = self._runner.server

@@ -1,6 +1,6 @@
 """``streamer explain``: which way a message would take, and why. Connects to nothing.
 
-What a daemon with this configuration remembers is read from its file: who has subscribed, and what is stopped.
+What a daemon with this configuration remembers is read from its file: who has subscribed, and what is paused.
 """
 
 import argparse
@@ -14,14 +14,14 @@ from streamer.config.load import load
 from streamer.config.models import Config
 from streamer.delivery.lane import FlowKey
 from streamer.routing.decide import Decision, decide
-from streamer.routing.interest import Wanted
+from streamer.routing.interest import Interest
 from streamer.routing.outcome import Failure, Outcome
-from streamer.routing.pause_rules import Stops
+from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import RoutingTable
-from streamer.services.host import Residents
+from streamer.services.host import ServiceHost
 from streamer.services.state import StateError
 from streamer.transports.base import TransportContext, load_transport
-from streamer.transports.local import CORE, Core
+from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.message import Attributes, UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
@@ -53,29 +53,29 @@ class Memory:
     """Who wants what, as a daemon remembers it."""
 
     def __init__(self) -> None:
-        self.wanted = Wanted()
+        self.interest = Interest()
 
-    def want(self, topic: UUri, askers: Mapping[str, int], owner: str) -> None:
-        self.wanted.change(topic, askers, owner)
+    def want(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
+        self.interest.change(topic, interested, owner)
 
-    def apply_stops(self) -> None:
+    def apply_pause_rules(self) -> None:
         """Nothing runs."""
 
-    def stopped_flows(self) -> Iterable[tuple[FlowKey, int]]:
+    def paused_flows(self) -> Iterable[tuple[FlowKey, int]]:
         return ()
 
 
 def _explain(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
-    table, residents = _table(config)
+    table, service_host = _table(config)
     memory = Memory()
     logger = logging.getLogger("ustreamer")
     level = logger.level
     logger.setLevel(logging.ERROR)  # not what a start would say of what it finds
     try:
-        residents.look(memory)
+        service_host.look(memory)
     except StateError as exc:
-        print(f"subscriptions and stops are unknown: {exc}", file=sys.stderr)
+        print(f"subscriptions and pause rules are unknown: {exc}", file=sys.stderr)
     finally:
         logger.setLevel(level)
     kind = _TYPES[arguments.type]
@@ -91,11 +91,11 @@ def _explain(arguments: argparse.Namespace) -> int:
     if attributes.problems:
         decision = _rejected(attributes.problems)
     else:
-        askers = memory.wanted.of(arguments.source)
-        decision = decide(kind, arguments.source, arguments.sink, ingress, table, askers)
+        interested = memory.interest.of(arguments.source)
+        decision = decide(kind, arguments.source, arguments.sink, ingress, table, interested)
     sink = "" if arguments.sink is None else f" → {arguments.sink}"
     print(f"{arguments.type} {arguments.source}{sink} from {ingress}")
-    _print_decision(decision, arguments.source, residents.stops)
+    _print_decision(decision, arguments.source, service_host.pause_rules)
     return 0 if decision.hops else 1
 
 
@@ -118,21 +118,21 @@ def _rejected(problems: Sequence[str]) -> Decision:
     return Decision(failure=Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text), why=tuple(problems))
 
 
-def _print_decision(decision: Decision, source: UUri, stops: Stops) -> None:
+def _print_decision(decision: Decision, source: UUri, pause_rules: PauseRules) -> None:
     for reason in decision.why:
         print(f"  {reason}")
     for hop in decision.hops:
         sink = "" if hop.sink is None else f", sink {hop.sink}"
         period = f", at most one in {hop.period_ms} ms" if hop.period_ms else ""
         print(f"goes over route {hop.route.name} to endpoint {hop.route.target}{sink}{period}")
-        rule = stops.is_stopped(source, hop.sink)
-        if rule is not None and CORE not in (hop.route.source, hop.route.target):
-            print(f"  and waits there: its dispatch is stopped (streamer pause) by {rule}")
+        rule = pause_rules.rule_for(source, hop.sink)
+        if rule is not None and LOCAL_ENDPOINT not in (hop.route.source, hop.route.target):
+            print(f"  and waits there: it is paused (streamer pause) by {rule}")
     if decision.failure is not None:
         print(f"goes nowhere: {decision.failure.outcome.value} ({decision.failure.code.name}), {decision.failure.text}")
 
 
-def _table(config: Config) -> tuple[RoutingTable, Residents]:
+def _table(config: Config) -> tuple[RoutingTable, ServiceHost]:
     """The routing table and the services as the daemon would have them, without connecting anything."""
     addressed = [
         name
@@ -141,6 +141,6 @@ def _table(config: Config) -> tuple[RoutingTable, Residents]:
             TransportContext(name, config.authority), endpoint.options
         ).wants_sink_authority
     ]
-    core = Core(TransportContext(CORE, config.authority))
-    residents = Residents(config, core, SystemClock(), addressed)
-    return RoutingTable.from_config(config, addressed, core.entities, config.catalogue.topics), residents
+    core = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority))
+    service_host = ServiceHost(config, core, SystemClock(), addressed)
+    return RoutingTable.from_config(config, addressed, core.entities, config.catalogue.topics), service_host

@@ -1,4 +1,4 @@
-"""``streamer pause | resume``: tells a running daemon what not to dispatch now, over its HTTP port.
+"""``streamer pause | resume``: tells a running daemon, over its HTTP port, which flows to pause.
 
 What comes back is printed without control characters: a terminal would obey them.
 """
@@ -14,7 +14,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 from streamer.cli.text import EX_CONFIG, as_table, complain, lines_out, plain
 from streamer.config.load import load
 from streamer.config.models import Metrics
-from streamer.routing.pause_rules import Rule, RuleError
+from streamer.routing.pause_rules import PauseRule, PauseRuleError
 
 _ANSWER_S = 10.0
 _ANSWER_BYTES = 1 << 20  # a thousand rules with the longest names take half of that
@@ -32,10 +32,10 @@ class _RefusedError(Exception):
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add both commands to the command line."""
-    text = "Stop dispatching a topic: its messages wait, under their TTL. Without --topic: list what is stopped."
+    text = "Pause a topic: its messages wait, subject to their TTL. Without --topic: list what is paused."
     pause = commands.add_parser("pause", help=text, description=text)
     pause.set_defaults(command=_pause)
-    text = "Dispatch a topic again, with the same words as it was paused with. What waited goes out in order."
+    text = "Resume a topic, with the same words as it was paused with. What waited is sent in order."
     resume = commands.add_parser("resume", help=text, description=text)
     resume.set_defaults(command=_resume)
     for command in (pause, resume):
@@ -51,23 +51,23 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 def _pause(arguments: argparse.Namespace) -> int:
     if arguments.topic is not None:
-        return _change(arguments, "stop")
+        return _change(arguments, "pause")
     if arguments.sink is not None:
         return complain("--sink needs --topic", 2)
-    return _ask(arguments, "/dispatch", None)
+    return _ask(arguments, "/paused", None)
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    return _change(arguments, "start")
+    return _change(arguments, "resume")
 
 
 def _change(arguments: argparse.Namespace, what: str) -> int:
     try:
-        rule = Rule.parse(arguments.topic, arguments.sink)
-    except RuleError as exc:
+        rule = PauseRule.parse(arguments.topic, arguments.sink)
+    except PauseRuleError as exc:
         return complain(f"--{exc}", 2)
     asked = {"topic": str(rule.source)} | ({} if rule.sink is None else {"sink": str(rule.sink)})
-    return _ask(arguments, f"/dispatch/{what}", asked)
+    return _ask(arguments, f"/{what}", asked)
 
 
 def _ask(arguments: argparse.Namespace, page: str, asked: dict[str, str] | None) -> int:
@@ -114,7 +114,7 @@ def _reason(error: HTTPError) -> str:
 
 def _said(asked: dict[str, str], changed: bool, page: str) -> str:
     what = " → ".join(asked.values())
-    if page.endswith("start"):
+    if page == "/resume":
         return f"resumed {what}"
     return f"paused {what}" if changed else f"{what} was paused already"
 
@@ -122,6 +122,6 @@ def _said(asked: dict[str, str], changed: bool, page: str) -> str:
 def _listed(answer: Any) -> list[str]:
     rules = [
         (plain(each["topic"]), plain(each["sink"] or "any"), str(each["lanes"]), str(each["messages"]))
-        for each in answer["stopped"]
+        for each in answer["paused"]
     ]
     return list(as_table([("TOPIC", "SINK", "FLOWS", "WAITING"), *rules])) if rules else ["nothing is paused"]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from streamer.config.messages import described, is_about_key, place, sentence
-from streamer.config.models import DISPATCH_KEYS, Config, Dispatch, Endpoint
+from streamer.config.models import POLICY_KEYS, Config, Endpoint, QueuePolicy
 from streamer.config.secrets import WITHHELD, is_secret_location, is_secret_name, redacted, without_secrets
 from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
 from streamer.transports.base import available_transports, load_transport
@@ -86,9 +86,9 @@ def _validated(document: Document, reporter: "_Reporter") -> Config | None:
         reporter.add(location, message, of_key=True)
     routes = data.get("routes")
     for index, route in enumerate(routes if isinstance(routes, list) else ()):
-        if isinstance(route, dict) and route.pop("dispatch", None) is not None:
-            message = f"unknown key; expected one of {', '.join(DISPATCH_KEYS)} in the route itself"
-            reporter.add(("routes", index, "dispatch"), message, of_key=True)
+        if isinstance(route, dict) and route.pop("queue_policy", None) is not None:
+            message = f"unknown key; expected one of {', '.join(POLICY_KEYS)} in the route itself"
+            reporter.add(("routes", index, "queue_policy"), message, of_key=True)
     try:
         return Config.model_validate(data)
     except ValidationError as exc:
@@ -179,9 +179,9 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema of the file, for editors; with the options of every transport that is installed."""
     schema = Config.model_json_schema()
     definitions: dict[str, Any] = schema["$defs"]
-    route, dispatch = definitions["Route"]["properties"], Dispatch.model_json_schema()
-    del route["dispatch"]
-    route |= {key: {k: v for k, v in dispatch["properties"][key].items() if k != "default"} for key in DISPATCH_KEYS}
+    route, queue_policy = definitions["Route"]["properties"], QueuePolicy.model_json_schema()
+    del route["queue_policy"]
+    route |= {key: {k: v for k, v in queue_policy["properties"][key].items() if k != "default"} for key in POLICY_KEYS}
     cases = []
     kinds = available_transports()
     for kind in kinds:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from streamer.config.checks import nearest
-from streamer.config.models import DISPATCH_KEYS, Config, Route
+from streamer.config.models import POLICY_KEYS, Config, Route
 from streamer.config.secrets import WITHHELD
 from streamer.transports.base import load_transport
 from streamer.transports.errors import ConfigurationError
@@ -20,6 +20,9 @@ from streamer.transports.errors import ConfigurationError
 Location = tuple[str | int, ...]
 
 _LONGEST_TEXT = 60
+
+RENAMED = {"dispatch": "queue_policy"}
+"""Keys of earlier versions, each with its name of today. They are refused like any other unknown key."""
 
 _WHOLE, _NUMBER, _MAPPING, _TRUTH = "a whole number", "a number", "a mapping of keys", "true or false"
 _EXPECTED = {
@@ -53,7 +56,7 @@ _EXPECTED = {
 def place(error: ErrorDetails) -> Location:
     """Where in the file the error belongs."""
     location = error["loc"]
-    if location[:1] == ("routes",) and location[2:3] == ("dispatch",):  # a route's own keys stand in the route itself
+    if location[:1] == ("routes",) and location[2:3] == ("queue_policy",):  # a route's own keys stand in the route itself
         location = location[:2] + location[3:]
     if location[-1:] == ("[key]",):
         location = location[:-1]
@@ -74,7 +77,9 @@ def sentence(error: ErrorDetails, data: Any, found: str) -> str:
         return "expected this key, which is required; found none"
     if kind == "extra_forbidden":
         valid = valid_keys(location[:-1], data)
-        return f"unknown key; expected one of {', '.join(valid)}{nearest(location[-1], valid)}"
+        known = RENAMED.get(str(location[-1]))
+        hint = f"; it is called {known!r} now" if known in valid else nearest(location[-1], valid)
+        return f"unknown key; expected one of {', '.join(valid)}{hint}"
     if kind == "choice":
         return f"expected {context['what']}, found {found}{context['hint']}"
     if kind == "check":
@@ -122,8 +127,8 @@ def valid_keys(location: Location, data: Any) -> list[str]:
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             if location[0] == "endpoints" and depth == 2 and part == "options":
                 kind = _options_model(location, data)
-            elif kind is Route and part in DISPATCH_KEYS:
-                kind = _plain(Route.model_fields["dispatch"].annotation).model_fields[part].annotation
+            elif kind is Route and part in POLICY_KEYS:
+                kind = _plain(Route.model_fields["queue_policy"].annotation).model_fields[part].annotation
             else:
                 fields = {info.alias or name: info for name, info in kind.model_fields.items()}
                 kind = fields[str(part)].annotation if part in fields else None
@@ -133,7 +138,7 @@ def valid_keys(location: Location, data: Any) -> list[str]:
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return []
     names = [info.alias or name for name, info in kind.model_fields.items()]
-    return [name for name in names if name != "dispatch"] + list(DISPATCH_KEYS) if kind is Route else names
+    return [name for name in names if name != "queue_policy"] + list(POLICY_KEYS) if kind is Route else names
 
 
 def _plain(kind: Any) -> Any:

@@ -35,8 +35,8 @@ from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
 ORIGIN = "origin"
 """In ``dead_letter.endpoints``: the endpoint that the message came from."""
 
-DISPATCH_KEYS = ("queue", "window", "flow_window", "absent_s", "retry")
-"""The keys of `Dispatch`, which a route may set too."""
+POLICY_KEYS = ("queue", "window", "flow_window", "absent_s", "retry")
+"""The keys of `QueuePolicy`, which a route may set too."""
 
 _LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
 
@@ -84,7 +84,7 @@ class Retry(Section):
         return value
 
 
-class Dispatch(Section):
+class QueuePolicy(Section):
     """How messages wait and are sent. A route may set each key for itself."""
 
     queue: Queue = Queue()
@@ -142,8 +142,8 @@ class Route(Section):
     """Who a Publish is addressed to where the far network needs a sink; None: the far endpoint's own authorities."""
     name: Name = ""
     """From and to, joined by a hyphen, unless the file says otherwise."""
-    dispatch: Dispatch = Dispatch()
-    """The file's ``dispatch`` section with this route's own keys laid over it."""
+    queue_policy: QueuePolicy = QueuePolicy()
+    """The file's ``queue_policy`` section with this route's own keys laid over it."""
 
     @field_validator("name")
     @classmethod
@@ -158,11 +158,11 @@ class Route(Section):
         """Give the route its name and its dispatch section."""
         if not isinstance(raw, Mapping):
             return raw
-        route = {key: value for key, value in raw.items() if key not in DISPATCH_KEYS}
-        own = {key: raw[key] for key in DISPATCH_KEYS if key in raw}
+        route = {key: value for key, value in raw.items() if key not in POLICY_KEYS}
+        own = {key: raw[key] for key in POLICY_KEYS if key in raw}
         if own:
-            base = raw.get("dispatch", Dispatch())
-            route["dispatch"] = _overlaid(base.model_dump() if isinstance(base, Dispatch) else base, own)
+            base = raw.get("queue_policy", QueuePolicy())
+            route["queue_policy"] = _overlaid(base.model_dump() if isinstance(base, QueuePolicy) else base, own)
         if route.get("name") is None:
             route["name"] = f"{raw.get('from', raw.get('from_'))}-{raw.get('to')}"
         return route
@@ -264,7 +264,7 @@ class Config(Section):
 
     authority: SingleAuthority
     endpoints: Annotated[dict[Name, Endpoint], Field(min_length=1)]
-    dispatch: Dispatch = Dispatch()  # above routes: these are laid over it
+    queue_policy: QueuePolicy = QueuePolicy()  # above routes: these are laid over it
     routes: list[Route]
     journal: Journal | None = None
     dead_letter: DeadLetterConfig = DeadLetterConfig()
@@ -291,11 +291,11 @@ class Config(Section):
 
     @field_validator("routes", mode="before")
     @classmethod
-    def _hand_down_dispatch(cls, value: Any, info: ValidationInfo) -> Any:
-        base = info.data.get("dispatch", Dispatch())
+    def _hand_down_policy(cls, value: Any, info: ValidationInfo) -> Any:
+        base = info.data.get("queue_policy", QueuePolicy())
         if not isinstance(value, list):
             return value
-        return [{"dispatch": base, **route} if isinstance(route, Mapping) else route for route in value]
+        return [{"queue_policy": base, **route} if isinstance(route, Mapping) else route for route in value]
 
     @model_validator(mode="wrap")
     @classmethod

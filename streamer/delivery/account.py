@@ -17,7 +17,7 @@ class RouteAccount:
     queued: int
     bytes: int
     oldest_age_s: float
-    unsure: int = 0
+    unconfirmed: int = 0
     """Part of ``queued``: sent, and not yet certain to have arrived."""
 
 
@@ -29,8 +29,8 @@ def account_of(queue: RouteQueue, now_s: float) -> RouteAccount:
         queue.source,
         queue.target,
         queue.stats,
-        queue.messages + queue.unsure,
+        queue.messages + queue.unconfirmed,
         queue.bytes,
         0.0 if oldest_s is None else now_s - oldest_s,
-        queue.unsure,
+        queue.unconfirmed,
     )

@@ -4,7 +4,7 @@ What is without outcome some milliseconds after it came is written to the journa
 source acknowledged once that is committed: else one flow whose receiver is away would use up the source's window and hold
 up all others. What is confirmed before never touches the disk. That time is `FLUSH_S` for a message that only we have, and
 `PATIENCE_S` for one that its source keeps until we acknowledge it. In the same transaction goes what left without
-confirmation (`assurance`), what became a dead letter, and the deletion of everything that has reached its outcome since.
+confirmation (`store`), what became a dead letter, and the deletion of everything that has reached its outcome since.
 
 Without a journal, custody is the process's memory. What a kill of the process would lose is said when the daemon starts.
 """
@@ -19,7 +19,7 @@ from functools import partial
 from streamer.clock import Clock
 from streamer.delivery.lane import Delivery, State
 from streamer.delivery.queue import RouteQueue
-from streamer.delivery.unconfirmed import Assurance
+from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.delivery.unconfirmed_batch import Segment
 from streamer.journal import codec
 from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError, Letter, Row
@@ -61,7 +61,7 @@ class Custody:
         self.patience_s = PATIENCE_S
         self.release: Callable[[Received], None] = lambda received: received.release()
         self.fail: Callable[[Delivery, Failure], None] = lambda delivery, failure: None
-        self.assurances: list[Assurance] = []
+        self.unconfirmed_stores: list[UnconfirmedStore] = []
         self.in_memory = 0  # bytes of journaled messages whose payload is in memory
         self.spilled = 0  # messages whose payload is only in the journal
         self.letters_dropped = 0
@@ -88,15 +88,15 @@ class Custody:
             self._turned.clear()
             await self._turned.wait()
 
-    def add_assurance(self, assurance: Assurance) -> None:
+    def add_unconfirmed_store(self, store: UnconfirmedStore) -> None:
         """Take what leaves through one more endpoint without confirmation."""
-        self.assurances.append(assurance)
-        assurance.on_open = self.schedule
-        assurance.on_redo = self._again
-        assurance.on_certain = lambda received: self.release(received)
+        self.unconfirmed_stores.append(store)
+        store.on_open = self.schedule
+        store.on_redelivery = self._again
+        store.on_certain = lambda received: self.release(received)
         if self.journal is not None:
-            assurance.read_body = self.journal.segment_body
-            assurance.on_gone = self.forget_segment
+            store.read_body = self.journal.segment_body
+            store.on_gone = self.forget_segment
 
     # -- what happens to messages
 
@@ -182,7 +182,7 @@ class Custody:
             for delivery in recent:
                 if delivery.state is not State.SETTLED:
                     delivery.received.keep()
-            self._stored([segment for each in self.assurances for segment in each.take_unstored(now_s)], False)
+            self._stored([segment for each in self.unconfirmed_stores for segment in each.take_unstored(now_s)], False)
             return
         if self.journal.is_busy:
             if len(recent) >= self._purge_recent_at:  # a commit may hang for long
@@ -194,7 +194,7 @@ class Custody:
             recent, self._starved = self._starved + recent, []
             self._room_came = False
         batch, self._done = self._done, Batch()
-        segments = [(each, segment) for each in self.assurances for segment in each.take_unstored(now_s)]
+        segments = [(each, segment) for each in self.unconfirmed_stores for segment in each.take_unstored(now_s)]
         for each, segment in segments:
             if segment.held and segment.body is not None:
                 batch.segments.append(SegmentEntry(segment.number, each.target, segment.body))
@@ -283,12 +283,12 @@ class Custody:
             self._recent
             or (self._starved and self._room_came)
             or not self._done.is_empty
-            or any(each.has_unstored for each in self.assurances)
+            or any(each.has_unstored for each in self.unconfirmed_stores)
         ):
             self.schedule()
 
     def _stored(self, segments: list[Segment], in_journal: bool) -> None:
-        owners = {each.target: each for each in self.assurances}
+        owners = {each.target: each for each in self.unconfirmed_stores}
         for segment in segments:
             received, segment.received = segment.received, []
             owners[segment.target].stored(segment, in_journal)

@@ -32,7 +32,7 @@ _LONGEST_TTL_MS = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class FailedMessage:
     """What the streamer knows about a message that it could not deliver. Times in Unix milliseconds."""
 
     message: UMessage
@@ -44,7 +44,7 @@ class Story:
     attempts: int = 0
 
 
-def dead_letter(story: Story, authority: str, resource: int, sink: UUri | None, keep_token: bool) -> UMessage:
+def dead_letter(story: FailedMessage, authority: str, resource: int, sink: UUri | None, keep_token: bool) -> UMessage:
     """The dead letter of ``story``, published by the streamer ``authority``.
 
     ``sink`` is the authority that it is addressed to where the network needs one. The access token travels only back to
@@ -72,7 +72,7 @@ def dead_letter(story: Story, authority: str, resource: int, sink: UUri | None, 
     return UMessage(new_id(story.last_ms), attributes, payload)
 
 
-def letter_of(story: Story, ingress: str, number: int) -> Letter:
+def letter_of(story: FailedMessage, ingress: str, number: int) -> Letter:
     """What the journal keeps of a dead letter, for whoever looks and for a redrive: the whole message, token included."""
     attributes = story.message.attributes
     return Letter(
@@ -104,7 +104,7 @@ def live_on(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
     return message._replace(attributes=replace(attributes, ttl=ttl))
 
 
-def error_response(story: Story) -> UMessage | None:
+def error_response(story: FailedMessage) -> UMessage | None:
     """The Response that tells the sender of a Request why it failed; None if there is nobody to tell.
 
     A Request that is invalid is answered as far as its addresses allow.

@@ -21,7 +21,7 @@ _MAX_STRAYS = 10_000
 _MAX_STRAY_BYTES = 16 * 1024 * 1024
 
 
-class RememberedIds:
+class SeenIds:
     """Ids of messages, and for those still on their way the `Received` whose fate a second copy shares.
 
     Bounded in number and time with two generations: the older one is forgotten as a whole. An id is therefore remembered
@@ -91,7 +91,7 @@ def mark(kind: str, name: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stray:
+class _Misrouted:
     """``failure`` is what it ends with if its original does not come ``until_s``."""
 
     received: Received
@@ -99,7 +99,7 @@ class _Stray:
     until_s: float
 
 
-class Strays:
+class MisroutedCopies:
     """Messages that came in where their source does not live, and may be copies that another streamer has carried here.
 
     If we hear the original where it belongs, before or within `GRACE_S`, the stray was a copy; else it ends as it would
@@ -109,16 +109,16 @@ class Strays:
 
     def __init__(
         self,
-        remembered: RememberedIds,
+        seen: SeenIds,
         duplicate: Callable[[Received], None],
         turn_away: Callable[[Received, Failure], None],
     ) -> None:
-        self._remembered = remembered
+        self._seen = seen
         self._duplicate = duplicate
         self._turn_away = turn_away
-        self._waiting: dict[bytes, _Stray] = {}  # in the order in which their grace ends
+        self._waiting: dict[bytes, _Misrouted] = {}  # in the order in which their grace ends
         self.bytes = 0
-        remembered.before_forgetting.append(self.settle_heard)
+        seen.before_forgetting.append(self.settle_heard)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -126,11 +126,11 @@ class Strays:
     def take(self, received: Received, failure: Failure, now_s: float) -> None:
         """Set a message aside, unless it is known to be a copy."""
         key = key_of(received.message)
-        if key in self._waiting or self._remembered.heard(received.message):
+        if key in self._waiting or self._seen.heard(received.message):
             self._duplicate(received)
             return
         received.keep()
-        self._waiting[key] = _Stray(received, failure, now_s + GRACE_S)
+        self._waiting[key] = _Misrouted(received, failure, now_s + GRACE_S)
         self.bytes += size_of(received.message)
         while len(self._waiting) > _MAX_STRAYS or self.bytes > _MAX_STRAY_BYTES:
             self._judge(next(iter(self._waiting)))
@@ -145,7 +145,7 @@ class Strays:
 
     def settle_heard(self) -> None:
         """Settle the copies among them; called before ids are forgotten."""
-        for key in [key for key, stray in self._waiting.items() if self._remembered.heard(stray.received.message)]:
+        for key in [key for key, stray in self._waiting.items() if self._seen.heard(stray.received.message)]:
             self._judge(key)
 
     def give_up(self) -> None:
@@ -155,12 +155,12 @@ class Strays:
 
     def _judge(self, key: bytes) -> None:
         stray = self._pop(key)
-        if self._remembered.heard(stray.received.message):
+        if self._seen.heard(stray.received.message):
             self._duplicate(stray.received)
         else:
             self._turn_away(stray.received, stray.failure)
 
-    def _pop(self, key: bytes) -> _Stray:
+    def _pop(self, key: bytes) -> _Misrouted:
         stray = self._waiting.pop(key)
         self.bytes -= size_of(stray.received.message)
         return stray

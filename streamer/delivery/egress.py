@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from streamer.backoff import wait_s
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
-from streamer.delivery.lane import AGAIN, CLASSES, Delivery, Lane, Park, State
-from streamer.delivery.presence import Absence
+from streamer.delivery.lane import CLASSES, REDELIVERED, Delivery, Hold, Lane, State
+from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import UNREADABLE, Settler
-from streamer.delivery.unconfirmed import Assurance
+from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.delivery.unconfirmed_batch import queue_of
 from streamer.journal.entries import JournalError
 from streamer.routing.outcome import Failure, Outcome
-from streamer.routing.pause_rules import Stops
-from streamer.transports.base import UNSURE, LinkState, Unsure, UTransport
+from streamer.routing.pause_rules import PauseRules
+from streamer.transports.base import UNCONFIRMED, LinkState, Unconfirmed, UTransport
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
 from streamer.uprotocol.status import UCode
 
@@ -46,26 +46,26 @@ class Egress:
         custody: Custody,
         clock: Clock,
         random: Callable[[], float],
-        assurance: Assurance | None = None,
-        stops: Stops | None = None,
+        store: UnconfirmedStore | None = None,
+        pause_rules: PauseRules | None = None,
     ) -> None:
-        """``stops`` are shared with whoever changes them, who calls `apply_stops` then."""
+        """``pause_rules`` are shared with whoever changes them, who calls `apply_pause_rules` then."""
         self.name = name
         self._clock = clock
         self.transport = transport
         self.window = 0
         self.in_flight = 0
         self.queues: list[RouteQueue] = []
-        self.assurance = assurance
-        self.stops = Stops() if stops is None else stops
+        self.store = store
+        self.pause_rules = PauseRules() if pause_rules is None else pause_rules
         self._settler = settler
         self._custody = custody
         self._random = random
         self._ready: list[deque[Lane]] = [deque() for _ in range(CLASSES)]
-        self._parked: list[tuple[float, int, Lane]] = []
-        self._parked_seq = 0
+        self._backing_off: list[tuple[float, int, Lane]] = []
+        self._backoff_seq = 0
         self._opening: set[Lane] = set()
-        self._absence = Absence(transport, settler, assurance, clock, self)
+        self._absence = AbsentLanes(transport, settler, store, clock, self)
         self._pumping = False
         self._distrusted = False  # the transport has failed in the middle of a batch
 
@@ -82,37 +82,37 @@ class Egress:
         self.refit()
 
     def _lane_came(self, lane: Lane) -> None:
-        if queue_of(lane).may_stop and self.stops.is_stopped(*lane.key):
-            lane.park |= Park.STOPPED
-            queue_of(lane).has_stopped = True
+        if queue_of(lane).may_pause and self.pause_rules.rule_for(*lane.key):
+            lane.hold |= Hold.PAUSED
+            queue_of(lane).has_paused = True
         self._absence.watch(lane)
 
-    def apply_stops(self) -> None:
+    def apply_pause_rules(self) -> None:
         """The rules have changed: stop the lanes that they stop now, let the others go on."""
         goes_on = False
         for queue in self.queues:
-            if not queue.may_stop:
+            if not queue.may_pause:
                 continue
             for lane in queue.lanes.values():
-                if self.stops.is_stopped(*lane.key):
-                    self.park(lane, Park.STOPPED)
-                elif lane.park & Park.STOPPED:
-                    lane.park &= ~Park.STOPPED
+                if self.pause_rules.rule_for(*lane.key):
+                    self.hold(lane, Hold.PAUSED)
+                elif lane.hold & Hold.PAUSED:
+                    lane.hold &= ~Hold.PAUSED
                     self.refill(lane)
                     self.file(lane)
                     goes_on = True
-            queue.count_stopped()
+            queue.count_paused()
         if goes_on:
             self.pump(self._clock.wall_ms())
 
-    def stopped_lanes(self) -> Iterator[Lane]:
+    def paused_lanes(self) -> Iterator[Lane]:
         """The lanes of all routes that are not dispatched."""
         for queue in self.queues:
-            yield from queue.stopped_lanes()
+            yield from queue.paused_lanes()
 
     def refit(self) -> None:
         """The smallest window of all routes holds for the endpoint."""
-        self.window = min((queue.dispatch.window for queue in self.queues), default=0)
+        self.window = min((queue.policy.window for queue in self.queues), default=0)
 
     def file(self, lane: Lane) -> None:
         """List a lane as ready under its highest waiting class, if it is ready and not listed so already."""
@@ -128,33 +128,33 @@ class Egress:
         elif lane.is_for_nobody:
             self._absence.unheard(lane)
 
-    def park(self, lane: Lane, why: Park) -> None:
+    def hold(self, lane: Lane, why: Hold) -> None:
         """Stop a lane for a reason."""
-        lane.park |= why
+        lane.hold |= why
 
-    def unpark(self, lane: Lane, why: Park) -> None:
+    def release_hold(self, lane: Lane, why: Hold) -> None:
         """Take a reason away; with the last one gone the lane goes on."""
-        lane.park &= ~why
+        lane.hold &= ~why
         self.file(lane)
 
     # -- what has to leave again
 
     def node_changed(self, is_there: bool) -> None:
         """A node of the far network was lost, or has come."""
-        if self.assurance is None:
+        if self.store is None:
             return
         if is_there:
-            self.assurance.node_came()
+            self.store.node_came()
             self._refill_some(self._clock.wall_ms())
             self.pump(self._clock.wall_ms())
         else:
-            self.assurance.node_lost(self._clock.monotonic_s())
+            self.store.node_lost(self._clock.monotonic_s())
 
     def refill(self, lane: Lane) -> None:
         """Have a lane's next messages at hand, if they are packed away. If they cannot be read now, the lane waits."""
-        if lane.redo and self.assurance is not None:
+        if lane.redeliveries and self.store is not None:
             try:
-                self.assurance.refill(lane)
+                self.store.refill(lane)
             except JournalError as exc:
                 logger.error("segment_unreadable endpoint=%s error=%s", self.name, exc)
                 self._back_off(lane, _READ_AGAIN_S)
@@ -162,12 +162,12 @@ class Egress:
     def unpack_all(self) -> None:
         """Have everything that is to be sent again in its lane, whatever memory that takes."""
         for lane in [lane for queue in self.queues for lane in queue.lanes.values()]:
-            while lane.redo and self.assurance is not None and self.assurance.refill(lane, whole=True):
+            while lane.redeliveries and self.store is not None and self.store.refill(lane, whole=True):
                 pass
 
     def _refill_some(self, now_ms: int) -> None:
-        if self.assurance is not None:
-            for lane in self.assurance.lanes_in_need(now_ms)[:_REFILLS]:
+        if self.store is not None:
+            for lane in self.store.lanes_in_need(now_ms)[:_REFILLS]:
                 self.refill(lane)
                 self.file(lane)
 
@@ -199,14 +199,14 @@ class Egress:
 
     def _collect(self, now_ms: int) -> tuple[list[Delivery], list[Delivery]]:
         room = min(self.window, self.transport.capacity) - self.in_flight
-        if self.assurance is not None and self.assurance.is_full:
+        if self.store is not None and self.store.is_full:
             room = 0
         out: list[Delivery] = []
         expired: list[Delivery] = []
         floor = self._floor()
         while room > 0 and (lane := self._next_ready(floor)) is not None:
             room -= lane.take(min(room, _QUANTUM, lane.window - lane.in_flight), now_ms, out, expired)
-            if lane.redo:
+            if lane.redeliveries:
                 self.refill(lane)
             self.file(lane)
             if lane.top > floor and lane.is_opening:
@@ -289,14 +289,14 @@ class Egress:
             error = RefusedError(UCode.UNKNOWN, f"transport failed: {type(exc).__name__}")
             self.on_done(out, error)
 
-    def on_done(self, deliveries: Sequence[Delivery], error: SendError | Unsure | None) -> None:
+    def on_done(self, deliveries: Sequence[Delivery], error: SendError | Unconfirmed | None) -> None:
         """The transport's word on submitted deliveries. Those of one call share their fate."""
         if self._distrusted:  # it may speak twice of what it had taken before it failed
             deliveries = [delivery for delivery in deliveries if delivery.state is State.IN_FLIGHT]
         self.in_flight -= len(deliveries)
-        if error is UNSURE and self.assurance is not None:
-            self._unsure(deliveries, self.assurance)
-        elif error is None or error is UNSURE:
+        if error is UNCONFIRMED and self.store is not None:
+            self._unconfirmed(deliveries, self.store)
+        elif error is None or error is UNCONFIRMED:
             for delivery in deliveries:
                 lane = delivery.lane
                 lane.confirmed()
@@ -305,29 +305,29 @@ class Egress:
             self._settler.delivered(deliveries)
         elif isinstance(error, LinkLostError):
             for delivery in deliveries:
-                delivery.again |= AGAIN
+                delivery.history |= REDELIVERED
             self._take_back(deliveries)
         else:
             for delivery in deliveries:
                 self._refused(delivery, error)
         self._settler.after_settling(self)
 
-    def _unsure(self, deliveries: Sequence[Delivery], assurance: Assurance) -> None:
+    def _unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
         """These have left, and nobody will confirm them. What left before the last doubt has to leave again."""
         left: list[Delivery] = []
         for delivery in deliveries:
             lane = delivery.lane
-            is_doubtful = lane.doubtful > 0
+            is_unconfirmed = lane.unconfirmed_in_flight > 0
             lane.confirmed()
-            if is_doubtful:
-                delivery.again |= AGAIN
+            if is_unconfirmed:
+                delivery.history |= REDELIVERED
                 lane.put_back(delivery)
                 lane.queue.came_back(delivery)  # type: ignore[attr-defined]  # lanes do not know the type of what owns them
             else:
                 left.append(delivery)
             if lane.filed < 0:
                 self.file(lane)
-        self._settler.unsure(left, assurance)
+        self._settler.unconfirmed(left, store)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
         """A lost link uses up no attempt: everything stands where it stood and waits."""
@@ -343,7 +343,7 @@ class Egress:
         lane.refused()
         delivery.attempts += 1
         queue: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
-        retry = queue.dispatch.retry
+        retry = queue.policy.retry
         if isinstance(error, PermanentError) or delivery.attempts >= retry.attempts:
             self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, error.code, error.message))
             self.file(lane)
@@ -355,28 +355,28 @@ class Egress:
 
     def _back_off(self, lane: Lane, for_s: float) -> None:
         """Park a lane for so long, unless it is already."""
-        if not lane.park & Park.BACKOFF:
-            self.park(lane, Park.BACKOFF)
-            self._parked_seq += 1
-            heapq.heappush(self._parked, (self._clock.monotonic_s() + for_s, self._parked_seq, lane))
+        if not lane.hold & Hold.BACKOFF:
+            self.hold(lane, Hold.BACKOFF)
+            self._backoff_seq += 1
+            heapq.heappush(self._backing_off, (self._clock.monotonic_s() + for_s, self._backoff_seq, lane))
 
     def tick(self, now_s: float, now_ms: int) -> None:
         """End the back-off of lanes whose time has come, settle what expired while it waited, send."""
-        while self._parked and self._parked[0][0] <= now_s:
-            lane = heapq.heappop(self._parked)[2]
-            lane.park &= ~Park.BACKOFF
+        while self._backing_off and self._backing_off[0][0] <= now_s:
+            lane = heapq.heappop(self._backing_off)[2]
+            lane.hold &= ~Hold.BACKOFF
             self.refill(lane)
             self.file(lane)
         for queue in self.queues:
             for delivery in queue.take_expired(now_ms):
                 self._settler.expire(delivery, self)
-            queue.recount_stopped()
+            queue.recount_paused()
             queue.judge_stalled(self.transport.state is LinkState.UP)
         self._absence.tick(now_s)
-        if self.assurance is not None:
-            absent_s = max((queue.dispatch.absent_s for queue in self.queues), default=0.0)
-            for lane, held in self.assurance.certain(now_s, absent_s):
-                self._settler.certain(lane, held)
+        if self.store is not None:
+            absent_s = max((queue.policy.absent_s for queue in self.queues), default=0.0)
+            for lane, held in self.store.confirmed(now_s, absent_s):
+                self._settler.confirmed(lane, held)
             self._refill_some(now_ms)
         self._settler.after_settling(self)
         self.pump(now_ms)

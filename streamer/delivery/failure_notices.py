@@ -8,10 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from streamer.clock import Clock
-from streamer.config.models import Dispatch, Queue, QueueBounds
+from streamer.config.models import Queue, QueueBounds, QueuePolicy
 from streamer.delivery.custody import Custody
-from streamer.delivery.dead_letter import USTREAMER_UE_ID, USTREAMER_VERSION, Story, dead_letter, error_response, letter_of
-from streamer.delivery.dedup import RememberedIds
+from streamer.delivery.dead_letter import (
+    USTREAMER_UE_ID,
+    USTREAMER_VERSION,
+    FailedMessage,
+    dead_letter,
+    error_response,
+    letter_of,
+)
+from streamer.delivery.dedup import SeenIds
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import Delivery
 from streamer.delivery.queue import Room, RouteQueue, size_of
@@ -19,7 +26,7 @@ from streamer.delivery.settle import Settler
 from streamer.delivery.stats import RouteStats
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
-from streamer.transports.local import CORE
+from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at, is_authority
@@ -33,14 +40,14 @@ _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted fro
 
 
 @dataclass(frozen=True, slots=True)
-class ReportOptions:
+class NoticeOptions:
     """``endpoints`` are where dead letters go (`origin`: where the message came from); ``resource`` is their topic."""
 
     authority: str
     resource: int
     endpoints: tuple[str, ...]
     queue: QueueBounds
-    dispatch: Dispatch
+    policy: QueuePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,45 +61,45 @@ class Exit:
     addressed: bool
 
 
-class Reporter:
+class FailureNotices:
     """Turns failures into dead letters and answers, and puts them on their way."""
 
-    def __init__(
-        self, options: ReportOptions, settler: Settler, custody: Custody, remembered: RememberedIds, clock: Clock
-    ) -> None:
+    def __init__(self, options: NoticeOptions, settler: Settler, custody: Custody, seen: SeenIds, clock: Clock) -> None:
         self.options = options
         self.dead_letters: dict[tuple[str, UCode], int] = {}
         self.on_queued: Callable[[Egress], None] = lambda egress: None
         self._settler = settler
         self._custody = custody
-        self._remembered = remembered
+        self._seen = seen
         self._clock = clock
         self._exits: dict[str, Exit] = {}
 
     def add_endpoint(self, name: str, egress: Egress, authorities: tuple[str, ...], addressed: bool) -> None:
         """Open the way out at one endpoint."""
-        dispatch = self._dispatch()
+        policy = self._policy()
         number = self._custody.number
-        dead_letters = None if name == CORE else RouteQueue(f"dead-letter/{name}", "", name, dispatch, RouteStats(), number)
-        responses = RouteQueue(f"rpc-error/{name}", "", name, dispatch, RouteStats(), number)
+        dead_letters = (
+            None if name == LOCAL_ENDPOINT else RouteQueue(f"dead-letter/{name}", "", name, policy, RouteStats(), number)
+        )
+        responses = RouteQueue(f"rpc-error/{name}", "", name, policy, RouteStats(), number)
         for queue in (dead_letters, responses):
             if queue is not None:
                 egress.add_queue(queue)
         self._exits[name] = Exit(egress, dead_letters, responses, authorities, addressed)
 
-    def use(self, options: ReportOptions, authorities: dict[str, tuple[str, ...]]) -> None:
+    def use(self, options: NoticeOptions, authorities: dict[str, tuple[str, ...]]) -> None:
         """Take other options, and other authorities behind the endpoints, from now on."""
         self.options = options
         for name, way in self._exits.items():
             for queue in (way.dead_letters, way.responses):
                 if queue is not None:
-                    queue.use(self._dispatch())
+                    queue.use(self._policy())
             self._exits[name] = replace(way, authorities=authorities.get(name, ()))
 
-    def _dispatch(self) -> Dispatch:
+    def _policy(self) -> QueuePolicy:
         """Reports never hold anything up: at the bound the oldest go."""
         bounds = Queue(messages=self.options.queue.messages, bytes=self.options.queue.bytes, on_full="evict")
-        return self.options.dispatch.model_copy(update={"queue": bounds})
+        return self.options.policy.model_copy(update={"queue": bounds})
 
     def queues(self) -> list[RouteQueue]:
         """All queues for reports."""
@@ -111,7 +118,7 @@ class Reporter:
         if self._is_dead_letter(received.message):
             return
         now_ms = self._clock.wall_ms()
-        story = Story(
+        story = FailedMessage(
             received.message,
             failure,
             first_ms=now_ms if delivery is None else delivery.entered_ms,
@@ -141,7 +148,7 @@ class Reporter:
         ours = (USTREAMER_UE_ID, USTREAMER_VERSION, self.options.resource)
         return message.attributes.type is UMessageType.PUBLISH and source[1:] == ours
 
-    def _sinks(self, way: Exit, story: Story, is_origin: bool) -> list[UUri | None]:
+    def _sinks(self, way: Exit, story: FailedMessage, is_origin: bool) -> list[UUri | None]:
         """Whom a dead letter is addressed to: on a network that wants an authority, whoever sent the message."""
         if not way.addressed:
             return [None]
@@ -154,7 +161,7 @@ class Reporter:
     def _send(self, way: Exit, queue: RouteQueue, message: UMessage) -> None:
         size = size_of(message)
         received = Received(message)
-        self._remembered.young[message.id] = None  # if the network echoes it, it is no news
+        self._seen.young[message.id] = None  # if the network echoes it, it is no news
         level = message.attributes.priority_class
         if queue.room_for(size) is not Room.YES and not self._settler.evict_for(queue, size, level, _EVICTED):
             self._settler.refuse(received, queue, _FULL)

@@ -9,14 +9,14 @@ from enum import Enum
 
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
-from streamer.delivery.dedup import RememberedIds, Strays, key_of, mark
+from streamer.delivery.dedup import MisroutedCopies, SeenIds, key_of, mark
 from streamer.delivery.egress import Egress
-from streamer.delivery.lane import AGAIN, Park
+from streamer.delivery.lane import REDELIVERED, Hold
 from streamer.delivery.queue import Room, RouteQueue, size_of
 from streamer.delivery.resolve import Leg, Resolved, Resolver
 from streamer.delivery.settle import Settler
 from streamer.delivery.stats import EndpointStats, RouteStats
-from streamer.routing.interest import Wanted
+from streamer.routing.interest import Interest
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.table import RoutingTable
 from streamer.transports.base import Received, UListener, UTransport
@@ -33,7 +33,7 @@ _HOLD_AT_MOST = 65_536
 _EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
 _EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
 _FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
-_STOPPED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its dispatch is stopped and its share of the queue is full")
+_PAUSED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "it is paused and its share of the queue is full")
 _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
 
 
@@ -53,10 +53,10 @@ class Ingress(UListener):
         name: str,
         transport: UTransport,
         settler: Settler,
-        remembered: RememberedIds,
+        seen: SeenIds,
         clock: Clock,
         custody: Custody,
-        wanted: Wanted | None = None,
+        interest: Interest | None = None,
     ) -> None:
         self.name = name
         self.stats = EndpointStats()
@@ -68,13 +68,13 @@ class Ingress(UListener):
         self._turns = 0
         self._transport = transport
         self._settler = settler
-        self._remembered = remembered
+        self._seen = seen
         self._mark = mark("endpoint", name)
-        self.strays = Strays(remembered, self._count_duplicate, self._turn_away)
+        self.misrouted = MisroutedCopies(seen, self._count_duplicate, self._turn_away)
         self._clock = clock
         self._custody = custody
         self._paused = False
-        self._resolver = Resolver(name, wanted or Wanted())
+        self._resolver = Resolver(name, interest or Interest())
         self._resolved = self._resolver.known
         self._resolve = self._resolver.resolve
         self.closed = False
@@ -84,7 +84,7 @@ class Ingress(UListener):
         """Take a new routing table, with the queue and egress of each route by name."""
         self._resolver.use(table, queues)
 
-    def wants_changed(self, topics: Iterable[UUri]) -> None:
+    def interest_changed(self, topics: Iterable[UUri]) -> None:
         """Others than before are subscribed to these topics."""
         self._resolver.forget(topics)
 
@@ -95,7 +95,7 @@ class Ingress(UListener):
         """Accept nothing that arrives from now on, and acknowledge none of it. What is held back may still enter."""
         self.closed = True
         self._transport.pause_receiving()
-        self.strays.give_up()
+        self.misrouted.give_up()
 
     def give_up(self, failure: Failure) -> int:
         """Settle what is held back and lost without us; their number is returned. The rest stays with its source."""
@@ -123,7 +123,7 @@ class Ingress(UListener):
                 if resolved.failure is not None:  # its route is gone since
                     self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
                     continue
-                self._remembered.young[key] = received
+                self._seen.young[key] = received
                 self._enter(received, resolved, now_s, now_ms)
 
     def redrive(self, message: UMessage) -> Again:
@@ -145,8 +145,8 @@ class Ingress(UListener):
         if failure is not None:
             self._settler.turn_away(received, self.name, self.unrouted, failure)
         else:
-            self._remembered.young[key_of(message)] = received
-            self._enter(received, resolved, now_s, now_ms, is_again=True)
+            self._seen.young[key_of(message)] = received
+            self._enter(received, resolved, now_s, now_ms, is_redrive=True)
         return Again.TAKEN
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
@@ -195,8 +195,8 @@ class Ingress(UListener):
 
     def tick(self, now_s: float) -> None:
         """The clock's work on what has been heard: strays whose grace is over, ids that are old enough to be forgotten."""
-        self._remembered.turn(now_s)
-        self.strays.expire(now_s)
+        self._seen.turn(now_s)
+        self.misrouted.expire(now_s)
 
     def _next_held(self, queue: RouteQueue, keys: deque[bytes]) -> list[Received]:
         """Take from what is held back for a queue as much as it has room for, in order."""
@@ -218,43 +218,43 @@ class Ingress(UListener):
 
     def _take(self, batch: Iterable[Received]) -> None:
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        remembered = self._remembered
-        remembered.turn(now_s)
+        seen = self._seen
+        seen.turn(now_s)
         for received in batch:
             message = received.message
             attributes = message.attributes
             resolved = self._resolved.get(attributes) or self._resolve(attributes)
             if resolved.failure is not None:
-                if resolved.astray:
-                    self.strays.take(received, resolved.failure, now_s)
+                if resolved.is_misrouted:
+                    self.misrouted.take(received, resolved.failure, now_s)
                 else:
                     self._turn_away(received, resolved.failure)
                 continue
             key = message.id if attributes.sink is None else key_of(message)
-            if key in remembered.young or key in remembered.old:
+            if key in seen.young or key in seen.old:
                 self._seen_before(key, received)
             elif attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
                 self._turn_away(received, _EXPIRED)
             elif self._has_room(received, resolved, key):
-                remembered.young[key] = received
+                seen.young[key] = received
                 self._enter(received, resolved, now_s, now_ms)
 
     def _turn_away(self, received: Received, failure: Failure) -> None:
         """Settle what gets onto no route. It is reported once per endpoint, and its id stays free for a better copy."""
-        remembered = self._remembered
+        seen = self._seen
         message = received.message
         key = key_of(message)
         if failure.is_reported:
-            if key in remembered:
+            if key in seen:
                 self._seen_before(key, received)
                 return
-            if key + self._mark in remembered:
+            if key + self._mark in seen:
                 self._count_duplicate(received)
                 return
-            remembered.young[key + self._mark] = None
+            seen.young[key + self._mark] = None
             if failure.code is not UCode.UNAUTHENTICATED:
-                remembered.note(message)
-        elif remembered.young.get(key) or remembered.old.get(key):  # a copy of it is on its way; that one is not settled
+                seen.note(message)
+        elif seen.young.get(key) or seen.old.get(key):  # a copy of it is on its way; that one is not settled
             self._seen_before(key, received)
             return
         self._settler.turn_away(received, self.name, self.unrouted, failure)
@@ -265,7 +265,7 @@ class Ingress(UListener):
 
     def _seen_before(self, key: bytes, received: Received) -> None:
         """A second copy. While the first is on its way the two share their fate: neither source hears before it."""
-        first = self._remembered.young.get(key) or self._remembered.old.get(key)
+        first = self._seen.young.get(key) or self._seen.old.get(key)
         self._settler.set_aside(received, self.name, self.unrouted)
         if first is None:
             received.release()
@@ -305,7 +305,7 @@ class Ingress(UListener):
         if earlier is None:
             self._wait_for(queue, key)
             self.held_bytes += size_of(received.message)
-            self._remembered.note(received.message)
+            self._seen.note(received.message)
         else:  # the source sent it again after a reconnect: it takes the place of the first copy, whose receipt is void
             self._count_duplicate(earlier)
 
@@ -319,16 +319,16 @@ class Ingress(UListener):
             at -= 1
         keys.insert(at, key)
 
-    def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_again: bool = False) -> None:
-        """Put a message into its lanes. ``is_again``: also where it has gone before."""
+    def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_redrive: bool = False) -> None:
+        """Put a message into its lanes. ``is_redrive``: also where it has gone before."""
         legs = resolved.legs
         received.holders += len(legs) - 1
         message = received.message
         for leg in legs:
             queue = leg.queue
-            if leg.once is not None and not is_again and self._has_gone(received, leg):
+            if leg.once is not None and not is_redrive and self._has_gone(received, leg):
                 continue
-            if leg.sampler is not None and not is_again and not leg.sampler.lets_pass(received.message.id):
+            if leg.sampler is not None and not is_redrive and not leg.sampler.lets_pass(received.message.id):
                 self._settler.leave_out(received, queue)
                 continue
             lane = leg.lane
@@ -345,16 +345,16 @@ class Ingress(UListener):
                 ):
                     self._settler.refuse(received, queue, _FULL)
                     continue
-            if queue.has_stopped and lane.park & Park.STOPPED and not queue.take_share(size_of(message)):
-                self._settler.refuse(received, queue, _STOPPED)
+            if queue.has_paused and lane.hold & Hold.PAUSED and not queue.take_share(size_of(message)):
+                self._settler.refuse(received, queue, _PAUSED)
                 continue
             if leg.changes_sink:  # if the network echoes it, it is no news
-                self._remembered.young.setdefault(key_of(outgoing), None)
+                self._seen.young.setdefault(key_of(outgoing), None)
                 if leg.once is not None:
-                    self._remembered.young[key_of(outgoing) + leg.once] = None
+                    self._seen.young[key_of(outgoing) + leg.once] = None
             delivery = queue.push(received, outgoing, lane, now_s, now_ms)
-            if is_again:
-                delivery.again = AGAIN
+            if is_redrive:
+                delivery.history = REDELIVERED
             self._custody.watch(delivery)
             if lane.filed < lane.top:
                 leg.egress.file(lane)
@@ -365,10 +365,10 @@ class Ingress(UListener):
         It is acknowledged at once: the first copy has a receipt of its own.
         """
         message = received.message
-        if key_of(UMessage(message.id, leg.attributes, None)) + (leg.once or b"") not in self._remembered:
+        if key_of(UMessage(message.id, leg.attributes, None)) + (leg.once or b"") not in self._seen:
             return False
         self._settler.set_aside(received, self.name, leg.queue.stats, leg.queue)
         if received.holders == 1:
-            self._remembered.settled(key_of(message))
+            self._seen.settled(key_of(message))
         received.release()
         return True

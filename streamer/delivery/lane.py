@@ -4,13 +4,13 @@ The law of this file:
 - A lane gives its deliveries out in the order in which they came, and takes back what was not delivered to where it
   stood. Priority decides between lanes, never inside one.
 - A lane is *ready* if it holds something, is not parked, and its own window is open. It is parked for as long as one
-  of the reasons in `Park` holds: one mechanism, three uses. One that is idle may go while it is parked, unless for
+  of the reasons in `Hold` holds: one mechanism, three uses. One that is idle may go while it is parked, unless for
   back-off: what knows the other reasons is asked again for a new lane.
 - The window opens by one with each confirmation and falls to one with each refusal: after a refusal the flow goes on
   one message at a time, so that nothing overtakes a message that is refused again. What was sent before the refusal is
   waited for, and its confirmations open nothing.
 - A delivery that was settled while it waited (expired, evicted) stays where it is as a husk, and is passed over.
-- What was sent without confirmation and is to be sent again may still be packed away (`redo`). Nothing that is younger
+- What was sent without confirmation and is to be sent again may still be packed away (`redeliveries`). Nothing that is younger
   leaves before it.
 
 No event loop, no clock, no logger in here.
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from streamer.transports.base import Reach, Received
+from streamer.transports.base import Presence, Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import ANY_RESOURCE, UUri
 
@@ -35,19 +35,19 @@ class State(IntEnum):
 
     QUEUED = 0
     IN_FLIGHT = 1
-    SETTLED = 2  # or packed away, unsure
+    SETTLED = 2  # or packed away, unconfirmed
 
 
-class Park(IntFlag):
+class Hold(IntFlag):
     """Why a lane stands still."""
 
     NONE = 0
     BACKOFF = 1  # the destination refused its head: wait
     ABSENT = 2  # nobody listens, or it is not known yet whether anybody does
-    STOPPED = 4  # dispatch was stopped through the API
+    PAUSED = 4  # somebody has asked for it: `PauseRules`
 
 
-AGAIN = 1
+REDELIVERED = 1
 """It may have left before."""
 
 RESTORED = 2
@@ -60,14 +60,14 @@ class Delivery:
     ``received`` is what came in (and is released when this delivery is settled), ``message`` what goes out.
     ``entered_s`` is on the monotonic clock, ``entered_ms`` on the wall clock, ``sent_s`` when it last left (0: never).
     ``seq`` orders the lane and is its number in the journal, if it is ``journaled``. ``spilled``: its payload is only there.
-    ``again``: bits of `AGAIN` and `RESTORED`.
+    ``history``: bits of `REDELIVERED` and `RESTORED`.
     """
 
     __slots__ = (
-        "again",
         "attempts",
         "entered_ms",
         "entered_s",
+        "history",
         "journaled",
         "lane",
         "message",
@@ -98,7 +98,7 @@ class Delivery:
         self.entered_ms = entered_ms
         self.sent_s = 0.0
         self.attempts = 0
-        self.again = 0
+        self.history = 0
         self.state = State.QUEUED
         self.journaled = False
         self.spilled = False
@@ -112,34 +112,34 @@ class Lane:
     """The FIFO of one flow.
 
     ``filed`` is the priority class under which the egress lists it as ready, or -1; ``listed`` has a bit for each class
-    in whose list it stands, also where it waits to be passed over. ``unsure`` counts what is packed away: sent, and not
-    known to have arrived; ``redo`` are the packs that are to be sent again, each with its lowest ``seq``. ``doubtful``
+    in whose list it stands, also where it waits to be passed over. ``unconfirmed`` counts what is packed away: sent, and not
+    known to have arrived; ``redeliveries`` are the packs that are to be sent again, each with its lowest ``seq``. ``unconfirmed_in_flight``
     counts what was in flight when the last doubt came, and is waited for: it has to leave again, before anything younger.
-    ``is_suspect``: nobody listens any more to what had a listener, so that something may wait here for it.
+    ``lost_receiver``: nobody listens any more to what had a listener, so that something may wait here for it.
     """
 
     __slots__ = (
         "absent_since_s",
         "by_class",
         "bytes",
-        "doubtful",
         "filed",
+        "hold",
         "in_flight",
-        "is_suspect",
         "items",
         "key",
         "listed",
         "live",
+        "lost_receiver",
         "max_window",
-        "on_reach",
+        "on_presence",
         "outdated",
-        "park",
+        "presence",
         "queue",
-        "reach",
-        "redo",
+        "redeliveries",
         "retired",
         "top",
-        "unsure",
+        "unconfirmed",
+        "unconfirmed_in_flight",
         "window",
     )
 
@@ -153,44 +153,49 @@ class Lane:
         self.window = 1
         self.max_window = max_window
         self.outdated = 0  # sent before the last refusal and still unanswered
-        self.park = Park.NONE
+        self.hold = Hold.NONE
         self.filed = -1
         self.listed = 0
         self.retired = False
         self.by_class = [0] * CLASSES
         self.top = -1
-        self.reach = Reach.SOMEBODY
-        self.on_reach: Callable[[Reach], None] | None = None
+        self.presence = Presence.PRESENT
+        self.on_presence: Callable[[Presence], None] | None = None
         self.absent_since_s: float | None = None
-        self.unsure = 0
-        self.doubtful = 0
-        self.is_suspect = False
-        self.redo: deque[tuple[int, Any]] = deque()
+        self.unconfirmed = 0
+        self.unconfirmed_in_flight = 0
+        self.lost_receiver = False
+        self.redeliveries: deque[tuple[int, Any]] = deque()
 
     @property
     def is_ready(self) -> bool:
         """Whether something may be sent from this lane now."""
-        return self.live > 0 and not self.park and not self.doubtful and self.in_flight < self.window
+        return self.live > 0 and not self.hold and not self.unconfirmed_in_flight and self.in_flight < self.window
 
     @property
     def is_opening(self) -> bool:
         """Whether more could be sent if only the lane's window, still opening, were larger."""
-        return self.live > 0 and not self.park and not self.doubtful and self.window <= self.in_flight < self.max_window
+        return (
+            self.live > 0
+            and not self.hold
+            and not self.unconfirmed_in_flight
+            and self.window <= self.in_flight < self.max_window
+        )
 
     @property
     def is_idle(self) -> bool:
         """Whether the lane could be thrown away without anyone noticing."""
-        return self.live == 0 and self.in_flight == 0 and self.unsure == 0 and not self.park & Park.BACKOFF
+        return self.live == 0 and self.in_flight == 0 and self.unconfirmed == 0 and not self.hold & Hold.BACKOFF
 
     @property
-    def wants_redo(self) -> bool:
+    def wants_redelivery(self) -> bool:
         """Whether the next to go is packed away."""
-        if not self.redo:
+        if not self.redeliveries:
             return False
         items = self.items
         while items and items[0].state is not State.QUEUED:
             items.popleft()
-        return not items or items[0].seq > self.redo[0][0]
+        return not items or items[0].seq > self.redeliveries[0][0]
 
     def push(self, delivery: Delivery) -> None:
         """Append the newest delivery."""
@@ -226,12 +231,12 @@ class Lane:
         """
         items = self.items
         moved = 0
-        redo_seq = self.redo[0][0] if self.redo else None
+        redelivery_seq = self.redeliveries[0][0] if self.redeliveries else None
         while moved < count and items:
             delivery = items.popleft()
             if delivery.state is not State.QUEUED:
                 continue
-            if redo_seq is not None and delivery.seq > redo_seq:
+            if redelivery_seq is not None and delivery.seq > redelivery_seq:
                 items.appendleft(delivery)
                 break
             self._discount(delivery)
@@ -256,8 +261,8 @@ class Lane:
     def confirmed(self) -> None:
         """One delivery of this lane was confirmed."""
         self.in_flight -= 1
-        if self.doubtful:
-            self.doubtful -= 1
+        if self.unconfirmed_in_flight:
+            self.unconfirmed_in_flight -= 1
         if self.outdated:
             self.outdated -= 1
         elif self.window < self.max_window:
@@ -266,16 +271,16 @@ class Lane:
     def refused(self) -> None:
         """One delivery of this lane was refused."""
         self.in_flight -= 1
-        if self.doubtful:
-            self.doubtful -= 1
+        if self.unconfirmed_in_flight:
+            self.unconfirmed_in_flight -= 1
         self.outdated = self.in_flight
         self.window = 1
 
     def returned(self) -> None:
         """One delivery of this lane came back unheard, because the link was lost."""
         self.in_flight -= 1
-        if self.doubtful:
-            self.doubtful -= 1
+        if self.unconfirmed_in_flight:
+            self.unconfirmed_in_flight -= 1
         if self.outdated:
             self.outdated -= 1
 
@@ -284,9 +289,9 @@ class Lane:
         return [delivery for delivery in self.items if delivery.state is State.QUEUED]
 
     @property
-    def standing(self) -> int:
+    def waiting_messages(self) -> int:
         """How many messages wait here, also packed away."""
-        packed: int = sum(segment.held[self].count for _, segment in self.redo)
+        packed: int = sum(segment.held[self].count for _, segment in self.redeliveries)
         return self.live + packed
 
     @property
@@ -301,8 +306,8 @@ class Lane:
 
         Of what is stopped that is not known before it is started.
         """
-        is_unheard = self.reach is Reach.NOBODY and self.live > 0 and self.is_publish and not self.is_suspect
-        return is_unheard and not self.park & Park.STOPPED
+        is_unheard = self.presence is Presence.ABSENT and self.live > 0 and self.is_publish and not self.lost_receiver
+        return is_unheard and not self.hold & Hold.PAUSED
 
     def limit(self, max_window: int) -> None:
         """Let the window grow up to another bound from now on."""

@@ -1,22 +1,22 @@
 """Lanes whose receiver is not there: parked while nobody listens, where the network can tell.
 
-- A lane is parked (`Park.ABSENT`) while its flow reaches nobody, or while it is not known whether it does.
+- A lane is parked (`Hold.ABSENT`) while its flow reaches nobody, or while it is not known whether it does.
 - If a flow ceases to reach anybody, what left unconfirmed is doubted and goes back to it.
 - A Publish that nobody listens to is for nobody, and settled at once; unless its lane has just lost its last listener
-  with something unsure, and waits for it like the others.
-- What has waited for ``absent_s`` is given up, unless its dispatch is stopped: then it waits.
+  with something unconfirmed, and waits for it like the others.
+- What has waited for ``absent_s`` is given up, unless it is paused: then it waits.
 """
 
 from functools import partial
 from typing import Protocol
 
 from streamer.clock import Clock
-from streamer.delivery.lane import Lane, Park
+from streamer.delivery.lane import Hold, Lane
 from streamer.delivery.settle import Settler
-from streamer.delivery.unconfirmed import Assurance
+from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.delivery.unconfirmed_batch import queue_of
 from streamer.routing.outcome import Failure, Outcome
-from streamer.transports.base import LinkState, Reach, UTransport
+from streamer.transports.base import LinkState, Presence, UTransport
 from streamer.uprotocol.status import UCode
 
 
@@ -24,21 +24,21 @@ class Lanes(Protocol):
     """What the egress does for its lanes."""
 
     def file(self, lane: Lane) -> None: ...
-    def park(self, lane: Lane, why: Park) -> None: ...
-    def unpark(self, lane: Lane, why: Park) -> None: ...
+    def hold(self, lane: Lane, why: Hold) -> None: ...
+    def release_hold(self, lane: Lane, why: Hold) -> None: ...
     def refill(self, lane: Lane) -> None: ...
     def pump(self, now_ms: int) -> None: ...
 
 
-class Absence:
+class AbsentLanes:
     """The lanes of one egress that nobody listens to."""
 
     def __init__(
-        self, transport: UTransport, settler: Settler, assurance: Assurance | None, clock: Clock, lanes: Lanes
+        self, transport: UTransport, settler: Settler, store: UnconfirmedStore | None, clock: Clock, lanes: Lanes
     ) -> None:
         self._transport = transport
         self._settler = settler
-        self._assurance = assurance
+        self._unconfirmed_store = store
         self._clock = clock
         self._lanes = lanes
         self._absent: dict[Lane, None] = {}
@@ -46,42 +46,42 @@ class Absence:
 
     def watch(self, lane: Lane) -> None:
         """A lane has come: find out whether anybody listens to its flow."""
-        lane.on_reach = partial(self._reach_changed, lane)
-        reach = self._transport.watch_flow(*lane.key, lane.on_reach)
-        if reach is not Reach.SOMEBODY:
-            self._reach_changed(lane, reach)
+        lane.on_presence = partial(self._presence_changed, lane)
+        reach = self._transport.watch_flow(*lane.key, lane.on_presence)
+        if reach is not Presence.PRESENT:
+            self._presence_changed(lane, reach)
 
     def forget(self, lane: Lane) -> None:
         """A lane has gone."""
-        if lane.on_reach is not None:
-            self._transport.forget_flow(*lane.key, lane.on_reach)
+        if lane.on_presence is not None:
+            self._transport.forget_flow(*lane.key, lane.on_presence)
         self._absent.pop(lane, None)
         self._unheard.pop(lane, None)
 
-    def _reach_changed(self, lane: Lane, reach: Reach) -> None:
-        lane.reach = reach
-        if reach is Reach.SOMEBODY:
+    def _presence_changed(self, lane: Lane, reach: Presence) -> None:
+        lane.presence = reach
+        if reach is Presence.PRESENT:
             lane.absent_since_s = None
-            lane.is_suspect = False
+            lane.lost_receiver = False
             self._absent.pop(lane, None)
             self._unheard.pop(lane, None)
             self._lanes.refill(lane)
-            self._lanes.unpark(lane, Park.ABSENT)
+            self._lanes.release_hold(lane, Hold.ABSENT)
             self._lanes.pump(self._clock.wall_ms())
             return
-        self._lanes.park(lane, Park.ABSENT)
-        if reach is Reach.NOBODY:
+        self._lanes.hold(lane, Hold.ABSENT)
+        if reach is Presence.ABSENT:
             self._nobody(lane, self._clock.monotonic_s())
 
     def _nobody(self, lane: Lane, now_s: float) -> None:
         if lane.absent_since_s is None:
             lane.absent_since_s = now_s
         self._absent[lane] = None
-        if lane.unsure or lane.in_flight:
-            lane.is_suspect = True
-            lane.doubtful = lane.in_flight
-            if self._assurance is not None and lane.unsure:
-                self._assurance.doubt(lane, now_s)
+        if lane.unconfirmed or lane.in_flight:
+            lane.lost_receiver = True
+            lane.unconfirmed_in_flight = lane.in_flight
+            if self._unconfirmed_store is not None and lane.unconfirmed:
+                self._unconfirmed_store.redeliver(lane, now_s)
         self._lanes.file(lane)
 
     def unheard(self, lane: Lane) -> None:
@@ -103,14 +103,14 @@ class Absence:
         if self._transport.state is LinkState.DOWN:
             return
         for lane in list(self._absent):
-            absent_s = queue_of(lane).dispatch.absent_s
-            if lane.park & Park.STOPPED:
+            absent_s = queue_of(lane).policy.absent_s
+            if lane.hold & Hold.PAUSED:
                 continue
             if lane.absent_since_s is not None and now_s - lane.absent_since_s > absent_s:
                 self._give_up(lane, now_s, absent_s)
 
     def _give_up(self, lane: Lane, now_s: float, absent_s: float) -> None:
-        if lane.wants_redo:
+        if lane.wants_redelivery:
             self._lanes.refill(lane)
         for delivery in lane.waiting():
             if now_s - delivery.entered_s <= absent_s:
@@ -121,5 +121,5 @@ class Absence:
             else:
                 text = f"nobody listened for {absent_s:g} s"
                 self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, text))
-        if not (lane.live or lane.redo or lane.in_flight):
-            lane.is_suspect = False
+        if not (lane.live or lane.redeliveries or lane.in_flight):
+            lane.lost_receiver = False

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 
-from streamer.config.models import Dispatch
-from streamer.delivery.lane import CLASSES, Delivery, FlowKey, Lane, Park, State
+from streamer.config.models import QueuePolicy
+from streamer.delivery.lane import CLASSES, Delivery, FlowKey, Hold, Lane, State
 from streamer.delivery.stats import RouteStats
 from streamer.transports.base import Received
-from streamer.transports.local import CORE
+from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessage
 
 _MAX_LANES = 4096
@@ -39,7 +39,7 @@ class RouteQueue:
     """The lanes of one route, from endpoint ``source`` to endpoint ``target``.
 
     ``source`` is empty for messages that the streamer makes itself. ``number`` gives each delivery its ``seq``;
-    ``on_lane`` and ``on_lane_retired`` hear of lanes that come and go. ``unsure`` counts what was sent and is not known to
+    ``on_lane`` and ``on_lane_retired`` hear of lanes that come and go. ``unconfirmed`` counts what was sent and is not known to
     have arrived: it has no outcome yet, and is beyond the bounds.
     """
 
@@ -48,48 +48,48 @@ class RouteQueue:
         name: str,
         source: str,
         target: str,
-        dispatch: Dispatch,
+        policy: QueuePolicy,
         stats: RouteStats,
         number: Callable[[], int] | None = None,
     ) -> None:
         self.name = name
         self.source = source
         self.target = target
-        self.dispatch = dispatch
+        self.policy = policy
         self.stats = stats
         self.messages = 0
         self.bytes = 0
-        self.unsure = 0
+        self.unconfirmed = 0
         self.may_retire = True  # idle lanes go when there are many
         self.may_stall = False  # a journal takes what stands still
         self.stalled = 0
         self.stalled_bytes = 0
         self.on_lane: Callable[[Lane], None] = lambda lane: None
         self.on_lane_retired: Callable[[Lane], None] = lambda lane: None
-        self.has_stopped = False  # lanes that are not dispatched
-        self._standing = self._standing_bytes = 0  # what waits in these, at most: exact after `count_stopped`
+        self.has_paused = False  # lanes that are not dispatched
+        self._paused_messages = self._paused_bytes = 0  # what waits in these, at most: exact after `count_paused`
         self._is_share_full = False
         self.blocked = False  # an ingress holds messages back because this queue is full
         self.lanes: dict[FlowKey, Lane] = {}
         self._number = number or itertools.count(1).__next__
-        self._evictable = dispatch.queue.on_full == "evict"
+        self._evictable = policy.queue.on_full == "evict"
         self._retire_at = _MAX_LANES
         self._by_age: list[deque[Delivery]] = [deque() for _ in range(CLASSES)]
         self._fresh: list[Delivery] = []
         self._deadlines: list[tuple[int, int, Delivery]] = []
         self._deadline_turns = 0  # deliveries themselves cannot be compared, and one may be listed twice
 
-    def use(self, dispatch: Dispatch) -> None:
+    def use(self, policy: QueuePolicy) -> None:
         """Take other bounds from now on; what is held already stays."""
-        self.dispatch = dispatch
-        if self._evictable != (dispatch.queue.on_full == "evict"):
+        self.policy = policy
+        if self._evictable != (policy.queue.on_full == "evict"):
             self._evictable = not self._evictable
             self._by_age = [deque() for _ in range(CLASSES)]
             if self._evictable:
                 for delivery in sorted(self.waiting(), key=lambda waiting: waiting.seq):
                     self._by_age[delivery.message.attributes.priority_class].append(delivery)
         for lane in self.lanes.values():
-            lane.limit(dispatch.flow_window)
+            lane.limit(policy.flow_window)
 
     def lane(self, key: FlowKey) -> Lane:
         """The lane of a flow."""
@@ -98,13 +98,13 @@ class RouteQueue:
             if len(self.lanes) >= self._retire_at and self.may_retire:
                 self._retire_idle_lanes()
                 self._retire_at = max(_MAX_LANES, 2 * len(self.lanes))
-            lane = self.lanes[key] = Lane(key, self, self.dispatch.flow_window)
+            lane = self.lanes[key] = Lane(key, self, self.policy.flow_window)
             self.on_lane(lane)
         return lane
 
     def fits(self, size: int, copies: int = 1) -> bool:
         """Whether so many copies, ``size`` bytes in all, stay within the bounds."""
-        bounds = self.dispatch.queue
+        bounds = self.policy.queue
         return (
             self.messages - self.stalled + copies <= bounds.messages
             and self.bytes - self.stalled_bytes + size <= bounds.bytes
@@ -116,13 +116,13 @@ class RouteQueue:
         Up to ``stalled_factor`` times the bounds. Once it moves again that room closes as the queue becomes shorter. Called
         by the clock's tick.
         """
-        bounds = self.dispatch.queue
+        bounds = self.policy.queue
         if not (self.may_stall and self.is_patient):
             return
         stalled = stalled_bytes = 0
         if self.messages > bounds.messages // 2 or self.bytes > bounds.bytes // 2:
             if is_endpoint_up:
-                lanes = [lane for lane in self.lanes.values() if lane.park]
+                lanes = [lane for lane in self.lanes.values() if lane.hold]
                 stalled, stalled_bytes = sum(lane.live for lane in lanes), sum(lane.bytes for lane in lanes)
             else:
                 stalled, stalled_bytes = self.messages, self.bytes
@@ -140,7 +140,7 @@ class RouteQueue:
     @property
     def is_patient(self) -> bool:
         """Whether a message that does not fit is held back, not turned away."""
-        return self.dispatch.queue.on_full == "backpressure"
+        return self.policy.queue.on_full == "backpressure"
 
     def push(self, received: Received, message: UMessage, lane: Lane, entered_s: float, entered_ms: int) -> Delivery:
         """Accept a message, whatever the bounds say: ask `room_for` first."""
@@ -169,17 +169,17 @@ class RouteQueue:
             self.came_back(delivery)
 
     def pack_away(self, delivery: Delivery) -> None:
-        """A delivery has left and is unsure: it takes up no room here any more."""
+        """A delivery has left and is unconfirmed: it takes up no room here any more."""
         self.leave(delivery)
-        self.unsure += 1
-        delivery.lane.unsure += 1
+        self.unconfirmed += 1
+        delivery.lane.unconfirmed += 1
 
     def victims(self, size: int, priority_class: int) -> list[Delivery] | None:
         """Who has to go for a newcomer: lowest class first, the oldest of it first. None: the newcomer itself.
 
         Nothing of a higher class than the newcomer goes, and nothing that is in flight.
         """
-        bounds = self.dispatch.queue
+        bounds = self.policy.queue
         messages, size_left = self.messages, self.bytes
         chosen: list[Delivery] = []
         for delivery in self._waiting_up_to(priority_class):
@@ -206,9 +206,9 @@ class RouteQueue:
 
     def came_back(self, delivery: Delivery) -> None:
         """A delivery waits again after it was in flight."""
-        if delivery.lane.park & Park.STOPPED:
-            self._standing += 1
-            self._standing_bytes += delivery.size
+        if delivery.lane.hold & Hold.PAUSED:
+            self._paused_messages += 1
+            self._paused_bytes += delivery.size
         if self._evictable:
             self._by_age[delivery.message.attributes.priority_class].appendleft(delivery)
 
@@ -246,25 +246,25 @@ class RouteQueue:
         return expired
 
     @property
-    def may_stop(self) -> bool:
+    def may_pause(self) -> bool:
         """Whether its lanes can be stopped. Not what we say and are told ourselves: else nobody could start them again."""
-        return bool(self.source) and CORE not in (self.source, self.target)
+        return bool(self.source) and LOCAL_ENDPOINT not in (self.source, self.target)
 
-    def stopped_lanes(self) -> list[Lane]:
+    def paused_lanes(self) -> list[Lane]:
         """The lanes that are not dispatched."""
-        return [lane for lane in self.lanes.values() if lane.park & Park.STOPPED]
+        return [lane for lane in self.lanes.values() if lane.hold & Hold.PAUSED]
 
-    def count_stopped(self) -> None:
+    def count_paused(self) -> None:
         """Count what waits in lanes that are not dispatched: these have changed, or something has left them."""
-        lanes = self.stopped_lanes()
-        self.has_stopped = bool(lanes)
+        lanes = self.paused_lanes()
+        self.has_paused = bool(lanes)
         self._is_share_full = False
-        self._standing, self._standing_bytes = sum(lane.live for lane in lanes), sum(lane.bytes for lane in lanes)
+        self._paused_messages, self._paused_bytes = sum(lane.live for lane in lanes), sum(lane.bytes for lane in lanes)
 
-    def recount_stopped(self) -> None:
+    def recount_paused(self) -> None:
         """The same if something was refused for it since. Called by the clock's tick."""
         if self._is_share_full:
-            self.count_stopped()
+            self.count_paused()
 
     def take_share(self, size: int) -> bool:
         """Whether a message may join what is not dispatched; it is counted if so.
@@ -272,20 +272,20 @@ class RouteQueue:
         All of that takes at most half of the bounds, beside the room for what stands still: else a flow that is stopped for
         long would fill the queue, and in the end hold up its whole source. Not where the oldest go for what comes.
         """
-        bounds = self.dispatch.queue
+        bounds = self.policy.queue
         beside = bounds.stalled_factor if self.may_stall and self.is_patient else 0
         share, share_bytes = (bound // 2 + bound * beside for bound in (bounds.messages, bounds.bytes))
-        if self._evictable or (self._standing < share and self._standing_bytes + size <= share_bytes):
-            self._standing += 1
-            self._standing_bytes += size
+        if self._evictable or (self._paused_messages < share and self._paused_bytes + size <= share_bytes):
+            self._paused_messages += 1
+            self._paused_bytes += size
             return True
         self._is_share_full = True
         return False
 
     @property
-    def stopped_messages(self) -> int:
-        """How many messages wait in lanes that are not dispatched. What is in flight there, or unsure, does not wait."""
-        return sum(lane.standing for lane in self.stopped_lanes())
+    def paused_messages(self) -> int:
+        """How many messages wait in lanes that are not dispatched. What is in flight there, or unconfirmed, does not wait."""
+        return sum(lane.waiting_messages for lane in self.paused_lanes())
 
     def waiting(self) -> Iterator[Delivery]:
         """Everything that waits in a lane."""

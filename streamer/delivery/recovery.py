@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
-from streamer.delivery.dedup import RememberedIds, key_of
+from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.egress import Egress
-from streamer.delivery.lane import AGAIN, RESTORED, Delivery, Lane
+from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
 from streamer.delivery.queue import RouteQueue, size_of
 from streamer.delivery.settle import Settler
 from streamer.delivery.stats import RouteStats
@@ -40,7 +40,7 @@ class Recovered:
     """What was found: messages that waited, messages that had left unconfirmed, and what could not be read or placed."""
 
     waiting: int = 0
-    unsure: int = 0
+    unconfirmed: int = 0
     unreadable: int = 0
     homeless: int = 0
 
@@ -53,7 +53,7 @@ class Recovery:
         journal: Journal,
         custody: Custody,
         settler: Settler,
-        remembered: RememberedIds,
+        seen: SeenIds,
         clock: Clock,
         queue_of: QueueOf,
         egresses: dict[str, Egress],
@@ -63,7 +63,7 @@ class Recovery:
         self._journal = journal
         self._custody = custody
         self._settler = settler
-        self._remembered = remembered
+        self._seen = seen
         self._clock = clock
         self._queue_of = queue_of
         self._egresses = egresses
@@ -83,9 +83,9 @@ class Recovery:
         found = self._found
         if found != Recovered():
             logger.warning(
-                "recovered waiting=%d unsure=%d unreadable=%d homeless=%d",
+                "recovered waiting=%d unconfirmed=%d unreadable=%d homeless=%d",
                 found.waiting,
-                found.unsure,
+                found.unconfirmed,
                 found.unreadable,
                 found.homeless,
             )
@@ -126,9 +126,9 @@ class Recovery:
         now_s = self._clock.monotonic_s()
         delivery = Delivery(received, leaving, lane, row.number, size_of(leaving), now_s, row.entered_ms)
         delivery.attempts = row.attempts
-        delivery.again = AGAIN | RESTORED
+        delivery.history = REDELIVERED | RESTORED
         self._custody.restored(delivery)
-        self._remembered.young[key_of(message)] = received
+        self._seen.young[key_of(message)] = received
         self._found.waiting += 1
         return delivery
 
@@ -152,18 +152,18 @@ class Recovery:
                 continue
             self._numbers.add(segment.number)
             egress = self._egresses.get(segment.target)
-            assurance = None if egress is None else egress.assurance
-            if egress is None or assurance is None:
+            store = None if egress is None else egress.store
+            if egress is None or store is None:
                 self._custody.forget_segment(segment.number)  # it had left; nobody can say more of it now
                 continue
             try:
-                held = assurance.restore(segment.number, segment.body, self._flow, now_s, self._numbers)
+                held = store.restore(segment.number, segment.body, self._flow, now_s, self._numbers)
             except (codec.UnreadableError, CorruptEntryError) as exc:
                 logger.error("segment_lost file=%s number=%d error=%s", self._journal.path, segment.number, exc)
                 self._found.unreadable += 1
                 self._custody.forget_segment(segment.number)
                 continue
-            self._found.unsure += held
+            self._found.unconfirmed += held
 
     def _flow(self, packed: codec.PackedFlow) -> tuple[Lane, Attributes]:
         queue = self._queue(packed.route, packed.source, packed.target)

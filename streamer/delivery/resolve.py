@@ -12,7 +12,7 @@ from streamer.delivery.egress import Egress
 from streamer.delivery.lane import FlowKey, Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.routing.decide import Decision, Hop, decide
-from streamer.routing.interest import Sampler, Wanted
+from streamer.routing.interest import Interest, Sampler
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.table import RoutingTable
 from streamer.uprotocol.by_source import BySource
@@ -50,14 +50,14 @@ class Leg:
 
 
 class Resolved:
-    """What was decided for messages with the same attributes. ``astray``: they may be copies, see `Strays`."""
+    """What was decided for messages with the same attributes. ``is_misrouted``: they may be copies, see `MisroutedCopies`."""
 
-    __slots__ = ("astray", "copies", "failure", "legs")
+    __slots__ = ("copies", "failure", "is_misrouted", "legs")
 
-    def __init__(self, legs: tuple[Leg, ...], failure: Failure | None, astray: bool = False) -> None:
+    def __init__(self, legs: tuple[Leg, ...], failure: Failure | None, is_misrouted: bool = False) -> None:
         self.legs = legs
         self.failure = failure
-        self.astray = astray
+        self.is_misrouted = is_misrouted
         self.copies: dict[RouteQueue, int] = {}  # how many legs lead into a queue
         for leg in legs:
             self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
@@ -66,10 +66,10 @@ class Resolved:
 class Resolver:
     """Resolves what comes in through ``endpoint``. ``known`` are the results so far; ask there first."""
 
-    def __init__(self, endpoint: str, wanted: Wanted) -> None:
+    def __init__(self, endpoint: str, interest: Interest) -> None:
         self.known: BySource[Attributes, Resolved] = BySource()
         self._endpoint = endpoint
-        self._wanted = wanted
+        self._interest = interest
         self._samplers: dict[tuple[str, FlowKey], Sampler] = {}
         self._decisions: BySource[_Flow, Decision] = BySource()
         self._table: RoutingTable
@@ -105,7 +105,7 @@ class Resolver:
         flow = (attributes.type, attributes.source, attributes.sink)
         decision = self._decisions.get(flow)
         if decision is None:
-            decision = decide(*flow, self._endpoint, self._table, self._wanted.of(attributes.source))
+            decision = decide(*flow, self._endpoint, self._table, self._interest.of(attributes.source))
             self._decisions.remember(attributes.source, flow, decision)
         if decision.failure is not None:
             return self._decline(attributes, decision.failure)
@@ -141,8 +141,8 @@ class Resolver:
         if failure.code is not UCode.UNAUTHENTICATED or is_report or not homes:
             return Resolved((), failure)
         if sink is None or sink.authority in (ANY_AUTHORITY, self._table.authority):
-            return Resolved((), failure, astray=True)
+            return Resolved((), failure, is_misrouted=True)
         sink_homes = self._table.homes(sink.authority)
         if self._endpoint in sink_homes:
-            return Resolved((), _ARRIVED, astray=True)
-        return Resolved((), failure, astray=not set(homes) <= set(sink_homes))
+            return Resolved((), _ARRIVED, is_misrouted=True)
+        return Resolved((), failure, is_misrouted=not set(homes) <= set(sink_homes))

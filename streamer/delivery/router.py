@@ -11,12 +11,12 @@ import random as _random
 from collections.abc import Callable, Iterator, Mapping
 
 from streamer.clock import Clock
-from streamer.config.models import Config, Dispatch
+from streamer.config.models import Config, QueuePolicy
 from streamer.delivery.account import RouteAccount, account_of
 from streamer.delivery.custody import Custody, Later
-from streamer.delivery.dedup import RememberedIds
+from streamer.delivery.dedup import SeenIds
 from streamer.delivery.egress import Egress
-from streamer.delivery.failure_notices import Reporter, ReportOptions
+from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.lane import FlowKey
 from streamer.delivery.queue import RouteQueue
@@ -24,17 +24,17 @@ from streamer.delivery.recovery import Recovery
 from streamer.delivery.redrive import Redrive
 from streamer.delivery.settle import NO_ROUTE, Settler
 from streamer.delivery.stats import RouteStats
-from streamer.delivery.subscriber import Hearing
+from streamer.delivery.subscriber import Subscriber
 from streamer.delivery.tracer import Tracer
-from streamer.delivery.unconfirmed import Assurance
+from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal
-from streamer.routing.interest import Wanted
+from streamer.routing.interest import Interest
 from streamer.routing.outcome import Failure, Outcome
-from streamer.routing.pause_rules import Stops
+from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import RoutingTable
 from streamer.transports.base import LinkState, UTransport
-from streamer.transports.local import CORE, Core
+from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 
@@ -43,8 +43,8 @@ logger = logging.getLogger("ustreamer.router")
 TICK_S = 0.05
 
 # Of the journal, what may be taken by messages that left unconfirmed; without a journal they are in memory.
-_UNSURE_SHARE = 2
-_UNSURE_BYTES = 64 * 1024 * 1024
+_UNCONFIRMED_SHARE = 2
+_UNCONFIRMED_BYTES = 64 * 1024 * 1024
 
 _FEW = 2000
 _SELDOM = 20  # ticks
@@ -69,24 +69,24 @@ class Router:
         later: Later | None = None,
         journal: Journal | None = None,
         tracer: Tracer | None = None,
-        stops: Stops | None = None,
+        pause_rules: PauseRules | None = None,
     ) -> None:
         self._clock = clock
         self.journal = journal
         self.transports = transports
-        self.remembered = RememberedIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
+        self.seen = SeenIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, journal, memory_bytes)
-        self.wanted = Wanted()
-        self.stops = Stops() if stops is None else stops
-        self.settler = Settler(clock, self.remembered, self.custody)
+        self.interest = Interest()
+        self.pause_rules = PauseRules() if pause_rules is None else pause_rules
+        self.settler = Settler(clock, self.seen, self.custody)
         self.settler.after_settling = self._after_settling
         self.settler.tracer = tracer
-        self.reporter = Reporter(_report_options(config), self.settler, self.custody, self.remembered, clock)
-        self.settler.report = self.reporter.report
-        self.reporter.on_queued = self._mark
+        self.notices = FailureNotices(_notice_options(config), self.settler, self.custody, self.seen, clock)
+        self.settler.report = self.notices.report
+        self.notices.on_queued = self._mark
         self.ingresses = {
-            name: Ingress(name, transport, self.settler, self.remembered, clock, self.custody, self.wanted)
+            name: Ingress(name, transport, self.settler, self.seen, clock, self.custody, self.interest)
             for name, transport in transports.items()
         }
         self.egresses = {
@@ -97,12 +97,12 @@ class Router:
                 self.custody,
                 clock,
                 random,
-                self._assurance(name, transport, config),
-                self.stops,
+                self._unconfirmed_store(name, transport, config),
+                self.pause_rules,
             )
             for name, transport in transports.items()
         }
-        self._dispatch = config.dispatch
+        self._policy = config.queue_policy
         self._recovery: Recovery | None = None  # while it is not complete
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self._queues: dict[str, RouteQueue] = {}
@@ -112,28 +112,30 @@ class Router:
         self._ticks = 0
         self._settled = asyncio.Event()  # set whenever something may have been settled
         for name, transport in transports.items():
-            authorities = () if name == CORE else tuple(config.endpoints[name].authorities)
-            self.reporter.add_endpoint(name, self.egresses[name], authorities, transport.wants_sink_authority)
+            authorities = () if name == LOCAL_ENDPOINT else tuple(config.endpoints[name].authorities)
+            self.notices.add_endpoint(name, self.egresses[name], authorities, transport.wants_sink_authority)
             self.ingresses[name].pump = self.pump
-        self.hearing = Hearing(transports, self.ingresses, self.wanted)
-        self._changed_wants: dict[UUri, None] = {}
+        self.subscriber = Subscriber(transports, self.ingresses, self.interest)
+        self._changed_interest: dict[UUri, None] = {}
         self.table = self._table_of(config)
         self._use_table()
 
-    def _assurance(self, name: str, transport: UTransport, config: Config) -> Assurance | None:
-        if not transport.unsure_s:
+    def _unconfirmed_store(self, name: str, transport: UTransport, config: Config) -> UnconfirmedStore | None:
+        if not transport.unconfirmed_s:
             return None
-        max_bytes = _UNSURE_BYTES if config.journal is None else config.journal.max_bytes // _UNSURE_SHARE
-        assurance = Assurance(name, transport.unsure_s, max_bytes, self.custody.number, is_patient=self.journal is not None)
-        assurance.on_lost = self.settler.lost
-        assurance.tracer = self.settler.tracer
-        self.custody.add_assurance(assurance)
-        return assurance
+        max_bytes = _UNCONFIRMED_BYTES if config.journal is None else config.journal.max_bytes // _UNCONFIRMED_SHARE
+        store = UnconfirmedStore(
+            name, transport.unconfirmed_s, max_bytes, self.custody.number, is_patient=self.journal is not None
+        )
+        store.on_lost = self.settler.lost
+        store.tracer = self.settler.tracer
+        self.custody.add_unconfirmed_store(store)
+        return store
 
     def _table_of(self, config: Config) -> RoutingTable:
         addressed = [name for name, transport in self.transports.items() if transport.wants_sink_authority]
-        core = self.transports.get(CORE)
-        entities = core.entities if isinstance(core, Core) else ()
+        core = self.transports.get(LOCAL_ENDPOINT)
+        entities = core.entities if isinstance(core, LocalTransport) else ()
         return RoutingTable.from_config(config, addressed, entities, config.catalogue.topics)
 
     def _use_table(self) -> None:
@@ -146,9 +148,9 @@ class Router:
         for route in (*self.table.routes, *self.table.inner):
             queue = before.pop((route.name, route.source, route.target), None)
             if queue is not None:
-                queue.use(route.dispatch)
+                queue.use(route.policy)
             else:
-                queue = self._new_queue(route.name, route.source, route.target, route.dispatch)
+                queue = self._new_queue(route.name, route.source, route.target, route.policy)
             kept[route.name] = queue
         self._retired = list(before.values())
         self._queues = kept
@@ -160,8 +162,8 @@ class Router:
                 {route.name: (kept[route.name], self.egresses[route.target]) for route in self.table.all_from(ingress.name)},
             )
 
-    def _new_queue(self, name: str, source: str, target: str, dispatch: Dispatch) -> RouteQueue:
-        queue = RouteQueue(name, source, target, dispatch, RouteStats(), self.custody.number)
+    def _new_queue(self, name: str, source: str, target: str, policy: QueuePolicy) -> RouteQueue:
+        queue = RouteQueue(name, source, target, policy, RouteStats(), self.custody.number)
         queue.may_stall = self.journal is not None
         self.egresses[target].add_queue(queue)
         return queue
@@ -173,7 +175,7 @@ class Router:
             self.journal,
             self.custody,
             self.settler,
-            self.remembered,
+            self.seen,
             self._clock,
             self._queue_for,
             self.egresses,
@@ -206,7 +208,7 @@ class Router:
         alike = [queue for queue in there if queue.source == source] or [queue for queue in there if queue.name == name]
         if alike:
             return alike[0]
-        queue = self._new_queue(name, source, target, self._dispatch)
+        queue = self._new_queue(name, source, target, self._policy)
         self._retired.append(queue)
         return queue
 
@@ -214,8 +216,8 @@ class Router:
         """Authenticate with the transports, register the listeners, connect."""
         for transport in self.transports.values():
             await transport.authenticate(UUri(self.table.authority, *USTREAMER))
-        await self.hearing.use(self.table)
-        await self.hearing.leave(self.table)
+        await self.subscriber.use(self.table)
+        await self.subscriber.leave(self.table)
         for transport in self.transports.values():
             await transport.start()
 
@@ -226,42 +228,42 @@ class Router:
         `UStatusError` if a transport cannot listen to what the routes need; then nothing has changed.
         """
         table = self._table_of(config)
-        await self.hearing.use(table)
+        await self.subscriber.use(table)
         self.table = table
-        self._dispatch = config.dispatch
-        self.reporter.use(_report_options(config), table.authorities)
+        self._policy = config.queue_policy
+        self.notices.use(_notice_options(config), table.authorities)
         self._use_table()
-        await self.hearing.leave(table)
+        await self.subscriber.leave(table)
         for ingress in self.ingresses.values():
             ingress.admit_waiting()
         self.pump()
 
-    def want(self, topic: UUri, askers: Mapping[str, int], owner: str) -> None:
+    def want(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         """From now on these authorities want ``topic``, each with its sample period in ms, as far as ``owner`` knows.
 
         The topic is heard where it is published, and forwarded to them, within a turn of the event loop.
         """
-        if self.wanted.change(topic, askers, owner):
-            self.hearing.change(topic)
-            if not self._changed_wants:
-                asyncio.get_running_loop().call_soon(self._use_wants)
-            self._changed_wants[topic] = None
+        if self.interest.change(topic, interested, owner):
+            self.subscriber.change(topic)
+            if not self._changed_interest:
+                asyncio.get_running_loop().call_soon(self._use_interest)
+            self._changed_interest[topic] = None
 
-    def apply_stops(self) -> None:
-        """The rules in `stops` have changed: park what they stop, let the rest go on."""
+    def apply_pause_rules(self) -> None:
+        """The rules in `pause_rules` have changed: park what they stop, let the rest go on."""
         for egress in self.egresses.values():
-            egress.apply_stops()
+            egress.apply_pause_rules()
 
-    def stopped_flows(self) -> Iterator[tuple[FlowKey, int]]:
+    def paused_flows(self) -> Iterator[tuple[FlowKey, int]]:
         """Every flow that is stopped now and has a lane, with the number of messages that wait in it."""
         for egress in self.egresses.values():
-            for lane in egress.stopped_lanes():
-                yield lane.key, lane.standing
+            for lane in egress.paused_lanes():
+                yield lane.key, lane.waiting_messages
 
-    def _use_wants(self) -> None:
-        topics, self._changed_wants = self._changed_wants, {}
+    def _use_interest(self) -> None:
+        topics, self._changed_interest = self._changed_interest, {}
         for ingress in self.ingresses.values():
-            ingress.wants_changed(topics)
+            ingress.interest_changed(topics)
 
     def link_changed(self, endpoint: str, state: LinkState) -> None:
         """A transport's link went up or down."""
@@ -290,7 +292,7 @@ class Router:
             ingress.tick(now_s)
         for egress in self.egresses.values():
             egress.tick(now_s, now_ms)
-        for queue in [queue for queue in self._retired if not queue.messages and not queue.unsure]:
+        for queue in [queue for queue in self._retired if not queue.messages and not queue.unconfirmed]:
             self._retired.remove(queue)
             self.egresses[queue.target].remove_queue(queue)
         if self._ticks % _SELDOM == 0:
@@ -323,7 +325,7 @@ class Router:
     def accounts(self) -> list[RouteAccount]:
         """The account of every route, of the reports, and of what got onto no route. The books balance in each."""
         now_s = self._clock.monotonic_s()
-        queues = [*self._queues.values(), *self._retired, *self.reporter.queues()]
+        queues = [*self._queues.values(), *self._retired, *self.notices.queues()]
         found = [account_of(queue, now_s) for queue in queues]
         for name, ingress in self.ingresses.items():
             found.append(RouteAccount(NO_ROUTE, name, "", ingress.unrouted, 0, 0, 0.0))
@@ -331,7 +333,7 @@ class Router:
 
     def unsettled(self) -> int:
         """How many deliveries have no outcome yet."""
-        return sum(queue.messages + queue.unsure for egress in self.egresses.values() for queue in egress.queues)
+        return sum(queue.messages + queue.unconfirmed for egress in self.egresses.values() for queue in egress.queues)
 
     async def drain(self, within_s: float) -> int:
         """Take nothing new and deliver what is held for at most ``within_s`` seconds.
@@ -346,11 +348,11 @@ class Router:
         # Others lose what we do not take: they are heard until nothing is left, for a moment at most under load.
         await self._until(lambda: not self._movable(), min(within_s, _LISTEN_ON_S))
         for name, ingress in self.ingresses.items():
-            if name != CORE:  # our services still have answers to give to what was taken before
+            if name != LOCAL_ENDPOINT:  # our services still have answers to give to what was taken before
                 ingress.close()
         await self._until(lambda: not self._movable(), max(0.0, within_s - _LISTEN_ON_S))
-        if CORE in self.ingresses:
-            self.ingresses[CORE].close()
+        if LOCAL_ENDPOINT in self.ingresses:
+            self.ingresses[LOCAL_ENDPOINT].close()
         left = self._unfinished()
         if left:
             for name, egress in self.egresses.items():
@@ -375,11 +377,11 @@ class Router:
         for ingress in self.ingresses.values():
             ingress.give_up(_STOPPED)
         self.pump()
-        await self._until(lambda: not any(queue.messages for queue in self.reporter.queues()), _LAST_WORDS_S)
+        await self._until(lambda: not any(queue.messages for queue in self.notices.queues()), _LAST_WORDS_S)
 
     def _movable(self) -> int:
         """How much may still be delivered. With a journal, what is stopped on purpose is not waited for."""
-        stopped = sum(number for _, number in self.stopped_flows()) if self.journal is not None else 0
+        stopped = sum(number for _, number in self.paused_flows()) if self.journal is not None else 0
         return self._unfinished() - stopped
 
     def _unfinished(self) -> int:
@@ -394,6 +396,6 @@ class Router:
                     await self._settled.wait()
 
 
-def _report_options(config: Config) -> ReportOptions:
+def _notice_options(config: Config) -> NoticeOptions:
     letters = config.dead_letter
-    return ReportOptions(config.authority, letters.resource, tuple(letters.endpoints), letters.queue, config.dispatch)
+    return NoticeOptions(config.authority, letters.resource, tuple(letters.endpoints), letters.queue, config.queue_policy)

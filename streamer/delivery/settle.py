@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
-from streamer.delivery.dedup import RememberedIds, key_of
-from streamer.delivery.lane import Delivery, Lane, Park
+from streamer.delivery.dedup import SeenIds, key_of
+from streamer.delivery.lane import Delivery, Hold, Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.stats import RouteStats
 from streamer.delivery.tracer import Tracer
-from streamer.delivery.unconfirmed_batch import Held, queue_of
+from streamer.delivery.unconfirmed_batch import LaneShare, queue_of
 from streamer.journal.entries import JournalError
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState, Received
@@ -23,7 +23,7 @@ from streamer.uprotocol.uuid import created_ms
 
 if TYPE_CHECKING:
     from streamer.delivery.egress import Egress
-    from streamer.delivery.unconfirmed import Assurance
+    from streamer.delivery.unconfirmed import UnconfirmedStore
 
 logger = logging.getLogger("ustreamer.settle")
 
@@ -41,9 +41,9 @@ Report = Callable[[Received, str, Failure, RouteQueue | None, Delivery | None], 
 class Settler:
     """Settles deliveries, and received messages that never became one."""
 
-    def __init__(self, clock: Clock, remembered: RememberedIds, custody: Custody) -> None:
+    def __init__(self, clock: Clock, seen: SeenIds, custody: Custody) -> None:
         self._clock = clock
-        self._remembered = remembered
+        self._seen = seen
         self._custody = custody
         custody.release = self._release
         custody.fail = self.fail
@@ -68,10 +68,10 @@ class Settler:
             self._release(delivery.received)
             delivery.forget()
 
-    def unsure(self, deliveries: Sequence[Delivery], assurance: "Assurance") -> None:
+    def unconfirmed(self, deliveries: Sequence[Delivery], store: "UnconfirmedStore") -> None:
         """These have left and nobody confirms them: packed away until they are certain. Latencies are counted now."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        assurance.add(deliveries, now_s)
+        store.add(deliveries, now_s)
         for delivery in deliveries:
             queue = queue_of(delivery.lane)
             queue.pack_away(delivery)
@@ -82,13 +82,13 @@ class Settler:
                 self._custody.settled(delivery)
             delivery.forget()
 
-    def certain(self, lane: Lane, held: Held) -> None:
+    def confirmed(self, lane: Lane, held: LaneShare) -> None:
         """Messages of a lane that were packed away have arrived."""
         queue_of(lane).stats.count(Outcome.DELIVERED, number=held.count)
         if self.tracer is not None:
-            self.tracer.certain(lane, held.traces, self._clock.monotonic_s())
+            self.tracer.confirmed(lane, held.traces, self._clock.monotonic_s())
 
-    def lost(self, lane: Lane, held: Held) -> None:
+    def lost(self, lane: Lane, held: LaneShare) -> None:
         """Messages of a lane that were packed away cannot be read any more."""
         queue_of(lane).stats.count(UNREADABLE.outcome, UNREADABLE.code, held.count)
         if self.tracer is not None:
@@ -104,11 +104,11 @@ class Settler:
 
         If the receiver was not there, or was not to be sent to, the reason is UNAVAILABLE, else it is time itself.
         """
-        if delivery.lane.park & Park.STOPPED:
-            failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, "its TTL passed while its dispatch was stopped")
+        if delivery.lane.hold & Hold.PAUSED:
+            failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, "its TTL passed while it was paused")
         elif egress.transport.state is not LinkState.UP:
             failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, f"its TTL passed while {egress.name} was not connected")
-        elif delivery.lane.park & Park.ABSENT:
+        elif delivery.lane.hold & Hold.ABSENT:
             failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, "its TTL passed while nobody listened")
         else:
             failure = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before it could be sent")
@@ -184,5 +184,5 @@ class Settler:
     def _release(self, received: Received) -> None:
         if received.holders == 1:
             message = received.message
-            self._remembered.settled(message.id if message.attributes.sink is None else key_of(message))
+            self._seen.settled(message.id if message.attributes.sink is None else key_of(message))
         received.release()

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from streamer.delivery.ingress import Ingress
-from streamer.routing.interest import Wanted
+from streamer.routing.interest import Interest
 from streamer.routing.table import USUBSCRIPTION, RoutingTable
 from streamer.transports.base import UTransport
 from streamer.transports.listeners import Filter
-from streamer.transports.local import CORE
+from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UUri, everything_at
 
@@ -23,13 +23,13 @@ _AT_ONCE = 100  # topics between two turns of the event loop
 logger = logging.getLogger("ustreamer.hearing")
 
 
-class Hearing:
+class Subscriber:
     """The listeners of every endpoint."""
 
-    def __init__(self, transports: Mapping[str, UTransport], ingresses: Mapping[str, Ingress], wanted: Wanted) -> None:
+    def __init__(self, transports: Mapping[str, UTransport], ingresses: Mapping[str, Ingress], wanted: Interest) -> None:
         self._transports = transports
         self._ingresses = ingresses
-        self._wanted = wanted
+        self._interest = wanted
         self._table: RoutingTable | None = None
         self._always: dict[str, set[Filter]] = {name: set() for name in transports}
         self._topics: dict[str, set[UUri]] = {name: set() for name in transports}
@@ -69,7 +69,7 @@ class Hearing:
     async def leave(self, table: RoutingTable) -> None:
         """Hear nothing that ``table`` does not need, and the topics that are wanted with it."""
         self._table = table
-        self._dirty.update(dict.fromkeys(self._wanted.topics()))
+        self._dirty.update(dict.fromkeys(self._interest.topics()))
         self._dirty.update(dict.fromkeys(topic for topics in self._topics.values() for topic in topics))
         await self.catch_up()  # before anything is left: what goes on being needed has no gap
         async with self._turn:
@@ -122,7 +122,7 @@ class Hearing:
 
     async def _follow(self, topic: UUri, table: RoutingTable) -> int:
         """How many listeners have left."""
-        needed = set(where(topic, self._wanted.of(topic), table))
+        needed = set(where(topic, self._interest.of(topic), table))
         left = 0
         is_refused = False
         for name, ingress in self._ingresses.items():
@@ -156,7 +156,7 @@ def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
     Also what no route allows is heard, so that its sender is told.
     """
     anyone = everything_at(ANY_AUTHORITY)
-    if endpoint == CORE:
+    if endpoint == LOCAL_ENDPOINT:
         yield anyone, anyone
         return
     elsewhere = (listed for name, listed in table.authorities.items() if name != endpoint)
@@ -170,12 +170,12 @@ def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
     yield from ((pattern, None) for route in table.routes_from(endpoint) for pattern in route.publish)
 
 
-def where(topic: UUri, askers: Mapping[str, int], table: RoutingTable) -> Iterable[str]:
+def where(topic: UUri, interested: Mapping[str, int], table: RoutingTable) -> Iterable[str]:
     """The endpoints at which a topic has to be heard for those who asked, beyond what is heard there in any case."""
     homes = table.homes(topic.authority)
     for endpoint in homes:
         routes = [route for route in table.routes_from(endpoint) if route.target not in homes]
         if any(pattern.matches(topic) for route in routes for pattern in route.publish):
             continue
-        if any(route.target in table.homes(authority) for route in routes for authority in askers):
+        if any(route.target in table.homes(authority) for route in routes for authority in interested):
             yield endpoint

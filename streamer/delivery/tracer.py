@@ -25,14 +25,14 @@ class Tracer(Protocol):
         """It never became a delivery. ``names``: of route, ingress and egress; empty for none."""
         ...
 
-    def unsure(self, delivery: Delivery, now_s: float) -> bytes:
-        """Pack the record of a delivery that has left and may have to leave again. It is kept until `certain`."""
+    def unconfirmed(self, delivery: Delivery, now_s: float) -> bytes:
+        """Pack the record of a delivery that has left and may have to leave again. It is kept until `confirmed`."""
         ...
 
-    def certain(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
-        """Records of a lane that `unsure` has packed are true."""
+    def confirmed(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
+        """Records of a lane that `unconfirmed` has packed are true."""
         ...
 
     def lost(self, lane: Lane, packed: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int) -> None:
-        """So many messages of a lane cannot be read any more. Of some, or none, `unsure` has packed a record."""
+        """So many messages of a lane cannot be read any more. Of some, or none, `unconfirmed` has packed a record."""
         ...

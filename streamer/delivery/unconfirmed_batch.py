@@ -1,4 +1,4 @@
-"""Segments: messages that left between two flushes without confirmation, packed. `assurance` says what becomes of them."""
+"""Segments: messages that left between two flushes without confirmation, packed. `store` says what becomes of them."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ class Flow:
         self.outgoing = outgoing
 
 
-class Held:
+class LaneShare:
     """What a segment holds of one lane: messages and their bytes, lowest seq, earliest deadline (0: none).
 
     ``is_expected``: they are to be sent again. ``traces``: their trace records, packed, if there is a tracer.
@@ -55,7 +55,7 @@ class Segment:
 
     __slots__ = ("body", "flows", "held", "is_stored", "made_s", "number", "received", "size", "skip", "start", "target")
 
-    def __init__(self, target: str, number: int, made_s: float, flows: list[Flow], held: dict[Lane, Held]) -> None:
+    def __init__(self, target: str, number: int, made_s: float, flows: list[Flow], held: dict[Lane, LaneShare]) -> None:
         self.target = target
         self.number = number
         self.made_s = made_s
@@ -69,7 +69,7 @@ class Segment:
         self.skip: frozenset[int] = frozenset()  # messages that are elsewhere, too
 
 
-class OpenSegment:
+class OpenBatch:
     """The segment that is being filled."""
 
     __slots__ = ("bytes", "flows", "held", "made_s", "received", "records")
@@ -78,7 +78,7 @@ class OpenSegment:
         self.flows: dict[tuple[Lane, Attributes], Flow] = {}
         self.made_s = 0.0
         self.records: list[bytes] = []
-        self.held: dict[Lane, Held] = {}
+        self.held: dict[Lane, LaneShare] = {}
         self.received: list[Received] = []
         self.bytes = 0
 
@@ -97,11 +97,11 @@ class OpenSegment:
             records += codec.pack_record(flow.index, seq, delivery.entered_ms, message)
             entry = held.get(lane)
             if entry is None:
-                entry = held[lane] = Held(seq)
+                entry = held[lane] = LaneShare(seq)
             ttl = incoming.ttl
             entry.add(seq, delivery.size, created_ms(message.id) + ttl if ttl else 0)
             if tracer is not None:
-                entry.traces += tracer.unsure(delivery, now_s)
+                entry.traces += tracer.unconfirmed(delivery, now_s)
             came.append(received)
             self.bytes += delivery.size
         return self.bytes - before

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.table import RoutingTable, TableRoute
-from streamer.transports.local import CORE
+from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
@@ -54,13 +54,13 @@ def decide(
     sink: UUri | None,
     ingress: str,
     table: RoutingTable,
-    askers: Mapping[str, int] = _NOBODY,
+    interested: Mapping[str, int] = _NOBODY,
 ) -> Decision:
     """Decide for a valid message of type ``kind`` that came in through endpoint ``ingress``.
 
-    ``askers`` are the authorities that have subscribed to the topic ``source``, each with its sample period in ms.
+    ``interested`` are the authorities that have subscribed to the topic ``source``, each with its sample period in ms.
     """
-    if ingress == CORE:
+    if ingress == LOCAL_ENDPOINT:
         if sink is None:
             return _nowhere(Outcome.UNWANTED, UCode.OK, "services publish nothing")
         return _say(sink, table)
@@ -83,7 +83,7 @@ def decide(
         assert inner is not None
         return Decision((Hop(inner, sink),), why=(f"{sink} is a service of this streamer",))
     if kind is UMessageType.PUBLISH and (sink is None or sink.authority in (ANY_AUTHORITY, table.authority)):
-        return _forward_publish(source, ingress, homes, table, askers)
+        return _forward_publish(source, ingress, homes, table, interested)
     if sink is None:
         raise AssertionError("only a Publish may be without sink; validation comes first")
     decision = _forward_to_sink(kind, sink, ingress, homes, table)
@@ -97,13 +97,13 @@ def _is_marked(source: UUri, ingress: str, target: str, table: RoutingTable) -> 
 
 
 def _forward_publish(
-    source: UUri, ingress: str, homes: tuple[str, ...], table: RoutingTable, askers: Mapping[str, int]
+    source: UUri, ingress: str, homes: tuple[str, ...], table: RoutingTable, interested: Mapping[str, int]
 ) -> Decision:
     hops: list[Hop] = []
     why: list[str] = []
     for route in table.routes_from(ingress):
         pattern = next((pattern for pattern in route.publish if pattern.matches(source)), None)
-        asking = {authority: period for authority, period in askers.items() if route.target in table.homes(authority)}
+        asking = {authority: period for authority, period in interested.items() if route.target in table.homes(authority)}
         if pattern is None and not asking:
             why.append(f"route {route.name}: none of its publish patterns matches {source}, and nobody there asked for it")
         elif route.target in homes:
@@ -166,7 +166,7 @@ def _say(sink: UUri, table: RoutingTable) -> Decision:
     if sink.authority == table.authority:
         return _nowhere(Outcome.REJECTED, UCode.UNAVAILABLE, f"this streamer has no uEntity {sink}")
     homes = table.homes(sink.authority)
-    hops = tuple(Hop(route, sink) for route in table.routes_from(CORE) if route.target in homes)
+    hops = tuple(Hop(route, sink) for route in table.routes_from(LOCAL_ENDPOINT) if route.target in homes)
     if hops:
         return Decision(hops, why=(f"{sink.authority!r} lives behind {' and '.join(homes)}",))
     return _nowhere(Outcome.REJECTED, UCode.PERMISSION_DENIED, f"{sink.authority!r} lives behind no endpoint")

@@ -14,7 +14,7 @@ EVERY_MESSAGE = 0
 _NOBODY: Mapping[str, int] = {}
 
 
-class Wanted:
+class Interest:
     """Topic → authority → sample period in ms. Several owners may ask; the fastest period of an authority counts."""
 
     def __init__(self) -> None:
@@ -29,11 +29,11 @@ class Wanted:
         """Every topic that somebody wants."""
         return self._merged.keys()
 
-    def change(self, topic: UUri, askers: Mapping[str, int], owner: str) -> bool:
+    def change(self, topic: UUri, interested: Mapping[str, int], owner: str) -> bool:
         """From now on these are all who want ``topic`` as far as ``owner`` knows; whether that makes a difference."""
         owners = self._by_owner.setdefault(topic, {})
-        if askers:
-            owners[owner] = dict(askers)
+        if interested:
+            owners[owner] = dict(interested)
         else:
             owners.pop(owner, None)
         merged: dict[str, int] = {}

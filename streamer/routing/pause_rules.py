@@ -1,11 +1,11 @@
-"""What is not dispatched now: the rules that were given, and which flows they stop.
+"""What is paused: the rules that were given, and which flows they pause.
 
 The law of this file:
-- A rule is a pattern of sources and a pattern of sinks, or no word on the sink. A flow is stopped while one rule holds.
-- A rule without sink stops every flow of its sources, whoever it is for.
-- A rule with a sink stops only flows that have one. A Publish has none, but for the authority that a streamer sets where
-  the network wants one: that is matched by the authority alone.
-- A rule is taken away only by its exact words: it says nothing about others that stop the same flows.
+- A rule is a pattern of sources and a pattern of sinks, or no word on the sink. A flow is paused while one rule matches it.
+- A rule without sink pauses every flow of its sources, whatever the sink.
+- A rule with a sink pauses only flows that have one. A Publish has none, except for the authority that a streamer sets where
+  the network needs one: only the authority is compared then.
+- A rule is removed only by its exact words. Other rules may still pause the same flows.
 
 Pure: no event loop, no clock, no logger, no file.
 """
@@ -26,47 +26,49 @@ from streamer.uprotocol.uri import (
     UUri,
 )
 
-RULES_AT_MOST = 1000
+MAX_RULES = 1000
 
 _Shape = tuple[bool, bool, bool, bool, bool]
 """Which parts of a pattern are wildcards: authority, type, instance, version, resource."""
 
 
-class RuleError(ValueError):
-    """No rule can be made of this; the text says what was expected."""
+class PauseRuleError(ValueError):
+    """The text is not a valid rule; the message says what was expected."""
 
 
-class Rule(NamedTuple):
-    """Stop what comes from ``source``; if there is a ``sink``, only what goes there. Both may have wildcards."""
+class PauseRule(NamedTuple):
+    """Pause what comes from ``source``; with a ``sink``, only what goes there. Both may have wildcards."""
 
     source: UUri
     sink: UUri | None = None
 
     @classmethod
-    def parse(cls, source: str, sink: str | None = None) -> "Rule":
-        """Read both from their text form. Raises `RuleError`."""
+    def parse(cls, source: str, sink: str | None = None) -> "PauseRule":
+        """Read both from their text form. Raises `PauseRuleError`."""
         return cls(_read("topic", source), None if sink is None else _read("sink", sink)).check()
 
-    def check(self) -> "Rule":
-        """Return self if it can ever stop anything, else raise `RuleError`."""
+    def check(self) -> "PauseRule":
+        """Return self if it can match any flow, else raise `PauseRuleError`."""
         _check("topic", self.source)
         if LAST_METHOD >= self.source.resource > 0:
-            raise RuleError(
+            raise PauseRuleError(
                 f"topic {self.source}: expected a topic (resource 8000 to FFFE), a uEntity (0) or any (FFFF); "
                 "a method is a sink"
             )
         if self.sink is not None:
             _check("sink", self.sink)
             if FIRST_TOPIC <= self.sink.resource < ANY_RESOURCE:
-                raise RuleError(f"sink {self.sink}: expected a uEntity (resource 0), a method (1 to 7FFF) or any (FFFF)")
+                raise PauseRuleError(
+                    f"sink {self.sink}: expected a uEntity (resource 0), a method (1 to 7FFF) or any (FFFF)"
+                )
         return self
 
     def matches(self, source: UUri, sink: UUri | None) -> bool:
-        """Whether a flow with these addresses is meant."""
+        """Whether the rule pauses a flow with these addresses."""
         return self.source.matches(source) and self.allows_sink(sink)
 
     def allows_sink(self, sink: UUri | None) -> bool:
-        """Whether a flow to this sink is meant, if its source is."""
+        """Whether the rule pauses a flow to this sink, given that its source matches."""
         if self.sink is None:
             return True
         if sink is None:
@@ -79,37 +81,37 @@ class Rule(NamedTuple):
         return f"{self.source}" if self.sink is None else f"{self.source} → {self.sink}"
 
 
-class Stops:
+class PauseRules:
     """All rules, in the order in which they came.
 
-    They are found by their source, so that asking costs the same with one rule or a thousand: one look per kind of wildcard
-    that is in use (of which there are 32), and one per rule with the same source.
+    They are indexed by source, so that a lookup costs the same with one rule or a thousand: one per combination of wildcards
+    in use (at most 32), and one per rule with the same source.
     """
 
-    def __init__(self, rules: Iterable[Rule] = ()) -> None:
-        self._rules: dict[Rule, None] = {}
-        self._by_shape: dict[_Shape, dict[UUri, dict[Rule, None]]] = {}
+    def __init__(self, rules: Iterable[PauseRule] = ()) -> None:
+        self._rules: dict[PauseRule, None] = {}
+        self._by_shape: dict[_Shape, dict[UUri, dict[PauseRule, None]]] = {}
         for rule in rules:
-            self.stop(rule)
+            self.add(rule)
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[PauseRule, ...]:
         """Every rule, oldest first."""
         return tuple(self._rules)
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many rules as there may be. Who takes rules from others asks; those on disk are all taken."""
-        return len(self._rules) >= RULES_AT_MOST
+        """Whether the limit is reached. It applies to new rules; rules on disk are always restored."""
+        return len(self._rules) >= MAX_RULES
 
     def __len__(self) -> int:
         return len(self._rules)
 
-    def __contains__(self, rule: Rule) -> bool:
+    def __contains__(self, rule: PauseRule) -> bool:
         return rule in self._rules
 
-    def stop(self, rule: Rule) -> bool:
-        """Add a rule; False if it was there."""
+    def add(self, rule: PauseRule) -> bool:
+        """Add a rule; False if it was there already."""
         if rule in self._rules:
             return False
         self._rules[rule] = None
@@ -117,8 +119,8 @@ class Stops:
         self._by_shape.setdefault(shape, {}).setdefault(_masked(rule.source, shape), {})[rule] = None
         return True
 
-    def start(self, rule: Rule) -> bool:
-        """Take exactly this rule away; False if it was not there."""
+    def remove(self, rule: PauseRule) -> bool:
+        """Remove exactly this rule; False if it was not there."""
         if rule not in self._rules:
             return False
         del self._rules[rule]
@@ -132,12 +134,12 @@ class Stops:
             del self._by_shape[shape]
         return True
 
-    def is_stopped(self, source: UUri, sink: UUri | None) -> Rule | None:
-        """A rule that stops a flow with these addresses; None if it may go on."""
-        return next(self.all_for(source, sink), None)
+    def rule_for(self, source: UUri, sink: UUri | None) -> PauseRule | None:
+        """A rule that pauses a flow with these addresses; None if nothing does."""
+        return next(self.rules_for(source, sink), None)
 
-    def all_for(self, source: UUri, sink: UUri | None) -> Iterator[Rule]:
-        """Every rule that stops a flow with these addresses."""
+    def rules_for(self, source: UUri, sink: UUri | None) -> Iterator[PauseRule]:
+        """Every rule that pauses a flow with these addresses."""
         for shape, by_source in self._by_shape.items():
             for rule in by_source.get(_masked(source, shape), ()):
                 if rule.allows_sink(sink):
@@ -148,16 +150,16 @@ def _read(name: str, text: str) -> UUri:
     try:
         return UUri.parse(text)
     except UriError as exc:
-        raise RuleError(f"{name} {exc}") from exc
+        raise PauseRuleError(f"{name} {exc}") from exc
 
 
 def _check(name: str, pattern: UUri) -> None:
     try:
         pattern.check()
     except UriError as exc:
-        raise RuleError(f"{name} {exc}") from exc
+        raise PauseRuleError(f"{name} {exc}") from exc
     if not pattern.authority:
-        raise RuleError(f"{name} {pattern}: expected an authority, or * for any")
+        raise PauseRuleError(f"{name} {pattern}: expected an authority, or * for any")
 
 
 def _shape(pattern: UUri) -> _Shape:

@@ -3,8 +3,8 @@
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from streamer.config.models import Config, Dispatch
-from streamer.transports.local import CORE
+from streamer.config.models import Config, QueuePolicy
+from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
 Entity = tuple[str, int, int]
@@ -23,7 +23,7 @@ class TableRoute:
     target: str
     publish: tuple[UUri, ...]
     publish_to: tuple[str, ...]
-    dispatch: Dispatch
+    policy: QueuePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class RoutingTable:
                 target=route.to,
                 publish=tuple(route.publish),
                 publish_to=tuple(authorities[route.to] if route.publish_to is None else route.publish_to),
-                dispatch=route.dispatch,
+                policy=route.queue_policy,
             )
             for route in config.routes
         )
@@ -85,12 +85,12 @@ class RoutingTable:
 
     def routes_from(self, endpoint: str) -> tuple[TableRoute, ...]:
         """The routes that begin at ``endpoint`` and lead out of the streamer."""
-        routes = self.inner if endpoint == CORE else self.routes
+        routes = self.inner if endpoint == LOCAL_ENDPOINT else self.routes
         return tuple(route for route in routes if route.source == endpoint)
 
     def to_services(self, endpoint: str) -> TableRoute | None:
         """The way from ``endpoint`` to our own services."""
-        return next((route for route in self.inner if (route.source, route.target) == (endpoint, CORE)), None)
+        return next((route for route in self.inner if (route.source, route.target) == (endpoint, LOCAL_ENDPOINT)), None)
 
     def all_from(self, endpoint: str) -> tuple[TableRoute, ...]:
         """The routes that begin at ``endpoint``, the one to our services included."""
@@ -128,16 +128,16 @@ def _services(config: Config, entities: tuple[tuple[int, int], ...], addressed: 
 def _inner(config: Config) -> tuple[TableRoute, ...]:
     """Who asks too much of a service is told so; what a service says never holds it up: the oldest goes."""
 
-    def dispatch(on_full: str) -> Dispatch:
-        queue = config.dispatch.queue.model_copy(update={"on_full": on_full})
-        return config.dispatch.model_copy(update={"queue": queue})
+    def policy(on_full: str) -> QueuePolicy:
+        queue = config.queue_policy.queue.model_copy(update={"on_full": on_full})
+        return config.queue_policy.model_copy(update={"queue": queue})
 
-    to, back = dispatch("reject"), dispatch("evict")
+    to, back = policy("reject"), policy("evict")
     return tuple(
         route
         for name in config.endpoints
         for route in (
-            TableRoute(f"{name}/{CORE}", name, CORE, (), (), to),
-            TableRoute(f"{CORE}/{name}", CORE, name, (), (), back),
+            TableRoute(f"{name}/{LOCAL_ENDPOINT}", name, LOCAL_ENDPOINT, (), (), to),
+            TableRoute(f"{LOCAL_ENDPOINT}/{name}", LOCAL_ENDPOINT, name, (), (), back),
         )
     )

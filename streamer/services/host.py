@@ -9,14 +9,14 @@ from typing import Protocol
 from streamer.clock import Clock
 from streamer.config.models import Config
 from streamer.delivery.lane import FlowKey
-from streamer.routing.pause_rules import Stops
+from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import local_authorities
 from streamer.services.multicast import Receivers
-from streamer.services.pause import Control
+from streamer.services.pause import PauseService
 from streamer.services.state import State, StateError
 from streamer.services.usubscription.follow import Follower
 from streamer.services.usubscription.service import USubscription
-from streamer.transports.local import Core
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.services")
@@ -34,15 +34,15 @@ _AGAIN_S = 1.0
 class Follows(Protocol):
     """Who does as the services say: the router."""
 
-    def want(self, topic: UUri, askers: Mapping[str, int], owner: str) -> None: ...
-    def apply_stops(self) -> None: ...
-    def stopped_flows(self) -> Iterable[tuple[FlowKey, int]]: ...
+    def want(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None: ...
+    def apply_pause_rules(self) -> None: ...
+    def paused_flows(self) -> Iterable[tuple[FlowKey, int]]: ...
 
 
-class Residents:
+class ServiceHost:
     """core.usubscription and core.ustreamer. Made before the router, which has to know who they are."""
 
-    def __init__(self, config: Config, core: Core, clock: Clock, addressed: Container[str] = ()) -> None:
+    def __init__(self, config: Config, core: LocalTransport, clock: Clock, addressed: Container[str] = ()) -> None:
         """``addressed``: the endpoints on whose network a Publish needs a sink authority."""
         self.state = State(state_path(config))
         self._core = core
@@ -50,19 +50,21 @@ class Residents:
         self._problem = ""  # why the file cannot be used
         self.subscriptions: USubscription | Follower | None = None
         options = config.usubscription
-        self.stops = Stops()
+        self.pause_rules = PauseRules()
         local = local_authorities(config, addressed)
-        self.control = Control(
+        self.control = PauseService(
             core,
             self.state,
-            self.stops,
+            self.pause_rules,
             config.control,
             local,
             config.authority,
-            lambda: self._router.apply_stops(),
-            lambda: self._router.stopped_flows(),
+            lambda: self._router.apply_pause_rules(),
+            lambda: self._router.paused_flows(),
         )
-        self.receivers = Receivers(self.state, config.catalogue, lambda topic, askers: self._want(topic, askers, MULTICAST))
+        self.receivers = Receivers(
+            self.state, config.catalogue, lambda topic, interested: self._want(topic, interested, MULTICAST)
+        )
         self.control.service.add(self.receivers.methods())
         if options is not None:
             options = options.model_copy(update={"local": list(local)})
@@ -93,7 +95,7 @@ class Residents:
     @property
     def _schema(self) -> tuple[str, ...]:
         subscriptions = () if self.subscriptions is None else self.subscriptions.SCHEMA
-        return (*Control.SCHEMA, *Receivers.SCHEMA, *subscriptions)
+        return (*PauseService.SCHEMA, *Receivers.SCHEMA, *subscriptions)
 
     def _restore(self) -> None:
         self.control.restore()
@@ -146,8 +148,8 @@ class Residents:
         """How many there are of what, for the metrics."""
         return {} if self.subscriptions is None else self.subscriptions.gauges()
 
-    def _want(self, topic: UUri, askers: Mapping[str, int], owner: str = SUBSCRIPTION) -> None:
-        self._router.want(topic, askers, owner)
+    def _want(self, topic: UUri, interested: Mapping[str, int], owner: str = SUBSCRIPTION) -> None:
+        self._router.want(topic, interested, owner)
 
 
 def state_path(config: Config) -> Path | None:

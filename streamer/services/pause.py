@@ -1,10 +1,10 @@
-"""Dispatch control: stop and start the dispatching of topics, for whoever asks and however.
+"""Pause and resume: rules that keep flows from being sent, with one implementation for every caller.
 
-One way for all callers: RPC on core.ustreamer, HTTP on the admin port, and through that the command line. What is stopped is
-on disk before it is answered, and is stopped again after a restart.
+Callers are RPC on core.ustreamer, HTTP on the admin port, and through that the command line. A rule is on disk before the
+caller is answered, and holds after a restart.
 
 To be wired: `SCHEMA` goes to `State.open`, `restore` is called after that and before the router recovers or starts, the
-router's egresses get the same `Stops`, ``apply`` calls `Egress.apply_stops` of each, ``flows`` gives `Egress.stopped_lanes`
+router's egresses get the same `PauseRules`, ``apply`` calls `Egress.apply_pause_rules` of each, ``flows`` gives `Egress.paused_lanes`
 of each as their keys and the messages that wait. `close` comes before the state is closed. Other methods of core.ustreamer
 are added to ``service``.
 """
@@ -18,16 +18,16 @@ from google.protobuf.message import Message
 
 from streamer.config.services import Control as Options
 from streamer.delivery.lane import FlowKey
-from streamer.routing.pause_rules import RULES_AT_MOST, Rule, RuleError, Stops
+from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRuleError, PauseRules
 from streamer.services.rpc import Method, RpcService
 from streamer.services.state import State, StateError, Statement
-from streamer.transports.local import Core
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import ANY_UE_ID, ANY_VERSION, UUri
 
-STOP, START, FETCH = 1, 2, 3
+PAUSE, RESUME, FETCH = 1, 2, 3
 """The methods' resource ids."""
 
 UE_ID, VERSION = 4, 1
@@ -38,19 +38,19 @@ _ALL = "SELECT source, sink FROM dispatch_stops ORDER BY number"
 logger = logging.getLogger("ustreamer.control")
 
 Flows = Callable[[], Iterable[tuple[FlowKey, int]]]
-"""Every flow that is stopped now and has a lane, with the number of messages that wait in it."""
+"""Every paused flow that has a lane, with the number of messages that wait in it."""
 
 
-class Stopped(NamedTuple):
-    """A rule, the lanes that it stops, and the messages that wait in them."""
+class PausedRule(NamedTuple):
+    """A rule, the lanes that it pauses, and the messages that wait in them."""
 
-    rule: Rule
+    rule: PauseRule
     lanes: int
     messages: int
 
 
-class Control:
-    """Keeps the rules: ``stops`` in memory, and the same on disk."""
+class PauseService:
+    """Keeps the rules: ``pause_rules`` in memory, and the same on disk."""
 
     SCHEMA: ClassVar[tuple[str, ...]] = (
         """CREATE TABLE IF NOT EXISTS dispatch_stops (
@@ -63,9 +63,9 @@ class Control:
 
     def __init__(
         self,
-        core: Core,
+        core: LocalTransport,
         state: State,
-        stops: Stops,
+        pause_rules: PauseRules,
         options: Options,
         local: Sequence[str],
         authority: str,
@@ -74,7 +74,7 @@ class Control:
     ) -> None:
         """``local`` are the authorities whose uEntities may ask over uProtocol, if ``options`` do not say."""
         self._state = state
-        self._stops = stops
+        self._pause_rules = pause_rules
         self._authority = authority
         self._apply = apply
         self._flows = flows
@@ -85,8 +85,8 @@ class Control:
         """The uEntity core.ustreamer."""
         self.service.add(
             {
-                STOP: Method(pb.StopDispatchRequest, self._on_stop),
-                START: Method(pb.StartDispatchRequest, self._on_start),
+                PAUSE: Method(pb.StopDispatchRequest, self._on_pause),
+                RESUME: Method(pb.StartDispatchRequest, self._on_resume),
                 FETCH: Method(pb.FetchStopsRequest, self._on_fetch),
             }
         )
@@ -100,77 +100,77 @@ class Control:
     def restore(self) -> None:
         """Read the rules from disk, which is open. Raises `StateError`."""
         for rule in _rules_of(self._state.rows(_ALL)):
-            self._stops.stop(rule)
+            self._pause_rules.add(rule)
         self._is_open = True
-        if len(self._stops):
-            logger.warning("dispatch_stopped rules=%d since=an_earlier_run", len(self._stops))
+        if len(self._pause_rules):
+            logger.warning("pause_rules_restored rules=%d", len(self._pause_rules))
         self._apply()
 
     def close(self) -> None:
         """Change nothing any more: the disk is about to be closed."""
         self._is_open = False
 
-    async def stop(self, rule: Rule) -> bool:
-        """Stop what matches a rule; False if the rule was there already. It is on disk afterwards.
+    async def pause(self, rule: PauseRule) -> bool:
+        """Pause what matches a rule; False if the rule was there already. It is on disk when this returns.
 
         Raises `UStatusError`: RESOURCE_EXHAUSTED if there are too many rules, UNAVAILABLE if the disk is.
         """
         async with self._turn:
-            if rule in self._stops:
+            if rule in self._pause_rules:
                 return False
-            if self._stops.is_full:
+            if self._pause_rules.is_full:
                 raise UStatusError(
-                    UCode.RESOURCE_EXHAUSTED, f"there are {RULES_AT_MOST} rules already; start what need not be stopped"
+                    UCode.RESOURCE_EXHAUSTED, f"there are {MAX_RULES} rules already; resume what need not be paused"
                 )
             await self._write(("INSERT OR IGNORE INTO dispatch_stops (source, sink) VALUES (?, ?)", _row(rule)))
-            self._stops.stop(rule)
+            self._pause_rules.add(rule)
             self._apply()
-        logger.info("dispatch_stopped rule=%s rules=%d", rule, len(self._stops))
+        logger.info("pause_rule_added rule=%s rules=%d", rule, len(self._pause_rules))
         return True
 
-    async def start(self, rule: Rule) -> None:
-        """Take away the rule with exactly these words. That is on disk afterwards.
+    async def resume(self, rule: PauseRule) -> None:
+        """Remove the rule with exactly these words. That is on disk when this returns.
 
         Raises `UStatusError`: NOT_FOUND if there is no such rule, UNAVAILABLE if the disk is.
         """
         async with self._turn:
-            if rule not in self._stops and self._is_open:
-                raise UStatusError(UCode.NOT_FOUND, f"no rule stops {rule}; what was stopped is started with the same words")
+            if rule not in self._pause_rules and self._is_open:
+                raise UStatusError(UCode.NOT_FOUND, f"no rule pauses {rule}; resume takes the same words as pause")
             await self._write(("DELETE FROM dispatch_stops WHERE source = ? AND sink = ?", _row(rule)))
-            self._stops.start(rule)
+            self._pause_rules.remove(rule)
             self._apply()
-        logger.info("dispatch_started rule=%s rules=%d", rule, len(self._stops))
+        logger.info("pause_rule_removed rule=%s rules=%d", rule, len(self._pause_rules))
 
-    def rules(self) -> list[Stopped]:
-        """Every rule, oldest first, with what waits under it. A message waits under each rule that stops it."""
-        lanes = dict.fromkeys(self._stops.rules, 0)
-        messages = dict.fromkeys(self._stops.rules, 0)
+    def rules(self) -> list[PausedRule]:
+        """Every rule, oldest first, with what waits under it. A message counts under each rule that pauses it."""
+        lanes = dict.fromkeys(self._pause_rules.rules, 0)
+        messages = dict.fromkeys(self._pause_rules.rules, 0)
         for (source, sink), waiting in self._flows():
-            for rule in self._stops.all_for(source, sink):
+            for rule in self._pause_rules.rules_for(source, sink):
                 lanes[rule] += 1
                 messages[rule] += waiting
-        return [Stopped(rule, lanes[rule], messages[rule]) for rule in self._stops.rules]
+        return [PausedRule(rule, lanes[rule], messages[rule]) for rule in self._pause_rules.rules]
 
     async def _write(self, statement: Statement) -> None:
         if not self._is_open:
             raise UStatusError(
-                UCode.UNAVAILABLE, "the streamer begins or ends, or cannot use its state file; nothing has changed"
+                UCode.UNAVAILABLE, "the streamer is starting or stopping, or cannot use its state file; nothing has changed"
             )
         try:
             await self._state.write((statement,))
         except StateError as exc:
-            logger.error("dispatch_unchanged error=%s", exc)
+            logger.error("pause_unchanged error=%s", exc)
             raise UStatusError(UCode.UNAVAILABLE, "it cannot be written to disk now; nothing has changed") from exc
 
     # -- over uProtocol
 
-    async def _on_stop(self, caller: UUri, asked: pb.StopDispatchRequest) -> Message:
+    async def _on_pause(self, caller: UUri, asked: pb.StopDispatchRequest) -> Message:
         self._check(caller)
-        return pb.StopDispatchResponse(changed=await self.stop(_rule(asked)))
+        return pb.StopDispatchResponse(changed=await self.pause(_rule(asked)))
 
-    async def _on_start(self, caller: UUri, asked: pb.StartDispatchRequest) -> Message:
+    async def _on_resume(self, caller: UUri, asked: pb.StartDispatchRequest) -> Message:
         self._check(caller)
-        await self.start(_rule(asked))
+        await self.resume(_rule(asked))
         return pb.StartDispatchResponse()
 
     async def _on_fetch(self, caller: UUri, asked: pb.FetchStopsRequest) -> Message:
@@ -187,32 +187,32 @@ class Control:
     def _check(self, caller: UUri) -> None:
         if not any(pattern.matches(caller) for pattern in self._allow):
             raise UStatusError(
-                UCode.PERMISSION_DENIED, f"{caller} may not control the dispatching of {self._authority} (control.allow)"
+                UCode.PERMISSION_DENIED, f"{caller} may not pause or resume flows of {self._authority} (control.allow)"
             )
 
 
-def _rules_of(rows: Iterable[Sequence[str]]) -> Iterable[Rule]:
+def _rules_of(rows: Iterable[Sequence[str]]) -> Iterable[PauseRule]:
     for source, sink in rows:
         try:
-            yield Rule.parse(source, sink or None)
-        except RuleError as exc:  # written by another version, or by hand
+            yield PauseRule.parse(source, sink or None)
+        except PauseRuleError as exc:  # written by another version, or by hand
             logger.error("rule_unreadable source=%s sink=%s error=%s", source, sink, exc)
 
 
-def _row(rule: Rule) -> tuple[str, str]:
+def _row(rule: PauseRule) -> tuple[str, str]:
     return str(rule.source), "" if rule.sink is None else str(rule.sink)
 
 
-def _rule(asked: pb.StopDispatchRequest | pb.StartDispatchRequest) -> Rule:
+def _rule(asked: pb.StopDispatchRequest | pb.StartDispatchRequest) -> PauseRule:
     """The rule that a request names. Raises `UStatusError`."""
     given = asked.rule
     if not given.HasField("topic"):
         raise UStatusError(UCode.INVALID_ARGUMENT, "rule.topic: expected a UUri, which may have wildcards")
     try:
-        return Rule(uri_from_proto(given.topic), uri_from_proto(given.sink) if given.HasField("sink") else None).check()
-    except RuleError as exc:
+        return PauseRule(uri_from_proto(given.topic), uri_from_proto(given.sink) if given.HasField("sink") else None).check()
+    except PauseRuleError as exc:
         raise UStatusError(UCode.INVALID_ARGUMENT, f"rule.{exc}") from exc
 
 
-def _to_proto(rule: Rule) -> pb.DispatchRule:
+def _to_proto(rule: PauseRule) -> pb.DispatchRule:
     return pb.DispatchRule(topic=uri_to_proto(rule.source), sink=None if rule.sink is None else uri_to_proto(rule.sink))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from google.protobuf.any_pb2 import Any as AnyProto
 from google.protobuf.message import DecodeError, Message
 
-from streamer.transports.local import Core
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, response
 from streamer.uprotocol.protobuf import status_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
@@ -33,7 +33,7 @@ class Method(NamedTuple):
 class RpcService:
     """Methods of one uEntity, by resource id. Requests are begun in the order in which they came."""
 
-    def __init__(self, core: Core, ue_id: int, version: int) -> None:
+    def __init__(self, core: LocalTransport, ue_id: int, version: int) -> None:
         self._core = core
         self._name = f"{ue_id:X}/{version:X}"
         self._methods: dict[int, Method] = {}

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamer.delivery.lane import AGAIN, RESTORED
+from streamer.delivery.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import Outcome
 from streamer.uprotocol.message import UMessageType, UPriority
 from streamer.uprotocol.status import UCode
@@ -172,7 +172,7 @@ def to_columns(buffer: Buffer, run_us: int) -> pa.RecordBatch:
         "retries": pa.array(rows["retries"].astype(np.int32)),
         "outcome": _OUTCOMES.take(pa.array(rows["outcome"])),
         "ucode": _CODES.take(pa.array(np.searchsorted(_CODE_NUMBERS, rows["code"]))),
-        "redelivered": pa.array((rows["flags"] & AGAIN) != 0),
+        "redelivered": pa.array((rows["flags"] & REDELIVERED) != 0),
         "traceparent": _traceparents(rows["traceparent"]),
         **{name: values.take(flow) for name, values in _of_flows(buffer.flows).items()},
     }

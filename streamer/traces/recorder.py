@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from streamer.delivery.lane import AGAIN, RESTORED, Delivery, Lane
+from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
 from streamer.delivery.queue import OVERHEAD_BYTES
 from streamer.delivery.unconfirmed_batch import queue_of
 from streamer.routing.outcome import Failure, Outcome
@@ -85,7 +85,7 @@ class Recorder:
                 attributes.priority,
                 _DELIVERED,
                 0,
-                delivery.again,
+                delivery.history,
                 b"" if attributes.traceparent is None else pack_traceparent(attributes.traceparent),
             )
             at += _SIZE
@@ -112,14 +112,14 @@ class Recorder:
             _pack_message(message, number, size, now_s, 0.0, now_s, now_ms, 0, failure.outcome, failure.code, 0), now_s
         )
 
-    # -- what is unsure
+    # -- what is unconfirmed
 
-    def unsure(self, delivery: Delivery, now_s: float) -> bytes:
-        """The record of a delivery that has left and may yet have to leave again: kept with it, until it is `certain`."""
+    def unconfirmed(self, delivery: Delivery, now_s: float) -> bytes:
+        """The record of a delivery that has left and may yet have to leave again: kept with it, until it is `confirmed`."""
         return _pack(delivery, now_s, 0, Outcome.DELIVERED, UCode.OK)
 
-    def certain(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
-        """Records of a lane that `unsure` has packed are true."""
+    def confirmed(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
+        """Records of a lane that `unconfirmed` has packed are true."""
         for start in range(0, len(packed), _BYTES):
             piece = bytearray(packed[start : start + _BYTES])
             if self._at + len(piece) > _BYTES:
@@ -133,12 +133,12 @@ class Recorder:
         rows["entered_s"] = rows["settled_s"] = now_s
         rows["entered_ms"] = now_ms
         rows["ttl_ms"] = NO_TTL
-        rows["flags"] = AGAIN | RESTORED
+        rows["flags"] = REDELIVERED | RESTORED
         known = np.frombuffer(packed, DTYPE)
         rows[: len(known)] = known
         rows["outcome"] = OUTCOME_NUMBERS[failure.outcome]
         rows["code"] = failure.code
-        self.certain(lane, rows.tobytes(), now_s)
+        self.confirmed(lane, rows.tobytes(), now_s)
 
     # -- handing on
 
@@ -196,7 +196,7 @@ def _pack(delivery: Delivery, now_s: float, number: int, outcome: Outcome, code:
         delivery.attempts,
         outcome,
         code,
-        delivery.again,
+        delivery.history,
     )
 
 

@@ -36,21 +36,21 @@ class LinkState(Enum):
     UP = "up"  # messages flow
 
 
-class Reach(Enum):
+class Presence(Enum):
     """Whether anybody would hear what is sent on a flow now."""
 
     UNKNOWN = "unknown"  # the transport is about to find out
-    NOBODY = "nobody"
-    SOMEBODY = "somebody"
+    ABSENT = "nobody"
+    PRESENT = "somebody"
 
 
-class Unsure(Enum):
+class Unconfirmed(Enum):
     """What `Done` says of messages that have left, and may be lost nevertheless."""
 
-    UNSURE = "unsure"
+    UNCONFIRMED = "unconfirmed"
 
 
-UNSURE = Unsure.UNSURE
+UNCONFIRMED = Unconfirmed.UNCONFIRMED
 
 
 class Received:
@@ -133,11 +133,11 @@ class Parcel(Protocol):
     def message(self) -> UMessage: ...
 
 
-Done = Callable[[Sequence[Any], SendError | Unsure | None], None]
+Done = Callable[[Sequence[Any], SendError | Unconfirmed | None], None]
 """Tells the outcome of submitted parcels, in the order in which they were confirmed: None, or why not.
 
-`UNSURE`: they are with the network, which does not confirm. They count as delivered `UTransport.unsure_s` later, unless
-by then the flow's `Reach` has become `NOBODY` or a node was lost (`TransportContext.on_node`).
+`UNCONFIRMED`: they are with the network, which does not confirm. They count as delivered `UTransport.unconfirmed_s` later, unless
+by then the flow's `Presence` has become `ABSENT` or a node was lost (`TransportContext.on_node`).
 """
 
 
@@ -203,18 +203,18 @@ class UTransport(ABC):
         return False
 
     @property
-    def unsure_s(self) -> float:
-        """For how many seconds a message of which `Done` said `UNSURE` may still turn out to be lost."""
+    def unconfirmed_s(self) -> float:
+        """For how many seconds a message of which `Done` said `UNCONFIRMED` may still turn out to be lost."""
         return 0.0
 
-    def watch_flow(self, source: UUri, sink: UUri | None, on_reach: Callable[[Reach], None]) -> Reach:
-        """Whether anybody listens to messages from ``source`` to ``sink``; ``on_reach`` is called with every change.
+    def watch_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:
+        """Whether anybody listens to messages from ``source`` to ``sink``; ``on_presence`` is called with every change.
 
-        A transport that cannot know says `SOMEBODY`.
+        A transport that cannot know says `PRESENT`.
         """
-        return Reach.SOMEBODY
+        return Presence.PRESENT
 
-    def forget_flow(self, source: UUri, sink: UUri | None, on_reach: Callable[[Reach], None]) -> None:
+    def forget_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> None:
         """The opposite of `watch_flow`. Unknown ones are ignored."""
 
     def problems(self) -> list[str]:
@@ -311,11 +311,11 @@ class _Single:
         self.future = future
 
 
-def _complete(parcels: Sequence[_Single], error: SendError | Unsure | None) -> None:
+def _complete(parcels: Sequence[_Single], error: SendError | Unconfirmed | None) -> None:
     for parcel in parcels:
         if parcel.future.done():  # the caller gave up waiting
             continue
-        if error is None or error is UNSURE:
+        if error is None or error is UNCONFIRMED:
             parcel.future.set_result(None)
         else:
             parcel.future.set_exception(error)

@@ -17,7 +17,7 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 
-CORE = "core"
+LOCAL_ENDPOINT = "core"
 """The name of the endpoint. No endpoint of the configuration may be called so."""
 
 _AT_ONCE = 1000
@@ -28,7 +28,7 @@ Handler = Callable[[UMessage, Callable[[], None]], None]
 """Takes a message that is addressed to a service, and a function to call when it is done with it. Must not block."""
 
 
-class CoreOptions(BaseModel):
+class LocalOptions(BaseModel):
     """There is nothing to configure."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -36,7 +36,7 @@ class CoreOptions(BaseModel):
     listeners: ListenerOptions = ListenerOptions()
 
 
-class Said(Received):
+class LocalMessage(Received):
     """A message that a service sends; ``on_safe`` is called when it was delivered, given up, or kept on disk."""
 
     __slots__ = ("_on_safe",)
@@ -49,14 +49,14 @@ class Said(Received):
         self._on_safe()
 
 
-class Core(ListeningTransport):
+class LocalTransport(ListeningTransport):
     """Hands over what is addressed to a service, and takes what services send."""
 
     kind = "core"
-    Options = CoreOptions
+    Options = LocalOptions
 
     def __init__(self, context: TransportContext) -> None:
-        super().__init__(context, CoreOptions())
+        super().__init__(context, LocalOptions())
         self._handlers: dict[tuple[int, int], Handler] = {}
         self._open: dict[int, tuple[Parcel, Done]] = {}
         self._number = 0
@@ -86,7 +86,7 @@ class Core(ListeningTransport):
                 on_safe()
 
         if messages:
-            self.registry.deliver([Said(message, one_is_safe) for message in messages])
+            self.registry.deliver([LocalMessage(message, one_is_safe) for message in messages])
         else:
             on_safe()
 

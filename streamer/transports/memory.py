@@ -10,7 +10,16 @@ from weakref import WeakSet
 
 from pydantic import BaseModel, ConfigDict
 
-from streamer.transports.base import UNSURE, Done, LinkState, ListenerOptions, Parcel, Reach, Received, TransportContext
+from streamer.transports.base import (
+    UNCONFIRMED,
+    Done,
+    LinkState,
+    ListenerOptions,
+    Parcel,
+    Presence,
+    Received,
+    TransportContext,
+)
 from streamer.transports.errors import LinkLostError, SendError
 from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.message import UMessage
@@ -27,7 +36,7 @@ class MemoryOptions(BaseModel):
     bus: str = "default"
     window: int = 1000
     sink_authority: bool = False
-    unsure_s: float = 0
+    unconfirmed_s: float = 0
     listeners: ListenerOptions = ListenerOptions()
 
 
@@ -60,28 +69,28 @@ class MemoryTransport(ListeningTransport):
         self.hold = False
         self.sent: list[UMessage] = []
         self._unconfirmed: deque[tuple[Parcel, Done]] = deque()
-        self._deaf: dict[tuple[UUri, UUri | None], Reach] = {}
-        self._watched: dict[tuple[UUri, UUri | None], list[Callable[[Reach], None]]] = {}
+        self._deaf: dict[tuple[UUri, UUri | None], Presence] = {}
+        self._watched: dict[tuple[UUri, UUri | None], list[Callable[[Presence], None]]] = {}
 
     @property
-    def unsure_s(self) -> float:
-        unsure_s: float = self.options.unsure_s
-        return unsure_s
+    def unconfirmed_s(self) -> float:
+        unconfirmed_s: float = self.options.unconfirmed_s
+        return unconfirmed_s
 
-    def watch_flow(self, source: UUri, sink: UUri | None, on_reach: Callable[[Reach], None]) -> Reach:
-        self._watched.setdefault((source, sink), []).append(on_reach)
-        return self._deaf.get((source, sink), Reach.SOMEBODY)
+    def watch_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:
+        self._watched.setdefault((source, sink), []).append(on_presence)
+        return self._deaf.get((source, sink), Presence.PRESENT)
 
-    def forget_flow(self, source: UUri, sink: UUri | None, on_reach: Callable[[Reach], None]) -> None:
+    def forget_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> None:
         listening = self._watched.get((source, sink), [])
-        if on_reach in listening:
-            listening.remove(on_reach)
+        if on_presence in listening:
+            listening.remove(on_presence)
 
-    def set_reach(self, source: UUri, sink: UUri | None, reach: Reach) -> None:
+    def set_presence(self, source: UUri, sink: UUri | None, reach: Presence) -> None:
         """Have somebody or nobody listen to a flow from now on."""
         self._deaf[source, sink] = reach
-        for on_reach in list(self._watched.get((source, sink), ())):
-            on_reach(reach)
+        for on_presence in list(self._watched.get((source, sink), ())):
+            on_presence(reach)
 
     @property
     def capacity(self) -> int:
@@ -123,7 +132,7 @@ class MemoryTransport(ListeningTransport):
             for peer in list(_buses.get(self.bus, ())):
                 if peer is not self and peer.state is LinkState.UP:
                     peer.inject(MemoryReceived(parcel.message))
-        done((parcel,), UNSURE if error is None and self.options.unsure_s else error)
+        done((parcel,), UNCONFIRMED if error is None and self.options.unconfirmed_s else error)
 
     def inject(self, *batch: Received) -> None:
         """Have these messages arrive here, as one read from the wire."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from streamer.cli.explain import Memory
 from streamer.clock import SystemClock
 from streamer.config.models import Config
-from streamer.services.host import Residents
+from streamer.services.host import ServiceHost
 from streamer.transports.base import TransportContext
-from streamer.transports.local import CORE, Core
+from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
@@ -50,10 +50,10 @@ async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, f
             "usubscription": {"local": ["veh1"]},
         }
     )
-    core = Core(TransportContext(CORE, "gateway"))
-    residents = Residents(config, core, SystemClock())
-    residents.open(Memory())
-    serving = asyncio.create_task(residents.run())
+    core = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"))
+    service_host = ServiceHost(config, core, SystemClock())
+    service_host.open(Memory())
+    serving = asyncio.create_task(service_host.run())
     begin_s = time.perf_counter()
     for start in range(0, len(pairs), _AT_ONCE):
         left = pairs[start : start + _AT_ONCE]
@@ -64,10 +64,12 @@ async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, f
             await done.acquire()
     asked_s = time.perf_counter() - begin_s
     serving.cancel()
-    await residents.state.write([("DELETE FROM usubscription_outbox", ())])  # there is no router that would send the Updates
-    residents.close()
+    await service_host.state.write(
+        [("DELETE FROM usubscription_outbox", ())]
+    )  # there is no router that would send the Updates
+    service_host.close()
 
-    again = Residents(config, Core(TransportContext(CORE, "gateway")), SystemClock())
+    again = ServiceHost(config, LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway")), SystemClock())
     begin_s = time.perf_counter()
     again.open(Memory())
     restored_s = time.perf_counter() - begin_s

@@ -37,7 +37,7 @@ def configuration(near: Mosquitto, far: Mosquitto, policy: str) -> dict[str, obj
         "authority": "gw",
         "endpoints": {"near": mqtt(near, "cloud"), "far": mqtt(far, "veh1")},
         "routes": [{"from": "near", "to": "far", "name": "down"}],
-        "dispatch": {"queue": {"messages": QUEUE, "bytes": QUEUE_BYTES, "on_full": policy}},
+        "queue_policy": {"queue": {"messages": QUEUE, "bytes": QUEUE_BYTES, "on_full": policy}},
     }
 
 
@@ -112,4 +112,4 @@ def check_bounds(daemon: StreamerProcess) -> None:
     daemon.check_books()
     assert daemon.total("ustreamer_queue_messages", route="down") <= QUEUE
     assert daemon.total("ustreamer_queue_bytes", route="down") <= QUEUE_BYTES
-    assert daemon.total("ustreamer_held_back_messages", endpoint="near") <= 2 * RECEIVE_MAXIMUM
+    assert daemon.total("ustreamer_backlog_messages", endpoint="near") <= 2 * RECEIVE_MAXIMUM

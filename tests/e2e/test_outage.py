@@ -87,7 +87,9 @@ async def test_near_broker_restarts_and_nothing_is_missing() -> None:
 
 async def test_urgent_messages_overtake_a_full_queue() -> None:
     """Zenoh → MQTT. What piled up while the broker was away leaves by priority class, order inside a flow kept."""
-    async with Topology("zenoh", SECOND, broker={"persistence": True}, dispatch={"queue": {"messages": 5000}}) as topology:
+    async with Topology(
+        "zenoh", SECOND, broker={"persistence": True}, queue_policy={"queue": {"messages": 5000}}
+    ) as topology:
         near, far = topology.networks
         assert far.broker is not None
         await asyncio.to_thread(far.broker.stop)

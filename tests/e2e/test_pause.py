@@ -89,10 +89,10 @@ async def test_topic_is_stopped_and_started_over_uprotocol(side: int) -> None:
 
         held, others = publishes(SPEED, 1, 2, 3), publishes((*SPEED[:3], 0x8002), 4)
         await topology.networks[0].side.send([*held, *others])
-        await topology.daemon.until_total(3, "ustreamer_dispatch_stopped_messages", **UP)
+        await topology.daemon.until_total(3, "ustreamer_paused_messages", **UP)
         await until(lambda: [m for m in far.arrived if m.type == 1] == others, what="the other topic")
         fetched = await ask(topology, side, 3, b"")
-        (found,) = ustreamer.FetchStopsResponse.FromString(fetched.payload).stops
+        (found,) = ustreamer.FetchStopsResponse.FromString(fetched.payload).pause_rules
         assert (found.rule, found.lanes, found.messages) == (rule, 1, 3)
 
         start = ustreamer.StartDispatchRequest(rule=rule).SerializeToString()
@@ -135,22 +135,22 @@ async def test_paused_on_the_command_line_waits_over_a_restart(tmp_path: Path, e
         assert await command(topology, "pause", "--topic", SPEED_TEXT) == (0, f"paused {SPEED_TEXT}\n")
         held = publishes(SPEED, *range(20))
         await topology.networks[0].side.send(held)
-        await daemon.until_total(20, "ustreamer_dispatch_stopped_messages", **UP)
+        await daemon.until_total(20, "ustreamer_paused_messages", **UP)
         await daemon.until_total(20, "ustreamer_journal_written_messages_total")
 
         daemon.signal(end)
         await daemon.ended()  # a drain of five minutes does not wait for what is stopped
         daemon.start()
         await daemon.until_up()
-        await daemon.until_total(1, "ustreamer_dispatch_stopped_rules")
-        await daemon.until_total(20, "ustreamer_dispatch_stopped_messages", **UP)
+        await daemon.until_total(1, "ustreamer_pause_rules")
+        await daemon.until_total(20, "ustreamer_paused_messages", **UP)
         status, listed = await command(topology, "pause")
         assert (status, [line.split() for line in listed.splitlines()][1:]) == (0, [[SPEED_TEXT, "any", "1", "20"]])
         assert [m for m in far.arrived if m.type == 1] == []
 
         later = publishes(SPEED, 20)
         await topology.networks[0].side.send(later)
-        await daemon.until_total(21, "ustreamer_dispatch_stopped_messages", **UP)
+        await daemon.until_total(21, "ustreamer_paused_messages", **UP)
         assert await command(topology, "resume", "--topic", SPEED_TEXT) == (0, f"resumed {SPEED_TEXT}\n")
         await until(lambda: [m for m in far.arrived if m.type == 1] == [*held, *later], what="everything, in order")
         status, said = await command(topology, "resume", "--topic", SPEED_TEXT)

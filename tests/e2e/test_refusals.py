@@ -58,7 +58,7 @@ async def test_refused_flow_delays_nobody_and_arrives_in_order(
                     for name, authority, url in (("near", "alpha", near.url), ("far", "beta", fake.url))
                 },
                 "routes": [{"from": "near", "to": "far"}],
-                "dispatch": {"retry": {"initial_ms": 200, "max_ms": 400, "attempts": 1000}},
+                "queue_policy": {"retry": {"initial_ms": 200, "max_ms": 400, "attempts": 1000}},
             }
             daemon = StreamerProcess(tmp_path, config)
             daemon.start()

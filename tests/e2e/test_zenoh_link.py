@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # no stubs are installed
 import pytest
 
-from streamer.transports.base import UNSURE, LinkState, TransportContext, Unsure
+from streamer.transports.base import UNCONFIRMED, LinkState, TransportContext, Unconfirmed
 from streamer.transports.errors import ConfigurationError, LinkLostError, SendError
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
@@ -192,7 +192,7 @@ async def test_what_was_sent_before_stop_arrives() -> None:
             parcels = [Parcel(publish(now_ms(), TOPIC, bytes(1000))) for _ in range(5000)]
             for start in range(0, 5000, 100):
                 transport.submit(parcels[start : start + 100], outcomes.done)
-        confirmed = [parcel.message for parcel, error in outcomes.reported if error is UNSURE]
+        confirmed = [parcel.message for parcel, error in outcomes.reported if error is UNCONFIRMED]
         assert len(outcomes.reported) == 5000
         await until(lambda: len(subscriber.poll()) >= len(confirmed), "everything confirmed")
         assert subscriber.messages()[: len(confirmed)] == confirmed
@@ -243,7 +243,7 @@ async def stall(transport: ZenohTransport, outcomes: Outcomes) -> list[Parcel]:
     return submitted
 
 
-def order_of(reported: Iterable[tuple[Parcel, SendError | Unsure | None]]) -> list[bytes]:
+def order_of(reported: Iterable[tuple[Parcel, SendError | Unconfirmed | None]]) -> list[bytes]:
     return [parcel.message.id for parcel, _ in reported]
 
 
@@ -278,7 +278,7 @@ async def test_loop_keeps_turning_while_a_put_is_blocked() -> None:
         again = Outcomes()
         transport.submit([Parcel(publish(now_ms(), TOPIC))], again.done)
         await until(lambda: len(again.reported) == 1, "the outcome of one more")
-        assert again.reported[0][1] is UNSURE
+        assert again.reported[0][1] is UNCONFIRMED
 
 
 # While a put is blocked Zenoh's threads, which all sessions of a process share, cannot close a session: not for long here,

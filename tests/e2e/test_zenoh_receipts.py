@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from streamer.transports.base import UNSURE, Received, UListener
+from streamer.transports.base import UNCONFIRMED, Received, UListener
 from streamer.transports.errors import LinkLostError
 from streamer.transports.zenoh.receipts import RECEIPTS, SERVES
 from streamer.transports.zenoh.transport import ZenohTransport
@@ -74,7 +74,7 @@ async def test_message_for_a_streamer_is_delivered_when_it_has_acknowledged_it()
         sender.submit(marker, other.done)
         await until(lambda: len(keeper.received) == 4, "all messages")
         assert outcomes.reported == []
-        await until(lambda: other.reported == [(marker[0], UNSURE)], "what nobody serves is unsure")
+        await until(lambda: other.reported == [(marker[0], UNCONFIRMED)], "what nobody serves is unconfirmed")
         first, *rest = [received for received in keeper.received if received.message.attributes.sink == ENTITY]
         for received in reversed(rest):
             received.release()

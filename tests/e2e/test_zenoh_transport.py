@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import zenoh
 
-from streamer.transports.base import UNSURE
+from streamer.transports.base import UNCONFIRMED
 from streamer.transports.zenoh.intake import THREADS_AT_MOST
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import key_for
@@ -164,7 +164,7 @@ async def test_order_is_kept_over_many_messages_in_both_directions() -> None:
                 await asyncio.sleep(0)
             await until(lambda: len(outcomes.reported) >= count and len(subscriber.poll()) >= count, "all", 30)
             assert subscriber.messages() == sent
-            assert outcomes.reported == [(parcel, UNSURE) for parcel in parcels]
+            assert outcomes.reported == [(parcel, UNCONFIRMED) for parcel in parcels]
 
 
 async def test_foreign_samples_are_reported_and_not_delivered() -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from streamer.transports.base import UNSURE, LinkState, Reach
+from streamer.transports.base import UNCONFIRMED, LinkState, Presence
 from streamer.transports.errors import LinkLostError
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.uprotocol.message import publish
@@ -34,14 +34,14 @@ class Flow:
     """What a transport says of one flow."""
 
     def __init__(self, transport: ZenohTransport, source: UUri = TOPIC, sink: UUri | None = None) -> None:
-        self.reaches: list[Reach] = []
+        self.reaches: list[Presence] = []
         self.reaches.append(transport.watch_flow(source, sink, self.reaches.append))
 
     @property
-    def now(self) -> Reach:
+    def now(self) -> Presence:
         return self.reaches[-1]
 
-    async def until(self, reach: Reach) -> None:
+    async def until(self, reach: Presence) -> None:
         await until(lambda: self.now is reach, f"{reach} instead of {self.reaches}")
 
 
@@ -63,52 +63,52 @@ async def stage(seen: Seen | None = None, lease_ms: int = 2000) -> AsyncIterator
 async def test_flow_reaches_nobody_while_there_is_no_other_node() -> None:
     async with running(listen=[free_endpoint()]) as transport:
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
-        assert Flow(transport).now is Reach.NOBODY
+        assert Flow(transport).now is Presence.ABSENT
 
 
 @pytest.mark.parametrize("filter_", [EVERYTHING, "up/*/*/*/*/*/{}/{}/{}/{}/{}", "up/veh1/8000/A/2/8A50/*/*/*/*/*"])
 async def test_flow_reaches_somebody_while_there_is_a_subscriber(filter_: str) -> None:
     async with stage() as (transport, peer):
         flow, other = Flow(transport), Flow(transport, UUri.parse("//other/1/1/8000"), UUri.parse("//nobody/2/1/0"))
-        await flow.until(Reach.NOBODY)
-        assert flow.reaches == [Reach.UNKNOWN, Reach.NOBODY]
+        await flow.until(Presence.ABSENT)
+        assert flow.reaches == [Presence.UNKNOWN, Presence.ABSENT]
         await peer.subscribe(filter_)
-        await flow.until(Reach.SOMEBODY)
-        assert Flow(transport).now is Reach.SOMEBODY
+        await flow.until(Presence.PRESENT)
+        assert Flow(transport).now is Presence.PRESENT
         await peer.unsubscribe(filter_)
-        await flow.until(Reach.NOBODY)
-        assert flow.reaches[1:] == [Reach.NOBODY, Reach.SOMEBODY, Reach.NOBODY]
-        assert (Reach.SOMEBODY in other.reaches) is (filter_ == EVERYTHING)
+        await flow.until(Presence.ABSENT)
+        assert flow.reaches[1:] == [Presence.ABSENT, Presence.PRESENT, Presence.ABSENT]
+        assert (Presence.PRESENT in other.reaches) is (filter_ == EVERYTHING)
 
 
 async def test_forgotten_flow_says_nothing_more_and_others_of_its_key_go_on() -> None:
     async with stage() as (transport, peer):
         first, second = Flow(transport), Flow(transport)
-        await first.until(Reach.NOBODY)
+        await first.until(Presence.ABSENT)
         transport.forget_flow(TOPIC, None, first.reaches.append)
         transport.forget_flow(TOPIC, None, first.reaches.append)  # unknown by now
         await peer.subscribe(EVERYTHING)
-        await second.until(Reach.SOMEBODY)
+        await second.until(Presence.PRESENT)
         transport.forget_flow(TOPIC, None, second.reaches.append)
         await peer.unsubscribe(EVERYTHING)
         again = Flow(transport)
-        await again.until(Reach.NOBODY)
-        assert first.reaches == [Reach.UNKNOWN, Reach.NOBODY]
-        assert second.reaches[-1] is Reach.SOMEBODY
+        await again.until(Presence.ABSENT)
+        assert first.reaches == [Presence.UNKNOWN, Presence.ABSENT]
+        assert second.reaches[-1] is Presence.PRESENT
 
 
 async def test_own_subscriptions_do_not_count() -> None:
     async with stage() as (transport, _):
         await transport.register_listener(TOPIC, None, Inbox())
         flow = Flow(transport)
-        await flow.until(Reach.NOBODY)
-        assert flow.reaches == [Reach.UNKNOWN, Reach.NOBODY]
+        await flow.until(Presence.ABSENT)
+        assert flow.reaches == [Presence.UNKNOWN, Presence.ABSENT]
 
 
 async def test_publish_with_the_sink_of_a_streamer_is_the_flow_without() -> None:
     async with stage() as (transport, peer):
         await peer.subscribe("up/veh1/8000/A/2/8A50/{}/{}/{}/{}/{}")
-        await Flow(transport, TOPIC, UUri.parse("//veh1/FFFFFFFF/FF/FFFF")).until(Reach.SOMEBODY)
+        await Flow(transport, TOPIC, UUri.parse("//veh1/FFFFFFFF/FF/FFFF")).until(Presence.PRESENT)
 
 
 async def test_flows_through_a_router_follow_the_receiver_behind_it() -> None:
@@ -121,13 +121,13 @@ async def test_flows_through_a_router_follow_the_receiver_behind_it() -> None:
         flow = Flow(transport)
         async with PeerProcess.running(mode="client", connect=[endpoint]) as peer:
             await peer.subscribe(EVERYTHING)
-            await flow.until(Reach.SOMEBODY)
-        await flow.until(Reach.NOBODY)
+            await flow.until(Presence.PRESENT)
+        await flow.until(Presence.ABSENT)
         async with PeerProcess.running(mode="client", connect=[endpoint]) as peer:
             await peer.subscribe(EVERYTHING)
-            await flow.until(Reach.SOMEBODY)
+            await flow.until(Presence.PRESENT)
             await router.kill()
-            await flow.until(Reach.NOBODY)
+            await flow.until(Presence.ABSENT)
 
 
 # -- who is lost
@@ -141,16 +141,16 @@ async def test_receiver_that_is_gone_is_noticed_and_comes_back(number: signal.Si
         async with PeerProcess.running(**settings) as peer:
             await peer.subscribe(EVERYTHING)
             flow = Flow(transport)
-            await flow.until(Reach.SOMEBODY)
+            await flow.until(Presence.PRESENT)
             await until(lambda: seen.nodes == [True], "the node is known")
             peer.signal(number)
-            await flow.until(Reach.NOBODY)
+            await flow.until(Presence.ABSENT)
             await until(lambda: seen.nodes == [True, False], "the node is lost")
             transport.submit([Parcel(publish(now_ms(), TOPIC))], outcomes.done)
             assert isinstance(outcomes.reported[0][1], LinkLostError)
             if number == signal.SIGSTOP:
                 peer.signal(signal.SIGCONT)
-                await flow.until(Reach.SOMEBODY)
+                await flow.until(Presence.PRESENT)
                 await until(lambda: seen.nodes == [True, False, True], "the node is back")
 
 
@@ -186,27 +186,27 @@ async def test_receiver_that_stalls_is_lost_as_soon_as_a_put_was_given_up() -> N
     async with stage(seen, lease_ms=60_000) as (transport, peer):
         await peer.subscribe(EVERYTHING)
         flow = Flow(transport)
-        await flow.until(Reach.SOMEBODY)
+        await flow.until(Presence.PRESENT)
         peer.signal(signal.SIGSTOP)
         submitted = await put_until_lost(transport, seen, outcomes)
-        assert flow.now is Reach.NOBODY
+        assert flow.now is Presence.ABSENT
         assert transport.state is LinkState.ALONE
         await until(lambda: len(outcomes.reported) == len(submitted), "every outcome")
         assert [parcel for parcel, _ in outcomes.reported] == submitted
         errors = [error for _, error in outcomes.reported]
-        unsure = errors.count(UNSURE)
-        assert errors[:unsure] == [UNSURE] * unsure
+        unsure = errors.count(UNCONFIRMED)
+        assert errors[:unsure] == [UNCONFIRMED] * unsure
         assert all(isinstance(error, LinkLostError) for error in errors[unsure:])
         peer.signal(signal.SIGCONT)
-        await flow.until(Reach.SOMEBODY)
+        await flow.until(Presence.PRESENT)
         before = set(await peer.heard(EVERYTHING))
         last = [Parcel(publish(now_ms(), TOPIC, b"%d" % n)) for n in range(100)]
         again = Outcomes()
         transport.submit(last, again.done)
         ids = [parcel.message.id for parcel in last]
         await hears(peer, ids)
-        assert again.reported == [(parcel, UNSURE) for parcel in last]
-        # Nothing was reported as lost that had arrived, and what arrived was unsure.
+        assert again.reported == [(parcel, UNCONFIRMED) for parcel in last]
+        # Nothing was reported as lost that had arrived, and what arrived was unconfirmed.
         assert before <= {parcel.message.id for parcel in submitted[:unsure]}
 
 
@@ -219,13 +219,13 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
         async with PeerProcess.running(connect=[endpoint]) as other:
             await other.subscribe(EVERYTHING)
             flow = Flow(transport)
-            await flow.until(Reach.SOMEBODY)
+            await flow.until(Presence.PRESENT)
             await until(lambda: seen.nodes == [True, True], "both nodes are known")
             peer.signal(signal.SIGSTOP)
             submitted = await put_until_lost(transport, seen, outcomes)
             await until(lambda: len(outcomes.reported) == len(submitted), "every outcome")
-            assert outcomes.reported == [(parcel, UNSURE) for parcel in submitted]
-            await flow.until(Reach.SOMEBODY)  # after a question: who still listens?
+            assert outcomes.reported == [(parcel, UNCONFIRMED) for parcel in submitted]
+            await flow.until(Presence.PRESENT)  # after a question: who still listens?
             ids = [parcel.message.id for parcel in submitted]
             await hears(other, ids)
             assert await other.heard(EVERYTHING) == ids
@@ -239,17 +239,17 @@ async def test_keys_beyond_the_bound_count_as_heard(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("streamer.transports.zenoh.watch.MAX_KEYS", 1)
     async with stage() as (transport, _):
         first, second = Flow(transport), Flow(transport, UUri.parse("//veh1/1/1/8000"))
-        await first.until(Reach.NOBODY)
-        assert second.reaches == [Reach.SOMEBODY]
+        await first.until(Presence.ABSENT)
+        assert second.reaches == [Presence.PRESENT]
         transport.forget_flow(TOPIC, None, first.reaches.append)
-        assert Flow(transport, UUri.parse("//veh1/1/1/8000")).now is Reach.UNKNOWN
+        assert Flow(transport, UUri.parse("//veh1/1/1/8000")).now is Presence.UNKNOWN
 
 
 async def test_without_assurance_nothing_is_watched_and_a_put_counts() -> None:
     seen, outcomes, endpoint = Seen(), Outcomes(), free_endpoint()
     async with running(seen, listen=[endpoint], uncertain_s=0) as transport:
-        assert transport.unsure_s == 0
-        assert Flow(transport).now is Reach.SOMEBODY
+        assert transport.unconfirmed_s == 0
+        assert Flow(transport).now is Presence.PRESENT
         async with PeerProcess.running(connect=[endpoint]):
             await until_up(transport)
             sent = [Parcel(publish(now_ms(), TOPIC))]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamer.transports.base import Reach
+from streamer.transports.base import Presence
 from tests.flow.stage import ORDERS, VEHICLE_APP, Stage
 
 HOUR_MS = 3_600_000
@@ -16,8 +16,8 @@ STEPS = pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS], ids=["an hour ah
 
 
 def nobody_listens(stage: Stage) -> Callable[[], None]:
-    stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.NOBODY)
-    return lambda: stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.SOMEBODY)
+    stage.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
+    return lambda: stage.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
 
 
 def payloads(stage: Stage) -> list[bytes | None]:

@@ -164,8 +164,8 @@ def answer_of(message: UMessage, looks: bool) -> Any:
         if attributes.source.resource == 1:
             return code, us.StopDispatchResponse.FromString(payload).changed
         if attributes.source.resource == 3:
-            stops = us.FetchStopsResponse.FromString(payload).stops
-            return code, tuple(str(uri_from_proto(each.rule.topic)) for each in stops)
+            pause_rules = us.FetchStopsResponse.FromString(payload).pause_rules
+            return code, tuple(str(uri_from_proto(each.rule.topic)) for each in pause_rules)
         return code, None
     if attributes.source.resource == 1:
         return code, pb.SubscriptionResponse.FromString(payload).status.state

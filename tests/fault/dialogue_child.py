@@ -1,4 +1,4 @@
-"""The services in a process that is to be killed: the real `Residents` on a real file, and a core that speaks JSON lines.
+"""The services in a process that is to be killed: the real `ServiceHost` on a real file, and a core that speaks JSON lines.
 
 The first process is a nursery: for each line that says ``start`` it forks a child, which takes over both pipes until it
 dies. That makes a life cost milliseconds. What happens between two looks at the outside world are crossings (each SQL
@@ -17,9 +17,9 @@ from typing import Any
 
 from streamer.config.models import Config
 from streamer.delivery.lane import FlowKey
-from streamer.services.host import Residents
+from streamer.services.host import ServiceHost
 from streamer.transports.base import Received, TransportContext, UListener
-from streamer.transports.local import CORE, Core
+from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
@@ -92,14 +92,14 @@ class Outside(UListener):
     def safe(self, number: int) -> None:
         self._said.pop(number).release()
 
-    def want(self, topic: UUri, askers: Mapping[str, int], owner: str) -> None:
+    def want(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         self._fuse.crossed()
-        tell(want=str(topic), askers=dict(askers), owner=owner)
+        tell(want=str(topic), interested=dict(interested), owner=owner)
 
-    def apply_stops(self) -> None:
+    def apply_pause_rules(self) -> None:
         self._fuse.crossed()
 
-    def stopped_flows(self) -> Iterable[tuple[FlowKey, int]]:
+    def paused_flows(self) -> Iterable[tuple[FlowKey, int]]:
         return ()
 
 
@@ -118,9 +118,9 @@ class Life:
         self._fuse = Fuse(start["crossings"])
         sqlite3.connect = partial(_traced, self._fuse)  # type: ignore[assignment]  # counts statements, is one otherwise
         self._clock = ToldClock(start["now_ms"])
-        self._core = Core(TransportContext(CORE, OWN, now_ms=self._clock.wall_ms))
+        self._core = LocalTransport(TransportContext(LOCAL_ENDPOINT, OWN, now_ms=self._clock.wall_ms))
         self._outside = Outside(self._fuse)
-        self._residents = Residents(_config(start["path"]), self._core, self._clock)
+        self._residents = ServiceHost(_config(start["path"]), self._core, self._clock)
         self._left = b""
 
     async def run(self) -> None:
@@ -129,7 +129,7 @@ class Life:
         await self._core.authenticate(UUri(OWN, 0, 0, 0))
         await self._core.register_listener(_EVERYTHING, _EVERYTHING, self._outside)
         await self._core.start()
-        tell(ready=[str(rule) for rule in self._residents.stops.rules])
+        tell(ready=[str(rule) for rule in self._residents.pause_rules.rules])
         os.set_blocking(0, False)
         asyncio.get_running_loop().add_reader(0, self._read)
         await self._residents.run()

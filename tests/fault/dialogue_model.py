@@ -69,7 +69,7 @@ class World(NamedTuple):
         """What the Fetch calls show: everything but who is about to leave."""
         return tuple(entry for entry in self.entries if entry.state != LEAVING)
 
-    def askers(self) -> dict[UUri, dict[str, int]]:
+    def interested(self) -> dict[UUri, dict[str, int]]:
         """Who wants which topic, how often (ms)."""
         found: dict[UUri, dict[str, int]] = {}
         for entry in self.listed():
@@ -294,7 +294,7 @@ def receivers_after(held: Receivers, event: tuple[str, UUri, str], now_ms: int) 
 
 
 def receiving(held: Receivers, covers: Mapping[str, Iterable[UUri]]) -> dict[UUri, dict[str, int]]:
-    """As `World.askers`."""
+    """As `World.interested`."""
     found: dict[UUri, dict[str, int]] = {}
     for uri, pattern in held:
         for topic in covers[pattern]:

@@ -265,7 +265,7 @@ class Dialogue(Exchange):
             for world in (passed(world, self.now_ms) for world in self.worlds.states)
             if flows(world.told) == decided
             and world.farewells <= said_farewell
-            and world.askers() == self.wants.get("subscription", {})
+            and world.interested() == self.wants.get("subscription", {})
             and seen == {key: asking.rows_of(world, *key) for key in about}
         }
         if not fitting:

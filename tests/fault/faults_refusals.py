@@ -18,9 +18,13 @@ RETRY = {"initial_ms": 20, "max_ms": 100}
 SOURCES = {reason: 0x500 + n for n, reason in enumerate(CODES)}
 
 
-def to_plant(script: Script, **dispatch: object) -> Setting:
+def to_plant(script: Script, **queue_policy: object) -> Setting:
     return Setting(
-        ("cloud", "plant"), ways=(("cloud", "plant"),), plant_script=script, changes={"dispatch": dispatch}, ttl_ms=60_000
+        ("cloud", "plant"),
+        ways=(("cloud", "plant"),),
+        plant_script=script,
+        changes={"queue_policy": queue_policy},
+        ttl_ms=60_000,
     )
 
 

@@ -18,7 +18,7 @@ def uncertain(seconds: float, rate: float = RATE) -> Allowance:
 
 
 def setting_for(run: Run, **more: object) -> Setting:
-    """With a journal, which keeps what is unsure. Short leases in the short form, Zenoh's own in the long one."""
+    """With a journal, which keeps what is unconfirmed. Short leases in the short form, Zenoh's own in the long one."""
     changes = {"journal": {"path": str(run.directory / "journal.db")}} | more.pop("changes", {})  # type: ignore[operator]
     if not run.is_long:
         return Setting(("cloud", "veh"), changes, ways=TO_VEH, **more)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ async def receiver_appears(run: Run) -> Verdict:
 async def receiver_stays_away(run: Run) -> Verdict:
     """After ``absent_s`` every message is a dead letter with UNAVAILABLE, and every Request is answered so."""
     absent_s = run.lasts(1, 10)
-    setting = setting_for(run, has_receiver=False, changes={"dispatch": {"absent_s": absent_s}})
+    setting = setting_for(run, has_receiver=False, changes={"queue_policy": {"absent_s": absent_s}})
     return await unavailable(run, setting, run.lasts(1, 5), only_requests=False)
 
 

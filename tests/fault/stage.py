@@ -248,7 +248,7 @@ class Stage:
         assert self.source is not None
         status, _ = self.daemon.get("/healthz")
         if status == 200:
-            held = self.daemon.total("ustreamer_held_back_messages", endpoint="veh")
+            held = self.daemon.total("ustreamer_backlog_messages", endpoint="veh")
             received = self.daemon.total("ustreamer_received_messages_total", endpoint="veh")
             self.source.hand_over(int(received - held), unordered)
 
@@ -292,7 +292,7 @@ class Stage:
 
     def queued(self) -> int:
         """Messages that the daemon says it holds."""
-        return int(self.daemon.total("ustreamer_queue_messages") + self.daemon.total("ustreamer_held_back_messages"))
+        return int(self.daemon.total("ustreamer_queue_messages") + self.daemon.total("ustreamer_backlog_messages"))
 
     async def settle(self, within_s: float = SETTLE_S) -> None:
         """Wait until everything has arrived; or until the daemon holds nothing any more; or for ``within_s``."""

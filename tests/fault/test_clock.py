@@ -42,7 +42,7 @@ async def test_back_off_goes_on_as_before(step_ms: int) -> None:
 
 @STEPS
 async def test_absence_is_given_up_when_its_time_has_come_and_not_before(step_ms: int) -> None:
-    async with Stage(unsure_s=10) as stage:
+    async with Stage(unconfirmed_s=10) as stage:
         nobody_listens(stage)
         stage.arrive("cloud", order(stage))
         stage.clock.ms += step_ms
@@ -55,7 +55,7 @@ async def test_absence_is_given_up_when_its_time_has_come_and_not_before(step_ms
 
 @STEPS
 async def test_what_nobody_confirms_is_certain_when_its_time_has_come_and_not_before(step_ms: int) -> None:
-    async with Stage(unsure_s=10) as stage:
+    async with Stage(unconfirmed_s=10) as stage:
         stage.arrive("cloud", order(stage))
         stage.router.custody.flush()
         stage.clock.ms += step_ms

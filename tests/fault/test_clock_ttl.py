@@ -45,8 +45,8 @@ WAITS = pytest.mark.parametrize("wait", [link_is_down, receiver_refuses, nobody_
 
 def stage_for(wait: Wait) -> Stage:
     if wait is queue_is_full:
-        return Stage(configuration(dispatch={"queue": {"messages": 1}, "retry": {"jitter": 0}}))
-    return Stage(unsure_s=10 if wait is nobody_listens else 0)
+        return Stage(configuration(queue_policy={"queue": {"messages": 1}, "retry": {"jitter": 0}}))
+    return Stage(unconfirmed_s=10 if wait is nobody_listens else 0)
 
 
 # -- TTLs

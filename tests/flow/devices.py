@@ -12,9 +12,9 @@ from pathlib import Path
 
 from streamer.config.models import Config
 from streamer.delivery.router import Router
-from streamer.services.host import Residents
+from streamer.services.host import ServiceHost
 from streamer.transports.base import LinkState, TransportContext, UTransport
-from streamer.transports.local import CORE, Core
+from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.flow.stage import WoundClock
@@ -107,9 +107,9 @@ class Device:
             MemoryTransport(self._context(devices, name), MemoryOptions(bus=f"{devices.run}-{bus}"))
             for name, bus in (("near", f"near-{number}"), ("far", "far"))
         )
-        core = Core(self._context(devices, CORE))
-        self.residents = Residents(self.config, core, devices.clock)
-        transports: dict[str, UTransport] = {"near": self.near, "far": self.far, CORE: core}
+        core = LocalTransport(self._context(devices, LOCAL_ENDPOINT))
+        self.service_host = ServiceHost(self.config, core, devices.clock)
+        transports: dict[str, UTransport] = {"near": self.near, "far": self.far, LOCAL_ENDPOINT: core}
         self.router = Router(self.config, transports, devices.clock, lambda: 0.5, lambda after_s, call: None)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -122,9 +122,9 @@ class Device:
         self.router.link_changed(name, state)
 
     async def start(self) -> None:
-        self.residents.open(self.router)
+        self.service_host.open(self.router)
         await self.router.start()
-        self._tasks = [asyncio.create_task(work) for work in (self.residents.run(), self.router.hearing.run())]
+        self._tasks = [asyncio.create_task(work) for work in (self.service_host.run(), self.router.subscriber.run())]
 
     async def stop(self) -> None:
         """End at once, as a kill would: what is not on disk is gone."""
@@ -135,7 +135,7 @@ class Device:
         if tasks:
             await self.near.stop()
             await self.far.stop()
-            self.residents.close()
+            self.service_host.close()
 
     def tick(self) -> None:
         self.router.tick()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamer.journal.entries import Letter
 from streamer.journal.journal import Journal
-from streamer.routing.pause_rules import Rule
+from streamer.routing.pause_rules import PauseRule
 from streamer.uprotocol.message import UMessage
 from tests.flow.stage import ORDERS, VEHICLE_APP, Stage, WoundClock, configuration
 from tests.independent import until
@@ -51,9 +51,9 @@ async def life(
     path: Path,
     max_bytes: int = 64 * MIB,
     memory: int = 64 * MIB,
-    unsure_s: float = 0,
+    unconfirmed_s: float = 0,
     clock: WoundClock | None = None,
-    stops: Iterable[Rule] = (),
+    pause_rules: Iterable[PauseRule] = (),
     **changes: object,
 ) -> AsyncIterator[Life]:
     """A router on ``path``, under these rules, that has recovered what was there. It ends without a farewell."""
@@ -63,9 +63,9 @@ async def life(
     journal.start(opened.set)
     await asyncio.wait_for(opened.wait(), 10)
     try:
-        async with Stage(config, unsure_s=unsure_s, journal=journal, clock=clock) as stage:
-            for rule in stops:
-                stage.router.stops.stop(rule)
+        async with Stage(config, unconfirmed_s=unconfirmed_s, journal=journal, clock=clock) as stage:
+            for rule in pause_rules:
+                stage.router.pause_rules.add(rule)
             stage.router.recover()
             journal.on_redrive = stage.router.redrive.take
             yield Life(stage, journal)

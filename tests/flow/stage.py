@@ -58,7 +58,7 @@ def configuration(**changes: object) -> Config:
             {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
             {"from": "cloud", "to": "vehicle"},
         ],
-        "dispatch": {"retry": {"jitter": 0}},
+        "queue_policy": {"retry": {"jitter": 0}},
     }
     return Config.model_validate(raw | changes)
 
@@ -82,11 +82,11 @@ class Stage:
         self,
         config: Config | None = None,
         addressed: tuple[str, ...] = (),
-        unsure_s: float = 0,
+        unconfirmed_s: float = 0,
         journal: Journal | None = None,
         clock: WoundClock | None = None,
     ) -> None:
-        """``unsure_s``: nobody confirms on the vehicle's network, as with Zenoh."""
+        """``unconfirmed_s``: nobody confirms on the vehicle's network, as with Zenoh."""
         self.config = config or configuration()
         self.clock = clock or WoundClock()
         self.due: list[Callable[[], None]] = []  # flushes that the router has asked for, with a journal
@@ -97,7 +97,7 @@ class Stage:
                 MemoryOptions(
                     bus=f"{run}-{name}",
                     sink_authority=name in addressed,
-                    unsure_s=unsure_s if name == "vehicle" else 0,
+                    unconfirmed_s=unconfirmed_s if name == "vehicle" else 0,
                 ),
             )
             for name in self.config.endpoints

@@ -141,7 +141,7 @@ async def test_strays_are_bounded_in_number_and_the_oldest_is_judged_early():
         stage.arrive("cloud", stage.speed())
         (letter,) = stage.dead_letters("cloud")
         assert letter.message.attributes.id.lsb == int.from_bytes(first.id[8:], "big")
-        assert len(stage.router.ingresses["cloud"].strays) == 10_000
+        assert len(stage.router.ingresses["cloud"].misrouted) == 10_000
         stage.pass_time(1000)
         assert stage.outcomes("none") == {"rejected": 10_001}
 
@@ -150,7 +150,7 @@ async def test_strays_are_bounded_in_bytes():
     async with Stage(configuration(routes=WIDE)) as stage:
         for _ in range(40):
             stage.arrive("cloud", stage.speed(bytes(1024 * 1024)))
-            assert stage.router.ingresses["cloud"].strays.bytes <= 16 * 1024 * 1024
+            assert stage.router.ingresses["cloud"].misrouted.bytes <= 16 * 1024 * 1024
         assert len(stage.dead_letters("cloud")) == 25
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamer.delivery import queue
-from streamer.transports.base import UNSURE, Done, Parcel, Reach
+from streamer.transports.base import UNCONFIRMED, Done, Parcel, Presence
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
@@ -43,20 +43,20 @@ async def test_a_message_with_two_destinations_is_acknowledged_when_it_is_writte
 
 async def test_what_was_acknowledged_stays_in_a_full_journal_when_it_has_to_leave_again(tmp_path: Path) -> None:
     clock = WoundClock()
-    async with life(tmp_path / "j.db", max_bytes=40_000, unsure_s=10, clock=clock) as now:
+    async with life(tmp_path / "j.db", max_bytes=40_000, unconfirmed_s=10, clock=clock) as now:
         vehicle = now.stage.transports["vehicle"]
-        vehicle.set_reach(ORDERS, OTHER, Reach.NOBODY)
+        vehicle.set_presence(ORDERS, OTHER, Presence.ABSENT)
         precious = order(now.stage, b"precious" * 200)
         (received,) = now.stage.arrive("cloud", precious)
         await now.flush()
         assert received.acknowledged
         now.stage.arrive("cloud", *(order(now.stage, bytes(1000), sink=OTHER) for _ in range(60)))
         await now.flush()
-        vehicle.set_reach(ORDERS, VEHICLE_APP, Reach.NOBODY)
+        vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
         vehicle.hold = True
-        vehicle.set_reach(ORDERS, VEHICLE_APP, Reach.SOMEBODY)
+        vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
         await now.flush()
-    async with life(tmp_path / "j.db", max_bytes=40_000, unsure_s=10, clock=clock) as now:
+    async with life(tmp_path / "j.db", max_bytes=40_000, unconfirmed_s=10, clock=clock) as now:
         now.stage.pass_time(50)
         assert precious in now.stage.sent("vehicle")
 
@@ -79,7 +79,7 @@ async def test_a_redriven_message_gets_its_row_in_a_full_journal(tmp_path: Path)
 
 
 async def test_while_a_commit_hangs_what_is_delivered_is_acknowledged_and_forgotten(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", unsure_s=10) as now:
+    async with life(tmp_path / "j.db", unconfirmed_s=10) as now:
         stage, custody = now.stage, now.stage.router.custody
         now.journal.is_busy = True
         received = []
@@ -97,7 +97,7 @@ async def test_while_a_commit_hangs_what_is_delivered_is_acknowledged_and_forgot
 
 
 async def test_a_message_that_expires_at_the_head_of_what_is_held_back_stops_nothing() -> None:
-    config = three_networks(dispatch={"retry": {"jitter": 0}, "queue": {"messages": 1}}, routes=BOTH)
+    config = three_networks(queue_policy={"retry": {"jitter": 0}, "queue": {"messages": 1}}, routes=BOTH)
     async with Stage(config) as stage:
         for name in ("cloud", "phone"):
             stage.transports[name].hold = True
@@ -117,7 +117,7 @@ async def test_a_message_that_expires_at_the_head_of_what_is_held_back_stops_not
 
 
 async def test_an_ingress_goes_on_when_everything_that_it_held_back_has_expired() -> None:
-    async with Stage(configuration(dispatch={"retry": {"jitter": 0}, "queue": {"messages": 1}})) as stage:
+    async with Stage(configuration(queue_policy={"retry": {"jitter": 0}, "queue": {"messages": 1}})) as stage:
         calls: list[str] = []
         stage.transports["vehicle"].pause_receiving = lambda: calls.append("pause")  # type: ignore[method-assign]
         stage.transports["vehicle"].resume_receiving = lambda: calls.append("resume")  # type: ignore[method-assign]
@@ -143,7 +143,7 @@ async def test_many_flows_are_recovered_each_into_one_lane(tmp_path: Path, monke
 
 
 async def test_nothing_overtakes_what_was_in_flight_when_a_doubt_came_and_went() -> None:
-    async with Stage(unsure_s=10) as stage:
+    async with Stage(unconfirmed_s=10) as stage:
         vehicle = stage.transports["vehicle"]
         stage.arrive("cloud", *(order(stage, b"%d" % number) for number in range(3)))
         late: list[tuple[list[Parcel], Done]] = []
@@ -155,20 +155,20 @@ async def test_nothing_overtakes_what_was_in_flight_when_a_doubt_came_and_went()
 
         vehicle.submit = submit  # type: ignore[method-assign,assignment]
         stage.arrive("cloud", order(stage, b"3"), order(stage, b"4"))
-        vehicle.set_reach(ORDERS, VEHICLE_APP, Reach.NOBODY)
-        vehicle.set_reach(ORDERS, VEHICLE_APP, Reach.SOMEBODY)
+        vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
+        vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
         stage.arrive("cloud", order(stage, b"5"))
         while late:
             parcels, done = late.pop(0)
-            done(parcels, UNSURE)
+            done(parcels, UNCONFIRMED)
         assert wire == [b"3", b"4", b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
 async def test_at_the_stop_without_a_journal_what_is_doubted_becomes_dead_letters_too() -> None:
-    async with Stage(unsure_s=10) as stage:
+    async with Stage(unconfirmed_s=10) as stage:
         stage.arrive("cloud", *(order(stage, b"%d" % number) for number in range(600)))
         stage.router.custody.flush()
-        stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.NOBODY)
+        stage.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
         assert await stage.router.drain(0.05) == 600
         assert len(stage.dead_letters("cloud")) == 600
         assert stage.outcomes(DOWN) == {"dead_lettered": 600}

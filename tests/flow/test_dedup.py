@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from streamer.delivery.dedup import RememberedIds
+from streamer.delivery.dedup import SeenIds
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.uuid import new_id
 from tests.flow.stage import CLIMATE, CLOUD_APP, ORDERS, START_MS, VEHICLE_APP, Stage, configuration
@@ -19,7 +19,7 @@ async def test_ids_are_bounded_in_number_and_memory_however_many_come():
             for _ in range(batches):
                 batch = [base._replace(id=new_id(stage.clock.ms)) for _ in range(100)]
                 stage.transports["vehicle"].inject(*(MemoryReceived(message) for message in batch))
-                assert len(stage.router.remembered) <= ids + len(batch)
+                assert len(stage.router.seen) <= ids + len(batch)
                 stage.router.custody.flush()
                 sent.clear()
 
@@ -39,7 +39,7 @@ async def test_ids_are_bounded_in_number_and_memory_however_many_come():
 def test_remembered_id_takes_about_a_hundred_bytes():
     tracemalloc.start()
     try:
-        ids = RememberedIds(200_000, 600, 0.0)
+        ids = SeenIds(200_000, 600, 0.0)
         for _ in range(2000):
             ids.turn(0.0)
             for _ in range(100):
@@ -54,8 +54,8 @@ async def test_ids_are_forgotten_in_silence_too():
     async with Stage(configuration(remember={"ids": 1000, "seconds": 60})) as stage:
         stage.arrive("vehicle", stage.notify(sink=CLOUD_APP))
         stage.arrive("cloud", stage.ask(method=CLIMATE), stage.notify(sink=VEHICLE_APP, source=ORDERS))
-        assert len(stage.router.remembered) == 3
+        assert len(stage.router.seen) == 3
         stage.pass_time(30_000)
-        assert len(stage.router.remembered) == 3
+        assert len(stage.router.seen) == 3
         stage.pass_time(30_000)
-        assert len(stage.router.remembered) == 0
+        assert len(stage.router.seen) == 0

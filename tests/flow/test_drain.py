@@ -8,7 +8,7 @@ import pytest
 
 from streamer.delivery import router as router_module
 from streamer.services.state import Statement
-from streamer.transports.local import CORE
+from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.uri import UUri
 from tests.flow.devices import Device, Devices
 from tests.flow.uentities import SUBSCRIBED, Client, until
@@ -22,8 +22,8 @@ class SlowDisk:
     def __init__(self, device: Device) -> None:
         self.asked = 0
         self.may_go_on = asyncio.Event()
-        self._write = device.residents.state.write
-        device.residents.state.write = self.write  # type: ignore[method-assign]
+        self._write = device.service_host.state.write
+        device.service_host.state.write = self.write  # type: ignore[method-assign]
 
     async def write(self, statements: Sequence[Statement]) -> None:
         self.asked += 1
@@ -60,7 +60,7 @@ async def test_an_answer_that_is_ready_only_after_the_networks_are_closed_is_giv
     scene.disk.may_go_on.set()
     assert await draining == 0
     assert await scene.asking == SUBSCRIBED
-    assert router.ingresses[CORE].closed
+    assert router.ingresses[LOCAL_ENDPOINT].closed
 
 
 async def test_a_service_that_is_never_done_does_not_keep_the_daemon(scene: Scene) -> None:

@@ -80,7 +80,7 @@ async def test_unauthenticated_when_the_source_lives_elsewhere():
 
 
 async def test_resource_exhausted_when_the_queue_is_full():
-    config = configuration(dispatch={"queue": {"messages": 1, "on_full": "reject"}})
+    config = configuration(queue_policy={"queue": {"messages": 1, "on_full": "reject"}})
     async with Stage(config) as stage:
         stage.transports["vehicle"].hold = True
         first, second = stage.ask(), stage.ask()
@@ -109,7 +109,7 @@ def assert_answered_with_raised_priority(stage: Stage, request: UMessage) -> Non
 
 
 async def test_unknown_when_a_transport_fails_in_a_way_of_its_own(monkeypatch: pytest.MonkeyPatch):
-    config = configuration(dispatch={"retry": {"attempts": 1, "jitter": 0}})
+    config = configuration(queue_policy={"retry": {"attempts": 1, "jitter": 0}})
     async with Stage(config) as stage:
 
         def broken(parcels: object, done: object) -> None:
@@ -131,7 +131,7 @@ async def test_internal_when_the_destination_fails_for_good():
 
 
 async def test_dead_letter_tells_the_whole_story():
-    config = configuration(dispatch={"retry": {"attempts": 3, "initial_ms": 500, "jitter": 0}})
+    config = configuration(queue_policy={"retry": {"attempts": 3, "initial_ms": 500, "jitter": 0}})
     async with Stage(config) as stage:
         stage.transports["cloud"].refuse = lambda message: (
             None if message.attributes.source == DEAD_LETTERS else RefusedError(UCode.RESOURCE_EXHAUSTED, "quota")

@@ -15,10 +15,10 @@ UP = {"from": "vehicle", "to": "cloud"}
 BARE = configuration(routes=[UP, DOWN])
 
 
-async def want(stage: Stage, topic: UUri, askers: dict[str, int], owner: str = "test") -> None:
-    stage.router.want(topic, askers, owner)
+async def want(stage: Stage, topic: UUri, interested: dict[str, int], owner: str = "test") -> None:
+    stage.router.want(topic, interested, owner)
     await asyncio.sleep(0)  # the turn of the loop after which it holds
-    await stage.router.hearing.catch_up()
+    await stage.router.subscriber.catch_up()
 
 
 def received(stage: Stage, endpoint: str) -> int:
@@ -105,7 +105,7 @@ async def test_only_networks_of_those_who_asked_get_a_copy():
 
 
 @pytest.mark.parametrize(
-    ("askers", "kept"),
+    ("interested", "kept"),
     [
         ({"veh1": 1000}, [0, 1000, 2000]),
         ({"veh1": 1000, "veh2": 400}, [0, 400, 800, 1200, 1600, 2000]),
@@ -114,7 +114,7 @@ async def test_only_networks_of_those_who_asked_get_a_copy():
     ids=["one", "the fastest of two", "one wants all"],
 )
 async def test_what_is_more_than_anybody_behind_an_endpoint_asked_for_is_sampled_out(
-    askers: dict[str, int], kept: list[int]
+    interested: dict[str, int], kept: list[int]
 ):
     config = configuration(
         endpoints={
@@ -124,7 +124,7 @@ async def test_what_is_more_than_anybody_behind_an_endpoint_asked_for_is_sampled
         routes=[DOWN],
     )
     async with Stage(config) as stage:
-        await want(stage, ORDERS, askers)
+        await want(stage, ORDERS, interested)
         begin_ms = stage.clock.ms
         batches = []
         for _ in range(11):
@@ -172,9 +172,9 @@ async def test_two_owners_ask_and_the_topic_stays_until_both_have_left():
     async with Stage(BARE) as stage:
         await want(stage, ORDERS, {"veh1": 5000}, "one")
         await want(stage, ORDERS, {"veh1": 1000}, "other")
-        assert stage.router.wanted.of(ORDERS) == {"veh1": 1000}
+        assert stage.router.interest.of(ORDERS) == {"veh1": 1000}
         await want(stage, ORDERS, {}, "other")
-        assert stage.router.wanted.of(ORDERS) == {"veh1": 5000}
+        assert stage.router.interest.of(ORDERS) == {"veh1": 5000}
         stage.arrive("cloud", stage.speed(source=ORDERS))
         await want(stage, ORDERS, {}, "one")
         stage.arrive("cloud", stage.speed(source=ORDERS))

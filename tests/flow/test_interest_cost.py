@@ -18,11 +18,11 @@ TOPICS = [UUri("cloud", 0xC0, 1, 0x9000 + n) for n in range(20)]
 CHANGED, OTHER, *_ = TOPICS
 
 
-async def want(stage: Stage, wanted: Mapping[UUri, Iterable[str]]) -> None:
-    for topic, askers in wanted.items():
-        stage.router.want(topic, dict.fromkeys(askers, EVERY_MESSAGE), "test")
+async def want(stage: Stage, interest: Mapping[UUri, Iterable[str]]) -> None:
+    for topic, interested in interest.items():
+        stage.router.want(topic, dict.fromkeys(interested, EVERY_MESSAGE), "test")
     await asyncio.sleep(0)  # the turn of the loop after which it holds
-    await stage.router.hearing.catch_up()
+    await stage.router.subscriber.catch_up()
 
 
 @pytest.fixture

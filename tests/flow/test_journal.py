@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from streamer.journal.journal import Journal, JournalState
 from streamer.journal.letters import LetterFilter, open_letters
-from streamer.routing.pause_rules import Rule
-from streamer.transports.base import Reach
+from streamer.routing.pause_rules import PauseRule
+from streamer.transports.base import Presence
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
@@ -89,16 +89,16 @@ async def test_what_the_source_delivers_again_after_a_crash_is_known(tmp_path: P
 
 
 async def test_what_left_unconfirmed_is_sent_again_after_a_crash_before_what_waited(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", unsure_s=10) as now:
+    async with life(tmp_path / "j.db", unconfirmed_s=10) as now:
         left = [order(now.stage, b"%d" % number) for number in range(5)]
         now.stage.arrive("cloud", *left)
         await now.flush()
-        now.stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.UNKNOWN)
+        now.stage.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.UNKNOWN)
         waiting = [order(now.stage, b"%d" % number) for number in range(5, 8)]
         received = now.stage.arrive("cloud", *waiting)
         await now.flush()
         assert all(each.acknowledged for each in received)
-    async with life(tmp_path / "j.db", unsure_s=10) as now:
+    async with life(tmp_path / "j.db", unconfirmed_s=10) as now:
         assert now.stage.queued(DOWN) == 8
         now.stage.pass_time(50)
         assert now.stage.sent("vehicle") == left + waiting
@@ -188,14 +188,14 @@ STEPS = ("send", "send", "flush", "hold", "free", "away", "back", "crash", "wait
 
 
 @settings(max_examples=40, deadline=None)
-@given(steps=st.lists(st.sampled_from(STEPS), max_size=30), unsure_s=st.sampled_from([0, 10]))
+@given(steps=st.lists(st.sampled_from(STEPS), max_size=30), unconfirmed_s=st.sampled_from([0, 10]))
 def test_whatever_happens_nothing_acknowledged_is_lost_and_first_arrivals_are_in_order(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[str], unsure_s: int
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], unconfirmed_s: int
 ) -> None:
-    asyncio.run(_play(tmp_path_factory.mktemp("journal") / "j.db", steps, unsure_s))
+    asyncio.run(_play(tmp_path_factory.mktemp("journal") / "j.db", steps, unconfirmed_s))
 
 
-async def _play(path: Path, steps: list[str], unsure_s: int) -> None:
+async def _play(path: Path, steps: list[str], unconfirmed_s: int) -> None:
     clock = WoundClock()
     arrived: list[UMessage] = []
     acknowledged: list[UMessage] = []
@@ -208,7 +208,7 @@ async def _play(path: Path, steps: list[str], unsure_s: int) -> None:
     chapters.append(["free", "back", "flush", "wait", "flush", "long", "flush"])
     count = 0
     for chapter in chapters:
-        async with life(path, unsure_s=unsure_s, clock=clock) as now:
+        async with life(path, unconfirmed_s=unconfirmed_s, clock=clock) as now:
             stage = now.stage
             network = stage.transports["vehicle"]
             network.refuse = arrived.append  # type: ignore[assignment]  # returns None: it refuses nothing
@@ -228,9 +228,9 @@ async def _play(path: Path, steps: list[str], unsure_s: int) -> None:
                     case "free":
                         network.release_held()
                     case "away":
-                        network.set_reach(ORDERS, VEHICLE_APP, Reach.NOBODY)
+                        network.set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
                     case "back":
-                        network.set_reach(ORDERS, VEHICLE_APP, Reach.SOMEBODY)
+                        network.set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
                     case "wait":
                         stage.pass_time(50)
                     case "long":
@@ -262,7 +262,7 @@ async def test_what_came_through_an_endpoint_that_is_gone_fails_and_is_stored_an
         },
         "routes": [{"from": "car", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}, {"from": "cloud", "to": "car"}],
     }
-    async with life(tmp_path / "j.db", stops=[Rule(late.attributes.source)], **renamed) as now:
+    async with life(tmp_path / "j.db", pause_rules=[PauseRule(late.attributes.source)], **renamed) as now:
         stage = now.stage
         stage.pass_time(5000)
         stage.check_books()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamer.delivery.queue import OVERHEAD_BYTES
-from streamer.transports.base import Reach
+from streamer.transports.base import Presence
 from streamer.uprotocol.uri import UUri
 from tests.flow.life import DOWN, life, order
 from tests.flow.stage import ORDERS, VEHICLE_APP
@@ -52,8 +52,8 @@ async def test_what_has_no_room_in_the_journal_keeps_the_rest_of_its_flow_out(tm
 
 @pytest.mark.parametrize(("policy", "kept"), [("reject", "oldest"), ("evict", "newest")])
 async def test_a_full_journal_follows_the_policy_of_the_route(tmp_path: Path, policy: str, kept: str) -> None:
-    dispatch = {"queue": {"on_full": policy}, "window": 1, "retry": {"jitter": 0}}
-    async with life(tmp_path / "j.db", max_bytes=8 * 1024, dispatch=dispatch) as now:
+    queue_policy = {"queue": {"on_full": policy}, "window": 1, "retry": {"jitter": 0}}
+    async with life(tmp_path / "j.db", max_bytes=8 * 1024, queue_policy=queue_policy) as now:
         now.hold()
         messages = [order(now.stage, bytes([number]) * 1000) for number in range(20)]
         received = now.stage.arrive("cloud", *messages)
@@ -93,10 +93,10 @@ async def test_a_queue_may_be_larger_than_memory(tmp_path: Path) -> None:
 
 
 async def test_what_stands_still_costs_what_moves_no_room(tmp_path: Path) -> None:
-    dispatch = {"queue": {"messages": 10, "stalled_factor": 3}, "retry": {"jitter": 0}}
-    async with life(tmp_path / "j.db", dispatch=dispatch) as now:
+    queue_policy = {"queue": {"messages": 10, "stalled_factor": 3}, "retry": {"jitter": 0}}
+    async with life(tmp_path / "j.db", queue_policy=queue_policy) as now:
         stage = now.stage
-        stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.UNKNOWN)
+        stage.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.UNKNOWN)
         stuck = []
         for number in range(60):
             stuck += stage.arrive("cloud", order(stage, b"%d" % number))
@@ -104,15 +104,15 @@ async def test_what_stands_still_costs_what_moves_no_room(tmp_path: Path) -> Non
             await now.flush()
         told = sum(each.acknowledged for each in stuck)
         assert told == 40  # three times the bound on top, and the bound itself: then the source waits
-        stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.SOMEBODY)
+        stage.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
         assert [int(message.payload or b"") for message in stage.sent("vehicle")] == list(range(60))
         assert all(each.acknowledged for each in stuck)
 
 
 async def test_a_flow_that_stands_still_holds_up_no_other(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", dispatch={"queue": {"messages": 10}, "retry": {"jitter": 0}}) as now:
+    async with life(tmp_path / "j.db", queue_policy={"queue": {"messages": 10}, "retry": {"jitter": 0}}) as now:
         stage = now.stage
-        stage.transports["vehicle"].set_reach(ORDERS, VEHICLE_APP, Reach.UNKNOWN)
+        stage.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.UNKNOWN)
         for number in range(50):
             stage.arrive("cloud", order(stage, b"%d" % number))
             stage.pass_time(50)
@@ -130,7 +130,7 @@ async def test_an_endpoint_that_is_away_holds_up_no_other(tmp_path: Path) -> Non
             "cloud": {"transport": "memory", "authorities": ["*"]},
         },
         "routes": [{"from": "cloud", "to": "vehicle"}, {"from": "cloud", "to": "phone"}],
-        "dispatch": {"queue": {"messages": 10}, "retry": {"jitter": 0}},
+        "queue_policy": {"queue": {"messages": 10}, "retry": {"jitter": 0}},
     }
     async with life(tmp_path / "j.db", **changes) as now:
         stage = now.stage

@@ -85,7 +85,7 @@ class Traffic(RuleBasedStateMachine):
                 {"from": "vehicle", "to": "cloud", "publish": [EVERY_TOPIC] if publish_patterns else []},
                 {"from": "cloud", "to": "vehicle"},
             ],
-            dispatch={
+            queue_policy={
                 "queue": {"messages": messages, "on_full": self.on_full},
                 "window": 4,
                 "flow_window": self.flow_window,

@@ -51,7 +51,9 @@ async def receivers(stage: Stage, *registrations: tuple[UUri, str]) -> Receivers
     """The service on this stage, with these uEntities registered for these ids."""
     state = State(None)
     state.open(Receivers.SCHEMA)
-    made = Receivers(state, stage.config.catalogue, lambda topic, askers: stage.router.want(topic, askers, "multicast"))
+    made = Receivers(
+        state, stage.config.catalogue, lambda topic, interested: stage.router.want(topic, interested, "multicast")
+    )
     for receiver, pattern in registrations:
         await made.register(Registration(receiver, MulticastId.parse(pattern)))
     await follow(stage)
@@ -60,7 +62,7 @@ async def receivers(stage: Stage, *registrations: tuple[UUri, str]) -> Receivers
 
 async def follow(stage: Stage) -> None:
     await asyncio.sleep(0)  # the turn of the loop after which it holds
-    await stage.router.hearing.catch_up()
+    await stage.router.subscriber.catch_up()
 
 
 def fired(topic: UUri, payload: bytes = b"") -> UMessage:

@@ -30,7 +30,7 @@ def refusing(times: int, source: UUri):
 
 
 async def test_lost_link_waits_without_using_up_attempts_and_keeps_order():
-    config = configuration(dispatch={"retry": {"attempts": 1}})
+    config = configuration(queue_policy={"retry": {"attempts": 1}})
     async with Stage(config) as stage:
         cloud = stage.transports["cloud"]
         cloud.hold = True
@@ -127,7 +127,7 @@ async def test_wall_clock_that_jumps_back_neither_expires_nor_hangs_anything():
 
 
 async def test_backpressure_loses_nothing_and_keeps_the_bound():
-    config = configuration(dispatch={"queue": {"messages": 100}})
+    config = configuration(queue_policy={"queue": {"messages": 100}})
     async with Stage(config) as stage:
         cloud = stage.transports["cloud"]
         cloud.hold = True
@@ -159,7 +159,7 @@ async def test_backpressure_on_one_route_does_not_hold_up_another():
 
 
 async def test_backpressure_by_bytes_lets_a_single_large_message_pass():
-    config = configuration(dispatch={"queue": {"bytes": 1000}})
+    config = configuration(queue_policy={"queue": {"bytes": 1000}})
     async with Stage(config) as stage:
         large = [stage.speed(b"x" * 5000) for _ in range(3)]
         stage.transports["cloud"].hold = True
@@ -170,7 +170,7 @@ async def test_backpressure_by_bytes_lets_a_single_large_message_pass():
 
 
 async def test_reject_turns_newcomers_away_and_every_one_is_a_dead_letter():
-    config = configuration(dispatch={"queue": {"messages": 10, "on_full": "reject"}})
+    config = configuration(queue_policy={"queue": {"messages": 10, "on_full": "reject"}})
     async with Stage(config) as stage:
         stage.transports["cloud"].hold = True
         messages = [stage.speed(bytes([n])) for n in range(30)]
@@ -185,7 +185,7 @@ async def test_reject_turns_newcomers_away_and_every_one_is_a_dead_letter():
 
 
 async def test_evict_lets_the_lowest_class_go_the_oldest_first():
-    config = configuration(dispatch={"queue": {"messages": 4, "on_full": "evict"}})
+    config = configuration(queue_policy={"queue": {"messages": 4, "on_full": "evict"}})
     async with Stage(config) as stage:
         stage.transports["cloud"].set_state(LinkState.DOWN)
         low = [stage.speed(bytes([n]), priority=UPriority.CS0) for n in range(3)]
@@ -201,7 +201,7 @@ async def test_evict_lets_the_lowest_class_go_the_oldest_first():
 
 
 async def test_evict_turns_the_newcomer_away_if_everything_else_is_more_important():
-    config = configuration(dispatch={"queue": {"messages": 2, "on_full": "evict"}})
+    config = configuration(queue_policy={"queue": {"messages": 2, "on_full": "evict"}})
     async with Stage(config) as stage:
         stage.transports["cloud"].set_state(LinkState.DOWN)
         important = [stage.speed(priority=UPriority.CS5), stage.speed(priority=UPriority.CS5)]
@@ -213,7 +213,7 @@ async def test_evict_turns_the_newcomer_away_if_everything_else_is_more_importan
 
 
 async def test_window_bounds_what_is_unconfirmed():
-    config = configuration(dispatch={"window": 7})
+    config = configuration(queue_policy={"window": 7})
     async with Stage(config) as stage:
         cloud = stage.transports["cloud"]
         cloud.hold = True
@@ -241,7 +241,7 @@ async def test_message_that_cannot_be_delivered_at_once_is_taken_into_custody():
 
 
 async def test_message_that_is_held_back_is_not_taken_into_custody():
-    async with Stage(configuration(dispatch={"queue": {"messages": 1}})) as stage:
+    async with Stage(configuration(queue_policy={"queue": {"messages": 1}})) as stage:
         stage.transports["cloud"].hold = True
         first, held_back = stage.arrive("vehicle", stage.speed(), stage.speed())
         stage.router.custody.flush()
@@ -275,7 +275,7 @@ async def test_stop_makes_dead_letters_of_what_was_in_custody():
 
 
 async def test_stop_delivers_what_was_held_back():
-    async with Stage(configuration(dispatch={"queue": {"messages": 2}})) as stage:
+    async with Stage(configuration(queue_policy={"queue": {"messages": 2}})) as stage:
         cloud = stage.transports["cloud"]
         cloud.hold = True
         messages = [stage.speed(bytes([n])) for n in range(10)]
@@ -289,7 +289,7 @@ async def test_stop_delivers_what_was_held_back():
 
 async def test_stop_makes_dead_letters_of_what_no_source_keeps(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(MemoryReceived, "source_keeps", False)
-    async with Stage(configuration(dispatch={"queue": {"messages": 2}})) as stage:
+    async with Stage(configuration(queue_policy={"queue": {"messages": 2}})) as stage:
         stage.transports["cloud"].hold = True
         messages = [stage.speed(bytes([n])) for n in range(5)]
         stage.arrive("vehicle", *messages)
@@ -300,7 +300,7 @@ async def test_stop_makes_dead_letters_of_what_no_source_keeps(monkeypatch: pyte
 
 async def test_backpressure_waits_until_every_copy_of_a_publish_has_room():
     route = {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"], "publish_to": ["a", "b"]}
-    config = configuration(routes=[route], dispatch={"queue": {"messages": 5}})
+    config = configuration(routes=[route], queue_policy={"queue": {"messages": 5}})
     async with Stage(config, addressed=("cloud",)) as stage:
         stage.transports["cloud"].hold = True
         messages = [stage.speed(bytes([n])) for n in range(20)]
@@ -343,16 +343,16 @@ async def test_reload_that_a_transport_cannot_follow_changes_nothing(monkeypatch
 
 
 async def test_policy_that_changes_while_messages_are_held_back_is_applied_to_them():
-    async with Stage(configuration(dispatch={"queue": {"messages": 2}})) as stage:
+    async with Stage(configuration(queue_policy={"queue": {"messages": 2}})) as stage:
         stage.transports["cloud"].hold = True
         received = stage.arrive("vehicle", *(stage.speed(bytes([n])) for n in range(5)))
-        await stage.router.reload(configuration(dispatch={"queue": {"messages": 2, "on_full": "reject"}}))
+        await stage.router.reload(configuration(queue_policy={"queue": {"messages": 2, "on_full": "reject"}}))
         assert [r.acknowledged for r in received] == [False] * 2 + [True] * 3
         assert stage.outcomes("vehicle-cloud") == {"rejected": 3}
 
 
 async def test_message_that_is_held_back_expires_in_time():
-    async with Stage(configuration(dispatch={"queue": {"messages": 1}})) as stage:
+    async with Stage(configuration(queue_policy={"queue": {"messages": 1}})) as stage:
         stage.transports["cloud"].set_state(LinkState.DOWN)
         first, dying, living = stage.arrive("vehicle", stage.speed(), stage.speed(ttl=100), stage.speed())
         stage.pass_time(101)

@@ -147,7 +147,7 @@ async def test_ids_are_forgotten_within_their_bound():
     async with Stage(configuration(remember={"ids": 10, "seconds": 600})) as stage:
         for _ in range(100):
             stage.arrive("vehicle", stage.notify())
-        assert len(stage.router.remembered) <= 10
+        assert len(stage.router.seen) <= 10
 
 
 async def test_message_of_our_own_that_comes_back_is_not_forwarded():

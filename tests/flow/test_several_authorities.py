@@ -55,7 +55,7 @@ async def test_second_copy_is_acknowledged_and_the_first_when_it_has_arrived():
         assert second.acknowledged
         stage.transports["vehicle"].release_held()
         assert first.acknowledged
-        assert not any(stage.router.remembered.young.values())  # nothing but ids is kept
+        assert not any(stage.router.seen.young.values())  # nothing but ids is kept
 
 
 async def test_second_copy_is_taken_where_the_first_found_no_room():

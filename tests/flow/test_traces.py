@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from streamer.delivery.router import NO_ROUTE
-from streamer.transports.base import Reach
+from streamer.transports.base import Presence
 from streamer.transports.errors import PermanentError, RefusedError
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
@@ -11,7 +11,7 @@ from tests.flow.life import life
 from tests.flow.stage import CLIMATE, CLOUD_APP, ORDERS, SPEED, START_MS, VEHICLE_APP, Stage, three_networks
 
 START = datetime.fromtimestamp(START_MS / 1000, UTC)
-UNSURE_S = 10
+UNCONFIRMED_S = 10
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
@@ -113,10 +113,10 @@ async def test_a_request_that_expires_and_its_error_response():
 
 
 async def test_what_nobody_confirms_is_traced_when_it_is_certain_with_the_time_when_it_left():
-    async with Stage(unsure_s=UNSURE_S) as stage:
+    async with Stage(unconfirmed_s=UNCONFIRMED_S) as stage:
         stage.arrive("cloud", stage.notify(sink=VEHICLE_APP, source=ORDERS))
         stage.router.custody.flush()
-        stage.pass_time(UNSURE_S * 1000 - 100)
+        stage.pass_time(UNCONFIRMED_S * 1000 - 100)
         assert stage.traces() == []
         stage.pass_time(200)
         (row,) = stage.traces()
@@ -124,16 +124,16 @@ async def test_what_nobody_confirms_is_traced_when_it_is_certain_with_the_time_w
 
 
 async def test_what_is_sent_again_after_a_doubt_is_traced_once():
-    async with Stage(unsure_s=UNSURE_S) as stage:
+    async with Stage(unconfirmed_s=UNCONFIRMED_S) as stage:
         vehicle = stage.transports["vehicle"]
         messages = [stage.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
         stage.arrive("cloud", *messages)
         stage.router.custody.flush()
-        vehicle.set_reach(ORDERS, VEHICLE_APP, Reach.NOBODY)
+        vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
         stage.pass_time(2000)
-        vehicle.set_reach(ORDERS, VEHICLE_APP, Reach.SOMEBODY)
+        vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
         stage.router.custody.flush()
-        stage.pass_time(UNSURE_S * 1000 + 50)
+        stage.pass_time(UNCONFIRMED_S * 1000 + 50)
         rows = stage.traces()
         assert len(stage.sent("vehicle")) == 6
     assert [row["msg_id"] for row in rows] == [message.id for message in messages]

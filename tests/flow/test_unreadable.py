@@ -7,7 +7,7 @@ import pytest
 
 from streamer.journal import reading
 from streamer.journal.entries import JournalError
-from streamer.transports.base import Reach
+from streamer.transports.base import Presence
 from tests.flow.life import life, order
 from tests.flow.test_unconfirmed import reach
 
@@ -31,13 +31,13 @@ async def test_spilled_payload_that_cannot_be_read_now_waits(tmp_path: Path) -> 
 
 
 async def test_segment_that_cannot_be_read_now_waits(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", memory=1, unsure_s=10) as now:
+    async with life(tmp_path / "j.db", memory=1, unconfirmed_s=10) as now:
         now.stage.arrive("cloud", *(order(now.stage, b"%d" % n) for n in range(5)))
         await now.flush()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(now.stage.router.custody.assurances[0], "read_body", fails)
-            reach(now.stage, Reach.NOBODY)
-            reach(now.stage, Reach.SOMEBODY)
+            patch.setattr(now.stage.router.custody.unconfirmed_stores[0], "read_body", fails)
+            reach(now.stage, Presence.ABSENT)
+            reach(now.stage, Presence.PRESENT)
             now.stage.pass_time(100)
         now.stage.pass_time(1000)
         assert [m.payload for m in now.stage.sent("vehicle")] == 2 * [b"%d" % n for n in range(5)]

@@ -21,7 +21,7 @@ STEPS = 40
 SEEDS = 12
 
 
-class Story:
+class FailedMessage:
     """What was asked and granted so far: who is in, and until when."""
 
     def __init__(self, devices: Devices, seed: int) -> None:
@@ -87,7 +87,7 @@ class Story:
         for _ in range(20):
             for client in (self.apps[0], self.sensor, self.apps[0], self.sensor):  # there and back, twice
                 await client.all_is_said()
-            remote = self.near.residents.gauges()["remote_pending"]
+            remote = self.near.service_host.gauges()["remote_pending"]
             if not remote and all([await self.is_agreed(topic) for topic in THEIRS]):
                 return
             self.pass_time(300_000)
@@ -112,13 +112,15 @@ class Story:
         await until(lambda: ((topic, None) in transport.registry.filters()) is wanted, f"{topic} heard: {wanted}")
 
 
-def remembered(device: Device) -> dict[str, int]:
-    return {name: number for name, number in device.residents.gauges().items() if name in ("subscriptions", "remote_topics")}
+def seen(device: Device) -> dict[str, int]:
+    return {
+        name: number for name, number in device.service_host.gauges().items() if name in ("subscriptions", "remote_topics")
+    }
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_answers_hold_and_both_services_agree_in_the_end(devices: Devices, seed: int) -> None:
-    story = Story(devices, seed)
+    story = FailedMessage(devices, seed)
     await story.begin()
     for _ in range(STEPS):
         await story.step()
@@ -126,7 +128,7 @@ async def test_answers_hold_and_both_services_agree_in_the_end(devices: Devices,
     await story.everything_is_settled()
     await story.answers_hold()
     await story.publishes_go_where_they_are_wanted()
-    before = remembered(story.near)
+    before = seen(story.near)
     story.near = await devices.restart(story.near)
     await story.answers_hold()
-    assert remembered(story.near) == before
+    assert seen(story.near) == before

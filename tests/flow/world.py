@@ -92,7 +92,7 @@ class World:
     def check_books(self) -> None:
         for router in self.routers:
             assert router.unsettled() == 0
-            assert not any(len(ingress.strays) for ingress in router.ingresses.values())
+            assert not any(len(ingress.misrouted) for ingress in router.ingresses.values())
             for account in router.accounts():
                 assert account.stats.accepted == account.stats.settled + account.queued, account
 
@@ -114,7 +114,7 @@ class World:
         return found
 
     def dead_letters(self) -> int:
-        return sum(sum(router.reporter.dead_letters.values()) for router in self.routers)
+        return sum(sum(router.notices.dead_letters.values()) for router in self.routers)
 
 
 class Parcel:

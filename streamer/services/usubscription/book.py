@@ -77,11 +77,11 @@ class Book:
             "remote_pending": sum(not remote.is_confirmed for remote in self._remotes.values()),
         }
 
-    def askers(self, topic: UUri) -> dict[str, int]:
+    def interested(self, topic: UUri) -> dict[str, int]:
         """Which authorities want ``topic``, with the shortest period (ms) asked for there; our own is not among them."""
-        askers = self._index.askers(topic)
-        askers.pop(self._authority, None)
-        return askers
+        interested = self._index.interested(topic)
+        interested.pop(self._authority, None)
+        return interested
 
     def of_topic(self, topic: UUri, offset: int, most: int) -> tuple[list[Subscription], bool]:
         """At most ``most`` subscriptions after ``offset``, and whether there are more (004 §4.3, §4.4)."""
@@ -318,7 +318,7 @@ class Book:
             remote = self._remotes[topic] = Remote(topic, self._limits.remote_timeout_ms, asked=self._asked)
             remote.inherit(now_ms, self._left.pop(topic, ()))
         if period_ms is None:
-            period_ms = min(self._index.askers(topic).values(), default=0)
+            period_ms = min(self._index.interested(topic).values(), default=0)
         change.orders += remote.subscribe(now_ms, period_ms)
         self._changed(change, remote)
         return remote
@@ -326,7 +326,7 @@ class Book:
     def _sample(self, change: Change, now_ms: int, topic: UUri) -> None:
         remote = self._remotes.get(topic)
         if remote is not None and remote.wanted:
-            change.orders += remote.sample(now_ms, min(self._index.askers(topic).values(), default=0))
+            change.orders += remote.sample(now_ms, min(self._index.interested(topic).values(), default=0))
             self._changed(change, remote)
 
     def _changed(self, change: Change, remote: Remote) -> None:

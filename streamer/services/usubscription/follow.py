@@ -19,7 +19,7 @@ from streamer.services.state import State, StateError, Statement
 from streamer.services.usubscription import wire
 from streamer.services.usubscription.followed import Followed, Query, Relation
 from streamer.services.usubscription.service import TICK_S, Want
-from streamer.transports.local import Core
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import InvalidMessageError, Options, UMessage, UMessageType, UPayloadFormat, request
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
@@ -40,7 +40,7 @@ class Follower:
     )
 
     def __init__(
-        self, core: Core, state: State, options: config.Usubscription, authority: str, clock: Clock, want: Want
+        self, core: LocalTransport, state: State, options: config.Usubscription, authority: str, clock: Clock, want: Want
     ) -> None:
         external = options.external
         if external is None:
@@ -223,9 +223,9 @@ class Follower:
         self._woken.set()
 
     def _askers(self, topic: UUri) -> dict[str, int]:
-        askers = self._followed.askers(topic)
-        askers.pop(self._authority, None)
-        return askers
+        interested = self._followed.interested(topic)
+        interested.pop(self._authority, None)
+        return interested
 
     async def _write(self) -> None:
         """What is not written now is written with the next change: the service knows it anyway."""

@@ -69,7 +69,7 @@ class Followed:
         """Whether a query keeps track of it."""
         return self.follows_all or relation[0] in self._asked_topics or relation[1] in self._asked_subscribers
 
-    def askers(self, topic: UUri) -> dict[str, int]:
+    def interested(self, topic: UUri) -> dict[str, int]:
         """Authority → the shortest period that one of its subscribers asks for."""
         found: dict[str, int] = {}
         for subscriber, period_ms in self._topics.get(topic, {}).items():

@@ -78,7 +78,7 @@ class Index:
         self.observers -= 1
         self._forget_if_empty(observer.topic, topic)
 
-    def askers(self, topic: UUri) -> dict[str, int]:
+    def interested(self, topic: UUri) -> dict[str, int]:
         """Authority → the shortest period (ms) that one of its subscribers asks for; 0: every message."""
         return {authority: min(counts) for authority, counts in self.topic(topic).periods.items()}
 

@@ -7,7 +7,7 @@ other out of the router's queues.
 from collections import deque
 from collections.abc import Iterable
 
-from streamer.transports.local import Core
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage
 
 AT_ONCE = 500
@@ -19,7 +19,7 @@ Entry = tuple[int, UMessage]
 class Outbox:
     """Hands messages to ``core``, at most ``at_once`` of them before the first is safe."""
 
-    def __init__(self, core: Core, at_once: int = AT_ONCE) -> None:
+    def __init__(self, core: LocalTransport, at_once: int = AT_ONCE) -> None:
         self._core = core
         self._at_once = at_once
         self._waiting: deque[Entry] = deque()

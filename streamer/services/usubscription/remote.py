@@ -91,7 +91,7 @@ class Remote:
     """When the other service said UNSUBSCRIBED (its clock), while the latest command was open."""
     contrary_ms: int = 0
     """When the last contrary command that ended since the latest was sent has been carried out (the other's clock)."""
-    is_unsure: bool = False
+    is_unconfirmed: bool = False
     """A command has ended without an answer since the last confirmation: an Update may tell late what became of it."""
     asked: dict[bytes, UUri] = field(default_factory=dict)
     """The open commands of all remote topics, each with its topic."""
@@ -143,7 +143,7 @@ class Remote:
         """After a restart: what was not answered may never have been sent."""
         self.mend(now_ms)
         self.contrary_ms = _UNKNOWN_MS  # neither of the two is kept
-        self.is_unsure = True
+        self.is_unconfirmed = True
         return [] if self.is_confirmed else self._send(now_ms)
 
     def mend(self, now_ms: int) -> None:
@@ -192,7 +192,7 @@ class Remote:
         if told.standing is not Standing.UNSUBSCRIBED:
             return Step([])
         is_settled = self.is_confirmed or self.is_pending_there
-        is_sure = is_settled or (self.standing is Standing.SUBSCRIBED and not self.is_unsure)
+        is_sure = is_settled or (self.standing is Standing.SUBSCRIBED and not self.is_unconfirmed)
         if is_sure and told.created_ms > self.answered_ms:
             self.answered_ms = told.created_ms
             return self._refused(told.message)
@@ -261,7 +261,7 @@ class Remote:
     def _confirm(self) -> None:
         self.is_confirmed = True
         self.is_pending_there = False
-        self.is_unsure = False
+        self.is_unconfirmed = False
         self.latest = None
         self.due_ms = None
         self.failures = 0
@@ -289,7 +289,7 @@ class Remote:
         """``done_ms``: when it was carried out (the other's clock), if that is known."""
         self._forget(command)
         if done_ms is None:
-            self.is_unsure = True
+            self.is_unconfirmed = True
             done_ms = _UNKNOWN_MS
         if command.subscribe is self.wanted:
             return

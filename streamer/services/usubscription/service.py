@@ -21,7 +21,7 @@ from streamer.services.usubscription.answers import Answers
 from streamer.services.usubscription.book import Book, Limits
 from streamer.services.usubscription.entries import Change
 from streamer.services.usubscription.outbox import Entry, Outbox
-from streamer.transports.local import Core
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import InvalidMessageError, UMessage, UMessageType
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
@@ -61,7 +61,7 @@ class USubscription:
     SCHEMA: ClassVar[tuple[str, ...]] = rows.SCHEMA
 
     def __init__(
-        self, core: Core, state: State, options: config.Usubscription, authority: str, clock: Clock, want: Want
+        self, core: LocalTransport, state: State, options: config.Usubscription, authority: str, clock: Clock, want: Want
     ) -> None:
         self._core = core
         self._state = state
@@ -85,8 +85,8 @@ class USubscription:
         kept = rows.outbox(self._state)
         self._outbox.restore((number, message_from_proto(v1.UMessage.FromString(message))) for number, message in kept)
         for topic in list(self._book.topics):
-            if askers := self._book.askers(topic):
-                self._want(topic, askers)
+            if interested := self._book.interested(topic):
+                self._want(topic, interested)
         logger.info("usubscription_restored %s", " ".join(f"{name}={count}" for name, count in self.gauges().items()))
 
     def gauges(self) -> Mapping[str, int]:
@@ -178,7 +178,7 @@ class USubscription:
     async def _finish(self, turn: Turn) -> None:
         await self._write(turn.statements)
         for topic in turn.topics:
-            self._want(topic, self._book.askers(topic))
+            self._want(topic, self._book.interested(topic))
         for messages, done in turn.said:
             self._core.say(messages, done)
         self._outbox.send(turn.kept, self._clock.wall_ms())

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from streamer.transports.base import Done, Parcel, Unsure
+from streamer.transports.base import Done, Parcel, Unconfirmed
 from streamer.transports.errors import LinkLostError, SendError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
@@ -95,7 +95,7 @@ class Ledger:
                 found = True
         return found
 
-    def put(self, parcels: Sequence[Parcel], outcome: SendError | Unsure | None, done: Done, now_s: float) -> None:
+    def put(self, parcels: Sequence[Parcel], outcome: SendError | Unconfirmed | None, done: Done, now_s: float) -> None:
         """Zenoh has taken these, or not: tell the outcome of all that have no receipt to wait for."""
         report = _Report()
         for parcel in parcels:
@@ -186,9 +186,9 @@ class _Report:
     """Outcomes in order, told in as few calls as possible, once the ledger is consistent again."""
 
     def __init__(self) -> None:
-        self._runs: list[tuple[Done, SendError | Unsure | None, list[Any]]] = []
+        self._runs: list[tuple[Done, SendError | Unconfirmed | None, list[Any]]] = []
 
-    def add(self, done: Done, parcel: Parcel, outcome: SendError | Unsure | None) -> None:
+    def add(self, done: Done, parcel: Parcel, outcome: SendError | Unconfirmed | None) -> None:
         if self._runs:
             last_done, last_outcome, parcels = self._runs[-1]
             if last_done == done and (last_outcome is outcome or repr(last_outcome) == repr(outcome)):

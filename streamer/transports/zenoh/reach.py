@@ -11,19 +11,19 @@ What `Publisher.matching_status` was seen to do (eclipse-zenoh 1.10.2; peers, an
   `nodes`), the match goes with the transport or up to 12.5 s after its link.
 - A link that is reset can be back within 10 ms, before anything was said of a match that ended. What was put between is
   lost, what is put then arrives. Hence the *question*: when a node was lost every key is `UNKNOWN` for a moment. If a node
-  has come by then, all that is unsure is doubted (`NOBODY`), and goes again once what it listens to is known.
+  has come by then, all that is unconfirmed is doubted (`ABSENT`), and goes again once what it listens to is known.
 - With two receivers of a key, one of which is lost, the key stays matched: only the link tells (see `nodes`), and
   nothing at all if the lost one is behind a router.
 """
 
 from collections.abc import Callable
 
-from streamer.transports.base import Reach
+from streamer.transports.base import Presence
 
 GRACE_S = 0.5
 QUESTION_S = 0.1
 
-OnReach = Callable[[Reach], None]
+OnPresence = Callable[[Presence], None]
 
 
 class Key:
@@ -31,15 +31,15 @@ class Key:
 
     __slots__ = ("grace_until_s", "is_questioned", "matched", "reach", "watchers")
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: Presence) -> None:
         self.matched: bool | None = None
         self.grace_until_s: float | None = None
         self.is_questioned = False
         self.reach = reach
-        self.watchers: list[OnReach] = []
+        self.watchers: list[OnPresence] = []
 
 
-class Reaches:
+class Presences:
     """All watched keys. What changes is told to the watchers."""
 
     def __init__(self) -> None:
@@ -47,21 +47,21 @@ class Reaches:
         self._alone = True
         self._in_grace: set[str] = set()
 
-    def add(self, name: str, on_reach: OnReach) -> tuple[Key, bool]:
+    def add(self, name: str, on_presence: OnPresence) -> tuple[Key, bool]:
         """One more watcher of a key; whether it is the first."""
         key = self.keys.get(name)
         if is_new := key is None:
-            key = self.keys[name] = Key(Reach.NOBODY if self._alone else Reach.UNKNOWN)
+            key = self.keys[name] = Key(Presence.ABSENT if self._alone else Presence.UNKNOWN)
         assert key is not None
-        key.watchers.append(on_reach)
+        key.watchers.append(on_presence)
         return key, is_new
 
-    def remove(self, name: str, on_reach: OnReach) -> bool:
+    def remove(self, name: str, on_presence: OnPresence) -> bool:
         """One watcher less; whether nobody watches the key any more, and it is forgotten."""
         key = self.keys.get(name)
-        if key is None or on_reach not in key.watchers:
+        if key is None or on_presence not in key.watchers:
             return False
-        key.watchers.remove(on_reach)
+        key.watchers.remove(on_presence)
         if key.watchers:
             return False
         del self.keys[name]
@@ -91,7 +91,7 @@ class Reaches:
     def node_lost(self) -> None:
         """A node was lost: whom do those reach who reached somebody? `answer` follows `QUESTION_S` later."""
         for key in list(self.keys.values()):
-            if key.reach is Reach.SOMEBODY:
+            if key.reach is Presence.PRESENT:
                 key.is_questioned = True
                 self._judge(key)
 
@@ -102,7 +102,7 @@ class Reaches:
                 continue
             key.is_questioned = False
             if has_come:
-                self._tell(key, Reach.NOBODY)
+                self._tell(key, Presence.ABSENT)
                 self._give_grace(name, key, now_s)
             self._judge(key)
 
@@ -132,14 +132,14 @@ class Reaches:
 
     def _judge(self, key: Key) -> None:
         if self._alone:
-            reach = Reach.NOBODY
+            reach = Presence.ABSENT
         elif key.is_questioned or key.matched is None or key.grace_until_s is not None:
-            reach = Reach.UNKNOWN
+            reach = Presence.UNKNOWN
         else:
-            reach = Reach.SOMEBODY if key.matched else Reach.NOBODY
+            reach = Presence.PRESENT if key.matched else Presence.ABSENT
         self._tell(key, reach)
 
-    def _tell(self, key: Key, reach: Reach) -> None:
+    def _tell(self, key: Key, reach: Presence) -> None:
         if reach is not key.reach:
             key.reach = reach
             for tell in tuple(key.watchers):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import zenoh
 
-from streamer.transports.base import Done, Parcel, Received, Unsure
+from streamer.transports.base import Done, Parcel, Received, Unconfirmed
 from streamer.transports.errors import SendError
 from streamer.transports.zenoh.control import Control, tell_loop
 from streamer.transports.zenoh.ledger import Ledger
@@ -122,7 +122,7 @@ class Receipts:
 
     # -- sending
 
-    def put(self, done: Done, parcels: Sequence[Parcel], outcome: SendError | Unsure | None) -> None:
+    def put(self, done: Done, parcels: Sequence[Parcel], outcome: SendError | Unconfirmed | None) -> None:
         """What `Sender` says of parcels of which some are receipted."""
         self.ledger.put(parcels, outcome, done, self._loop.time())
         if self._ticker is None and len(self.ledger) and self._session is not None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import zenoh
 
-from streamer.transports.base import Done, Parcel, Unsure
+from streamer.transports.base import Done, Parcel, Unconfirmed
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
 from streamer.transports.zenoh.control import tell_loop
 from streamer.transports.zenoh.wire import PRIORITIES, encode_attachment, key_for
@@ -102,7 +102,7 @@ class _Batch:
         self.errors: dict[int, SendError] = {}
         self.complete = False
 
-    def report(self, success: Unsure | None) -> None:
+    def report(self, success: Unconfirmed | None) -> None:
         """Tell the outcomes that were not told yet, in order. Of a complete batch, what is not through is lost."""
         start, through = self.reported, self.through
         end = len(self.parcels) if self.complete else through
@@ -131,7 +131,7 @@ class Sender:
         loop: asyncio.AbstractEventLoop,
         put: Callable[[UMessage], SendError | None],
         name: str,
-        success: Unsure | None = None,
+        success: Unconfirmed | None = None,
         slow_s: float = math.inf,
         was_slow: Callable[[], None] = lambda: None,
         now_ms: Callable[[], int] = lambda: 0,

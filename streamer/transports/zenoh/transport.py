@@ -19,14 +19,14 @@ from functools import partial
 import zenoh
 
 from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
-from streamer.transports.base import UNSURE, Done, LinkState, Parcel, Reach, TransportContext
+from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, TransportContext
 from streamer.transports.errors import LinkLostError
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.zenoh.control import Control
 from streamer.transports.zenoh.intake import Intake
 from streamer.transports.zenoh.nodes import Nodes
 from streamer.transports.zenoh.options import DEFAULT_UNCERTAIN_S, ZenohOptions, session_config, wait_before_close_s
-from streamer.transports.zenoh.reach import OnReach
+from streamer.transports.zenoh.reach import OnPresence
 from streamer.transports.zenoh.receipts import Receipts
 from streamer.transports.zenoh.sender import Outlet, Sender
 from streamer.transports.zenoh.watch import Watch
@@ -68,7 +68,7 @@ class ZenohTransport(ListeningTransport):
         return self.options.window
 
     @property
-    def unsure_s(self) -> float:
+    def unconfirmed_s(self) -> float:
         return self.options.uncertain_s
 
     @property
@@ -113,7 +113,7 @@ class ZenohTransport(ListeningTransport):
             self._loop,
             Outlet(session, self.context.authority).put,
             self.context.name,
-            success=UNSURE if self.options.uncertain_s else None,
+            success=UNCONFIRMED if self.options.uncertain_s else None,
             slow_s=max(_SLOW * wait_before_close_s(config), _SLOW_MIN_S),
             was_slow=self._was_slow,
             now_ms=self.context.now_ms,
@@ -222,13 +222,13 @@ class ZenohTransport(ListeningTransport):
 
     # -- who listens
 
-    def watch_flow(self, source: UUri, sink: UUri | None, on_reach: OnReach) -> Reach:
+    def watch_flow(self, source: UUri, sink: UUri | None, on_presence: OnPresence) -> Presence:
         if not self.options.uncertain_s:
-            return Reach.SOMEBODY
-        return self._watch.add(self._flow_key(source, sink), on_reach)
+            return Presence.PRESENT
+        return self._watch.add(self._flow_key(source, sink), on_presence)
 
-    def forget_flow(self, source: UUri, sink: UUri | None, on_reach: OnReach) -> None:
-        self._watch.remove(self._flow_key(source, sink), on_reach)
+    def forget_flow(self, source: UUri, sink: UUri | None, on_presence: OnPresence) -> None:
+        self._watch.remove(self._flow_key(source, sink), on_presence)
 
     def _flow_key(self, source: UUri, sink: UUri | None) -> str:
         """The key that messages of a flow are put on; a sink with a wildcard was set by a streamer, for a Publish."""

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import zenoh
 
-from streamer.transports.base import Reach
+from streamer.transports.base import Presence
 from streamer.transports.zenoh.control import Control, tell_loop
-from streamer.transports.zenoh.reach import GRACE_S, QUESTION_S, OnReach, Reaches
+from streamer.transports.zenoh.reach import GRACE_S, QUESTION_S, OnPresence, Presences
 
 logger = logging.getLogger("ustreamer.zenoh")
 
@@ -29,7 +29,7 @@ class Watch:
         self._loop: asyncio.AbstractEventLoop
         self._control: Control
         self._session: zenoh.Session | None = None
-        self._reaches = Reaches()
+        self._reaches = Presences()
         self._declared: dict[str, _Declared] = {}  # control thread
         self._unwatched = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -54,21 +54,21 @@ class Watch:
             self._timer.cancel()
             self._timer = None
 
-    def add(self, name: str, on_reach: OnReach) -> Reach:
+    def add(self, name: str, on_presence: OnPresence) -> Presence:
         """Watch a key. Beyond `MAX_KEYS` it is not, and counts as heard."""
         if name not in self._reaches.keys and len(self._reaches.keys) >= MAX_KEYS:
             if not self._unwatched:
                 logger.warning("zenoh_keys_unwatched endpoint=%s: more than %d flows", self._name, MAX_KEYS)
             self._unwatched += 1
-            return Reach.SOMEBODY
-        key, is_new = self._reaches.add(name, on_reach)
+            return Presence.PRESENT
+        key, is_new = self._reaches.add(name, on_presence)
         if is_new and self._session is not None:
             self._declare(self._session, name)
         return key.reach
 
-    def remove(self, name: str, on_reach: OnReach) -> None:
+    def remove(self, name: str, on_presence: OnPresence) -> None:
         """The opposite. Unknown ones are ignored."""
-        if self._reaches.remove(name, on_reach) and self._session is not None:
+        if self._reaches.remove(name, on_presence) and self._session is not None:
             self._control.post(lambda: self._undeclare_blocking(name))
 
     def nodes(self, are_there: bool) -> None:

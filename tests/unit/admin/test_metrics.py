@@ -22,7 +22,7 @@ NAMES = {
     "ustreamer_accepted_messages_total": ("counter", {"route", "ingress", "egress"}),
     "ustreamer_outcomes_total": ("counter", {"route", "ingress", "egress", "outcome", "code"}),
     "ustreamer_queue_messages": ("gauge", {"route", "ingress", "egress"}),
-    "ustreamer_unsure_messages": ("gauge", {"route", "ingress", "egress"}),
+    "ustreamer_unconfirmed_messages": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_queue_bytes": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_queue_oldest_age_seconds": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_retries_total": ("counter", {"route", "ingress", "egress"}),
@@ -31,17 +31,17 @@ NAMES = {
     "ustreamer_in_daemon_latency_seconds": ("histogram", {"route", "ingress", "egress"}),
     "ustreamer_received_messages_total": ("counter", {"endpoint", "transport"}),
     "ustreamer_malformed_packets_total": ("counter", {"endpoint", "transport", "reason"}),
-    "ustreamer_held_back_messages": ("gauge", {"endpoint", "transport"}),
+    "ustreamer_backlog_messages": ("gauge", {"endpoint", "transport"}),
     "ustreamer_in_flight_messages": ("gauge", {"endpoint", "transport"}),
     "ustreamer_endpoint_up": ("gauge", {"endpoint", "transport"}),
     "ustreamer_endpoint_problems": ("gauge", {"endpoint", "transport"}),
     "ustreamer_reconnects_total": ("counter", {"endpoint", "transport"}),
-    "ustreamer_dispatch_stopped_rules": ("gauge", set()),
-    "ustreamer_wanted_topics": ("gauge", set()),
+    "ustreamer_pause_rules": ("gauge", set()),
+    "ustreamer_interest_topics": ("gauge", set()),
     "ustreamer_refused_topics": ("gauge", set()),
     "ustreamer_usubscription_entries": ("gauge", {"kind"}),
-    "ustreamer_dispatch_stopped_lanes": ("gauge", {"route", "ingress", "egress"}),
-    "ustreamer_dispatch_stopped_messages": ("gauge", {"route", "ingress", "egress"}),
+    "ustreamer_paused_lanes": ("gauge", {"route", "ingress", "egress"}),
+    "ustreamer_paused_messages": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_build_info": ("gauge", {"version"}),
     "ustreamer_remembered_ids": ("gauge", set()),
     "ustreamer_event_loop_lag_seconds": ("histogram", set()),
@@ -80,7 +80,7 @@ class Scrape:
 
 async def played() -> Stage:
     """A stage after some of everything."""
-    stage = Stage(configuration(dispatch={"retry": {"jitter": 0, "attempts": 2}}))
+    stage = Stage(configuration(queue_policy={"retry": {"jitter": 0, "attempts": 2}}))
     await stage.router.start()
     cloud = stage.transports["cloud"]
     cloud.refuse = lambda message: {

@@ -1,4 +1,4 @@
-"""The pages `/dispatch`, asked over HTTP and by the command line."""
+"""The pages `/pause` and `/resume`, asked over HTTP and by the command line."""
 
 import asyncio
 import json
@@ -13,15 +13,15 @@ from aiohttp import StreamReader, web
 from aiohttp.test_utils import make_mocked_request
 
 from streamer.admin.metrics import Exposition
-from streamer.admin.pause import DispatchPages, is_address
+from streamer.admin.pause import PausePages, is_address
 from streamer.admin.server import AdminServer
 from streamer.cli.main import main
 from streamer.config.services import Control as Options
-from streamer.routing.pause_rules import RULES_AT_MOST, Rule
-from streamer.services.pause import Control
+from streamer.routing.pause_rules import MAX_RULES, PauseRule
+from streamer.services.pause import PauseService
 from streamer.services.state import State, StateError, Statement
 from streamer.transports.base import TransportContext
-from streamer.transports.local import Core
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.uri import UUri
 from tests.flow.stage import GATEWAY, SPEED, Stage, configuration
 from tests.unit.admin.test_server import free_port
@@ -40,15 +40,15 @@ class Disk(State):
 
 
 class House:
-    """A router, dispatch control and the HTTP port, as the daemon has them."""
+    """A router, the pause service and the HTTP port, as the daemon has them."""
 
     def __init__(self) -> None:
         self.stage = Stage()
         self.state = Disk(None)
         router = self.stage.router
-        core = Core(TransportContext("core", GATEWAY))
-        self.control = Control(
-            core, self.state, router.stops, Options(), (), GATEWAY, router.apply_stops, router.stopped_flows
+        core = LocalTransport(TransportContext("core", GATEWAY))
+        self.control = PauseService(
+            core, self.state, router.pause_rules, Options(), (), GATEWAY, router.apply_pause_rules, router.paused_flows
         )
         self.port = free_port()
         self.server = AdminServer(router, Exposition(router), "127.0.0.1", self.port, self.control)
@@ -57,7 +57,7 @@ class House:
 @pytest.fixture
 async def house() -> AsyncIterator[House]:
     house = House()
-    house.state.open(Control.SCHEMA)
+    house.state.open(PauseService.SCHEMA)
     house.control.restore()
     await house.server.start()
     async with house.stage:
@@ -73,30 +73,30 @@ async def http(house: House) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def test_stop_list_and_start(house: House, http: aiohttp.ClientSession) -> None:
-    async with http.get("/dispatch") as answer:
-        assert (answer.status, await answer.json()) == (200, {"stopped": []})
-    async with http.post("/dispatch/stop", json={"topic": TOPIC}) as answer:
+    async with http.get("/paused") as answer:
+        assert (answer.status, await answer.json()) == (200, {"paused": []})
+    async with http.post("/pause", json={"topic": TOPIC}) as answer:
         assert (answer.status, await answer.json()) == (200, {"changed": True})
-    async with http.post("/dispatch/stop", json={"topic": TOPIC, "sink": SINK}) as answer:
+    async with http.post("/pause", json={"topic": TOPIC, "sink": SINK}) as answer:
         assert answer.status == 200
     house.stage.arrive("vehicle", house.stage.speed(), house.stage.speed(), house.stage.notify(sink=UUri.parse(SINK)))
-    async with http.get("/dispatch") as answer:
+    async with http.get("/paused") as answer:
         assert await answer.json() == {
-            "stopped": [
+            "paused": [
                 {"topic": TOPIC, "sink": None, "lanes": 2, "messages": 3},
                 {"topic": TOPIC, "sink": SINK, "lanes": 1, "messages": 1},
             ]
         }
-    async with http.post("/dispatch/stop", json={"topic": TOPIC, "sink": None}) as answer:
+    async with http.post("/pause", json={"topic": TOPIC, "sink": None}) as answer:
         assert (answer.status, await answer.json()) == (200, {"changed": False})
-    async with http.post("/dispatch/start", json={"topic": TOPIC}) as answer:
+    async with http.post("/resume", json={"topic": TOPIC}) as answer:
         assert (answer.status, await answer.json()) == (200, {"changed": True})
     assert len(house.stage.sent("cloud")) == 2
-    assert house.stage.router.stops.rules == (Rule.parse(TOPIC, SINK),)
+    assert house.stage.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
 
 
 async def test_start_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSession) -> None:
-    async with http.post("/dispatch/start", json={"topic": TOPIC}) as answer:
+    async with http.post("/resume", json={"topic": TOPIC}) as answer:
         assert answer.status == 404
         assert TOPIC in (await answer.json())["error"]
 
@@ -117,14 +117,14 @@ async def test_start_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSession
         ('{"topic": "//a/1/1/8000", "sink": "//b/1/1/8000"}', "sink //b/1/1/8000: expected a uEntity"),
     ],
 )
-@pytest.mark.parametrize("page", ["/dispatch/stop", "/dispatch/start"])
+@pytest.mark.parametrize("page", ["/pause", "/resume"])
 async def test_bad_bodies_are_told_what_was_expected(
     house: House, http: aiohttp.ClientSession, page: str, body: str, expected: str
 ) -> None:
     async with http.post(page, data=body, headers={"Content-Type": "application/json"}) as answer:
         assert answer.status == 400
         assert expected in (await answer.json())["error"]
-    assert house.stage.router.stops.rules == ()
+    assert house.stage.router.pause_rules.rules == ()
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
@@ -132,10 +132,10 @@ async def test_what_a_foreign_page_could_post_is_not_taken(
     house: House, http: aiohttp.ClientSession, content_type: str
 ) -> None:
     body = json.dumps({"topic": TOPIC})
-    async with http.post("/dispatch/stop", data=body, headers={"Content-Type": content_type}) as answer:
+    async with http.post("/pause", data=body, headers={"Content-Type": content_type}) as answer:
         assert answer.status == 415
         assert "application/json" in (await answer.json())["error"]
-    assert house.stage.router.stops.rules == ()
+    assert house.stage.router.pause_rules.rules == ()
 
 
 @pytest.mark.parametrize("is_chunked", [False, True], ids=["length", "chunked"])
@@ -146,26 +146,26 @@ async def test_large_bodies_are_not_read(house: House, http: aiohttp.ClientSessi
         yield body
 
     headers = {"Content-Type": "application/json"}
-    async with http.post("/dispatch/stop", data=chunks() if is_chunked else body, headers=headers) as answer:
+    async with http.post("/pause", data=chunks() if is_chunked else body, headers=headers) as answer:
         assert answer.status == 413
-    assert house.stage.router.stops.rules == ()
+    assert house.stage.router.pause_rules.rules == ()
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH"])
-@pytest.mark.parametrize("page", ["/dispatch/stop", "/dispatch/start"])
+@pytest.mark.parametrize("page", ["/pause", "/resume"])
 async def test_only_a_post_changes_anything(house: House, http: aiohttp.ClientSession, page: str, method: str) -> None:
     async with http.request(method, page, json={"topic": TOPIC}) as answer:
         assert (answer.status, answer.headers["Allow"]) == (405, "POST")
-    assert house.stage.router.stops.rules == ()
+    assert house.stage.router.pause_rules.rules == ()
 
 
 async def test_too_many_rules_and_a_failing_disk_are_told_apart(house: House, http: aiohttp.ClientSession) -> None:
     house.state.fails = True
-    async with http.post("/dispatch/stop", json={"topic": TOPIC}) as answer:
+    async with http.post("/pause", json={"topic": TOPIC}) as answer:
         assert answer.status == 503
-    for number in range(RULES_AT_MOST):
-        house.stage.router.stops.stop(Rule(UUri("veh2", number, 1, 0x8000)))
-    async with http.post("/dispatch/stop", json={"topic": TOPIC}) as answer:
+    for number in range(MAX_RULES):
+        house.stage.router.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
+    async with http.post("/pause", json={"topic": TOPIC}) as answer:
         assert answer.status == 429
         assert "1000 rules" in (await answer.json())["error"]
 
@@ -174,7 +174,7 @@ async def test_without_control_there_are_no_such_pages() -> None:
     stage, port = Stage(configuration()), free_port()
     server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", port)
     await server.start()
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session, session.get("/dispatch") as answer:
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session, session.get("/paused") as answer:
         assert answer.status == 404
     await server.stop()
 
@@ -190,12 +190,12 @@ def remote(body: object, peer: str, own: str) -> web.Request:
     ends = {"peername": (peer, 50000), "sockname": (own, 9464)}
     transport = Mock(get_extra_info=lambda name, default=None: ends.get(name, default))
     given = {"Content-Type": "application/json", "Host": "192.0.2.1:9464"}
-    return make_mocked_request("POST", "/dispatch/stop", given, transport=transport, payload=payload)
+    return make_mocked_request("POST", "/pause", given, transport=transport, payload=payload)
 
 
-async def posted(control: Control, request: web.Request) -> tuple[int, str]:
+async def posted(control: PauseService, request: web.Request) -> tuple[int, str]:
     """Status and body of the page's answer."""
-    (page,) = (each for each in DispatchPages(control).routes() if each.path == request.path)
+    (page,) = (each for each in PausePages(control).routes() if each.path == request.path)
     try:
         answer = await page.handler(request)
     except web.HTTPException as exc:
@@ -222,11 +222,11 @@ async def test_a_post_is_taken_from_this_machine_or_as_configured(
 ) -> None:
     house.control.use(Options.model_validate({"http": http}), ())
     found, text = await posted(house.control, remote({"topic": TOPIC}, peer, own))
-    assert (found, len(house.stage.router.stops.rules)) == (status, int(status == 200))
+    assert (found, len(house.stage.router.pause_rules.rules)) == (status, int(status == 200))
     assert ("only from this machine itself, unless control.http is any" in text) == (status == 403)
 
 
-@pytest.mark.parametrize("page", ["/dispatch/stop", "/dispatch/start"])
+@pytest.mark.parametrize("page", ["/pause", "/resume"])
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
@@ -241,13 +241,13 @@ async def test_a_page_in_a_browser_can_neither_stop_nor_start_anything(
     house: House, http: aiohttp.ClientSession, page: str, headers: dict[str, str], expected: str, who: str
 ) -> None:
     house.control.use(Options.model_validate({"http": who}), ())
-    rule = Rule(UUri("veh2", 1, 1, 0x8000))
-    house.stage.router.stops.stop(rule)
+    rule = PauseRule(UUri("veh2", 1, 1, 0x8000))
+    house.stage.router.pause_rules.add(rule)
     topic = str(rule.source) if page.endswith("start") else TOPIC
     async with http.post(page, json={"topic": topic}, headers=headers) as answer:
         assert answer.status == 403
         assert expected in (await answer.json())["error"]
-    assert house.stage.router.stops.rules == (rule,)
+    assert house.stage.router.pause_rules.rules == (rule,)
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9464", "127.0.0.1", "[::1]:9464", "[::1]", "10.1.2.3:80"])
@@ -300,8 +300,8 @@ async def test_pause_list_and_resume(house: House, tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out == f"resumed {TOPIC}\n"
     assert len(house.stage.sent("cloud")) == 2
     assert await run("resume", "--config", config, "--topic", TOPIC) == 1
-    assert f"no rule stops {TOPIC}" in capsys.readouterr().err
-    assert house.stage.router.stops.rules == (Rule.parse(TOPIC, SINK),)
+    assert f"no rule pauses {TOPIC}" in capsys.readouterr().err
+    assert house.stage.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
 
 
 async def test_proxies_of_the_environment_are_not_asked(

@@ -11,10 +11,10 @@ from streamer.cli.explain import Memory
 from streamer.cli.main import main
 from streamer.clock import SystemClock
 from streamer.config.load import load
-from streamer.routing.pause_rules import Rule
-from streamer.services.host import Residents
+from streamer.routing.pause_rules import PauseRule
+from streamer.services.host import ServiceHost
 from streamer.transports.base import TransportContext
-from streamer.transports.local import CORE, Core
+from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.message import Options, UPayloadFormat, request
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
@@ -239,7 +239,9 @@ def test_explaining_connects_nothing(good: str, monkeypatch: pytest.MonkeyPatch)
 def test_schema_is_json_that_knows_the_keys(capsys: pytest.CaptureFixture[str]):
     assert main(["schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
-    assert {"authority", "endpoints", "routes", "dispatch", "dead_letter", "metrics", "log"} <= schema["properties"].keys()
+    assert {"authority", "endpoints", "routes", "queue_policy", "dead_letter", "metrics", "log"} <= schema[
+        "properties"
+    ].keys()
     assert set(schema["required"]) >= {"authority", "endpoints", "routes"}
 
 
@@ -292,7 +294,7 @@ usubscription: {local: [veh1]}
 
 
 def test_explain_knows_who_has_subscribed_and_what_is_stopped(tmp_path: Path, monkeypatch, capsys):
-    """A daemon has run in this folder: a phone asked for a topic, every 200 ms, and its dispatch was stopped."""
+    """A daemon has run in this folder: a phone asked for a topic, every 200 ms, and it was paused."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "streamer.yaml"
     file.write_text(REMEMBERS)
@@ -302,9 +304,9 @@ def test_explain_knows_who_has_subscribed_and_what_is_stopped(tmp_path: Path, mo
 
     async def live() -> None:
         config = load(file)
-        core = Core(TransportContext(CORE, config.authority))
-        residents = Residents(config, core, SystemClock())
-        residents.open(Memory())
+        core = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority))
+        service_host = ServiceHost(config, core, SystemClock())
+        service_host.open(Memory())
         wish = pb.SubscriptionRequest(topic=uri_to_proto(UUri.parse("//veh1/A8000/2/8A50")))
         wish.attributes.sample_period_ms = 200
         answered = asyncio.Event()
@@ -312,18 +314,18 @@ def test_explain_knows_who_has_subscribed_and_what_is_stopped(tmp_path: Path, mo
         options = Options(payload_format=UPayloadFormat.PROTOBUF)
         message = request(SystemClock().wall_ms(), phone, method, 5000, wish.SerializeToString(), options)
         core._handlers[0, 3](message, answered.set)
-        serving = asyncio.create_task(residents.run())
+        serving = asyncio.create_task(service_host.run())
         await asyncio.wait_for(answered.wait(), 10)
-        await residents.control.stop(Rule.parse("//veh1/FFFFFFFF/FF/FFFF"))
+        await service_host.control.pause(PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"))
         serving.cancel()
-        residents.close()
+        service_host.close()
 
     asyncio.run(live())
     assert main(asked) == 0
     told = capsys.readouterr().out
     assert "phone7 asked for it" in told
     assert "goes over route vehicle-cloud to endpoint cloud, at most one in 200 ms" in told
-    assert "its dispatch is stopped (streamer pause) by //veh1/FFFFFFFF/FF/FFFF" in told
+    assert "it is paused (streamer pause) by //veh1/FFFFFFFF/FF/FFFF" in told
 
 
 def test_explain_goes_on_without_a_file_that_it_cannot_read(tmp_path: Path, monkeypatch, capsys):
@@ -333,5 +335,5 @@ def test_explain_goes_on_without_a_file_that_it_cannot_read(tmp_path: Path, monk
     asked = ["explain", "--config", "streamer.yaml", "--type", "publish", "--source", "//veh1/A8000/2/8A50"]
     assert main(asked) == 1
     told = capsys.readouterr()
-    assert "subscriptions and stops are unknown" in told.err
+    assert "subscriptions and pause rules are unknown" in told.err
     assert "goes nowhere: unwanted" in told.out

@@ -77,7 +77,7 @@ def _without_variables(text: Any) -> Any:
 
 def _keys(model: BaseModel) -> Iterator[str]:
     for name, value in model:
-        if name != "dispatch" or isinstance(model, Config):  # a route's dispatch section stands in the route itself
+        if name != "queue_policy" or isinstance(model, Config):  # a route's queue_policy section stands in the route itself
             yield type(model).model_fields[name].alias or name
             inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
             for part in inside:
@@ -99,18 +99,18 @@ def test_variables_are_replaced_inside_values(path: Path) -> None:
     text = (
         PLAIN
         + "metrics:\n  listen: ${HOST:-127.0.0.1}:${PORT}\n"
-        + "dispatch:\n  window: ${WINDOW}\n  queue:\n    bytes: ${BYTES:-1MiB}\n"
+        + "queue_policy:\n  window: ${WINDOW}\n  queue:\n    bytes: ${BYTES:-1MiB}\n"
     )
     config = loaded(path, text, PORT="1234", WINDOW="17", HOST="")
     assert config.metrics is not None
     assert config.metrics.listen == "127.0.0.1:1234"  # an empty variable counts as none where there is a default
-    assert config.dispatch.window == 17  # a plain scalar has the type that the new text looks like
-    assert config.dispatch.queue.bytes == 1024 * 1024
+    assert config.queue_policy.window == 17  # a plain scalar has the type that the new text looks like
+    assert config.queue_policy.queue.bytes == 1024 * 1024
 
 
 def test_a_variable_in_quotes_stays_text(path: Path) -> None:
-    (problem,) = problems(path, PLAIN + 'dispatch:\n  window: "${WINDOW}"\n', WINDOW="17")
-    assert str(problem) == f"{path}:9:11: dispatch.window: expected a whole number, found '17' (from WINDOW)"
+    (problem,) = problems(path, PLAIN + 'queue_policy:\n  window: "${WINDOW}"\n', WINDOW="17")
+    assert str(problem) == f"{path}:9:11: queue_policy.window: expected a whole number, found '17' (from WINDOW)"
 
 
 def test_a_variable_cannot_change_the_structure(path: Path) -> None:
@@ -287,7 +287,7 @@ def test_the_schema_knows_the_keys_as_the_file_has_them() -> None:
     assert set(schema["required"]) == {"authority", "endpoints", "routes"}
     route = definitions["Route"]["properties"]
     assert {"from", "to", "publish", "queue", "window", "flow_window", "retry"} <= set(route)
-    assert "dispatch" not in route
+    assert "queue_policy" not in route
     assert "broker" in definitions["mqtt5.options"]["properties"]
     references = [value for key, value in _pairs(schema) if key == "$ref"]
     assert {reference.removeprefix("#/$defs/") for reference in references} <= set(definitions)

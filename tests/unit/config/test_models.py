@@ -1,4 +1,4 @@
-"""The models: defaults, bounds, and what a route makes of the dispatch section."""
+"""The models: defaults, bounds, and what a route makes of the queue_policy section."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from streamer.config.models import Config, Dispatch, Endpoint, Journal, Metrics, Multicast, Queue, Retry, Route, Trace
+from streamer.config.models import Config, Endpoint, Journal, Metrics, Multicast, Queue, QueuePolicy, Retry, Route, Trace
 from streamer.transports.memory import MemoryOptions
 from streamer.uprotocol.uri import UUri
 
@@ -32,7 +32,7 @@ def messages(value: Any) -> list[str]:
 
 def test_everything_but_authority_endpoints_and_routes_has_its_documented_default() -> None:
     config = Config.model_validate(raw())
-    assert config.dispatch == Dispatch(
+    assert config.queue_policy == QueuePolicy(
         queue=Queue(messages=10_000, bytes=64 * MIB, on_full="backpressure"),
         window=1000,
         flow_window=1000,
@@ -59,25 +59,25 @@ def test_null_switches_a_section_off(section: str) -> None:
     assert getattr(Config.model_validate(raw(**{section: None})), section) is None
 
 
-def test_a_route_lays_its_own_keys_over_the_dispatch_section() -> None:
+def test_a_route_lays_its_own_keys_over_the_queue_policy() -> None:
     config = Config.model_validate(
         raw(
-            dispatch={"queue": {"bytes": "1MiB"}, "window": 7, "retry": {"attempts": 3}},
+            queue_policy={"queue": {"bytes": "1MiB"}, "window": 7, "retry": {"attempts": 3}},
             routes=[
                 {"from": "vehicle", "to": "cloud", "queue": {"messages": 5}, "flow_window": 1, "retry": {"jitter": 0}},
                 {"from": "cloud", "to": "vehicle"},
             ],
         )
     )
-    own, plain = (route.dispatch for route in config.routes)
-    assert own == Dispatch(queue=Queue(messages=5, bytes=MIB), window=7, flow_window=1, retry=Retry(attempts=3, jitter=0))
-    assert plain == config.dispatch
+    own, plain = (route.queue_policy for route in config.routes)
+    assert own == QueuePolicy(queue=Queue(messages=5, bytes=MIB), window=7, flow_window=1, retry=Retry(attempts=3, jitter=0))
+    assert plain == config.queue_policy
 
 
 def test_a_route_can_be_built_alone() -> None:
     route = Route.model_validate({"from": "a", "to": "b", "window": 5})
-    assert (route.name, route.dispatch) == ("a-b", Dispatch(window=5))
-    assert Route(from_="a", to="b", dispatch=Dispatch(window=9)).dispatch.window == 9  # type: ignore[call-arg]  # alias
+    assert (route.name, route.queue_policy) == ("a-b", QueuePolicy(window=5))
+    assert Route(from_="a", to="b", queue_policy=QueuePolicy(window=9)).queue_policy.window == 9  # type: ignore[call-arg]  # alias
 
 
 def test_a_route_is_named_after_its_ends_unless_it_has_a_name() -> None:
@@ -163,7 +163,7 @@ def test_listen_without_host_or_port_is_refused(listen: str) -> None:
 @pytest.mark.parametrize("value", ["5", 5.0, True, None])
 def test_a_number_is_not_guessed_from_something_else(value: object) -> None:
     with pytest.raises(ValidationError, match="valid integer"):
-        Dispatch.model_validate({"window": value})
+        QueuePolicy.model_validate({"window": value})
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from streamer.config.models import Dispatch
+from streamer.config.models import QueuePolicy
 from streamer.delivery.lane import Delivery, Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.stats import RouteStats
@@ -44,12 +44,12 @@ def message(
     return publish(made_ms, topic(flow), payload, Options(priority=UPriority(level + 1), ttl=ttl))
 
 
-def dispatch(**keys: object) -> Dispatch:
-    return Dispatch.model_validate({"retry": {"jitter": 0}} | keys)
+def queue_policy(**keys: object) -> QueuePolicy:
+    return QueuePolicy.model_validate({"retry": {"jitter": 0}} | keys)
 
 
 def route_queue(name: str = "up", **keys: object) -> RouteQueue:
-    return RouteQueue(name, "vehicle", "cloud", dispatch(**keys), RouteStats())
+    return RouteQueue(name, "vehicle", "cloud", queue_policy(**keys), RouteStats())
 
 
 def push(queue: RouteQueue, sent: UMessage, lane: Lane | None = None) -> Delivery:

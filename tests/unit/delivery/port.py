@@ -1,7 +1,7 @@
 """An egress by itself: with its queues, a clock to wind, and a transport that obeys."""
 
 from streamer.delivery.custody import Custody
-from streamer.delivery.dedup import RememberedIds
+from streamer.delivery.dedup import SeenIds
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import Delivery
 from streamer.delivery.queue import RouteQueue
@@ -23,7 +23,7 @@ class Port:
         self.clock = WoundClock()
         self.harbour = harbour or Harbour()
         custody = Custody(lambda after_s, call: None, self.clock)
-        self.settler = Settler(self.clock, RememberedIds(1000, 1000, 0), custody)
+        self.settler = Settler(self.clock, SeenIds(1000, 1000, 0), custody)
         self.settler.after_settling = lambda egress: egress.pump(self.clock.ms)
         self.egress = Egress("cloud", self.harbour, self.settler, custody, self.clock, lambda: 0.5)
         self.queue = route_queue(**keys)

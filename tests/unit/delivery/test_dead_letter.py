@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.delivery.dead_letter import Story, dead_letter, error_response
+from streamer.delivery.dead_letter import FailedMessage, dead_letter, error_response
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import (
     Attributes,
@@ -32,8 +32,8 @@ APP, METHOD, TOPIC = UUri("cloud", 0xC, 1, 0), UUri("veh1", 0xB, 1, 7), UUri("ve
 FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
 
 
-def story(message: UMessage, failure: Failure = FULL) -> Story:
-    return Story(message, failure, NOW_MS, NOW_MS + 1500, "up", "cloud", 3)
+def story(message: UMessage, failure: Failure = FULL) -> FailedMessage:
+    return FailedMessage(message, failure, NOW_MS, NOW_MS + 1500, "up", "cloud", 3)
 
 
 @given(messages, st.sampled_from(UCode), st.text(st.characters(codec="utf-8"), max_size=30))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.delivery.dedup import GRACE_S, RememberedIds, Strays, key_of, mark
+from streamer.delivery.dedup import GRACE_S, MisroutedCopies, SeenIds, key_of, mark
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived
@@ -18,13 +18,13 @@ def key(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def known(ids: RememberedIds, name: bytes) -> bool:
+def known(ids: SeenIds, name: bytes) -> bool:
     return name in ids.young or name in ids.old
 
 
 @given(st.integers(2, 50), st.integers(1, 300))
 def test_number_is_bounded_and_the_newest_half_is_always_known(max_ids: int, count: int):
-    ids = RememberedIds(max_ids, 1e9, 0.0)
+    ids = SeenIds(max_ids, 1e9, 0.0)
     for n in range(count):
         ids.turn(0.0)
         ids.young[key(n)] = None
@@ -33,7 +33,7 @@ def test_number_is_bounded_and_the_newest_half_is_always_known(max_ids: int, cou
 
 
 def test_id_is_known_for_at_least_half_of_the_time_and_at_most_all_of_it():
-    ids = RememberedIds(10**6, 100.0, 0.0)
+    ids = SeenIds(10**6, 100.0, 0.0)
     ids.young[key(1)] = None
     for now_s in (0.0, 49.0, 50.0, 99.0):
         ids.turn(now_s)
@@ -43,7 +43,7 @@ def test_id_is_known_for_at_least_half_of_the_time_and_at_most_all_of_it():
 
 
 def test_nothing_is_turned_before_its_time():
-    ids = RememberedIds(10**6, 100.0, 0.0)
+    ids = SeenIds(10**6, 100.0, 0.0)
     ids.young[key(1)] = None
     for _ in range(1000):
         ids.turn(49.9)
@@ -51,7 +51,7 @@ def test_nothing_is_turned_before_its_time():
 
 
 def test_message_on_its_way_is_never_forgotten_and_a_settled_one_is():
-    ids = RememberedIds(4, 10.0, 0.0)
+    ids = SeenIds(4, 10.0, 0.0)
     on_its_way, settled = MemoryReceived(message()), MemoryReceived(message())
     ids.young[key(1)], ids.young[key(2)] = on_its_way, settled
     ids.settled(key(2))
@@ -66,7 +66,7 @@ def test_message_on_its_way_is_never_forgotten_and_a_settled_one_is():
 
 
 def test_message_that_another_listener_released_last_is_forgotten_too():
-    ids = RememberedIds(4, 10.0, 0.0)
+    ids = SeenIds(4, 10.0, 0.0)
     shared = MemoryReceived(message())
     shared.holders = 2
     ids.young[key(1)] = shared
@@ -78,7 +78,7 @@ def test_message_that_another_listener_released_last_is_forgotten_too():
 
 
 def test_settling_finds_both_generations_and_ignores_strangers():
-    ids = RememberedIds(4, 10.0, 0.0)
+    ids = SeenIds(4, 10.0, 0.0)
     ids.young[key(1)] = MemoryReceived(message())
     ids.turn(10.0)
     assert key(1) in ids.old
@@ -96,7 +96,7 @@ def test_copies_of_a_publish_for_different_authorities_are_different_messages():
 
 
 def test_whoever_must_look_before_ids_are_forgotten_is_asked_each_time():
-    ids = RememberedIds(4, 10.0, 0.0)
+    ids = SeenIds(4, 10.0, 0.0)
     seen: list[int] = []
     ids.before_forgetting.append(lambda: seen.append(len(ids.old)))
     for turn in range(1, 4):
@@ -108,7 +108,7 @@ def test_whoever_must_look_before_ids_are_forgotten_is_asked_each_time():
 
 def test_heard_is_what_came_with_any_sink_and_nothing_that_was_turned_away():
     bare = message()
-    ids = RememberedIds(100, 10.0, 0.0)
+    ids = SeenIds(100, 10.0, 0.0)
     addressed = bare._replace(attributes=replace(bare.attributes, sink=everything_at("a")))
     for turned_away in (bare, addressed):
         ids.young[key_of(turned_away) + mark("endpoint", "cloud")] = None
@@ -129,10 +129,10 @@ class Court:
     """Strays, and what became of them."""
 
     def __init__(self) -> None:
-        self.ids = RememberedIds(100, 1000.0, 0.0)
+        self.ids = SeenIds(100, 1000.0, 0.0)
         self.duplicates: list[bytes] = []
         self.turned_away: list[tuple[bytes, Failure]] = []
-        self.strays = Strays(self.ids, self._duplicate, self._turn_away)
+        self.misrouted = MisroutedCopies(self.ids, self._duplicate, self._turn_away)
 
     def _duplicate(self, received: Received) -> None:
         self.duplicates.append(received.message.id)
@@ -144,19 +144,19 @@ class Court:
 def test_strays_are_judged_when_their_grace_is_over_and_not_before():
     court = Court()
     copy, forged = MemoryReceived(message()), MemoryReceived(message())
-    court.strays.take(copy, WRONG_WAY, 5.0)
-    court.strays.take(forged, WRONG_WAY, 5.5)
+    court.misrouted.take(copy, WRONG_WAY, 5.0)
+    court.misrouted.take(forged, WRONG_WAY, 5.5)
     assert copy.acknowledged
-    assert court.strays.bytes > 0
+    assert court.misrouted.bytes > 0
     court.ids.young[copy.message.id] = None
-    court.strays.expire(5.0 + GRACE_S - 0.01)
-    assert len(court.strays) == 2
-    court.strays.expire(5.0 + GRACE_S)
+    court.misrouted.expire(5.0 + GRACE_S - 0.01)
+    assert len(court.misrouted) == 2
+    court.misrouted.expire(5.0 + GRACE_S)
     assert court.duplicates == [copy.message.id]
     assert court.turned_away == []
-    court.strays.expire(5.5 + GRACE_S)
+    court.misrouted.expire(5.5 + GRACE_S)
     assert court.turned_away == [(forged.message.id, WRONG_WAY)]
-    assert len(court.strays) == court.strays.bytes == 0
+    assert len(court.misrouted) == court.misrouted.bytes == 0
 
 
 def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copies_at_once():
@@ -165,18 +165,18 @@ def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copie
     known_already = MemoryReceived(message())
     court.ids.young[known_already.message.id] = None
     for stray in (first, MemoryReceived(first.message), known_already):
-        court.strays.take(stray, WRONG_WAY, 0.0)
+        court.misrouted.take(stray, WRONG_WAY, 0.0)
     assert court.duplicates == [first.message.id, known_already.message.id]
-    assert len(court.strays) == 1
+    assert len(court.misrouted) == 1
 
 
 def test_stray_whose_original_is_about_to_be_forgotten_is_judged_in_time():
     court = Court()
     copy, other = MemoryReceived(message()), MemoryReceived(message())
     for stray in (copy, other):
-        court.strays.take(stray, WRONG_WAY, 0.0)
+        court.misrouted.take(stray, WRONG_WAY, 0.0)
     court.ids.young[copy.message.id] = None
     for turn in range(1, 4):
         court.ids.turn(turn * 1000.0)
     assert court.duplicates == [copy.message.id]
-    assert len(court.strays) == 1
+    assert len(court.misrouted) == 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.delivery.lane import Park
+from streamer.delivery.lane import Hold
 from streamer.transports.base import LinkState
 from tests.unit.delivery.actors import NOW_MS, Harbour, message, route_queue
 from tests.unit.delivery.port import NOT_NOW, PATIENT, Port, flows, open_windows
@@ -143,7 +143,7 @@ def test_nothing_is_sent_while_the_link_is_not_up():
 def test_tick_settles_what_expired_behind_a_parked_lane():
     port = Port()
     (delivery,) = port.load(message(ttl=100))
-    port.egress.park(delivery.lane, Park.STOPPED)
+    port.egress.hold(delivery.lane, Hold.PAUSED)
     port.pump()
     port.wind(100)
     assert port.outcomes() == {}
@@ -165,13 +165,13 @@ def test_expired_are_passed_over_without_using_the_window():
 def test_lane_goes_on_only_when_the_last_reason_to_stand_still_is_gone():
     port = Port()
     (delivery,) = port.load(message())
-    port.egress.park(delivery.lane, Park.ABSENT)
-    port.egress.park(delivery.lane, Park.STOPPED)
+    port.egress.hold(delivery.lane, Hold.ABSENT)
+    port.egress.hold(delivery.lane, Hold.PAUSED)
     port.pump()
-    port.egress.unpark(delivery.lane, Park.ABSENT)
+    port.egress.release_hold(delivery.lane, Hold.ABSENT)
     port.pump()
     assert port.harbour.left == []
-    port.egress.unpark(delivery.lane, Park.STOPPED)
+    port.egress.release_hold(delivery.lane, Hold.PAUSED)
     port.pump()
     assert port.harbour.left == [delivery.message]
 

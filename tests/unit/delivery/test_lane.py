@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streamer.delivery.lane import CLASSES, Delivery, Lane, Park, State
+from streamer.delivery.lane import CLASSES, Delivery, Hold, Lane, State
 from streamer.transports.memory import MemoryReceived
 from tests.unit.delivery.actors import NOW_MS, message, topic
 
@@ -182,18 +182,18 @@ def test_smaller_bound_holds_at_once_and_a_larger_one_is_grown_into():
     assert (shelf.lane.window, shelf.lane.max_window) == (3, 5)
 
 
-@pytest.mark.parametrize("why", [Park.BACKOFF, Park.ABSENT, Park.STOPPED])
-def test_parked_lane_is_neither_ready_nor_opening_nor_idle(why: Park):
+@pytest.mark.parametrize("why", [Hold.BACKOFF, Hold.ABSENT, Hold.PAUSED])
+def test_parked_lane_is_neither_ready_nor_opening_nor_idle(why: Hold):
     shelf = Shelf()
     shelf.push()
     assert shelf.lane.is_ready
-    shelf.lane.park |= why
+    shelf.lane.hold |= why
     assert not shelf.lane.is_ready
     assert not shelf.lane.is_opening
     shelf.take(1)
     shelf.lane.confirmed()
-    assert shelf.lane.is_idle is (why is not Park.BACKOFF)  # of a new lane the other reasons are found out again
-    shelf.lane.park &= ~why
+    assert shelf.lane.is_idle is (why is not Hold.BACKOFF)  # of a new lane the other reasons are found out again
+    shelf.lane.hold &= ~why
     assert shelf.lane.is_idle
 
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.delivery import queue as queue_module
-from streamer.delivery.lane import Delivery, Park
+from streamer.delivery.lane import Delivery, Hold
 from streamer.delivery.queue import OVERHEAD_BYTES, Room, RouteQueue
-from tests.unit.delivery.actors import NOW_MS, dispatch, message, push, route_queue, topic
+from tests.unit.delivery.actors import NOW_MS, message, push, queue_policy, route_queue, topic
 
 
 def take(queue: RouteQueue, delivery: Delivery) -> None:
@@ -118,11 +118,11 @@ def test_queue_that_begins_to_evict_knows_what_it_held_before():
     queue = route_queue(queue={"messages": 3})
     for n, level in enumerate((1, 0, 0)):
         push(queue, message(flow=n, level=level, payload=bytes([n])))
-    queue.use(dispatch(queue={"messages": 3, "on_full": "evict"}))
+    queue.use(queue_policy(queue={"messages": 3, "on_full": "evict"}))
     assert queue.room_for(OVERHEAD_BYTES) is Room.AFTER_EVICTION
     assert payloads(queue.victims(OVERHEAD_BYTES, 1)) == [b"\x01"]
-    queue.use(dispatch(queue={"messages": 3}))
-    queue.use(dispatch(queue={"messages": 3, "on_full": "evict"}))
+    queue.use(queue_policy(queue={"messages": 3}))
+    queue.use(queue_policy(queue={"messages": 3, "on_full": "evict"}))
     assert payloads(queue.victims(OVERHEAD_BYTES, 1)) == [b"\x01"]
 
 
@@ -136,7 +136,7 @@ def test_victims_are_the_shortest_prefix_by_class_and_age_that_makes_room(
 ):
     queue = route_queue(queue={"messages": len(waiting), "bytes": 10**6, "on_full": "evict"})
     held = [push(queue, message(flow=n, level=level, payload=b"x" * size)) for n, (level, size) in enumerate(waiting)]
-    queue.use(dispatch(queue={"messages": min(most, len(waiting)), "bytes": 10**6, "on_full": "evict"}))
+    queue.use(queue_policy(queue={"messages": min(most, len(waiting)), "bytes": 10**6, "on_full": "evict"}))
     order = sorted((d for d in held), key=lambda d: (d.message.attributes.priority_class, d.seq))
     needed = len(waiting) - min(most, len(waiting)) + 1
     allowed = [d for d in order if d.message.attributes.priority_class <= newcomer]
@@ -207,7 +207,7 @@ def test_idle_lanes_are_retired_when_there_are_many_and_busy_ones_stay(monkeypat
     flying = push(queue, message(flow=1))
     take(queue, flying)
     parked = queue.lane((topic(2), None))
-    parked.park |= Park.BACKOFF
+    parked.hold |= Hold.BACKOFF
     idle = queue.lane((topic(3), None))
     for n in range(4, 500):
         queue.lane((topic(n), None))
@@ -250,5 +250,5 @@ def test_smaller_flow_window_holds_for_lanes_that_are_open_already():
     for _ in range(10):
         take(queue, push(queue, message()))
         lane.confirmed()
-    queue.use(dispatch(flow_window=1))
+    queue.use(queue_policy(flow_window=1))
     assert (lane.window, lane.max_window) == (1, 1)

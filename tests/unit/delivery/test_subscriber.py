@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from streamer.config.models import Config
-from streamer.delivery.subscriber import Hearing, where
-from streamer.routing.interest import Wanted
+from streamer.delivery.subscriber import Subscriber, where
+from streamer.routing.interest import Interest
 from streamer.routing.table import RoutingTable
 from streamer.transports.listeners import Filter
 from streamer.uprotocol.status import UCode, UStatusError
@@ -76,53 +76,53 @@ class Narrow:
 
 
 async def test_a_topic_that_a_transport_refuses_is_counted_and_heard_when_there_is_room():
-    wanted = Wanted()
+    interest = Interest()
     narrow, roomy = Narrow(3), Narrow(100)
     transports: Any = {"vehicle": narrow, "cloud": roomy, "phone": roomy}
     ingresses: Any = dict.fromkeys(transports, object())
-    hearing = Hearing(transports, ingresses, wanted)
-    await hearing.use(table(UP))
-    await hearing.leave(table(UP))
+    subscriber = Subscriber(transports, ingresses, interest)
+    await subscriber.use(table(UP))
+    await subscriber.leave(table(UP))
     narrow.most = len(narrow.filters) + 1
     topics = [TOPIC._replace(resource=resource) for resource in (0x8001, 0x8002)]
     for topic in topics:
-        wanted.change(topic, {"backend": 0}, "test")
-        hearing.change(topic)
-    await hearing.catch_up()
-    assert hearing.refused == 1
+        interest.change(topic, {"backend": 0}, "test")
+        subscriber.change(topic)
+    await subscriber.catch_up()
+    assert subscriber.refused == 1
     assert [source for source, sink in narrow.filters if sink is None] == [topics[0]]
-    wanted.change(topics[0], {}, "test")
-    hearing.change(topics[0])
-    await hearing.catch_up()
-    assert hearing.refused == 0
+    interest.change(topics[0], {}, "test")
+    subscriber.change(topics[0])
+    await subscriber.catch_up()
+    assert subscriber.refused == 0
     assert [source for source, sink in narrow.filters if sink is None] == [topics[1]]
 
 
 class Ground:
-    """A `Hearing` on a vehicle that listens narrowly, and everything else roomily."""
+    """A `Subscriber` on a vehicle that listens narrowly, and everything else roomily."""
 
     def __init__(self, begin: RoutingTable) -> None:
-        self.wanted = Wanted()
+        self.interest = Interest()
         self.vehicle, self.roomy = Narrow(1000), Narrow(1000)
         transports: Any = {"vehicle": self.vehicle, "cloud": self.roomy, "phone": self.roomy}
-        self.hearing = Hearing(transports, dict.fromkeys(transports, object()), self.wanted)  # type: ignore[arg-type]
+        self.subscriber = Subscriber(transports, dict.fromkeys(transports, object()), self.interest)  # type: ignore[arg-type]
         self.begin = begin
 
     async def __aenter__(self) -> "Ground":
-        await self.hearing.use(self.begin)
-        await self.hearing.leave(self.begin)
+        await self.subscriber.use(self.begin)
+        await self.subscriber.leave(self.begin)
         return self
 
     async def __aexit__(self, *exc: object) -> None: ...
 
-    async def want(self, topic: UUri, *askers: str) -> None:
-        self.wanted.change(topic, dict.fromkeys(askers, 0), "test")
-        self.hearing.change(topic)
-        await self.hearing.catch_up()
+    async def want(self, topic: UUri, *interested: str) -> None:
+        self.interest.change(topic, dict.fromkeys(interested, 0), "test")
+        self.subscriber.change(topic)
+        await self.subscriber.catch_up()
 
     async def reload(self, to: RoutingTable) -> None:
-        await self.hearing.use(to)
-        await self.hearing.leave(to)
+        await self.subscriber.use(to)
+        await self.subscriber.leave(to)
 
     @property
     def topics(self) -> list[UUri]:
@@ -138,7 +138,7 @@ async def test_a_reload_that_is_refused_takes_nothing_from_who_subscribed():
         await ground.want(TOPIC, "backend")
         ground.vehicle.most = len(ground.vehicle.filters)
         with pytest.raises(UStatusError):
-            await ground.hearing.use(table(UP | {"publish": [str(TOPIC), str(other)]}))
+            await ground.subscriber.use(table(UP | {"publish": [str(TOPIC), str(other)]}))
         assert ground.topics == [TOPIC]
         await ground.want(TOPIC)
         assert ground.topics == []
@@ -174,10 +174,10 @@ async def test_who_leaves_makes_room_for_as_many_and_each_refusal_is_logged_once
         ground.vehicle.most = len(ground.vehicle.filters) + 10
         for topic in topics:
             await ground.want(topic, "backend")
-        assert ground.hearing.refused == 20
+        assert ground.subscriber.refused == 20
         tried = ground.vehicle.tried
         for topic in topics[:5]:
             await ground.want(topic)
-        assert ground.hearing.refused == 15
+        assert ground.subscriber.refused == 15
         assert ground.vehicle.tried == tried + 5
         assert sum("listener_refused" in record.message for record in caplog.records) == 20

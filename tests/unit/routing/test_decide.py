@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.config.models import Dispatch
+from streamer.config.models import QueuePolicy
 from streamer.routing.decide import Decision, Hop, decide
 from streamer.routing.outcome import Outcome
 from streamer.routing.table import RoutingTable, TableRoute
@@ -23,7 +23,7 @@ UNASKED = ", and nobody there asked for it"
 
 
 def route(source: str, target: str, *publish: UUri, to: tuple[str, ...] = ()) -> TableRoute:
-    return TableRoute(f"{source}-{target}", source, target, publish, to, Dispatch())
+    return TableRoute(f"{source}-{target}", source, target, publish, to, QueuePolicy())
 
 
 UP = route("vehicle", "cloud", EVERY_TOPIC, to=("fleet", "backup"))

@@ -6,7 +6,7 @@ from streamer.config.models import Config
 from streamer.routing.decide import decide
 from streamer.routing.outcome import Outcome
 from streamer.routing.table import RoutingTable
-from streamer.transports.local import CORE
+from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -38,7 +38,7 @@ REQUEST, RESPONSE, NOTIFICATION = UMessageType.REQUEST, UMessageType.RESPONSE, U
 )
 def test_what_is_addressed_to_a_service_goes_there(sink: UUri):
     (hop,) = decide(REQUEST, APP, sink, "zenoh", SERVICES).hops
-    assert (hop.route.target, hop.sink) == (CORE, sink if sink.authority else SUBSCRIBE)
+    assert (hop.route.target, hop.sink) == (LOCAL_ENDPOINT, sink if sink.authority else SUBSCRIBE)
 
 
 def test_services_are_those_of_networks_that_do_not_connect_devices_unless_told():
@@ -51,7 +51,7 @@ def test_a_service_of_the_same_name_may_ask_ours_but_an_echo_goes_nowhere():
     """Reset comes from ue_id 0, perhaps of our own device; what we said ourselves may come back."""
     namesake = UUri("veh1", 0, 3, 0)
     (hop,) = decide(REQUEST, namesake, SUBSCRIBE._replace(resource=9), "zenoh", SERVICES).hops
-    assert hop.route.target == CORE
+    assert hop.route.target == LOCAL_ENDPOINT
     for kind, source in ((RESPONSE, SUBSCRIBE), (NOTIFICATION, UUri("veh1", 0, 3, 0x8000))):
         failure = decide(kind, source, APP, "zenoh", SERVICES).failure
         assert failure is not None
@@ -59,9 +59,9 @@ def test_a_service_of_the_same_name_may_ask_ours_but_an_echo_goes_nowhere():
 
 
 def test_what_a_service_says_goes_to_every_network_of_its_sink():
-    decision = decide(RESPONSE, SUBSCRIBE, APP, CORE, SERVICES)
+    decision = decide(RESPONSE, SUBSCRIBE, APP, LOCAL_ENDPOINT, SERVICES)
     assert [(hop.route.target, hop.sink) for hop in decision.hops] == [("mqtt", APP), ("zenoh", APP)]
-    far = decide(REQUEST, UUri("gw", 0, 3, 0), UUri("phone", 0, 3, 1), CORE, SERVICES)
+    far = decide(REQUEST, UUri("gw", 0, 3, 0), UUri("phone", 0, 3, 1), LOCAL_ENDPOINT, SERVICES)
     assert [hop.route.target for hop in far.hops] == ["cloud"]
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.routing.pause_rules import RULES_AT_MOST, Rule, RuleError, Stops
+from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRuleError, PauseRules
 from streamer.uprotocol.uri import UUri
 
 SPEED = UUri.parse("//veh1/A8000/2/8A50")
@@ -15,7 +15,7 @@ CALLER = UUri.parse("//veh1/A8000/2/0")
 
 
 @pytest.mark.parametrize(
-    ("rule", "flow", "stops"),
+    ("rule", "flow", "pause_rules"),
     [
         (("//veh1/A8000/2/8A50", None), (SPEED, None), True),
         (("//veh1/A8000/2/8A50", None), (SPEED, TO_CLOUD), True),
@@ -46,11 +46,11 @@ CALLER = UUri.parse("//veh1/A8000/2/0")
     ids=lambda value: "-".join(str(part) for part in value) if isinstance(value, tuple) else str(value),
 )
 def test_rule_stops_the_flows_that_it_names_and_no_others(
-    rule: tuple[str, str | None], flow: tuple[UUri, UUri | None], stops: bool
+    rule: tuple[str, str | None], flow: tuple[UUri, UUri | None], pause_rules: bool
 ):
-    given_rule = Rule.parse(*rule)
-    assert given_rule.matches(*flow) is stops
-    assert Stops([given_rule]).is_stopped(*flow) == (given_rule if stops else None)
+    given_rule = PauseRule.parse(*rule)
+    assert given_rule.matches(*flow) is pause_rules
+    assert PauseRules([given_rule]).rule_for(*flow) == (given_rule if pause_rules else None)
 
 
 @pytest.mark.parametrize(
@@ -68,50 +68,55 @@ def test_rule_stops_the_flows_that_it_names_and_no_others(
     ],
 )
 def test_what_can_stop_nothing_is_refused_with_what_was_expected(source: str, sink: str | None, expected: str):
-    with pytest.raises(RuleError, match="expected") as caught:
-        Rule.parse(source, sink)
+    with pytest.raises(PauseRuleError, match="expected") as caught:
+        PauseRule.parse(source, sink)
     assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "rule", [Rule(UUri("veh1", 1, 256, 0x8000)), Rule(UUri("VEH 1", 1, 1, 0x8000)), Rule(SPEED, UUri("c", 1 << 32, 1, 0))]
+    "rule",
+    [
+        PauseRule(UUri("veh1", 1, 256, 0x8000)),
+        PauseRule(UUri("VEH 1", 1, 1, 0x8000)),
+        PauseRule(SPEED, UUri("c", 1 << 32, 1, 0)),
+    ],
 )
-def test_numbers_that_are_no_uri_are_refused(rule: Rule):
-    with pytest.raises(RuleError, match="expected at most"):
+def test_numbers_that_are_no_uri_are_refused(rule: PauseRule):
+    with pytest.raises(PauseRuleError, match="expected at most"):
         rule.check()
 
 
 def test_the_same_rule_counts_once_and_one_start_takes_it_away():
-    stops = Stops()
-    assert stops.stop(Rule(SPEED))
-    assert not stops.stop(Rule(SPEED))
-    assert stops.rules == (Rule(SPEED),)
-    assert stops.start(Rule(SPEED))
-    assert not stops.start(Rule(SPEED))
-    assert stops.rules == ()
-    assert stops.is_stopped(SPEED, None) is None
+    pause_rules = PauseRules()
+    assert pause_rules.add(PauseRule(SPEED))
+    assert not pause_rules.add(PauseRule(SPEED))
+    assert pause_rules.rules == (PauseRule(SPEED),)
+    assert pause_rules.remove(PauseRule(SPEED))
+    assert not pause_rules.remove(PauseRule(SPEED))
+    assert pause_rules.rules == ()
+    assert pause_rules.rule_for(SPEED, None) is None
 
 
 def test_flow_is_stopped_while_one_of_several_rules_holds():
-    wide, narrow = Rule.parse("//veh1/FFFFFFFF/FF/FFFF"), Rule(SPEED)
-    stops = Stops([wide, narrow])
-    assert set(stops.all_for(SPEED, None)) == {wide, narrow}
-    stops.start(wide)
-    assert stops.is_stopped(SPEED, None) == narrow
-    stops.start(narrow)
-    assert stops.is_stopped(SPEED, None) is None
+    wide, narrow = PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"), PauseRule(SPEED)
+    pause_rules = PauseRules([wide, narrow])
+    assert set(pause_rules.rules_for(SPEED, None)) == {wide, narrow}
+    pause_rules.remove(wide)
+    assert pause_rules.rule_for(SPEED, None) == narrow
+    pause_rules.remove(narrow)
+    assert pause_rules.rule_for(SPEED, None) is None
 
 
 def test_only_the_exact_words_of_a_rule_take_it_away():
-    stops = Stops([Rule(SPEED, CLOUD_APP)])
-    assert not stops.start(Rule(SPEED))
-    assert not stops.start(Rule.parse("//*/A8000/2/8A50", str(CLOUD_APP)))
-    assert stops.is_stopped(SPEED, CLOUD_APP) == Rule(SPEED, CLOUD_APP)
+    pause_rules = PauseRules([PauseRule(SPEED, CLOUD_APP)])
+    assert not pause_rules.remove(PauseRule(SPEED))
+    assert not pause_rules.remove(PauseRule.parse("//*/A8000/2/8A50", str(CLOUD_APP)))
+    assert pause_rules.rule_for(SPEED, CLOUD_APP) == PauseRule(SPEED, CLOUD_APP)
 
 
 def test_rules_are_listed_in_the_order_in_which_they_came():
     rules = [
-        Rule(
+        PauseRule(
             UUri(
                 "veh1",
                 1,
@@ -122,19 +127,19 @@ def test_rules_are_listed_in_the_order_in_which_they_came():
         )
         for number in range(14)
     ]
-    stops = Stops(rules)
-    stops.start(rules[3])
-    stops.stop(rules[3])
-    assert stops.rules == (*rules[:3], *rules[4:], rules[3])
-    assert len(stops) == 14
+    pause_rules = PauseRules(rules)
+    pause_rules.remove(rules[3])
+    pause_rules.add(rules[3])
+    assert pause_rules.rules == (*rules[:3], *rules[4:], rules[3])
+    assert len(pause_rules) == 14
 
 
 def test_full_with_a_thousand_rules_and_not_before():
-    stops = Stops(Rule(UUri("veh1", number, 1, 0x8000)) for number in range(RULES_AT_MOST - 1))
-    assert not stops.is_full
-    stops.stop(Rule(SPEED))
-    assert stops.is_full
-    assert len(stops) == 1000
+    pause_rules = PauseRules(PauseRule(UUri("veh1", number, 1, 0x8000)) for number in range(MAX_RULES - 1))
+    assert not pause_rules.is_full
+    pause_rules.add(PauseRule(SPEED))
+    assert pause_rules.is_full
+    assert len(pause_rules) == 1000
 
 
 AUTHORITIES, NUMBERS = st.sampled_from(["a", "b"]), st.sampled_from([1, 2])
@@ -154,7 +159,7 @@ def sinks(draw: st.DrawFn) -> UUri | None:
 
 
 @st.composite
-def rules(draw: st.DrawFn) -> Rule:
+def rules(draw: st.DrawFn) -> PauseRule:
     source, sink = draw(sources()), draw(sinks())
     wild = draw(st.tuples(*[st.booleans()] * 5))
     source = UUri(
@@ -165,20 +170,20 @@ def rules(draw: st.DrawFn) -> Rule:
     )
     if sink is not None and draw(st.booleans()):
         sink = sink._replace(authority="*")
-    return Rule(source, sink).check()
+    return PauseRule(source, sink).check()
 
 
 @given(st.lists(rules(), max_size=12), st.data())
-def test_finding_by_source_gives_what_asking_every_rule_gives(given_rules: list[Rule], data: st.DataObject):
+def test_finding_by_source_gives_what_asking_every_rule_gives(given_rules: list[PauseRule], data: st.DataObject):
     """Whatever was added and taken away before."""
-    stops, left = Stops(given_rules), dict.fromkeys(given_rules)
+    pause_rules, left = PauseRules(given_rules), dict.fromkeys(given_rules)
     for rule in data.draw(st.lists(st.sampled_from(given_rules), unique=True) if given_rules else st.just([])):
-        assert stops.start(rule)
+        assert pause_rules.remove(rule)
         del left[rule]
-    assert stops.rules == tuple(left)
+    assert pause_rules.rules == tuple(left)
     for _ in range(5):
         flow = (data.draw(sources()), data.draw(sinks()))
         asked = {rule for rule in left if rule.matches(*flow)}
-        assert set(stops.all_for(*flow)) == asked
-        found = stops.is_stopped(*flow)
+        assert set(pause_rules.rules_for(*flow)) == asked
+        found = pause_rules.rule_for(*flow)
         assert found in asked if asked else found is None

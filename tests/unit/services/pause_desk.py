@@ -10,11 +10,11 @@ from google.protobuf.message import Message
 
 from streamer.config.services import Control as Options
 from streamer.delivery.lane import FlowKey
-from streamer.routing.pause_rules import Rule, Stops
-from streamer.services.pause import Control
+from streamer.routing.pause_rules import PauseRule, PauseRules
+from streamer.services.pause import PauseService
 from streamer.services.state import State, StateError, Statement
 from streamer.transports.base import TransportContext
-from streamer.transports.local import Core
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import Options as MessageOptions
 from streamer.uprotocol.message import UMessage, UPayloadFormat, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
@@ -31,7 +31,7 @@ SPEED, DOORS = UUri("veh1", 0xA8000, 2, 0x8A50), UUri("veh1", 0xA8000, 2, 0x8A51
 CLOUD_APP = UUri("cloud", 0xC0, 1, 0)
 
 
-class Mouthpiece(Core):
+class Mouthpiece(LocalTransport):
     """Keeps what the services say. What is said is safe only when ``is_safe``, else when told."""
 
     def __init__(self) -> None:
@@ -70,20 +70,20 @@ class Desk:
     def __init__(self, path: Path | None = None, options: Options | None = None, local: Sequence[str] = ("veh1",)) -> None:
         self.core = Mouthpiece()
         self.state = Disk(path)
-        self.stops = Stops()
-        self.applied: list[tuple[Rule, ...]] = []  # the rules whenever they were applied
+        self.pause_rules = PauseRules()
+        self.applied: list[tuple[PauseRule, ...]] = []  # the rules whenever they were applied
         self.flows: list[tuple[FlowKey, int]] = []
-        self.control = Control(
+        self.control = PauseService(
             self.core,
             self.state,
-            self.stops,
+            self.pause_rules,
             options or Options(),
             local,
             GATEWAY,
-            lambda: self.applied.append(self.stops.rules),
+            lambda: self.applied.append(self.pause_rules.rules),
             lambda: self.flows,
         )
-        self.state.open(Control.SCHEMA)
+        self.state.open(PauseService.SCHEMA)
         self.control.restore()
 
     async def ask(
@@ -129,8 +129,8 @@ def failure(answer: UMessage, code: UCode) -> str:
     return status.message
 
 
-def on_disk(path: Path) -> list[Rule]:
+def on_disk(path: Path) -> list[PauseRule]:
     """What somebody else finds in the file."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute("SELECT source, sink FROM dispatch_stops ORDER BY number").fetchall()
-    return [Rule.parse(source, sink or None) for source, sink in rows]
+    return [PauseRule.parse(source, sink or None) for source, sink in rows]

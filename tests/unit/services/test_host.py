@@ -8,11 +8,11 @@ import pytest
 from streamer.cli.explain import Memory
 from streamer.clock import SystemClock
 from streamer.config.models import Config
-from streamer.routing.pause_rules import Rule
+from streamer.routing.pause_rules import PauseRule
 from streamer.services import host as module
-from streamer.services.host import Residents, state_path
+from streamer.services.host import ServiceHost, state_path
 from streamer.transports.base import LinkState, TransportContext
-from streamer.transports.local import CORE, Core
+from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.status import UCode, UStatusError
 
 RAW = {
@@ -23,11 +23,13 @@ RAW = {
     },
     "routes": [],
 }
-RULE = Rule.parse("//dev1/B/1/8001")
+RULE = PauseRule.parse("//dev1/B/1/8001")
 
 
-def residents(**changes: object) -> Residents:
-    return Residents(Config.model_validate(RAW | changes), Core(TransportContext(CORE, "gw")), SystemClock())
+def service_host(**changes: object) -> ServiceHost:
+    return ServiceHost(
+        Config.model_validate(RAW | changes), LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw")), SystemClock()
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def test_the_file_is_beside_the_journal_unless_told(changes: dict[str, object], 
 
 async def test_a_fault_of_a_service_is_logged_and_it_begins_again(monkeypatch, caplog):
     monkeypatch.setattr(module, "_AGAIN_S", 0)
-    household = residents()
+    household = service_host()
     household.open(Memory())
     runs = 0
     again = asyncio.Event()
@@ -73,20 +75,20 @@ async def test_a_file_that_cannot_be_used_is_waited_for(monkeypatch, caplog, tmp
     place = tmp_path / "place"
     changes = {"state": {"path": str(place / "state.db")}}
     place.mkdir()
-    before = residents(**changes)
+    before = service_host(**changes)
     before.open(Memory())
-    await before.control.stop(RULE)
+    await before.control.pause(RULE)
     before.close()
     place.rename(tmp_path / "away")
     place.write_text("in the way")
 
-    core = Core(TransportContext(CORE, "gw"))
-    household = Residents(Config.model_validate(RAW | changes), core, SystemClock())
+    core = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"))
+    household = ServiceHost(Config.model_validate(RAW | changes), core, SystemClock())
     household.open(Memory())
     await core.start()
     assert core.state is LinkState.DOWN
     with pytest.raises(UStatusError, match="state file") as refused:
-        await household.control.start(RULE)
+        await household.control.resume(RULE)
     assert refused.value.code is UCode.UNAVAILABLE
     serving = asyncio.create_task(household.run())
     try:
@@ -95,7 +97,7 @@ async def test_a_file_that_cannot_be_used_is_waited_for(monkeypatch, caplog, tmp
         async with asyncio.timeout(10):
             while core.state is LinkState.DOWN:
                 await asyncio.sleep(0.01)
-        assert household.stops.rules == (RULE,)
+        assert household.pause_rules.rules == (RULE,)
         assert [record.message for record in caplog.records if "state_unavailable" in record.message] == [
             f"state_unavailable error={place / 'state.db'}: Not a directory consequence=until the file can be used the"
             " services answer nobody, and know neither subscriptions nor what is stopped"
@@ -108,15 +110,15 @@ async def test_a_file_that_cannot_be_used_is_waited_for(monkeypatch, caplog, tmp
 async def test_a_file_that_is_there_is_opened_without_writing(tmp_path):
     """Or a full disk would keep the services from what they know."""
     path = tmp_path / "state.db"
-    before = residents(state={"path": str(path)})
+    before = service_host(state={"path": str(path)})
     before.open(Memory())
-    await before.control.stop(RULE)
+    await before.control.pause(RULE)
     before.close()
     content = path.read_bytes()
-    household = residents(state={"path": str(path)})
+    household = service_host(state={"path": str(path)})
     household.open(Memory())
     try:
-        assert household.stops.rules == (RULE,)
+        assert household.pause_rules.rules == (RULE,)
         assert path.read_bytes() == content
         assert path.with_name("state.db-wal").stat().st_size == 0
     finally:
@@ -124,7 +126,7 @@ async def test_a_file_that_is_there_is_opened_without_writing(tmp_path):
 
 
 async def test_without_usubscription_only_control_is_there():
-    household = residents(usubscription=None)
+    household = service_host(usubscription=None)
     household.open(Memory())
     await household.run()
     assert household.subscriptions is None

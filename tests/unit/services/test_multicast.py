@@ -44,10 +44,10 @@ class Wants:
         self.now: dict[UUri, dict[str, int]] = {}
         self.told = 0
 
-    def __call__(self, topic: UUri, askers: Mapping[str, int]) -> None:
+    def __call__(self, topic: UUri, interested: Mapping[str, int]) -> None:
         self.told += 1
-        self.now[topic] = dict(askers)
-        if not askers:
+        self.now[topic] = dict(interested)
+        if not interested:
             del self.now[topic]
 
 

@@ -8,8 +8,8 @@ from google.protobuf.any_pb2 import Any as AnyProto
 from google.protobuf.message import Message
 
 from streamer.config.services import Control as Options
-from streamer.routing.pause_rules import RULES_AT_MOST, Rule, Stops
-from streamer.services.pause import FETCH, START, STOP, Control, Stopped
+from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRules
+from streamer.services.pause import FETCH, PAUSE, RESUME, PausedRule, PauseService
 from streamer.services.rpc import Method
 from streamer.services.state import State
 from streamer.uprotocol.message import UMessageType, UPayloadFormat, notification
@@ -37,41 +37,41 @@ from tests.unit.services.pause_desk import (
 
 async def test_stop_and_start_are_applied_and_answered() -> None:
     desk = Desk()
-    answer = await desk.ask(STOP, stop_request(SPEED, CLOUD_APP))
+    answer = await desk.ask(PAUSE, stop_request(SPEED, CLOUD_APP))
     assert answer.attributes.commstatus is None
     assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
     assert ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
-    assert desk.applied[-1] == (Rule(SPEED, CLOUD_APP),)
-    answer = await desk.ask(START, start_request(SPEED, CLOUD_APP))
+    assert desk.applied[-1] == (PauseRule(SPEED, CLOUD_APP),)
+    answer = await desk.ask(RESUME, start_request(SPEED, CLOUD_APP))
     assert answer.attributes.commstatus is None
     assert desk.applied[-1] == ()
 
 
 async def test_second_stop_of_the_same_is_fine_and_says_that_nothing_changed() -> None:
     desk = Desk()
-    await desk.ask(STOP, stop_request(SPEED))
-    answer = await desk.ask(STOP, stop_request(SPEED))
+    await desk.ask(PAUSE, stop_request(SPEED))
+    answer = await desk.ask(PAUSE, stop_request(SPEED))
     assert answer.attributes.commstatus is None
     assert not ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
-    assert desk.stops.rules == (Rule(SPEED),)
+    assert desk.pause_rules.rules == (PauseRule(SPEED),)
 
 
 async def test_stop_is_answered_only_when_it_is_on_the_disk(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "state.db")
     desk.state.gate = asyncio.Event()
-    asking = asyncio.create_task(desk.ask(STOP, stop_request(SPEED)))
+    asking = asyncio.create_task(desk.ask(PAUSE, stop_request(SPEED)))
     for _ in range(20):
         await asyncio.sleep(0)
-    assert (desk.core.said, desk.stops.rules, on_disk(tmp_path / "state.db")) == ([], (), [])
+    assert (desk.core.said, desk.pause_rules.rules, on_disk(tmp_path / "state.db")) == ([], (), [])
     desk.state.gate.set()
     await asking
-    assert on_disk(tmp_path / "state.db") == [Rule(SPEED)]
+    assert on_disk(tmp_path / "state.db") == [PauseRule(SPEED)]
 
 
 async def test_request_is_done_only_when_its_answer_is_safe() -> None:
     desk = Desk()
     desk.core.is_safe = False
-    asking = asyncio.create_task(desk.ask(STOP, stop_request(SPEED)))
+    asking = asyncio.create_task(desk.ask(PAUSE, stop_request(SPEED)))
     while not desk.core.unsafe:
         await asyncio.sleep(0.001)
     for _ in range(20):
@@ -83,74 +83,79 @@ async def test_request_is_done_only_when_its_answer_is_safe() -> None:
 
 async def test_rules_are_there_again_after_a_restart_in_their_order(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    rules = [Rule(DOORS), Rule(SPEED, CLOUD_APP), Rule(SPEED), Rule.parse("//*/FFFFFFFF/FF/FFFF", "//cloud/FFFF0001/FF/0")]
+    rules = [
+        PauseRule(DOORS),
+        PauseRule(SPEED, CLOUD_APP),
+        PauseRule(SPEED),
+        PauseRule.parse("//*/FFFFFFFF/FF/FFFF", "//cloud/FFFF0001/FF/0"),
+    ]
     first = Desk(path)
     for rule in rules:
-        await first.control.stop(rule)
-    await first.control.start(rules[2])
+        await first.control.pause(rule)
+    await first.control.resume(rules[2])
     first.state.close()
     second = Desk(path)
-    assert second.stops.rules == (rules[0], rules[1], rules[3])
-    assert second.applied == [second.stops.rules]
+    assert second.pause_rules.rules == (rules[0], rules[1], rules[3])
+    assert second.applied == [second.pause_rules.rules]
     second.state.close()
 
 
 async def test_rule_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     first = Desk(path)
-    await first.control.stop(Rule(SPEED))
+    await first.control.pause(PauseRule(SPEED))
     await first.state.write([("INSERT INTO dispatch_stops (source, sink) VALUES (?, ?)", ("nonsense", ""))])
-    await first.control.stop(Rule(DOORS))
+    await first.control.pause(PauseRule(DOORS))
     first.state.close()
-    assert Desk(path).stops.rules == (Rule(SPEED), Rule(DOORS))
+    assert Desk(path).pause_rules.rules == (PauseRule(SPEED), PauseRule(DOORS))
 
 
 async def test_start_of_what_was_not_stopped_is_not_found() -> None:
     desk = Desk()
-    await desk.control.stop(Rule(SPEED, CLOUD_APP))
-    text = failure(await desk.ask(START, start_request(SPEED)), UCode.NOT_FOUND)
+    await desk.control.pause(PauseRule(SPEED, CLOUD_APP))
+    text = failure(await desk.ask(RESUME, start_request(SPEED)), UCode.NOT_FOUND)
     assert str(SPEED) in text
-    assert desk.stops.rules == (Rule(SPEED, CLOUD_APP),)
+    assert desk.pause_rules.rules == (PauseRule(SPEED, CLOUD_APP),)
 
 
 async def test_failing_disk_changes_nothing_and_says_so() -> None:
     desk = Desk()
-    await desk.control.stop(Rule(DOORS))
+    await desk.control.pause(PauseRule(DOORS))
     desk.state.fails = True
     applied = len(desk.applied)
-    assert "nothing has changed" in failure(await desk.ask(STOP, stop_request(SPEED)), UCode.UNAVAILABLE)
-    failure(await desk.ask(START, start_request(DOORS)), UCode.UNAVAILABLE)
-    assert (desk.stops.rules, len(desk.applied)) == ((Rule(DOORS),), applied)
+    assert "nothing has changed" in failure(await desk.ask(PAUSE, stop_request(SPEED)), UCode.UNAVAILABLE)
+    failure(await desk.ask(RESUME, start_request(DOORS)), UCode.UNAVAILABLE)
+    assert (desk.pause_rules.rules, len(desk.applied)) == ((PauseRule(DOORS),), applied)
     desk.state.fails = False
-    await desk.control.stop(Rule(SPEED))
-    assert desk.stops.rules == (Rule(DOORS), Rule(SPEED))
+    await desk.control.pause(PauseRule(SPEED))
+    assert desk.pause_rules.rules == (PauseRule(DOORS), PauseRule(SPEED))
 
 
 async def test_before_the_rules_are_read_and_after_the_end_nothing_is_changed() -> None:
-    state, stops = State(None), Stops()
-    control = Control(Mouthpiece(), state, stops, Options(), (), GATEWAY, lambda: None)
+    state, pause_rules = State(None), PauseRules()
+    control = PauseService(Mouthpiece(), state, pause_rules, Options(), (), GATEWAY, lambda: None)
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
-        await control.stop(Rule(SPEED))
+        await control.pause(PauseRule(SPEED))
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
-        await control.start(Rule(SPEED))
-    state.open(Control.SCHEMA)
+        await control.resume(PauseRule(SPEED))
+    state.open(PauseService.SCHEMA)
     control.restore()
-    assert await control.stop(Rule(SPEED))
+    assert await control.pause(PauseRule(SPEED))
     control.close()
     state.close()
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
-        await control.start(Rule(SPEED))
-    assert stops.rules == (Rule(SPEED),)
+        await control.resume(PauseRule(SPEED))
+    assert pause_rules.rules == (PauseRule(SPEED),)
 
 
 async def test_beyond_a_thousand_rules_is_refused_until_one_is_taken_away() -> None:
     desk = Desk()
-    for number in range(RULES_AT_MOST):
-        desk.stops.stop(Rule(UUri("veh2", number, 1, 0x8000)))
-    assert "1000 rules" in failure(await desk.ask(STOP, stop_request(SPEED)), UCode.RESOURCE_EXHAUSTED)
-    assert not await desk.control.stop(desk.stops.rules[0])  # it is there: nothing is added
-    await desk.control.start(desk.stops.rules[0])
-    assert await desk.control.stop(Rule(SPEED))
+    for number in range(MAX_RULES):
+        desk.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
+    assert "1000 rules" in failure(await desk.ask(PAUSE, stop_request(SPEED)), UCode.RESOURCE_EXHAUSTED)
+    assert not await desk.control.pause(desk.pause_rules.rules[0])  # it is there: nothing is added
+    await desk.control.resume(desk.pause_rules.rules[0])
+    assert await desk.control.pause(PauseRule(SPEED))
 
 
 async def test_callers_at_the_same_time_end_with_the_same_on_disk_and_in_memory(tmp_path: Path) -> None:
@@ -158,12 +163,12 @@ async def test_callers_at_the_same_time_end_with_the_same_on_disk_and_in_memory(
     sources = [UUri("veh1", 1, 1, 0x8000 + number) for number in range(40)]
     async with asyncio.TaskGroup() as tasks:
         for source in sources:
-            tasks.create_task(desk.control.stop(Rule(source)))
-            tasks.create_task(desk.control.stop(Rule(source)))
+            tasks.create_task(desk.control.pause(PauseRule(source)))
+            tasks.create_task(desk.control.pause(PauseRule(source)))
         for source in sources[::2]:
-            tasks.create_task(desk.control.start(Rule(source)))
-    assert desk.stops.rules == tuple(Rule(source) for source in sources[1::2])
-    assert on_disk(tmp_path / "state.db") == list(desk.stops.rules)
+            tasks.create_task(desk.control.resume(PauseRule(source)))
+    assert desk.pause_rules.rules == tuple(PauseRule(source) for source in sources[1::2])
+    assert on_disk(tmp_path / "state.db") == list(desk.pause_rules.rules)
 
 
 # who may ask
@@ -173,19 +178,19 @@ async def test_by_default_uentities_of_local_authorities_may_ask_and_nobody_else
     desk = Desk(local=("veh1", "phone1"))
     for caller in (CALLER, CALLER._replace(authority="phone1", ue_id=7)):
         assert (await desk.ask(FETCH, ustreamer.FetchStopsRequest(), caller)).attributes.commstatus is None
-    for method, payload in ((STOP, stop_request(SPEED)), (START, start_request(SPEED)), (FETCH, None)):
+    for method, payload in ((PAUSE, stop_request(SPEED)), (RESUME, start_request(SPEED)), (FETCH, None)):
         text = failure(await desk.ask(method, payload, STRANGER), UCode.PERMISSION_DENIED)
         assert "control.allow" in text
-    assert desk.stops.rules == ()
+    assert desk.pause_rules.rules == ()
 
 
 async def test_listed_patterns_may_ask_instead() -> None:
     desk = Desk(options=Options(allow=["//cloud/FFFF8000/2/0"]))
-    assert (await desk.ask(STOP, stop_request(SPEED), STRANGER)).attributes.commstatus is None
-    failure(await desk.ask(STOP, stop_request(DOORS), CALLER), UCode.PERMISSION_DENIED)
-    failure(await desk.ask(STOP, stop_request(DOORS), STRANGER._replace(version=1)), UCode.PERMISSION_DENIED)
+    assert (await desk.ask(PAUSE, stop_request(SPEED), STRANGER)).attributes.commstatus is None
+    failure(await desk.ask(PAUSE, stop_request(DOORS), CALLER), UCode.PERMISSION_DENIED)
+    failure(await desk.ask(PAUSE, stop_request(DOORS), STRANGER._replace(version=1)), UCode.PERMISSION_DENIED)
     desk.control.use(Options(allow=[]), ("veh1",))
-    failure(await desk.ask(START, start_request(SPEED), STRANGER), UCode.PERMISSION_DENIED)
+    failure(await desk.ask(RESUME, start_request(SPEED), STRANGER), UCode.PERMISSION_DENIED)
 
 
 # forms and mistakes
@@ -194,7 +199,7 @@ async def test_listed_patterns_may_ask_instead() -> None:
 @pytest.mark.parametrize("form", [UPayloadFormat.UNSPECIFIED, UPayloadFormat.PROTOBUF])
 async def test_plain_protobuf_is_answered_with_protobuf(form: UPayloadFormat) -> None:
     desk = Desk()
-    answer = await desk.ask(STOP, stop_request(SPEED), form=form)
+    answer = await desk.ask(PAUSE, stop_request(SPEED), form=form)
     assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
     assert ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
 
@@ -207,7 +212,7 @@ async def test_any_is_answered_with_any_also_if_it_fails() -> None:
     ):
         wrapped = AnyProto()
         wrapped.Pack(payload)
-        answer = await desk.ask(STOP, wrapped, form=UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
+        answer = await desk.ask(PAUSE, wrapped, form=UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
         assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY
         assert AnyProto.FromString(answer.payload or b"").Unpack(kind())
 
@@ -237,7 +242,7 @@ async def test_bad_requests_are_told_what_was_expected(
     payload: Message | bytes | None, form: UPayloadFormat, expected: str
 ) -> None:
     desk = Desk()
-    answer = await desk.ask(STOP, payload, form=form)
+    answer = await desk.ask(PAUSE, payload, form=form)
     assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
     body = answer.payload or b""
     if answer.attributes.payload_format is UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY:
@@ -246,7 +251,7 @@ async def test_bad_requests_are_told_what_was_expected(
     else:
         status = pb.UStatus.FromString(body)
     assert expected in status.message
-    assert desk.stops.rules == ()
+    assert desk.pause_rules.rules == ()
 
 
 async def test_unknown_method_is_unimplemented() -> None:
@@ -278,11 +283,11 @@ async def test_fault_of_a_method_is_an_internal_error_and_the_next_request_is_fi
 
 async def test_a_message_waits_under_every_rule_that_stops_it() -> None:
     desk = Desk()
-    wide, speed, other = Rule.parse("//veh1/FFFFFFFF/FF/FFFF"), Rule(SPEED), Rule(UUri("veh2", 1, 1, 0x8000))
+    wide, speed, other = PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"), PauseRule(SPEED), PauseRule(UUri("veh2", 1, 1, 0x8000))
     for rule in (wide, speed, other):
-        await desk.control.stop(rule)
+        await desk.control.pause(rule)
     desk.flows = [((SPEED, None), 3), ((SPEED, CLOUD_APP), 4), ((DOORS, None), 5)]
-    assert desk.control.rules() == [Stopped(wide, 3, 12), Stopped(speed, 2, 7), Stopped(other, 0, 0)]
+    assert desk.control.rules() == [PausedRule(wide, 3, 12), PausedRule(speed, 2, 7), PausedRule(other, 0, 0)]
     answer = ustreamer.FetchStopsResponse.FromString((await desk.ask(FETCH, None)).payload or b"")
     assert [(uri_from_proto(s.rule.topic), s.rule.HasField("sink"), s.lanes, s.messages) for s in answer.stops] == [
         (wide.source, False, 3, 12),
@@ -294,16 +299,16 @@ async def test_a_message_waits_under_every_rule_that_stops_it() -> None:
 
 async def test_many_rules_come_in_pages_that_miss_none() -> None:
     desk = Desk()
-    rules = [Rule(UUri("veh2", number, 1, 0x8000), CLOUD_APP) for number in range(RULES_AT_MOST)]
+    rules = [PauseRule(UUri("veh2", number, 1, 0x8000), CLOUD_APP) for number in range(MAX_RULES)]
     for rule in rules:
-        desk.stops.stop(rule)
-    found: list[Rule] = []
+        desk.pause_rules.add(rule)
+    found: list[PauseRule] = []
     has_more = True
     while has_more:
         asked = ustreamer.FetchStopsRequest(offset=len(found))
         answer = ustreamer.FetchStopsResponse.FromString((await desk.ask(FETCH, asked)).payload or b"")
         assert answer.stops
-        found += [Rule(uri_from_proto(s.rule.topic), uri_from_proto(s.rule.sink)) for s in answer.stops]
+        found += [PauseRule(uri_from_proto(s.rule.topic), uri_from_proto(s.rule.sink)) for s in answer.stops]
         has_more = answer.has_more_records
     assert found == rules
 
@@ -327,4 +332,4 @@ async def test_many_rules_come_in_pages_that_miss_none() -> None:
 )
 def test_numbers_of_methods_and_fields_are_what_callers_rely_on(message: type[Message], fields: dict[int, str]) -> None:
     assert {field.number: field.name for field in message.DESCRIPTOR.fields} == fields
-    assert (STOP, START, FETCH) == (1, 2, 3)
+    assert (PAUSE, RESUME, FETCH) == (1, 2, 3)

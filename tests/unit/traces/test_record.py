@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs import schema
-from streamer.delivery.lane import AGAIN, RESTORED
+from streamer.delivery.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import Outcome
 from streamer.traces import record
 from streamer.traces.record import Buffer, Flow, to_columns
@@ -107,7 +107,7 @@ def test_what_a_response_has_beside():
         sent_s=0.0,
         outcome=record.OUTCOME_NUMBERS[Outcome.DEAD_LETTERED],
         code=UCode.UNAUTHENTICATED,
-        flags=AGAIN,
+        flags=REDELIVERED,
         traceparent=record.pack_traceparent(TRACEPARENT),
     )
     expected = {
@@ -147,7 +147,7 @@ def test_codes_have_their_names(code):
 
 
 def test_a_message_from_the_journal_counts_from_when_it_first_came():
-    found = row(flags=AGAIN | RESTORED, entered_ms=NOON_US // 1000 - 60_000)
+    found = row(flags=REDELIVERED | RESTORED, entered_ms=NOON_US // 1000 - 60_000)
     assert found["ts"] == NOON - timedelta(minutes=1)
     assert found["latency_us"] == 60_000_000 + 250 + 13_500
     assert found["queue_wait_us"] == 60_000_000 + 250 + 1000

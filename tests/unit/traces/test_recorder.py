@@ -98,9 +98,9 @@ def test_an_old_buffer_is_handed_on_by_the_tick(taker, queue):
 def test_what_is_unsure_is_written_once_it_is_certain(taker, queue):
     deliveries = [delivery(queue, ue_id=5) for _ in range(3)]
     lane = deliveries[0].lane
-    packed = b"".join(taker.recorder.unsure(each, 1.0) for each in deliveries)
+    packed = b"".join(taker.recorder.unconfirmed(each, 1.0) for each in deliveries)
     taker.recorder.delivered([delivery(queue, ue_id=9)], 2.0)
-    taker.recorder.certain(lane, packed, 3.0)
+    taker.recorder.confirmed(lane, packed, 3.0)
     rows = taker.rows()
     assert [(row["src_ue_id"], row["latency_us"]) for row in rows] == [(9, 2_000_000), *[(5, 1_000_000)] * 3]
     assert [row["msg_id"] for row in rows[1:]] == [each.message.id for each in deliveries]
@@ -109,7 +109,7 @@ def test_what_is_unsure_is_written_once_it_is_certain(taker, queue):
 def test_more_than_a_buffer_becomes_certain_at_once(taker, queue):
     one = delivery(queue)
     taker.recorder.delivered([one] * 7, 1.0)
-    taker.recorder.certain(one.lane, taker.recorder.unsure(one, 1.0) * (2 * MAX_RECORDS + 5), 1.0)
+    taker.recorder.confirmed(one.lane, taker.recorder.unconfirmed(one, 1.0) * (2 * MAX_RECORDS + 5), 1.0)
     rows = taker.rows()
     assert [row["seq"] for row in rows] == list(range(2 * MAX_RECORDS + 12))
 
@@ -117,7 +117,7 @@ def test_more_than_a_buffer_becomes_certain_at_once(taker, queue):
 def test_what_cannot_be_read_any_more_is_traced_with_and_without_its_record(taker, queue):
     one = delivery(queue, ue_id=5)
     failure = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "lost")
-    taker.recorder.lost(one.lane, taker.recorder.unsure(one, 1.0), 3, failure, 9.0, NOW_MS)
+    taker.recorder.lost(one.lane, taker.recorder.unconfirmed(one, 1.0), 3, failure, 9.0, NOW_MS)
     rows = taker.rows()
     assert [row["msg_id"] for row in rows] == [one.message.id, bytes(16), bytes(16)]
     assert {(row["outcome"], row["ucode"], row["src_ue_id"]) for row in rows} == {("dead_lettered", "DATA_LOSS", 5)}

@@ -1,6 +1,6 @@
 """Receipts between streamers as a dialogue: what is submitted, put and receipted, and what is said of it."""
 
-from streamer.transports.base import UNSURE, Unsure
+from streamer.transports.base import UNCONFIRMED, Unconfirmed
 from streamer.transports.errors import LinkLostError, PermanentError, SendError
 from streamer.transports.zenoh.ledger import Ledger
 from streamer.uprotocol.message import notification, publish
@@ -31,7 +31,7 @@ class Dialogue:
             self.parcels[name] = Parcel(notification(1, TOPIC, self.sinks[name[0]], name.encode()))
         return self.ledger.expect([self.parcels[name] for name in names], self.done)
 
-    def put(self, *names: str, now_s: float = 0.0, outcome: SendError | Unsure | None = UNSURE) -> list[str]:
+    def put(self, *names: str, now_s: float = 0.0, outcome: SendError | Unconfirmed | None = UNCONFIRMED) -> list[str]:
         self.ledger.put([self.parcels[name] for name in names], outcome, self.done, now_s)
         return self.heard()
 
@@ -39,8 +39,10 @@ class Dialogue:
         self.ledger.receipts(b"".join(self.parcels[name].message.id for name in names))
         return self.heard()
 
-    def done(self, parcels: list[Parcel], outcome: SendError | Unsure | None) -> None:
-        word = {type(None): "delivered", Unsure: "unsure", LinkLostError: "lost", PermanentError: "refused"}[type(outcome)]
+    def done(self, parcels: list[Parcel], outcome: SendError | Unconfirmed | None) -> None:
+        word = {type(None): "delivered", Unconfirmed: "unconfirmed", LinkLostError: "lost", PermanentError: "refused"}[
+            type(outcome)
+        ]
         names = [(parcel.message.payload or b"").decode() for parcel in parcels]
         self.said.append(" ".join([word, *names]))
 
@@ -61,7 +63,7 @@ def test_message_that_no_streamer_serves_is_unsure_as_ever() -> None:
     d = Dialogue()
     assert not d.submit("x1")
     assert d.submit("x2", "a1", "x3")
-    assert d.put("x2", "a1", "x3") == ["unsure x2 x3"]
+    assert d.put("x2", "a1", "x3") == ["unconfirmed x2 x3"]
 
 
 def test_publish_is_never_receipted() -> None:
@@ -167,8 +169,8 @@ def test_same_message_twice_waits_once() -> None:
     twin = Parcel(d.parcels["a1"].message)
     assert not d.ledger.expect([twin], d.done)
     d.put("a1")
-    d.ledger.put([twin], UNSURE, d.done, 0.0)
-    assert d.heard() == ["unsure a1"]
+    d.ledger.put([twin], UNCONFIRMED, d.done, 0.0)
+    assert d.heard() == ["unconfirmed a1"]
     assert d.receipts("a1") == ["delivered a1"]
 
 

@@ -1,22 +1,22 @@
 """Reach of flows: what Zenoh says of a key (>>), and what its watchers are told (<<)."""
 
-from streamer.transports.base import Reach
-from streamer.transports.zenoh.reach import GRACE_S, Reaches
+from streamer.transports.base import Presence
+from streamer.transports.zenoh.reach import GRACE_S, Presences
 
-UNKNOWN, NOBODY, SOMEBODY = Reach.UNKNOWN, Reach.NOBODY, Reach.SOMEBODY
+UNKNOWN, ABSENT, PRESENT = Presence.UNKNOWN, Presence.ABSENT, Presence.PRESENT
 
 
 class Dialogue:
     """One key in surroundings with one node, unless a test says otherwise."""
 
     def __init__(self, are_there: bool = True) -> None:
-        self.reaches = Reaches()
+        self.reaches = Presences()
         self.reaches.nodes(are_there)
-        self.told: list[Reach] = []
+        self.told: list[Presence] = []
         key, self.is_new = self.reaches.add("key", self.told.append)
         self.first = key.reach
 
-    def heard(self) -> list[Reach]:
+    def heard(self) -> list[Presence]:
         heard, self.told[:] = list(self.told), []
         return heard
 
@@ -29,7 +29,7 @@ def test_key_is_unknown_for_the_grace_then_nobody() -> None:
     d.reaches.tick(10.0 + GRACE_S - 0.001)
     assert d.heard() == []
     d.reaches.tick(10.0 + GRACE_S)
-    assert d.heard() == [NOBODY]
+    assert d.heard() == [ABSENT]
     assert d.reaches.next_s() is None
 
 
@@ -38,7 +38,7 @@ def test_match_ends_the_grace() -> None:
     d.reaches.matched("key", False, 10.0)
     d.reaches.matched("key", True, 10.1)
     d.reaches.tick(20.0)
-    assert d.heard() == [SOMEBODY]
+    assert d.heard() == [PRESENT]
     assert d.reaches.next_s() is None
 
 
@@ -47,7 +47,7 @@ def test_match_that_ends_is_nobody_at_once_even_in_the_grace_of_a_node() -> None
     d.reaches.matched("key", True, 10.0)
     d.reaches.node_came(10.1)
     d.reaches.matched("key", False, 10.2)
-    assert d.heard() == [SOMEBODY, NOBODY]
+    assert d.heard() == [PRESENT, ABSENT]
 
 
 def test_new_node_makes_a_key_without_match_unknown_again() -> None:
@@ -56,14 +56,14 @@ def test_new_node_makes_a_key_without_match_unknown_again() -> None:
     d.reaches.tick(11.0)
     d.reaches.node_came(20.0)
     d.reaches.tick(20.0 + GRACE_S)
-    assert d.heard() == [NOBODY, UNKNOWN, NOBODY]
+    assert d.heard() == [ABSENT, UNKNOWN, ABSENT]
 
 
 def test_new_node_changes_nothing_for_a_key_with_a_match() -> None:
     d = Dialogue()
     d.reaches.matched("key", True, 10.0)
     d.reaches.node_came(20.0)
-    assert d.heard() == [SOMEBODY]
+    assert d.heard() == [PRESENT]
 
 
 def test_without_any_node_there_is_nobody_whatever_zenoh_still_says() -> None:
@@ -72,35 +72,35 @@ def test_without_any_node_there_is_nobody_whatever_zenoh_still_says() -> None:
     d.reaches.nodes(False)
     d.reaches.matched("key", False, 10.1)
     d.reaches.matched("key", True, 10.2)
-    assert d.heard() == [SOMEBODY, NOBODY]
+    assert d.heard() == [PRESENT, ABSENT]
     d.reaches.nodes(True)
-    assert d.heard() == [SOMEBODY]
+    assert d.heard() == [PRESENT]
 
 
 def test_key_that_is_watched_while_nobody_is_there_is_nobody_and_learns_with_the_first_node() -> None:
     d = Dialogue(are_there=False)
-    assert d.first is NOBODY
+    assert d.first is ABSENT
     d.reaches.matched("key", False, 10.0)
     d.reaches.tick(11.0)
     d.reaches.node_came(20.0)
     d.reaches.nodes(True)
     assert d.heard() == [UNKNOWN]
     d.reaches.tick(20.0 + GRACE_S)
-    assert d.heard() == [NOBODY]
+    assert d.heard() == [ABSENT]
 
 
 def test_watchers_of_one_key_are_counted() -> None:
     d = Dialogue()
-    other: list[Reach] = []
+    other: list[Presence] = []
     key, is_new = d.reaches.add("key", other.append)
     assert (d.is_new, is_new) == (True, False)
     d.reaches.matched("key", True, 10.0)
-    assert (d.heard(), other, key.reach) == ([SOMEBODY], [SOMEBODY], SOMEBODY)
+    assert (d.heard(), other, key.reach) == ([PRESENT], [PRESENT], PRESENT)
     assert not d.reaches.remove("key", d.told.append)
     assert not d.reaches.remove("key", d.told.append)  # it is not there any more
     assert d.reaches.remove("key", other.append)
     d.reaches.matched("key", False, 10.0)
-    assert (d.heard(), other) == ([], [SOMEBODY])
+    assert (d.heard(), other) == ([], [PRESENT])
     assert not d.reaches.keys
 
 
@@ -118,7 +118,7 @@ def test_lost_node_is_a_question_and_who_still_listens_answers_it() -> None:
     d.reaches.matched("key", True, 10.0)
     d.reaches.node_lost()
     d.reaches.answer(False, 10.1)
-    assert d.heard() == [SOMEBODY, UNKNOWN, SOMEBODY]
+    assert d.heard() == [PRESENT, UNKNOWN, PRESENT]
 
 
 def test_match_that_ends_during_the_question_is_nobody_after_it() -> None:
@@ -126,9 +126,9 @@ def test_match_that_ends_during_the_question_is_nobody_after_it() -> None:
     d.reaches.matched("key", True, 10.0)
     d.reaches.node_lost()
     d.reaches.matched("key", False, 10.05)
-    assert d.heard() == [SOMEBODY, UNKNOWN]
+    assert d.heard() == [PRESENT, UNKNOWN]
     d.reaches.answer(False, 10.1)
-    assert d.heard() == [NOBODY]
+    assert d.heard() == [ABSENT]
 
 
 def test_node_that_is_back_at_once_is_a_doubt_and_is_waited_for() -> None:
@@ -137,9 +137,9 @@ def test_node_that_is_back_at_once_is_a_doubt_and_is_waited_for() -> None:
     d.reaches.node_lost()
     d.reaches.node_came(10.01)
     d.reaches.answer(True, 10.1)
-    assert d.heard() == [SOMEBODY, UNKNOWN, NOBODY, UNKNOWN]
+    assert d.heard() == [PRESENT, UNKNOWN, ABSENT, UNKNOWN]
     d.reaches.tick(10.1 + GRACE_S)
-    assert d.heard() == [SOMEBODY]
+    assert d.heard() == [PRESENT]
 
 
 def test_last_node_that_is_back_at_once_is_a_doubt_too() -> None:
@@ -151,7 +151,7 @@ def test_last_node_that_is_back_at_once_is_a_doubt_too() -> None:
     d.reaches.nodes(True)
     d.reaches.answer(True, 10.1)
     d.reaches.matched("key", True, 10.2)
-    assert d.heard() == [SOMEBODY, UNKNOWN, NOBODY, UNKNOWN, NOBODY, UNKNOWN, SOMEBODY]
+    assert d.heard() == [PRESENT, UNKNOWN, ABSENT, UNKNOWN, ABSENT, UNKNOWN, PRESENT]
 
 
 def test_question_is_not_asked_of_who_reached_nobody() -> None:
@@ -160,4 +160,4 @@ def test_question_is_not_asked_of_who_reached_nobody() -> None:
     d.reaches.tick(11.0)
     d.reaches.node_lost()
     d.reaches.answer(True, 11.1)
-    assert d.heard() == [NOBODY]
+    assert d.heard() == [ABSENT]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from streamer.transports.base import UNSURE
+from streamer.transports.base import UNCONFIRMED
 from streamer.transports.errors import LinkLostError, RefusedError, SendError
 from streamer.transports.zenoh.sender import Sender
 from streamer.uprotocol.message import UMessage, publish
@@ -36,7 +36,7 @@ class Gate:
 
 @contextmanager
 def sending(gate: Gate, **options: object) -> Iterator[Sender]:
-    sender = Sender(asyncio.get_running_loop(), gate, "test", success=UNSURE, **options)  # type: ignore[arg-type]
+    sender = Sender(asyncio.get_running_loop(), gate, "test", success=UNCONFIRMED, **options)  # type: ignore[arg-type]
     sender.resume()
     try:
         yield sender
@@ -52,7 +52,7 @@ def parcels(*texts: bytes) -> list[Parcel]:
 def words(outcomes: Outcomes) -> list[str]:
     names = {LinkLostError: "lost", RefusedError: "refused"}
     return [
-        f"{(parcel.message.payload or b'').decode()} {'unsure' if error is UNSURE else names[type(error)]}"  # type: ignore[index]
+        f"{(parcel.message.payload or b'').decode()} {'unconfirmed' if error is UNCONFIRMED else names[type(error)]}"  # type: ignore[index]
         for parcel, error in outcomes.reported
     ]
 
@@ -62,7 +62,7 @@ async def test_outcomes_come_in_order() -> None:
     with sending(gate) as sender:
         sender.submit(parcels(b"a", b"refuse", b"b"), outcomes.done)
         await until(lambda: len(outcomes.reported) == 3, "every outcome")
-    assert words(outcomes) == ["a unsure", "refuse refused", "b unsure"]
+    assert words(outcomes) == ["a unconfirmed", "refuse refused", "b unconfirmed"]
 
 
 async def test_without_a_link_nothing_is_put() -> None:
@@ -73,7 +73,7 @@ async def test_without_a_link_nothing_is_put() -> None:
         sender.resume()  # what was submitted before stays lost
         sender.submit(parcels(b"b"), outcomes.done)
         await until(lambda: len(outcomes.reported) == 2, "every outcome")
-    assert words(outcomes) == ["a lost", "b unsure"]
+    assert words(outcomes) == ["a lost", "b unconfirmed"]
     assert gate.put == [b"b"]
 
 
@@ -87,7 +87,7 @@ async def test_put_that_returns_after_the_link_was_lost_does_not_count() -> None
         gate.opened.set()
         sender.submit(parcels(b"c"), outcomes.done)
         await until(lambda: len(outcomes.reported) == 4, "every outcome")
-    assert words(outcomes) == ["a unsure", "gate lost", "b lost", "c unsure"]
+    assert words(outcomes) == ["a unconfirmed", "gate lost", "b lost", "c unconfirmed"]
     assert gate.put == [b"a", b"gate", b"c"]
 
 
@@ -97,11 +97,11 @@ async def test_blocked_batch_reports_what_is_through() -> None:
         sender.submit(parcels(b"a", b"b", b"gate", b"c"), outcomes.done)
         await until(gate.at_gate.is_set, "the blocked put")
         sender.report_through()
-        assert words(outcomes) == ["a unsure", "b unsure"]
+        assert words(outcomes) == ["a unconfirmed", "b unconfirmed"]
         sender.report_through()
         gate.opened.set()
         await until(lambda: len(outcomes.reported) == 4, "every outcome")
-    assert words(outcomes) == ["a unsure", "b unsure", "gate unsure", "c unsure"]
+    assert words(outcomes) == ["a unconfirmed", "b unconfirmed", "gate unconfirmed", "c unconfirmed"]
 
 
 async def test_slow_put_is_asked_about_before_the_next_one() -> None:
@@ -120,7 +120,7 @@ async def test_slow_put_is_asked_about_before_the_next_one() -> None:
         gate.opened.set()
         await until(lambda: len(outcomes.reported) == 3, "every outcome")
     assert seen == [(b"a", b"gate")]
-    assert words(outcomes) == ["a unsure", "gate unsure", "b lost"]
+    assert words(outcomes) == ["a unconfirmed", "gate unconfirmed", "b lost"]
 
 
 async def test_stop_reports_what_is_blocked_as_lost_once() -> None:
@@ -130,4 +130,4 @@ async def test_stop_reports_what_is_blocked_as_lost_once() -> None:
         await until(gate.at_gate.is_set, "the blocked put")
         sender.report_through()
         sender.stop()
-    assert words(outcomes) == ["a unsure", "gate lost", "b lost"]
+    assert words(outcomes) == ["a unconfirmed", "gate lost", "b lost"]

@@ -106,9 +106,9 @@ class Desk:
         self.open()
         await self.service.begin()
 
-    def _want(self, topic: UUri, askers: Mapping[str, int]) -> None:
-        if askers:
-            self.wanted[topic] = askers
+    def _want(self, topic: UUri, interested: Mapping[str, int]) -> None:
+        if interested:
+            self.wanted[topic] = interested
         else:
             self.wanted.pop(topic, None)
 

@@ -61,9 +61,9 @@ class Outpost:
         self.state.open(Follower.SCHEMA)
         self.follower.restore()
 
-    def _want(self, topic: UUri, askers: Mapping[str, int]) -> None:
-        if askers:
-            self.wanted[topic] = askers
+    def _want(self, topic: UUri, interested: Mapping[str, int]) -> None:
+        if interested:
+            self.wanted[topic] = interested
         else:
             self.wanted.pop(topic, None)
 

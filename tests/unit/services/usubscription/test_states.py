@@ -86,8 +86,8 @@ def dump(book: Book) -> object:
         )
         for topic, remote in book.remotes.items()
     }
-    askers = {topic: book.askers(topic) for topic in book.topics}
-    return list(book.subscriptions), sorted(book.observers), remotes, askers
+    interested = {topic: book.interested(topic) for topic in book.topics}
+    return list(book.subscriptions), sorted(book.observers), remotes, interested
 
 
 class Machine(RuleBasedStateMachine):
@@ -265,7 +265,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def askers_are_who_is_in(self) -> None:
         for topic in TOPICS:
-            assert bool(self.book.askers(topic)) is any(name == topic for name, _ in self.inside)
+            assert bool(self.book.interested(topic)) is any(name == topic for name, _ in self.inside)
 
     @invariant()
     def observers_hear_the_same(self) -> None:
