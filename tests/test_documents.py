@@ -251,6 +251,12 @@ def test_every_make_target_and_module_is_there(page: Path) -> None:
     assert [name for name in sorted(modules) if importlib.util.find_spec(name) is None] == []
 
 
+def test_every_make_target_is_mentioned() -> None:
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    mentioned = set(re.findall(r"\bmake ([a-z-]+)", "".join(page.read_text() for page in pages())))
+    assert set(phony.split()) <= mentioned
+
+
 # what the program says
 
 
