@@ -31,11 +31,9 @@ def _field(name: str, type_: DataType, meaning: str, nullable: bool = True) -> S
 
 TRACE = StructType(
     [
-        _field("ts", TimestampType(), "when the streamer took the message in, µs, UTC", nullable=False),
-        _field("msg_ts", TimestampType(), "when the message was made, from its UUIDv7, ms, UTC; null if the id is none"),
-        _field(
-            "seq", LongType(), "number of the record in this run of the streamer, from 0; a hole is a lost record", False
-        ),
+        _field("ts", TimestampType(), "when the streamer received the message, µs, UTC", nullable=False),
+        _field("msg_ts", TimestampType(), "when the message was made, from its UUIDv7, ms, UTC; null if the id is not one"),
+        _field("seq", LongType(), "number of the record in this run of the streamer, from 0; a gap is a lost record", False),
         _field("run_ts", TimestampType(), "when this run of the streamer began, µs, UTC: tells its runs apart", False),
         _field("msg_id", BinaryType(), "UUIDv7, 16 bytes", False),
         _field("req_id", BinaryType(), "id of the Request that a Response answers, 16 bytes"),
@@ -52,13 +50,13 @@ TRACE = StructType(
         _field(
             "sink_authority",
             StringType(),
-            "the same four of the sink, as sent; a Publish has none, or an address",
+            "authority of the sink, as sent; a Publish has none, or an address",
         ),
         _field("sink_ue_id", LongType(), "uEntity id of the sink"),
         _field("sink_ue_version", IntegerType(), "major version of the sink"),
         _field("sink_resource_id", IntegerType(), "resource of the sink; the method of a Request"),
         _field("msg_type", StringType(), "publish, notification, request, response; unspecified if it had none", False),
-        _field("priority", StringType(), "CS0 to CS6; a message that says nothing has CS1", False),
+        _field("priority", StringType(), "CS0 to CS6; a message without a class has CS1", False),
         _field("payload_bytes", LongType(), "length of the payload", False),
         _field("ingress", StringType(), "endpoint through which it came; null for what the streamer made itself"),
         _field("egress", StringType(), "endpoint to which it was to go; null if there was none"),
@@ -66,17 +64,20 @@ TRACE = StructType(
         _field("egress_transport", StringType(), "kind of the egress"),
         _field("ttl_ms", LongType(), "time to live; null if it has none"),
         _field("age_us", LongType(), "ts minus msg_ts: negative if the sender's clock is ahead"),
-        _field("queue_wait_us", LongType(), "ingress to when it last left for the transport; null if it never left"),
+        _field("queue_wait_us", LongType(), "from ingress to when it last left for the transport; null if it never left"),
         _field(
             "latency_us",
             LongType(),
-            "ingress to confirmation (over Zenoh: until it left), or to the outcome if it was not delivered",
+            "from ingress to confirmation (over Zenoh: until it left), or to the outcome if it was not delivered",
         ),
         _field("retries", IntegerType(), "how often the destination refused it", False),
-        _field("outcome", StringType(), "what became of it: see `OUTCOMES`", False),
+        _field("outcome", StringType(), "what became of it, one of the outcomes", False),
         _field("ucode", StringType(), "UCode of the reason: OK if it was delivered", False),
         _field(
-            "redelivered", BooleanType(), "it may have left before: after a lost link, a doubt, a restart, a redrive", False
+            "redelivered",
+            BooleanType(),
+            "it may have left before: after a lost link, a sign of a loss, a restart, a redrive",
+            False,
         ),
         _field("traceparent", StringType(), "W3C trace context, as it came"),
     ]

@@ -1,7 +1,7 @@
-"""What the seed documents demand of the streamer, clause by clause, and the tests that cover it.
+"""What the specifications require of the streamer, clause by clause, and the tests that cover it.
 
-Owns `requirements.toml`: reading it, finding the tests that it names without running them, and the table in the README
-between its two markers. ``python -m tests.requirements`` prints the table and writes it there.
+Owns `requirements.toml`: reading it, finding the tests that it names without running them, and the page
+docs/requirements.md, which ``python -m tests.requirements`` writes.
 """
 
 import ast
@@ -15,17 +15,16 @@ from typing import Any, Literal, get_args
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "tests" / "requirements.toml"
-README = ROOT / "README.md"
-BEGIN, END = "<!-- requirements: begin -->\n", "<!-- requirements: end -->\n"
+PAGE = ROOT / "docs" / "requirements.md"
 
 Level = Literal["MUST", "SHOULD", "STATED"]
 LEVELS: tuple[Level, ...] = get_args(Level)
-"""MUST stands for MUST NOT, SHALL and REQUIRED too. STATED is what a document tells as a fact, without a key word."""
+"""MUST stands for MUST NOT, SHALL and REQUIRED too. STATED is what a document states as a fact, without a key word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One demand, in our own words. ``tests`` are pytest node ids without parameters; ``note`` says what is not obvious."""
+    """One requirement, in our own words. ``tests`` are pytest node ids without parameters, ``note`` is a remark on it."""
 
     id: str
     section: str
@@ -88,21 +87,25 @@ def _switches_off(decorator: ast.expr) -> bool:
     return isinstance(called, ast.Attribute) and called.attr in ("skip", "xfail")
 
 
-def table(documents: list[Document]) -> str:
-    """The part of the README between its markers: a summary, and a table per document that unfolds."""
+def page(documents: list[Document]) -> str:
+    """The whole page: a summary, and a table per document."""
     number = sum(len(document.clauses) for document in documents)
     tests = {test for document in documents for clause in document.clauses for test in clause.tests}
     parts = [
-        f"{number} clauses, {len(tests)} tests. MUST stands for MUST NOT, SHALL and REQUIRED too; STATED is what a\n"
-        "document tells as a fact, without a key word. `python -m tests.requirements` writes this\n"
-        "from `tests/requirements.toml`; a test compares them.\n"
+        "# Requirements\n\n"
+        "For auditors and developers: every clause of the specifications that this streamer is built to, and the tests\n"
+        "that cover it.\n\n"
+        f"There are {number} clauses and {len(tests)} tests. No clause that this streamer can meet is without a test. MUST\n"
+        "stands for MUST NOT, SHALL and REQUIRED too; STATED is what a document states as a fact, without a key word.\n\n"
+        "This page is generated: `python -m tests.requirements` writes it from\n"
+        "[tests/requirements.toml](../tests/requirements.toml), and a test compares the two.\n"
     ]
     for document in documents:
         counts = ", ".join(f"{count} {level}" for level, count in document.counts.items() if count)
         rows = "".join(_row(clause) for clause in document.clauses)
         parts.append(
-            f"<details>\n<summary>{document.title}: {counts}</summary>\n\n{document.about}\n\n"
-            f"| clause | level | what it asks | tests |\n|---|---|---|---|\n{rows}\n</details>\n"
+            f"## {document.title}\n\n{counts}. {document.about}\n\n"
+            f"| clause | level | requirement | tests |\n|---|---|---|---|\n{rows}"
         )
     return "\n".join(parts)
 
@@ -120,22 +123,13 @@ def _plain(text: str) -> str:
 
 def _link(test: str) -> str:
     path, _, name = test.partition("::")
-    return f"[{name.removeprefix('test_').replace('_', ' ')}]({path})"
-
-
-def between_markers(text: str) -> str:
-    """What stands between the markers. Raises ValueError if they are not there once each, in this order."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"expected {BEGIN.strip()} and {END.strip()} once each")
-    return text.partition(BEGIN)[2].partition(END)[0]
+    return f"[{name.removeprefix('test_').replace('_', ' ')}](../{path})"
 
 
 def main() -> None:
-    """Print the table and write it into the README."""
-    text, new = README.read_text(), table(read())
-    old = between_markers(text)
-    README.write_text(text.replace(BEGIN + old + END, BEGIN + new + END))
-    sys.stdout.write(new)
+    """Write the page."""
+    PAGE.write_text(page(read()))
+    sys.stdout.write(f"{PAGE} is written\n")
 
 
 if __name__ == "__main__":

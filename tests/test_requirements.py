@@ -1,11 +1,11 @@
-"""No demand of the seed documents is without a test, and the README says so truthfully."""
+"""No clause of the specifications is without a test, and docs/requirements.md says so truthfully."""
 
 import re
 from collections import Counter
 
 import pytest
 
-from tests.requirements import LEVELS, README, Clause, Document, between_markers, exists, read, table
+from tests.requirements import LEVELS, PAGE, Clause, Document, exists, page, read
 
 DOCUMENTS = read()
 CLAUSES = [clause for document in DOCUMENTS for clause in document.clauses]
@@ -41,8 +41,8 @@ def test_clause_is_covered(clause: Clause) -> None:
     assert [test for test in clause.tests if not exists(test)] == []
 
 
-def test_readme_shows_the_table() -> None:
-    assert between_markers(README.read_text()) == table(DOCUMENTS), "run python -m tests.requirements"
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == page(DOCUMENTS), "run python -m tests.requirements"
 
 
 def test_no_clause_is_copied_at_length() -> None:
@@ -53,11 +53,11 @@ def test_no_clause_is_copied_at_length() -> None:
 @pytest.mark.parametrize(
     ("node", "is_there"),
     [
-        ("tests/test_requirements.py::test_readme_shows_the_table", True),
+        ("tests/test_requirements.py::test_the_page_is_up_to_date", True),
         ("tests/test_requirements.py::test_that_nobody_wrote", False),
         ("tests/test_requirements.py", False),
-        ("tests/requirements.py::table", False),
-        ("tests/no_such_file.py::test_readme_shows_the_table", False),
+        ("tests/requirements.py::page", False),
+        ("tests/no_such_file.py::test_the_page_is_up_to_date", False),
     ],
 )
 def test_only_tests_that_are_there_count(node: str, is_there: bool) -> None:

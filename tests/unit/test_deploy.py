@@ -12,7 +12,6 @@ import yaml
 
 from streamer.cli.main import _parser
 from streamer.config.models import Config, Metrics, Shutdown
-from streamer.uprotocol.proto.ustreamer_v1_pb2 import DeadLetter
 
 ROOT = Path(__file__).parents[2]
 DRAIN_S = Shutdown().drain_s
@@ -207,21 +206,3 @@ def test_the_configuration_in_the_compose_file_is_good() -> None:
     (secret,) = compose()["secrets"]
     assert broker.host in compose()["services"]
     assert str(broker.password_file) == f"/run/secrets/{secret}"
-
-
-def test_the_first_configuration_in_the_readme_is_good() -> None:
-    found = re.search(r"```yaml\n(authority: .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert found is not None
-    assert Config.model_validate(yaml.safe_load(found[1])).routes[0].publish_to == ["cloud"]
-
-
-def test_the_readme_lists_every_metric() -> None:
-    source = (ROOT / "streamer/admin/metrics.py").read_text()
-    named = set(re.findall(r"\"(ustreamer_\w+)\"", source))
-    listed = re.findall(r"^\| `(ustreamer_\w+?)(?:_total)?` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert sorted(named) == sorted(listed)
-
-
-def test_the_readme_lists_every_field_of_a_dead_letter() -> None:
-    described = re.findall(r"^\| (\d) \| `(\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert described == [(str(field.number), field.name) for field in DeadLetter.DESCRIPTOR.fields]

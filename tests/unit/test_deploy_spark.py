@@ -11,11 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from spark_jobs.schema import TRACE
-from spark_jobs.tables import TABLES
-from streamer.cli.main import _parser
-from streamer.config.models import Trace
-from streamer.traces.reader import COLUMNS
 from tests.unit.test_deploy import unit
 
 ROOT = Path(__file__).parents[2]
@@ -231,43 +226,3 @@ def test_the_cron_jobs_pod_has_room_for_the_drivers_heap_and_a_place_to_write() 
     variables = {each["name"]: each.get("value") for each in container["env"]}
     assert {"/tmp", variables["SPARK_LOCAL_DIRS"]} <= mounts
     assert settings(args)["spark.kubernetes.container.image"] == container["image"]
-
-
-# the README
-
-
-def rows_between(first: str, last: str) -> list[tuple[str, ...]]:
-    """The cells of the table rows that begin with a name in backticks, between two headings."""
-    part = (ROOT / "README.md").read_text().partition(f"{first}\n")[2].partition(f"{last}\n")[0]
-    return [
-        tuple(cell.strip() for cell in line.strip("|").split(" |")) for line in part.splitlines() if line.startswith("| `")
-    ]
-
-
-def test_the_readme_lists_every_column_of_the_record() -> None:
-    described = rows_between("### The record", "### Look at traces without Spark")
-    assert described == [(f"`{field.name}`", field.dataType.simpleString(), field.metadata["comment"]) for field in TRACE]
-
-
-def test_the_readme_lists_every_table_with_its_question() -> None:
-    described = rows_between("### The tables", "### On machines")
-    assert described == [(f"`{table.name}`", table.question) for table in TABLES.values()]
-
-
-def test_the_record_in_the_readme_is_the_one_that_is_read_without_spark() -> None:
-    assert [field.name for field in TRACE] == COLUMNS.names
-
-
-def test_the_trace_section_of_the_readme_is_good_and_has_the_defaults() -> None:
-    found = re.search(r"```yaml\n(trace: .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert found is not None
-    shown = Trace.model_validate(yaml.safe_load(found[1])["trace"])
-    assert shown == Trace.model_validate({"path": str(shown.path)})
-    assert str(shown.path) == f"{STATE}/traces"
-
-
-def test_the_commands_of_the_readme_are_understood() -> None:
-    lines = re.findall(r"^    (streamer traces .*?)(?: +#.*)?$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    parsed = [_parser().parse_args(shlex.split(line)[1:]) for line in lines]
-    assert len(parsed) == 4
-    assert {str(arguments.config) for arguments in parsed} == {"FILE"}
