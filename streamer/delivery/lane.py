@@ -10,8 +10,8 @@ The law of this file:
   one message at a time, so that nothing overtakes a message that is refused again. What was sent before the refusal is
   waited for, and its confirmations open nothing.
 - A delivery that was settled while it waited (expired, evicted) stays where it is as a husk, and is passed over.
-- What was sent without confirmation and is to be sent again may still be packed away (`redeliveries`). Nothing that is younger
-  leaves before it.
+- Unconfirmed messages that are to be redelivered may still be packed in batches (`redeliveries`). Nothing younger is sent
+  before them.
 
 No event loop, no clock, no logger in here.
 """
@@ -112,10 +112,10 @@ class Lane:
     """The FIFO of one flow.
 
     ``filed`` is the priority class under which the egress lists it as ready, or -1; ``listed`` has a bit for each class
-    in whose list it stands, also where it waits to be passed over. ``unconfirmed`` counts what is packed away: sent, and not
-    known to have arrived; ``redeliveries`` are the packs that are to be sent again, each with its lowest ``seq``. ``unconfirmed_in_flight``
-    counts what was in flight when the last doubt came, and is waited for: it has to leave again, before anything younger.
-    ``lost_receiver``: nobody listens any more to what had a listener, so that something may wait here for it.
+    in whose list it stands, also where it waits to be passed over. ``unconfirmed`` counts sent messages that are packed in
+    batches until they are confirmed; ``redeliveries`` are the batches to be sent again, each with its lowest ``seq``.
+    ``unconfirmed_in_flight`` counts what was in flight when the last receiver was lost: it is waited for and then sent
+    again, before anything younger. ``lost_receiver``: the flow had a receiver and has none now, so messages wait for one.
     """
 
     __slots__ = (

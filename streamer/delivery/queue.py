@@ -39,8 +39,8 @@ class RouteQueue:
     """The lanes of one route, from endpoint ``source`` to endpoint ``target``.
 
     ``source`` is empty for messages that the streamer makes itself. ``number`` gives each delivery its ``seq``;
-    ``on_lane`` and ``on_lane_retired`` hear of lanes that come and go. ``unconfirmed`` counts what was sent and is not known to
-    have arrived: it has no outcome yet, and is beyond the bounds.
+    ``on_lane`` and ``on_lane_retired`` are told of lanes that come and go. ``unconfirmed`` counts sent messages that the
+    destination has not confirmed: they have no outcome yet, and do not count towards the bounds.
     """
 
     def __init__(

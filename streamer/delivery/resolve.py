@@ -50,7 +50,7 @@ class Leg:
 
 
 class Resolved:
-    """What was decided for messages with the same attributes. ``is_misrouted``: they may be copies, see `MisroutedCopies`."""
+    """What was decided for messages with the same attributes. ``is_misrouted``: see `MisroutedCopies`."""
 
     __slots__ = ("copies", "failure", "is_misrouted", "legs")
 

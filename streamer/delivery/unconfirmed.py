@@ -7,7 +7,7 @@ delivered, once it is ``unconfirmed_s`` old and no doubt has come:
     a node was lost                     segments are set aside: when a node comes they are sent again, and if none comes
                                         within ``absent_s``, those who were there have had them
 
-Messages that are to be sent again stay packed until their lane asks for them (`Lane.redeliveries`): there may be more of them
+Messages to be redelivered stay packed until their lane asks for them (`Lane.redeliveries`): there may be more of them
 than memory should hold. With a journal the bodies of segments are only there. The law: a segment leaves the journal in
 the same transaction in which what came of its messages enters it. No event loop and no clock in here.
 """

@@ -3,10 +3,7 @@
 Callers are RPC on core.ustreamer, HTTP on the admin port, and through that the command line. A rule is on disk before the
 caller is answered, and holds after a restart.
 
-To be wired: `SCHEMA` goes to `State.open`, `restore` is called after that and before the router recovers or starts, the
-router's egresses get the same `PauseRules`, ``apply`` calls `Egress.apply_pause_rules` of each, ``flows`` gives `Egress.paused_lanes`
-of each as their keys and the messages that wait. `close` comes before the state is closed. Other methods of core.ustreamer
-are added to ``service``.
+`restore` is called once the state file is open, before the router recovers or starts; `close` before the file is closed.
 """
 
 import asyncio

@@ -136,8 +136,8 @@ class Parcel(Protocol):
 Done = Callable[[Sequence[Any], SendError | Unconfirmed | None], None]
 """Tells the outcome of submitted parcels, in the order in which they were confirmed: None, or why not.
 
-`UNCONFIRMED`: they are with the network, which does not confirm. They count as delivered `UTransport.unconfirmed_s` later, unless
-by then the flow's `Presence` has become `ABSENT` or a node was lost (`TransportContext.on_node`).
+`UNCONFIRMED`: the network has them and will not confirm. They count as delivered `UTransport.unconfirmed_s` later, unless
+the flow's `Presence` becomes `ABSENT` before, or a node is lost (`TransportContext.on_node`).
 """
 
 
