@@ -12,9 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from streamer import __version__
-from streamer.delivery.account import RouteAccount
 from streamer.delivery.router import Router
-from streamer.delivery.stats import LATENCY_BOUNDS, Histogram
+from streamer.delivery.stats import LATENCY_BOUNDS, Histogram, RouteAccount
 from streamer.journal.journal import Journal, JournalState
 from streamer.transports.base import LinkState
 
@@ -220,7 +219,7 @@ class RouterCollector(Collector):
             received.add_metric(values, ingress.stats.received)
             for reason, number in ingress.stats.malformed.items():
                 malformed.add_metric((*values, reason), number)
-            held.add_metric(values, len(ingress.waiting))
+            held.add_metric(values, len(ingress.backlog))
             in_flight.add_metric(values, self._router.egresses[name].in_flight)
             up.add_metric(values, int(transport.state is LinkState.UP))
             problems.add_metric(values, len(transport.problems()))

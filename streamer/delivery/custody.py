@@ -17,16 +17,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from streamer.clock import Clock
+from streamer.delivery.dedup import SeenIds
 from streamer.delivery.lane import Delivery, State
-from streamer.delivery.queue import RouteQueue
 from streamer.delivery.unconfirmed import UnconfirmedStore
-from streamer.delivery.unconfirmed_batch import Segment
+from streamer.delivery.unconfirmed_batch import UnconfirmedBatch
 from streamer.journal import codec
-from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError, Letter, Row
-from streamer.journal.entries import Segment as SegmentEntry
+from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError, Letter, Row, Segment
 from streamer.journal.journal import Journal
 from streamer.routing.outcome import Failure, Outcome
-from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 
@@ -48,20 +46,20 @@ Later = Callable[[float, Callable[[], None]], object]
 class Custody:
     """Takes received messages that have no outcome yet at the flush after their arrival.
 
-    ``release`` settles accounts with a source, ``fail`` gives a message up; the router sets both. ``memory_bytes`` is how
-    much payload of journaled messages stays in memory as well.
+    ``memory_bytes`` is how much payload of journaled messages stays in memory as well.
     """
 
-    def __init__(self, later: Later, clock: Clock, journal: Journal | None = None, memory_bytes: int = 0) -> None:
+    def __init__(
+        self, later: Later, clock: Clock, seen: SeenIds, journal: Journal | None = None, memory_bytes: int = 0
+    ) -> None:
         self._later = later
         self._clock = clock
+        self._seen = seen
         self.journal = journal
         self.number: Callable[[], int] = itertools.count(1).__next__ if journal is None else journal.number
         self._memory_bytes = memory_bytes
         self.patience_s = PATIENCE_S
-        self.release: Callable[[Received], None] = lambda received: received.release()
-        self.fail: Callable[[Delivery, Failure], None] = lambda delivery, failure: None
-        self.unconfirmed_stores: list[UnconfirmedStore] = []
+        self._stores: list[UnconfirmedStore] = []
         self.in_memory = 0  # bytes of journaled messages whose payload is in memory
         self.spilled = 0  # messages whose payload is only in the journal
         self.letters_dropped = 0
@@ -88,15 +86,9 @@ class Custody:
             self._turned.clear()
             await self._turned.wait()
 
-    def add_unconfirmed_store(self, store: UnconfirmedStore) -> None:
-        """Take what leaves through one more endpoint without confirmation."""
-        self.unconfirmed_stores.append(store)
-        store.on_open = self.schedule
-        store.on_redelivery = self._again
-        store.on_certain = lambda received: self.release(received)
-        if self.journal is not None:
-            store.read_body = self.journal.segment_body
-            store.on_gone = self.forget_segment
+    def add_store(self, store: UnconfirmedStore) -> None:
+        """Store the batches of one more endpoint."""
+        self._stores.append(store)
 
     # -- what happens to messages
 
@@ -108,8 +100,8 @@ class Custody:
         else:
             self._recent.append(delivery)
 
-    def _again(self, deliveries: Sequence[Delivery]) -> None:
-        """Messages stand in their lane again; where they were is given up with the next flush."""
+    def redelivered(self, deliveries: Sequence[Delivery]) -> None:
+        """Unconfirmed messages are in their lane again; the batch that held them is given up with the next flush."""
         if self.journal is not None:
             self.schedule()
             self._recent += deliveries
@@ -135,10 +127,16 @@ class Custody:
         self.schedule()
         self._done.rows_done.append(number)
 
-    def forget_segment(self, number: int) -> None:
-        """A segment of which nothing is left."""
+    def forget_batch(self, number: int) -> None:
+        """A stored batch of unconfirmed messages of which nothing is left."""
         self.schedule()
         self._done.segments_done.append(number)
+
+    def batch_body(self, number: int) -> bytes:
+        """Read the body of a stored batch. Raises `CorruptEntryError`, `JournalError`."""
+        if self.journal is None:
+            raise AssertionError("without a journal, batches keep their bodies")
+        return self.journal.segment_body(number)
 
     def letter(self, letter: Letter) -> None:
         """A dead letter, to be kept for whoever looks."""
@@ -182,7 +180,7 @@ class Custody:
             for delivery in recent:
                 if delivery.state is not State.SETTLED:
                     delivery.received.keep()
-            self._stored([segment for each in self.unconfirmed_stores for segment in each.take_unstored(now_s)], False)
+            self._stored([batch for store in self._stores for batch in store.take_unstored(now_s)], False)
             return
         if self.journal.is_busy:
             if len(recent) >= self._purge_recent_at:  # a commit may hang for long
@@ -193,30 +191,30 @@ class Custody:
         if self._starved and self._room_came:
             recent, self._starved = self._starved + recent, []
             self._room_came = False
-        batch, self._done = self._done, Batch()
-        segments = [(each, segment) for each in self.unconfirmed_stores for segment in each.take_unstored(now_s)]
-        for each, segment in segments:
-            if segment.held and segment.body is not None:
-                batch.segments.append(SegmentEntry(segment.number, each.target, segment.body))
-        written = self._rows(recent, batch)
-        if batch.is_empty:
-            self._stored([segment for _, segment in segments], True)
+        transaction, self._done = self._done, Batch()
+        batches = [batch for store in self._stores for batch in store.take_unstored(now_s)]
+        for batch in batches:
+            if batch.shares and batch.body is not None:
+                transaction.segments.append(Segment(batch.number, batch.target, batch.body))
+        written = self._rows(recent, transaction)
+        if transaction.is_empty:
+            self._stored(batches, True)
             return
-        frees = bool(batch.rows_done or batch.segments_done or batch.letters_done)
-        self.journal.write(batch, partial(self._committed, written, [segment for _, segment in segments], frees))
+        frees = bool(transaction.rows_done or transaction.segments_done or transaction.letters_done)
+        self.journal.write(transaction, partial(self._committed, written, batches, frees))
 
-    def _rows(self, recent: list[Delivery], batch: Batch) -> list[Delivery]:
-        """Put what is without outcome into the batch, as far as the journal has room."""
+    def _rows(self, recent: list[Delivery], transaction: Batch) -> list[Delivery]:
+        """Put what is without outcome into the transaction, as far as the journal has room."""
         journal = self.journal
         assert journal is not None
-        room = journal.max_bytes - journal.bytes - batch.bytes
+        room = journal.max_bytes - journal.bytes - transaction.bytes
         written = []
         # What one message of a lane has no room for, no later one may have: after a crash it would go first.
         starving = {delivery.lane for delivery in self._starved if delivery.state is not State.SETTLED}
         for delivery in recent:
             if delivery.state is State.SETTLED or delivery.journaled:
                 continue
-            # What has been acknowledged takes the place of what leaves the journal in this batch: a segment, a letter.
+            # What has been acknowledged takes the place of what leaves the journal in this transaction: a batch, a letter.
             is_due = delivery.received.is_kept
             if not is_due and (delivery.size + ENTRY_BYTES > room or delivery.lane in starving):
                 starving.add(delivery.lane)
@@ -225,9 +223,9 @@ class Custody:
             message = delivery.received.message
             body = codec.pack(message)
             room -= len(body) + ENTRY_BYTES
-            queue: RouteQueue = delivery.lane.queue  # type: ignore[assignment]  # lanes do not know what owns them
+            queue = delivery.lane.queue
             marked = codec.mark(message.attributes, delivery.message.attributes)
-            batch.rows.append(
+            transaction.rows.append(
                 Row(
                     delivery.seq,
                     queue.name,
@@ -246,18 +244,16 @@ class Custody:
 
     def _no_room(self, delivery: Delivery) -> None:
         """The journal is at its bound: the route's policy says who waits or goes."""
-        queue: RouteQueue = delivery.lane.queue  # type: ignore[assignment]  # lanes do not know what owns them
+        queue = delivery.lane.queue
         if queue.is_patient or delivery.state is State.IN_FLIGHT or delivery.received.is_kept:
             self._starve(delivery)  # not acknowledged until there is room, or it is delivered
             return
         victim = queue.least(delivery.message.attributes.priority_class)
         if victim is None or victim is delivery:
-            delivery.lane.drop(delivery)
-            self.fail(delivery, _FULL)
+            queue.owner.give_up(delivery, _FULL)
         else:
             self._starve(delivery)
-            victim.lane.drop(victim)
-            self.fail(victim, _EVICTED)
+            queue.owner.give_up(victim, _EVICTED)
 
     def _starve(self, delivery: Delivery) -> None:
         starved = self._starved
@@ -266,8 +262,8 @@ class Custody:
             self._starved = starved = [each for each in starved if each.state is not State.SETTLED]
             self._purge_at = max(_PURGE_AT, 2 * len(starved))
 
-    def _committed(self, written: list[Delivery], segments: list[Segment], frees: bool) -> None:
-        """What was handed over is safe: tell the sources."""
+    def _committed(self, written: list[Delivery], batches: list[UnconfirmedBatch], frees: bool) -> None:
+        """The transaction is on disk: acknowledge the sources."""
         self._turned.set()
         # A message with several destinations is safe once it is written for each of them.
         unwritten = {id(delivery.received) for delivery in self._starved if delivery.state is not State.SETTLED}
@@ -277,23 +273,23 @@ class Custody:
                     delivery.received.keep()
                 if self.in_memory > self._memory_bytes:
                     self._spill(delivery)
-        self._stored(segments, True)
+        self._stored(batches, True)
         self._room_came = self._room_came or frees
         if (
             self._recent
             or (self._starved and self._room_came)
             or not self._done.is_empty
-            or any(each.has_unstored for each in self.unconfirmed_stores)
+            or any(each.has_unstored for each in self._stores)
         ):
             self.schedule()
 
-    def _stored(self, segments: list[Segment], in_journal: bool) -> None:
-        owners = {each.target: each for each in self.unconfirmed_stores}
-        for segment in segments:
-            received, segment.received = segment.received, []
-            owners[segment.target].stored(segment, in_journal)
+    def _stored(self, batches: list[UnconfirmedBatch], in_journal: bool) -> None:
+        owners = {store.target: store for store in self._stores}
+        for batch in batches:
+            received, batch.received = batch.received, []
+            owners[batch.target].stored(batch, in_journal)
             for each in received:
-                self.release(each)
+                self._seen.release(each)
 
     # -- larger than memory
 

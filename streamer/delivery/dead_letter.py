@@ -44,23 +44,23 @@ class FailedMessage:
     attempts: int = 0
 
 
-def dead_letter(story: FailedMessage, authority: str, resource: int, sink: UUri | None, keep_token: bool) -> UMessage:
-    """The dead letter of ``story``, published by the streamer ``authority``.
+def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri | None, keep_token: bool) -> UMessage:
+    """The dead letter of ``failed``, published by the streamer ``authority``.
 
     ``sink`` is the authority that it is addressed to where the network needs one. The access token travels only back to
     where it came from.
     """
-    original = story.message
+    original = failed.message
     if not keep_token and original.attributes.token is not None:
         original = original._replace(attributes=replace(original.attributes, token=None))
     payload = pb.DeadLetter(
         message=message_to_proto(original),
-        status=status_to_proto(story.failure.code, story.failure.text),
-        route=story.route,
-        endpoint=story.endpoint,
-        attempts=story.attempts,
-        first_time=_timestamp(story.first_ms),
-        last_time=_timestamp(story.last_ms),
+        status=status_to_proto(failed.failure.code, failed.failure.text),
+        route=failed.route,
+        endpoint=failed.endpoint,
+        attempts=failed.attempts,
+        first_time=_timestamp(failed.first_ms),
+        last_time=_timestamp(failed.last_ms),
         streamer=authority,
     ).SerializeToString()
     attributes = Attributes(
@@ -69,28 +69,28 @@ def dead_letter(story: FailedMessage, authority: str, resource: int, sink: UUri 
         sink,
         payload_format=UPayloadFormat.PROTOBUF,
     )
-    return UMessage(new_id(story.last_ms), attributes, payload)
+    return UMessage(new_id(failed.last_ms), attributes, payload)
 
 
-def letter_of(story: FailedMessage, ingress: str, number: int) -> Letter:
+def letter_of(failed: FailedMessage, ingress: str, number: int) -> Letter:
     """What the journal keeps of a dead letter, for whoever looks and for a redrive: the whole message, token included."""
-    attributes = story.message.attributes
+    attributes = failed.message.attributes
     return Letter(
         number,
-        story.message.id,
-        story.route,
+        failed.message.id,
+        failed.route,
         ingress,
-        story.endpoint,
-        story.failure.outcome.value,
-        int(story.failure.code),
-        story.failure.text,
-        story.attempts,
-        story.first_ms,
-        story.last_ms,
+        failed.endpoint,
+        failed.failure.outcome.value,
+        int(failed.failure.code),
+        failed.failure.text,
+        failed.attempts,
+        failed.first_ms,
+        failed.last_ms,
         int(attributes.type),
         str(attributes.source),
         "" if attributes.sink is None else str(attributes.sink),
-        codec.pack(story.message),
+        codec.pack(failed.message),
     )
 
 
@@ -104,20 +104,20 @@ def live_on(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
     return message._replace(attributes=replace(attributes, ttl=ttl))
 
 
-def error_response(story: FailedMessage) -> UMessage | None:
+def error_response(failed: FailedMessage) -> UMessage | None:
     """The Response that tells the sender of a Request why it failed; None if there is nobody to tell.
 
     A Request that is invalid is answered as far as its addresses allow.
     """
-    request = story.message
+    request = failed.message
     if request.attributes.type is not UMessageType.REQUEST:
         return None
     if request.attributes.priority < UPriority.CS4:
         request = request._replace(attributes=replace(request.attributes, priority=UPriority.CS4))
-    code = story.failure.code
-    payload = status_to_proto(code, story.failure.text).SerializeToString()
+    code = failed.failure.code
+    payload = status_to_proto(code, failed.failure.text).SerializeToString()
     try:
-        return response(story.last_ms, request, payload, commstatus=code, payload_format=UPayloadFormat.PROTOBUF)
+        return response(failed.last_ms, request, payload, commstatus=code, payload_format=UPayloadFormat.PROTOBUF)
     except InvalidMessageError:
         return None
 

@@ -64,6 +64,13 @@ class SeenIds:
         elif key in self.old:
             self.old[key] = None
 
+    def release(self, received: Received) -> None:
+        """One holder is done with a received message. With the last one it has reached its outcome."""
+        if received.holders == 1:
+            message = received.message
+            self.settled(message.id if message.attributes.sink is None else key_of(message))
+        received.release()
+
     def note(self, message: UMessage) -> None:
         """A message came from where its source lives, and did not go further yet, or not at all."""
         self.young.setdefault(message.id + _MARK, None)

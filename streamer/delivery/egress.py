@@ -13,10 +13,10 @@ from streamer.clock import Clock
 from streamer.delivery.custody import Custody
 from streamer.delivery.lane import CLASSES, REDELIVERED, Delivery, Hold, Lane, State
 from streamer.delivery.presence import AbsentLanes
+from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import UNREADABLE, Settler
 from streamer.delivery.unconfirmed import UnconfirmedStore
-from streamer.delivery.unconfirmed_batch import queue_of
 from streamer.journal.entries import JournalError
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.pause_rules import PauseRules
@@ -36,7 +36,7 @@ _READ_AGAIN_S = 1.0
 
 
 class Egress:
-    """All lanes that lead to one endpoint, and the window of unconfirmed sends."""
+    """All lanes that lead to one endpoint, and the window of unconfirmed sends. It owns the lanes of its queues."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Egress:
         custody: Custody,
         clock: Clock,
         random: Callable[[], float],
+        pump: Pump,
         store: UnconfirmedStore | None = None,
         pause_rules: PauseRules | None = None,
     ) -> None:
@@ -65,15 +66,15 @@ class Egress:
         self._backing_off: list[tuple[float, int, Lane]] = []
         self._backoff_seq = 0
         self._opening: set[Lane] = set()
-        self._absence = AbsentLanes(transport, settler, store, clock, self)
+        self._absent = AbsentLanes(transport, settler, store, clock, self)
         self._pumping = False
         self._distrusted = False  # the transport has failed in the middle of a batch
+        self._pump = pump
+        pump.add_egress(self)
 
     def add_queue(self, queue: RouteQueue) -> None:
         """Serve the lanes of one more route."""
         self.queues.append(queue)
-        queue.on_lane = self._lane_came
-        queue.on_lane_retired = self._absence.forget
         self.refit()
 
     def remove_queue(self, queue: RouteQueue) -> None:
@@ -81,14 +82,32 @@ class Egress:
         self.queues.remove(queue)
         self.refit()
 
-    def _lane_came(self, lane: Lane) -> None:
-        if queue_of(lane).may_pause and self.pause_rules.rule_for(*lane.key):
-            lane.hold |= Hold.PAUSED
-            queue_of(lane).has_paused = True
-        self._absence.watch(lane)
+    # -- as the owner of lanes (`LaneOwner`)
+
+    def lane_came(self, lane: Lane) -> None:
+        """A queue has a new lane."""
+        if lane.queue.may_pause and self.pause_rules.rule_for(*lane.key):
+            self.hold(lane, Hold.PAUSED)
+        self._absent.watch(lane)
+
+    def lane_retired(self, lane: Lane) -> None:
+        """A queue has let go of an idle lane."""
+        self._absent.forget(lane)
+
+    def queued(self, lane: Lane) -> None:
+        """Something was put into a lane: send it with the next turn of the pump."""
+        self.file(lane)
+        self._pump.mark(self)
+
+    def give_up(self, delivery: Delivery, failure: Failure) -> None:
+        """A message that waits in a lane has to go."""
+        delivery.lane.drop(delivery)
+        self._settler.fail(delivery, failure)
+
+    # -- holding lanes
 
     def apply_pause_rules(self) -> None:
-        """The rules have changed: stop the lanes that they stop now, let the others go on."""
+        """The rules have changed: hold the lanes that they pause now, let the others go on."""
         goes_on = False
         for queue in self.queues:
             if not queue.may_pause:
@@ -97,16 +116,15 @@ class Egress:
                 if self.pause_rules.rule_for(*lane.key):
                     self.hold(lane, Hold.PAUSED)
                 elif lane.hold & Hold.PAUSED:
-                    lane.hold &= ~Hold.PAUSED
+                    lane.set_hold(lane.hold & ~Hold.PAUSED)
                     self.refill(lane)
                     self.file(lane)
                     goes_on = True
-            queue.count_paused()
         if goes_on:
             self.pump(self._clock.wall_ms())
 
     def paused_lanes(self) -> Iterator[Lane]:
-        """The lanes of all routes that are not dispatched."""
+        """The paused lanes of all routes."""
         for queue in self.queues:
             yield from queue.paused_lanes()
 
@@ -126,18 +144,18 @@ class Egress:
         elif lane.is_opening:
             self._opening.add(lane)
         elif lane.is_for_nobody:
-            self._absence.unheard(lane)
+            self._absent.unheard(lane)
 
     def hold(self, lane: Lane, why: Hold) -> None:
-        """Stop a lane for a reason."""
-        lane.hold |= why
+        """Hold a lane for one more reason."""
+        lane.set_hold(lane.hold | why)
 
     def release_hold(self, lane: Lane, why: Hold) -> None:
         """Take a reason away; with the last one gone the lane goes on."""
-        lane.hold &= ~why
+        lane.set_hold(lane.hold & ~why)
         self.file(lane)
 
-    # -- what has to leave again
+    # -- redelivery
 
     def node_changed(self, is_there: bool) -> None:
         """A node of the far network was lost, or has come."""
@@ -151,19 +169,21 @@ class Egress:
             self.store.node_lost(self._clock.monotonic_s())
 
     def refill(self, lane: Lane) -> None:
-        """Have a lane's next messages at hand, if they are packed away. If they cannot be read now, the lane waits."""
+        """Have a lane's next messages at hand, if they are packed. If they cannot be read now, the lane waits."""
         if lane.redeliveries and self.store is not None:
             try:
-                self.store.refill(lane)
+                for share in self.store.refill(lane):
+                    self._settler.lost(lane, share)
             except JournalError as exc:
-                logger.error("segment_unreadable endpoint=%s error=%s", self.name, exc)
+                logger.error("batch_not_read endpoint=%s error=%s", self.name, exc)
                 self._back_off(lane, _READ_AGAIN_S)
 
     def unpack_all(self) -> None:
-        """Have everything that is to be sent again in its lane, whatever memory that takes."""
+        """Have everything that is to be redelivered in its lane, whatever memory that takes."""
         for lane in [lane for queue in self.queues for lane in queue.lanes.values()]:
-            while lane.redeliveries and self.store is not None and self.store.refill(lane, whole=True):
-                pass
+            if lane.redeliveries and self.store is not None:
+                for share in self.store.refill(lane, whole=True):
+                    self._settler.lost(lane, share)
 
     def _refill_some(self, now_ms: int) -> None:
         if self.store is not None:
@@ -179,8 +199,8 @@ class Egress:
             return
         self._pumping = True
         try:
-            if self._absence.settle_unheard():
-                self._settler.after_settling(self)
+            if self._absent.settle_unheard():
+                self._pump.settled(self)
             while self._send_some(now_ms):
                 pass
         finally:
@@ -191,8 +211,8 @@ class Egress:
         out, expired = self._collect(now_ms)
         if expired:
             for delivery in expired:
-                self._settler.expire(delivery, self)
-            self._settler.after_settling(self)
+                self._expire(delivery)
+            self._pump.settled(self)
         if out:
             self._submit(out)
         return bool(out or expired)
@@ -277,6 +297,22 @@ class Egress:
                 return lane
         return None
 
+    def _expire(self, delivery: Delivery) -> None:
+        """The TTL passed while the message waited.
+
+        DEADLINE_EXCEEDED if it was only a matter of time, UNAVAILABLE if the receiver was away or the flow paused.
+        """
+        code = UCode.UNAVAILABLE
+        if delivery.lane.hold & Hold.PAUSED:
+            why = "while it was paused"
+        elif self.transport.state is not LinkState.UP:
+            why = f"while {self.name} was not connected"
+        elif delivery.lane.hold & Hold.ABSENT:
+            why = "while nobody listened"
+        else:
+            code, why = UCode.DEADLINE_EXCEEDED, "before it could be sent"
+        self._settler.fail(delivery, Failure(Outcome.EXPIRED, code, f"its TTL passed {why}"))
+
     def _submit(self, out: list[Delivery]) -> None:
         now_s = self._clock.monotonic_s()
         for delivery in out:
@@ -310,7 +346,7 @@ class Egress:
         else:
             for delivery in deliveries:
                 self._refused(delivery, error)
-        self._settler.after_settling(self)
+        self._pump.settled(self)
 
     def _unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
         """These have left, and nobody will confirm them. What left before the last doubt has to leave again."""
@@ -322,7 +358,7 @@ class Egress:
             if is_unconfirmed:
                 delivery.history |= REDELIVERED
                 lane.put_back(delivery)
-                lane.queue.came_back(delivery)  # type: ignore[attr-defined]  # lanes do not know the type of what owns them
+                lane.queue.came_back(delivery)
             else:
                 left.append(delivery)
             if lane.filed < 0:
@@ -335,14 +371,14 @@ class Egress:
             lane = delivery.lane
             lane.returned()
             lane.put_back(delivery)
-            lane.queue.came_back(delivery)  # type: ignore[attr-defined]  # lanes do not know the type of what owns them
+            lane.queue.came_back(delivery)
             self.file(lane)
 
     def _refused(self, delivery: Delivery, error: SendError) -> None:
         lane = delivery.lane
         lane.refused()
         delivery.attempts += 1
-        queue: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
+        queue = lane.queue
         retry = queue.policy.retry
         if isinstance(error, PermanentError) or delivery.attempts >= retry.attempts:
             self._settler.fail(delivery, Failure(Outcome.DEAD_LETTERED, error.code, error.message))
@@ -364,19 +400,18 @@ class Egress:
         """End the back-off of lanes whose time has come, settle what expired while it waited, send."""
         while self._backing_off and self._backing_off[0][0] <= now_s:
             lane = heapq.heappop(self._backing_off)[2]
-            lane.hold &= ~Hold.BACKOFF
+            lane.set_hold(lane.hold & ~Hold.BACKOFF)
             self.refill(lane)
             self.file(lane)
         for queue in self.queues:
             for delivery in queue.take_expired(now_ms):
-                self._settler.expire(delivery, self)
-            queue.recount_paused()
+                self._expire(delivery)
             queue.judge_stalled(self.transport.state is LinkState.UP)
-        self._absence.tick(now_s)
+        self._absent.tick(now_s)
         if self.store is not None:
             absent_s = max((queue.policy.absent_s for queue in self.queues), default=0.0)
-            for lane, held in self.store.confirmed(now_s, absent_s):
-                self._settler.confirmed(lane, held)
+            for lane, share in self.store.take_confirmed(now_s, absent_s):
+                self._settler.confirmed(lane, share)
             self._refill_some(now_ms)
-        self._settler.after_settling(self)
+        self._pump.settled(self)
         self.pump(now_ms)

@@ -1,10 +1,9 @@
-"""Sends dead letters and RPC error responses: ordinary messages, in ordinary lanes of queues of their own.
+"""What is told about a failure: dead letters and RPC error responses, and the queues that they are sent from.
 
-Those queues have no source endpoint, so what fails in them is counted and never reported again: no recursion.
+They are ordinary messages, in ordinary lanes. Their queues have no source endpoint, so what fails in them is counted and
+causes no further notice. The settler sends what is made here.
 """
 
-import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from streamer.clock import Clock
@@ -18,25 +17,17 @@ from streamer.delivery.dead_letter import (
     error_response,
     letter_of,
 )
-from streamer.delivery.dedup import SeenIds
-from streamer.delivery.egress import Egress
-from streamer.delivery.lane import Delivery
-from streamer.delivery.queue import Room, RouteQueue, size_of
-from streamer.delivery.settle import Settler
+from streamer.delivery.lane import Delivery, LaneOwner, LaneQueue
+from streamer.delivery.queue import RouteQueue
 from streamer.delivery.stats import RouteStats
-from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.outcome import Failure
 from streamer.transports.base import Received
 from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at, is_authority
 
-logger = logging.getLogger("ustreamer.reporter")
-
 ORIGIN = "origin"
-
-_FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the queue for reports is full")
-_EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from the full queue for reports")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +42,12 @@ class NoticeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
-    """The way out for reports at one endpoint. ``authorities`` live behind it. Our own services get no dead letters."""
+class NoticePath:
+    """The queues for notices at one endpoint, and the authorities behind it. Our own services get no dead letters.
 
-    egress: Egress
+    ``addressed``: a Publish needs a sink authority on its network.
+    """
+
     dead_letters: RouteQueue | None
     responses: RouteQueue
     authorities: tuple[str, ...]
@@ -62,63 +55,60 @@ class Exit:
 
 
 class FailureNotices:
-    """Turns failures into dead letters and answers, and puts them on their way."""
+    """Turns failures into dead letters and answers. ``dead_letters`` counts them by route and code."""
 
-    def __init__(self, options: NoticeOptions, settler: Settler, custody: Custody, seen: SeenIds, clock: Clock) -> None:
+    def __init__(self, options: NoticeOptions, custody: Custody, clock: Clock) -> None:
         self.options = options
         self.dead_letters: dict[tuple[str, UCode], int] = {}
-        self.on_queued: Callable[[Egress], None] = lambda egress: None
-        self._settler = settler
         self._custody = custody
-        self._seen = seen
         self._clock = clock
-        self._exits: dict[str, Exit] = {}
+        self._paths: dict[str, NoticePath] = {}
 
-    def add_endpoint(self, name: str, egress: Egress, authorities: tuple[str, ...], addressed: bool) -> None:
-        """Open the way out at one endpoint."""
-        policy = self._policy()
-        number = self._custody.number
-        dead_letters = (
-            None if name == LOCAL_ENDPOINT else RouteQueue(f"dead-letter/{name}", "", name, policy, RouteStats(), number)
-        )
-        responses = RouteQueue(f"rpc-error/{name}", "", name, policy, RouteStats(), number)
-        for queue in (dead_letters, responses):
-            if queue is not None:
-                egress.add_queue(queue)
-        self._exits[name] = Exit(egress, dead_letters, responses, authorities, addressed)
+    def add_endpoint(
+        self, name: str, owner: LaneOwner, authorities: tuple[str, ...], addressed: bool
+    ) -> tuple[RouteQueue, ...]:
+        """Have notices sent at one more endpoint. Their queues are returned, for ``owner`` to serve."""
+        letters = None if name == LOCAL_ENDPOINT else self._queue(f"dead-letter/{name}", name, owner)
+        responses = self._queue(f"rpc-error/{name}", name, owner)
+        self._paths[name] = NoticePath(letters, responses, authorities, addressed)
+        return (responses,) if letters is None else (letters, responses)
+
+    def _queue(self, name: str, target: str, owner: LaneOwner) -> RouteQueue:
+        return RouteQueue(name, "", target, self._policy(), RouteStats(), owner, self._custody.number)
 
     def use(self, options: NoticeOptions, authorities: dict[str, tuple[str, ...]]) -> None:
         """Take other options, and other authorities behind the endpoints, from now on."""
         self.options = options
-        for name, way in self._exits.items():
-            for queue in (way.dead_letters, way.responses):
+        for name, path in self._paths.items():
+            for queue in (path.dead_letters, path.responses):
                 if queue is not None:
                     queue.use(self._policy())
-            self._exits[name] = replace(way, authorities=authorities.get(name, ()))
+            self._paths[name] = replace(path, authorities=authorities.get(name, ()))
 
     def _policy(self) -> QueuePolicy:
-        """Reports never hold anything up: at the bound the oldest go."""
+        """Notices never hold anything up: at the bound the oldest go."""
         bounds = Queue(messages=self.options.queue.messages, bytes=self.options.queue.bytes, on_full="evict")
         return self.options.policy.model_copy(update={"queue": bounds})
 
     def queues(self) -> list[RouteQueue]:
-        """All queues for reports."""
-        return [queue for way in self._exits.values() for queue in (way.dead_letters, way.responses) if queue is not None]
+        """All queues for notices."""
+        return [queue for path in self._paths.values() for queue in (path.dead_letters, path.responses) if queue is not None]
 
-    def report(
-        self, received: Received, ingress: str, failure: Failure, queue: RouteQueue | None, delivery: Delivery | None
-    ) -> None:
-        """Publish the dead letter of a message that came in through ``ingress``, and answer it if it was a Request.
+    def of(
+        self, received: Received, ingress: str, failure: Failure, queue: LaneQueue | None, delivery: Delivery | None
+    ) -> list[tuple[RouteQueue, UMessage]]:
+        """The dead letters of a message that came in through ``ingress``, and its answer if it was a Request; with the queue
+        of each. The journal keeps the dead letter as well.
 
-        Where that endpoint is gone since a restart nobody can be told there; the letter is stored all the same.
+        If that endpoint is gone since a restart nobody can be told there; the letter is stored all the same.
 
-        The dead letter of another streamer that we cannot deliver is counted and no more: two streamers that reported
-        each other's reports would never end.
+        A dead letter of another streamer that we cannot deliver is counted and no more: two streamers that published dead
+        letters about each other's dead letters would never end.
         """
         if self._is_dead_letter(received.message):
-            return
+            return []
         now_ms = self._clock.wall_ms()
-        story = FailedMessage(
+        failed = FailedMessage(
             received.message,
             failure,
             first_ms=now_ms if delivery is None else delivery.entered_ms,
@@ -127,47 +117,35 @@ class FailureNotices:
             endpoint="" if queue is None else queue.target,
             attempts=0 if delivery is None else delivery.attempts,
         )
-        counted = (story.route, failure.code)
+        counted = (failed.route, failure.code)
         self.dead_letters[counted] = self.dead_letters.get(counted, 0) + 1
         if self._custody.journal is not None:
-            self._custody.letter(letter_of(story, ingress, self._custody.number()))
-        answer = error_response(story)
-        origin = self._exits.get(ingress)  # None: an earlier run had that endpoint, this one has not
+            self._custody.letter(letter_of(failed, ingress, self._custody.number()))
+        notices: list[tuple[RouteQueue, UMessage]] = []
+        answer = error_response(failed)
+        origin = self._paths.get(ingress)  # None: an earlier run had that endpoint, this one has not
         if answer is not None and origin is not None:
-            self._send(origin, origin.responses, answer)
+            notices.append((origin.responses, answer))
         for name in dict.fromkeys(ingress if name == ORIGIN else name for name in self.options.endpoints):
-            way = self._exits.get(name)
-            if way is None or way.dead_letters is None:
+            path = self._paths.get(name)
+            if path is None or path.dead_letters is None:
                 continue
-            for sink in self._sinks(way, story, is_origin=name == ingress):
-                letter = dead_letter(story, self.options.authority, self.options.resource, sink, keep_token=name == ingress)
-                self._send(way, way.dead_letters, letter)
+            for sink in self._sinks(path, failed, is_origin=name == ingress):
+                letter = dead_letter(failed, self.options.authority, self.options.resource, sink, keep_token=name == ingress)
+                notices.append((path.dead_letters, letter))
+        return notices
 
     def _is_dead_letter(self, message: UMessage) -> bool:
         source = message.attributes.source
         ours = (USTREAMER_UE_ID, USTREAMER_VERSION, self.options.resource)
         return message.attributes.type is UMessageType.PUBLISH and source[1:] == ours
 
-    def _sinks(self, way: Exit, story: FailedMessage, is_origin: bool) -> list[UUri | None]:
+    def _sinks(self, path: NoticePath, failed: FailedMessage, is_origin: bool) -> list[UUri | None]:
         """Whom a dead letter is addressed to: on a network that wants an authority, whoever sent the message."""
-        if not way.addressed:
+        if not path.addressed:
             return [None]
         if is_origin:
-            sender = story.message.attributes.source.authority
+            sender = failed.message.attributes.source.authority
             return [everything_at(sender if sender and is_authority(sender) else ANY_AUTHORITY)]
-        named = [authority for authority in way.authorities if authority != ANY_AUTHORITY]
+        named = [authority for authority in path.authorities if authority != ANY_AUTHORITY]
         return [everything_at(authority) for authority in named or (ANY_AUTHORITY,)]
-
-    def _send(self, way: Exit, queue: RouteQueue, message: UMessage) -> None:
-        size = size_of(message)
-        received = Received(message)
-        self._seen.young[message.id] = None  # if the network echoes it, it is no news
-        level = message.attributes.priority_class
-        if queue.room_for(size) is not Room.YES and not self._settler.evict_for(queue, size, level, _EVICTED):
-            self._settler.refuse(received, queue, _FULL)
-            return
-        lane = queue.lane((message.attributes.source, message.attributes.sink))
-        delivery = queue.push(received, message, lane, self._clock.monotonic_s(), self._clock.wall_ms())
-        self._custody.watch(delivery)
-        way.egress.file(lane)
-        self.on_queued(way.egress)

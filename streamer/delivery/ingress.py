@@ -3,15 +3,16 @@
 Per batch, not per message: clocks, pumping. Per flow, not per message: what `resolve` finds out.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from streamer.clock import Clock
+from streamer.delivery.backlog import Backlog
 from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import MisroutedCopies, SeenIds, key_of, mark
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import REDELIVERED, Hold
+from streamer.delivery.pump import Pump
 from streamer.delivery.queue import Room, RouteQueue, size_of
 from streamer.delivery.resolve import Leg, Resolved, Resolver
 from streamer.delivery.settle import Settler
@@ -56,16 +57,13 @@ class Ingress(UListener):
         seen: SeenIds,
         clock: Clock,
         custody: Custody,
+        pump: Pump,
         interest: Interest | None = None,
     ) -> None:
         self.name = name
         self.stats = EndpointStats()
         self.unrouted = RouteStats()
-        self.waiting: dict[bytes, Received] = {}
-        self.held_bytes = 0
-        self._held: dict[RouteQueue, deque[bytes]] = {}  # the keys of `waiting`, by the queue that has no room
-        self._turn: dict[bytes, int] = {}  # the order in which they came, whichever queue they wait for
-        self._turns = 0
+        self.backlog = Backlog()
         self._transport = transport
         self._settler = settler
         self._seen = seen
@@ -78,7 +76,8 @@ class Ingress(UListener):
         self._resolved = self._resolver.known
         self._resolve = self._resolver.resolve
         self.closed = False
-        self.pump: Callable[[], None] = lambda: None
+        self._pump = pump
+        pump.add_ingress(self)
 
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
         """Take a new routing table, with the queue and egress of each route by name."""
@@ -98,33 +97,22 @@ class Ingress(UListener):
         self.misrouted.give_up()
 
     def give_up(self, failure: Failure) -> int:
-        """Settle what is held back and lost without us; their number is returned. The rest stays with its source."""
-        lost = 0
-        for queue, keys in self._held.items():
-            for key in keys:
-                received = self.waiting.get(key)
-                if received is not None and not received.source_keeps:
-                    del self.waiting[key], self._turn[key]
-                    self.held_bytes -= size_of(received.message)
-                    self._settler.refuse(received, queue, failure)
-                    lost += 1
-        self._held.clear()
-        return lost
+        """Settle what is in the backlog and lost without us; their number is returned. The rest stays with its source."""
+        lost = self.backlog.remove(_is_lost_without_us)
+        for received, queue in lost:
+            self._settler.refuse(received, queue, failure)
+        return len(lost)
 
     def admit_all(self) -> None:
-        """At the end, with a journal: what is held back and would be lost without us enters, whatever the bounds say."""
+        """At the end, with a journal: what is in the backlog and lost without us enters, whatever the bounds say."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        for key in sorted(self.waiting, key=lambda each: self._turn[each]):
-            received = self.waiting[key]
-            if not received.source_keeps:
-                del self.waiting[key], self._turn[key]
-                self.held_bytes -= size_of(received.message)
-                resolved = self._resolve(received.message.attributes)
-                if resolved.failure is not None:  # its route is gone since
-                    self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
-                    continue
-                self._seen.young[key] = received
-                self._enter(received, resolved, now_s, now_ms)
+        for received, _ in self.backlog.remove(_is_lost_without_us):
+            resolved = self._resolve(received.message.attributes)
+            if resolved.failure is not None:  # its route is gone since
+                self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
+                continue
+            self._seen.young[key_of(received.message)] = received
+            self._enter(received, resolved, now_s, now_ms)
 
     def redrive(self, message: UMessage) -> Again:
         """Take a message that had become a dead letter as if it came now, seen before or not."""
@@ -154,42 +142,32 @@ class Ingress(UListener):
             return
         self.stats.received += len(batch)
         self._take(batch)
-        if not self._paused and (len(self.waiting) >= _PAUSE_AT or self.held_bytes >= _PAUSE_AT_BYTES):
+        if not self._paused and (len(self.backlog) >= _PAUSE_AT or self.backlog.bytes >= _PAUSE_AT_BYTES):
             self._paused = True
             self._transport.pause_receiving()
-        self.pump()
+        self._pump.run()
 
-    def admit_waiting(self) -> None:
-        """Room may have come: take what was held back, in order, as far as it goes."""
-        for queue in list(self._held):
-            keys = self._held[queue]
-            batch = self._next_held(queue, keys)
-            if not batch and keys:
-                continue
-            del self._held[queue]
-            queue.blocked = False
-            self._take(batch)
-            for received in batch:
-                if (key := key_of(received.message)) not in self.waiting:
-                    del self._turn[key]
-            if keys:  # behind what had to be held back again
-                self._held.setdefault(queue, deque()).extend(keys)
-                queue.blocked = True
+    @property
+    def has_backlog(self) -> bool:
+        """Whether messages wait because a queue is full."""
+        return len(self.backlog) > 0
+
+    def admit_backlog(self) -> None:
+        """Room may have come: take from the backlog, in order, as far as it goes."""
+        for queue in self.backlog.queues():
+            self._take(self.backlog.take(queue))
         self._go_on_if_few_wait()
 
     def _go_on_if_few_wait(self) -> None:
-        if self._paused and len(self.waiting) < _PAUSE_AT // 2 and self.held_bytes < _PAUSE_AT_BYTES // 2:
+        if self._paused and len(self.backlog) < _PAUSE_AT // 2 and self.backlog.bytes < _PAUSE_AT_BYTES // 2:
             self._paused = False
             if not self.closed:
                 self._transport.resume_receiving()
 
-    def expire_waiting(self) -> None:
-        """Settle what expired while it was held back, so that whoever asked is told in time. Called by the clock's tick."""
+    def expire_backlog(self) -> None:
+        """Settle what expired in the backlog, so that whoever sent a Request is told in time. Called by the clock's tick."""
         now_ms = self._clock.wall_ms()
-        for key in [key for key, received in self.waiting.items() if received.message.is_expired(now_ms)]:
-            received = self.waiting.pop(key)
-            del self._turn[key]
-            self.held_bytes -= size_of(received.message)
+        for received, _ in self.backlog.remove(lambda received: received.message.is_expired(now_ms)):
             self._turn_away(received, _EXPIRED_OUTSIDE)
         self._go_on_if_few_wait()
 
@@ -197,24 +175,6 @@ class Ingress(UListener):
         """The clock's work on what has been heard: strays whose grace is over, ids that are old enough to be forgotten."""
         self._seen.turn(now_s)
         self.misrouted.expire(now_s)
-
-    def _next_held(self, queue: RouteQueue, keys: deque[bytes]) -> list[Received]:
-        """Take from what is held back for a queue as much as it has room for, in order."""
-        batch: list[Received] = []
-        total = 0
-        while keys:
-            if keys[0] not in self.waiting:  # it has expired
-                keys.popleft()
-                continue
-            received = self.waiting[keys[0]]
-            total += size_of(received.message)
-            alone = not batch and not queue.messages
-            if queue.is_patient and not alone and not queue.fits(total, len(batch) + 1):
-                break
-            del self.waiting[keys.popleft()]
-            self.held_bytes -= size_of(received.message)
-            batch.append(received)
-        return batch
 
     def _take(self, batch: Iterable[Received]) -> None:
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
@@ -273,51 +233,25 @@ class Ingress(UListener):
             first.attach(received)
 
     def _has_room(self, received: Received, resolved: Resolved, key: bytes) -> bool:
-        """Whether every leg can take the message; if not it is turned away or held back, and that is seen to here."""
+        """Whether every leg can take the message. If not, it goes to the backlog or is turned away here."""
         size = size_of(received.message)
+        backlog = self.backlog
         for queue, copies in resolved.copies.items():
-            blocked = queue.blocked and self._is_behind(key, queue)
-            if blocked or (queue.is_patient and queue.room_for(size * copies, copies) is Room.NO):
+            is_behind = bool(backlog) and backlog.is_behind(key, queue)
+            if is_behind or (queue.is_patient and queue.room_for(size * copies, copies) is Room.NO):
                 self._hold_back(key, received, queue)
                 return False
         return True
 
-    def _is_behind(self, key: bytes, queue: RouteQueue) -> bool:
-        """Whether something older waits for a queue. It does, unless this has waited itself and its turn has come.
-
-        Else two queues that both have a backlog would hand a message to and fro.
-        """
-        turn = self._turn.get(key)
-        if turn is None or key in self.waiting:
-            return True
-        keys = self._held.get(queue)
-        while keys and keys[0] not in self._turn:  # it has expired
-            keys.popleft()
-        return keys is not None and len(keys) > 0 and self._turn[keys[0]] < turn
-
     def _hold_back(self, key: bytes, received: Received, queue: RouteQueue) -> None:
-        if len(self.waiting) >= _HOLD_AT_MOST:
+        if len(self.backlog) >= _HOLD_AT_MOST:
             self._settler.refuse(received, queue, _FULL)
             return
-        queue.blocked = True
-        earlier = self.waiting.get(key)
-        self.waiting[key] = received
+        earlier = self.backlog.add(key, received, queue)
         if earlier is None:
-            self._wait_for(queue, key)
-            self.held_bytes += size_of(received.message)
             self._seen.note(received.message)
-        else:  # the source sent it again after a reconnect: it takes the place of the first copy, whose receipt is void
+        else:  # the source sent it again after a reconnect: the first copy can no longer be acknowledged
             self._count_duplicate(earlier)
-
-    def _wait_for(self, queue: RouteQueue, key: bytes) -> None:
-        """List a message behind all older ones: one that had waited for another queue before stands before younger ones."""
-        self._turns += 1
-        turn = self._turn.setdefault(key, self._turns)
-        keys = self._held.setdefault(queue, deque())
-        at = len(keys)
-        while at and self._turn.get(keys[at - 1], 0) > turn:
-            at -= 1
-        keys.insert(at, key)
 
     def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_redrive: bool = False) -> None:
         """Put a message into its lanes. ``is_redrive``: also where it has gone before."""
@@ -345,7 +279,7 @@ class Ingress(UListener):
                 ):
                     self._settler.refuse(received, queue, _FULL)
                     continue
-            if queue.has_paused and lane.hold & Hold.PAUSED and not queue.take_share(size_of(message)):
+            if lane.hold and lane.hold & Hold.PAUSED and not queue.has_room_for_paused(size_of(message)):
                 self._settler.refuse(received, queue, _PAUSED)
                 continue
             if leg.changes_sink:  # if the network echoes it, it is no news
@@ -372,3 +306,7 @@ class Ingress(UListener):
             self._seen.settled(key_of(message))
         received.release()
         return True
+
+
+def _is_lost_without_us(received: Received) -> bool:
+    return not received.source_keeps

@@ -17,10 +17,13 @@ No event loop, no clock, no logger in here.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum, IntFlag
-from typing import Any
+from typing import Any, Protocol
 
+from streamer.config.models import QueuePolicy
+from streamer.delivery.stats import RouteStats
+from streamer.routing.outcome import Failure
 from streamer.transports.base import Presence, Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import ANY_RESOURCE, UUri
@@ -108,6 +111,50 @@ class Delivery:
         del self.message, self.received
 
 
+class LaneOwner(Protocol):
+    """Who sends what waits in lanes: an egress."""
+
+    def lane_came(self, lane: "Lane") -> None:
+        """A queue has a new lane."""
+        ...
+
+    def lane_retired(self, lane: "Lane") -> None:
+        """A queue has let go of an idle lane."""
+        ...
+
+    def queued(self, lane: "Lane") -> None:
+        """Something was put into a lane by somebody other than an ingress: it is to be sent soon."""
+        ...
+
+    def give_up(self, delivery: "Delivery", failure: Failure) -> None:
+        """A message that waits in a lane has to go."""
+        ...
+
+
+class LaneQueue(Protocol):
+    """The queue that a lane belongs to, as far as a lane and those who have one ask it."""
+
+    name: str
+    source: str
+    target: str
+    policy: QueuePolicy
+    stats: RouteStats
+    unconfirmed: int
+
+    @property
+    def owner(self) -> LaneOwner: ...
+    @property
+    def is_patient(self) -> bool: ...
+    @property
+    def may_pause(self) -> bool: ...
+    def count_held(self, hold: "Hold", messages: int, size: int) -> None: ...
+    def least(self, priority_class: int) -> "Delivery | None": ...
+    def put_back_all(self, lane: "Lane", deliveries: "list[Delivery]") -> None: ...
+    def came_back(self, delivery: "Delivery") -> None: ...
+    def pack_away(self, delivery: "Delivery") -> None: ...
+    def leave(self, delivery: "Delivery") -> None: ...
+
+
 class Lane:
     """The FIFO of one flow.
 
@@ -131,7 +178,6 @@ class Lane:
         "live",
         "lost_receiver",
         "max_window",
-        "on_presence",
         "outdated",
         "presence",
         "queue",
@@ -143,7 +189,7 @@ class Lane:
         "window",
     )
 
-    def __init__(self, key: FlowKey, queue: object, max_window: int) -> None:
+    def __init__(self, key: FlowKey, queue: LaneQueue, max_window: int) -> None:
         self.key = key
         self.queue = queue
         self.items: deque[Delivery] = deque()
@@ -160,7 +206,6 @@ class Lane:
         self.by_class = [0] * CLASSES
         self.top = -1
         self.presence = Presence.PRESENT
-        self.on_presence: Callable[[Presence], None] | None = None
         self.absent_since_s: float | None = None
         self.unconfirmed = 0
         self.unconfirmed_in_flight = 0
@@ -314,9 +359,19 @@ class Lane:
         self.max_window = max_window
         self.window = min(self.window, max_window)
 
+    def set_hold(self, hold: Hold) -> None:
+        """Hold the lane for these reasons from now on, and for no others."""
+        if self.hold:
+            self.queue.count_held(self.hold, -self.live, -self.bytes)
+        self.hold = hold
+        if hold:
+            self.queue.count_held(hold, self.live, self.bytes)
+
     def _count(self, delivery: Delivery) -> None:
         self.live += 1
         self.bytes += delivery.size
+        if self.hold:
+            self.queue.count_held(self.hold, 1, delivery.size)
         level = delivery.message.attributes.priority_class
         self.by_class[level] += 1
         if level > self.top:
@@ -325,6 +380,8 @@ class Lane:
     def _discount(self, delivery: Delivery) -> None:
         self.live -= 1
         self.bytes -= delivery.size
+        if self.hold:
+            self.queue.count_held(self.hold, -1, -delivery.size)
         level = delivery.message.attributes.priority_class
         self.by_class[level] -= 1
         if level == self.top and not self.by_class[level]:

@@ -1,12 +1,13 @@
-"""Lanes whose receiver is not there: parked while nobody listens, where the network can tell.
+"""Lanes whose receiver is not there: held while nobody listens, where the network can tell.
 
-- A lane is parked (`Hold.ABSENT`) while its flow reaches nobody, or while it is not known whether it does.
-- If a flow ceases to reach anybody, what left unconfirmed is doubted and goes back to it.
-- A Publish that nobody listens to is for nobody, and settled at once; unless its lane has just lost its last listener
-  with something unconfirmed, and waits for it like the others.
+- A lane is held (`Hold.ABSENT`) while nobody listens to its flow, or while it is not known whether anybody does.
+- When the last listener of a flow goes, the flow's unconfirmed messages return to its lane.
+- A Publish that nobody listens to is settled at once; unless its lane has just lost its last listener with something
+  unconfirmed, and waits for one like the others.
 - What has waited for ``absent_s`` is given up, unless it is paused: then it waits.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -14,7 +15,6 @@ from streamer.clock import Clock
 from streamer.delivery.lane import Hold, Lane
 from streamer.delivery.settle import Settler
 from streamer.delivery.unconfirmed import UnconfirmedStore
-from streamer.delivery.unconfirmed_batch import queue_of
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState, Presence, UTransport
 from streamer.uprotocol.status import UCode
@@ -38,23 +38,25 @@ class AbsentLanes:
     ) -> None:
         self._transport = transport
         self._settler = settler
-        self._unconfirmed_store = store
+        self._store = store
         self._clock = clock
         self._lanes = lanes
+        self._watched: dict[Lane, Callable[[Presence], None]] = {}
         self._absent: dict[Lane, None] = {}
         self._unheard: dict[Lane, None] = {}  # of these, those whose messages are for nobody
 
     def watch(self, lane: Lane) -> None:
         """A lane has come: find out whether anybody listens to its flow."""
-        lane.on_presence = partial(self._presence_changed, lane)
-        reach = self._transport.watch_flow(*lane.key, lane.on_presence)
-        if reach is not Presence.PRESENT:
-            self._presence_changed(lane, reach)
+        on_presence = self._watched[lane] = partial(self._presence_changed, lane)
+        presence = self._transport.watch_flow(*lane.key, on_presence)
+        if presence is not Presence.PRESENT:
+            self._presence_changed(lane, presence)
 
     def forget(self, lane: Lane) -> None:
         """A lane has gone."""
-        if lane.on_presence is not None:
-            self._transport.forget_flow(*lane.key, lane.on_presence)
+        on_presence = self._watched.pop(lane, None)
+        if on_presence is not None:
+            self._transport.forget_flow(*lane.key, on_presence)
         self._absent.pop(lane, None)
         self._unheard.pop(lane, None)
 
@@ -80,8 +82,8 @@ class AbsentLanes:
         if lane.unconfirmed or lane.in_flight:
             lane.lost_receiver = True
             lane.unconfirmed_in_flight = lane.in_flight
-            if self._unconfirmed_store is not None and lane.unconfirmed:
-                self._unconfirmed_store.redeliver(lane, now_s)
+            if self._store is not None and lane.unconfirmed:
+                self._store.redeliver(lane, now_s)
         self._lanes.file(lane)
 
     def unheard(self, lane: Lane) -> None:
@@ -103,7 +105,7 @@ class AbsentLanes:
         if self._transport.state is LinkState.DOWN:
             return
         for lane in list(self._absent):
-            absent_s = queue_of(lane).policy.absent_s
+            absent_s = lane.queue.policy.absent_s
             if lane.hold & Hold.PAUSED:
                 continue
             if lane.absent_since_s is not None and now_s - lane.absent_since_s > absent_s:

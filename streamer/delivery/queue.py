@@ -8,11 +8,12 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 
 from streamer.config.models import QueuePolicy
-from streamer.delivery.lane import CLASSES, Delivery, FlowKey, Hold, Lane, State
-from streamer.delivery.stats import RouteStats
+from streamer.delivery.lane import CLASSES, Delivery, FlowKey, Hold, Lane, LaneOwner, State
+from streamer.delivery.stats import RouteAccount, RouteStats
 from streamer.transports.base import Received
 from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessage
@@ -35,12 +36,25 @@ class Room(Enum):
     NO = "no"
 
 
+@dataclass(slots=True)
+class Tally:
+    """Messages, and their bytes, that wait in lanes for a reason to be held."""
+
+    messages: int = 0
+    bytes: int = 0
+
+    def add(self, messages: int, size: int) -> None:
+        self.messages += messages
+        self.bytes += size
+
+
 class RouteQueue:
     """The lanes of one route, from endpoint ``source`` to endpoint ``target``.
 
-    ``source`` is empty for messages that the streamer makes itself. ``number`` gives each delivery its ``seq``;
-    ``on_lane`` and ``on_lane_retired`` are told of lanes that come and go. ``unconfirmed`` counts sent messages that the
-    destination has not confirmed: they have no outcome yet, and do not count towards the bounds.
+    ``source`` is empty for messages that the streamer makes itself. ``owner`` sends what waits here; ``number`` gives each
+    delivery its ``seq``; ``has_journal``: what cannot move does not use up the room of what can, since a journal has it.
+    ``unconfirmed`` counts sent messages that the destination has not confirmed: they have no outcome yet, and do not count
+    towards the bounds. ``held`` and ``paused`` count what waits in lanes that are held for any reason, and in paused ones.
     """
 
     def __init__(
@@ -50,7 +64,9 @@ class RouteQueue:
         target: str,
         policy: QueuePolicy,
         stats: RouteStats,
+        owner: LaneOwner,
         number: Callable[[], int] | None = None,
+        has_journal: bool = False,
     ) -> None:
         self.name = name
         self.source = source
@@ -61,15 +77,11 @@ class RouteQueue:
         self.bytes = 0
         self.unconfirmed = 0
         self.may_retire = True  # idle lanes go when there are many
-        self.may_stall = False  # a journal takes what stands still
-        self.stalled = 0
-        self.stalled_bytes = 0
-        self.on_lane: Callable[[Lane], None] = lambda lane: None
-        self.on_lane_retired: Callable[[Lane], None] = lambda lane: None
-        self.has_paused = False  # lanes that are not dispatched
-        self._paused_messages = self._paused_bytes = 0  # what waits in these, at most: exact after `count_paused`
-        self._is_share_full = False
-        self.blocked = False  # an ingress holds messages back because this queue is full
+        self.stalled = Tally()  # see `judge_stalled`
+        self.held = Tally()
+        self.paused = Tally()
+        self.owner = owner
+        self._has_journal = has_journal
         self.lanes: dict[FlowKey, Lane] = {}
         self._number = number or itertools.count(1).__next__
         self._evictable = policy.queue.on_full == "evict"
@@ -99,37 +111,42 @@ class RouteQueue:
                 self._retire_idle_lanes()
                 self._retire_at = max(_MAX_LANES, 2 * len(self.lanes))
             lane = self.lanes[key] = Lane(key, self, self.policy.flow_window)
-            self.on_lane(lane)
+            self.owner.lane_came(lane)
         return lane
 
     def fits(self, size: int, copies: int = 1) -> bool:
         """Whether so many copies, ``size`` bytes in all, stay within the bounds."""
         bounds = self.policy.queue
         return (
-            self.messages - self.stalled + copies <= bounds.messages
-            and self.bytes - self.stalled_bytes + size <= bounds.bytes
+            self.messages - self.stalled.messages + copies <= bounds.messages
+            and self.bytes - self.stalled.bytes + size <= bounds.bytes
         )
 
+    def count_held(self, hold: Hold, messages: int, size: int) -> None:
+        """Messages have come to wait in a lane that is held for these reasons, or wait there no more."""
+        self.held.add(messages, size)
+        if hold & Hold.PAUSED:
+            self.paused.add(messages, size)
+
     def judge_stalled(self, is_endpoint_up: bool) -> None:
-        """Find out how much stands still, and is in the journal: it does not use up the room of what moves.
+        """Find out how much cannot move, and is in the journal: it does not use up the room of what moves.
 
         Up to ``stalled_factor`` times the bounds. Once it moves again that room closes as the queue becomes shorter. Called
         by the clock's tick.
         """
         bounds = self.policy.queue
-        if not (self.may_stall and self.is_patient):
+        if not (self._has_journal and self.is_patient):
             return
-        stalled = stalled_bytes = 0
-        if self.messages > bounds.messages // 2 or self.bytes > bounds.bytes // 2:
-            if is_endpoint_up:
-                lanes = [lane for lane in self.lanes.values() if lane.hold]
-                stalled, stalled_bytes = sum(lane.live for lane in lanes), sum(lane.bytes for lane in lanes)
-            else:
-                stalled, stalled_bytes = self.messages, self.bytes
-        left = max(0, min(self.stalled, self.messages - bounds.messages // 2))
-        left_bytes = max(0, min(self.stalled_bytes, self.bytes - bounds.bytes // 2))
-        self.stalled = min(max(stalled, left), bounds.messages * bounds.stalled_factor)
-        self.stalled_bytes = min(max(stalled_bytes, left_bytes), bounds.bytes * bounds.stalled_factor)
+        half, half_bytes = bounds.messages // 2, bounds.bytes // 2
+        still = Tally()
+        if self.messages > half or self.bytes > half_bytes:
+            still = self.held if is_endpoint_up else Tally(self.messages, self.bytes)
+        left = max(0, min(self.stalled.messages, self.messages - half))
+        left_bytes = max(0, min(self.stalled.bytes, self.bytes - half_bytes))
+        self.stalled = Tally(
+            min(max(still.messages, left), bounds.messages * bounds.stalled_factor),
+            min(max(still.bytes, left_bytes), bounds.bytes * bounds.stalled_factor),
+        )
 
     def room_for(self, size: int, copies: int = 1) -> Room:
         """Whether a message fits, in so many copies. An empty queue takes any message, else it would never pass."""
@@ -206,9 +223,6 @@ class RouteQueue:
 
     def came_back(self, delivery: Delivery) -> None:
         """A delivery waits again after it was in flight."""
-        if delivery.lane.hold & Hold.PAUSED:
-            self._paused_messages += 1
-            self._paused_bytes += delivery.size
         if self._evictable:
             self._by_age[delivery.message.attributes.priority_class].appendleft(delivery)
 
@@ -251,40 +265,23 @@ class RouteQueue:
         return bool(self.source) and LOCAL_ENDPOINT not in (self.source, self.target)
 
     def paused_lanes(self) -> list[Lane]:
-        """The lanes that are not dispatched."""
+        """The lanes that are paused."""
         return [lane for lane in self.lanes.values() if lane.hold & Hold.PAUSED]
 
-    def count_paused(self) -> None:
-        """Count what waits in lanes that are not dispatched: these have changed, or something has left them."""
-        lanes = self.paused_lanes()
-        self.has_paused = bool(lanes)
-        self._is_share_full = False
-        self._paused_messages, self._paused_bytes = sum(lane.live for lane in lanes), sum(lane.bytes for lane in lanes)
+    def has_room_for_paused(self, size: int) -> bool:
+        """Whether a message may join what waits in paused lanes.
 
-    def recount_paused(self) -> None:
-        """The same if something was refused for it since. Called by the clock's tick."""
-        if self._is_share_full:
-            self.count_paused()
-
-    def take_share(self, size: int) -> bool:
-        """Whether a message may join what is not dispatched; it is counted if so.
-
-        All of that takes at most half of the bounds, beside the room for what stands still: else a flow that is stopped for
-        long would fill the queue, and in the end hold up its whole source. Not where the oldest go for what comes.
+        All of that takes at most half of the bounds, beside the room for what cannot move: else a flow that is paused for
+        long would fill the queue, and in the end hold up its whole source. Not where the oldest go for new messages.
         """
         bounds = self.policy.queue
-        beside = bounds.stalled_factor if self.may_stall and self.is_patient else 0
+        beside = bounds.stalled_factor if self._has_journal and self.is_patient else 0
         share, share_bytes = (bound // 2 + bound * beside for bound in (bounds.messages, bounds.bytes))
-        if self._evictable or (self._paused_messages < share and self._paused_bytes + size <= share_bytes):
-            self._paused_messages += 1
-            self._paused_bytes += size
-            return True
-        self._is_share_full = True
-        return False
+        return self._evictable or (self.paused.messages < share and self.paused.bytes + size <= share_bytes)
 
     @property
     def paused_messages(self) -> int:
-        """How many messages wait in lanes that are not dispatched. What is in flight there, or unconfirmed, does not wait."""
+        """How many messages wait in paused lanes, also packed in batches. What is in flight there does not wait."""
         return sum(lane.waiting_messages for lane in self.paused_lanes())
 
     def waiting(self) -> Iterator[Delivery]:
@@ -299,6 +296,20 @@ class RouteQueue:
         heads = (next((item for item in lane.items if item.state is State.QUEUED), None) for lane in self.lanes.values())
         return min((head.entered_s for head in heads if head is not None), default=None)
 
+    def account(self, now_s: float) -> RouteAccount:
+        """What the route has done and holds, at a time on the monotonic clock."""
+        oldest_s = self.oldest_entered_s()
+        return RouteAccount(
+            self.name,
+            self.source,
+            self.target,
+            self.stats,
+            self.messages + self.unconfirmed,
+            self.bytes,
+            0.0 if oldest_s is None else now_s - oldest_s,
+            self.unconfirmed,
+        )
+
     def _sweep_ages(self) -> None:
         for level, by_age in enumerate(self._by_age):
             if len(by_age) > self.messages + 1000:
@@ -309,4 +320,4 @@ class RouteQueue:
             if lane.is_idle:
                 lane.retired = True
                 del self.lanes[key]
-                self.on_lane_retired(lane)
+                self.owner.lane_retired(lane)

@@ -101,7 +101,7 @@ class Recovery:
                         by_lane.setdefault(delivery.lane, []).append(delivery)
         finally:
             for lane, deliveries in by_lane.items():
-                queue: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
+                queue = lane.queue
                 queue.stats.accepted += len(deliveries)
                 queue.put_back_all(lane, deliveries)
                 self._egresses[queue.target].file(lane)
@@ -154,14 +154,14 @@ class Recovery:
             egress = self._egresses.get(segment.target)
             store = None if egress is None else egress.store
             if egress is None or store is None:
-                self._custody.forget_segment(segment.number)  # it had left; nobody can say more of it now
+                self._custody.forget_batch(segment.number)  # it had left; nobody can say more of it now
                 continue
             try:
                 held = store.restore(segment.number, segment.body, self._flow, now_s, self._numbers)
             except (codec.UnreadableError, CorruptEntryError) as exc:
                 logger.error("segment_lost file=%s number=%d error=%s", self._journal.path, segment.number, exc)
                 self._found.unreadable += 1
-                self._custody.forget_segment(segment.number)
+                self._custody.forget_batch(segment.number)
                 continue
             self._found.unconfirmed += held
 

@@ -5,12 +5,13 @@ that cannot be sent now, because nobody wants it any more or its endpoint is gon
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
 from streamer.delivery.dead_letter import live_on
 from streamer.delivery.ingress import Again, Ingress
+from streamer.delivery.pump import Pump
 from streamer.journal import codec
 from streamer.journal.entries import Letter
 
@@ -20,7 +21,7 @@ logger = logging.getLogger("ustreamer.redrive")
 class Redrive:
     """Takes letters that somebody wants sent again. Those for which there is no room yet wait. ``count``: those sent."""
 
-    def __init__(self, ingresses: Mapping[str, Ingress], custody: Custody, clock: Clock, pump: Callable[[], None]) -> None:
+    def __init__(self, ingresses: Mapping[str, Ingress], custody: Custody, clock: Clock, pump: Pump) -> None:
         self.count = 0
         self._ingresses = ingresses
         self._custody = custody
@@ -67,7 +68,7 @@ class Redrive:
         if unwanted:
             text = "redrive_kept letters=%d first_id=%s reason=%s"
             logger.warning(text, len(unwanted), unwanted[0].id.hex(), "nobody wants it now")
-        self._pump()
+        self._pump.run()
 
     def _keep(self, number: int) -> None:
         """A letter stays one: whoever still wants it sent has to ask again."""

@@ -5,25 +5,24 @@ starting, stopping and changing listeners wait for anything.
 """
 
 import asyncio
-import contextlib
 import logging
 import random as _random
 from collections.abc import Callable, Iterator, Mapping
 
 from streamer.clock import Clock
 from streamer.config.models import Config, QueuePolicy
-from streamer.delivery.account import RouteAccount, account_of
 from streamer.delivery.custody import Custody, Later
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.lane import FlowKey
+from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.recovery import Recovery
 from streamer.delivery.redrive import Redrive
 from streamer.delivery.settle import NO_ROUTE, Settler
-from streamer.delivery.stats import RouteStats
+from streamer.delivery.stats import RouteAccount, RouteStats
 from streamer.delivery.subscriber import Subscriber
 from streamer.delivery.tracer import Tracer
 from streamer.delivery.unconfirmed import UnconfirmedStore
@@ -72,64 +71,51 @@ class Router:
         pause_rules: PauseRules | None = None,
     ) -> None:
         self._clock = clock
+        self._tracer = tracer
         self.journal = journal
         self.transports = transports
         self.seen = SeenIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
-        memory_bytes = 0 if config.journal is None else config.journal.memory
-        self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, journal, memory_bytes)
         self.interest = Interest()
         self.pause_rules = PauseRules() if pause_rules is None else pause_rules
-        self.settler = Settler(clock, self.seen, self.custody)
-        self.settler.after_settling = self._after_settling
-        self.settler.tracer = tracer
-        self.notices = FailureNotices(_notice_options(config), self.settler, self.custody, self.seen, clock)
-        self.settler.report = self.notices.report
-        self.notices.on_queued = self._mark
+        self._pump = Pump(clock)
+        memory_bytes = 0 if config.journal is None else config.journal.memory
+        self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, self.seen, journal, memory_bytes)
+        self.notices = FailureNotices(_notice_options(config), self.custody, clock)
+        self.settler = Settler(clock, self.seen, self.custody, self.notices, tracer)
+        self.egresses = {name: self._new_egress(name, transport, config, random) for name, transport in transports.items()}
         self.ingresses = {
-            name: Ingress(name, transport, self.settler, self.seen, clock, self.custody, self.interest)
+            name: Ingress(name, transport, self.settler, self.seen, clock, self.custody, self._pump, self.interest)
             for name, transport in transports.items()
         }
-        self.egresses = {
-            name: Egress(
-                name,
-                transport,
-                self.settler,
-                self.custody,
-                clock,
-                random,
-                self._unconfirmed_store(name, transport, config),
-                self.pause_rules,
-            )
-            for name, transport in transports.items()
-        }
+        self.redrive = Redrive(self.ingresses, self.custody, clock, self._pump)
+        self.subscriber = Subscriber(transports, self.ingresses, self.interest)
         self._policy = config.queue_policy
         self._recovery: Recovery | None = None  # while it is not complete
-        self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self._queues: dict[str, RouteQueue] = {}
         self._retired: list[RouteQueue] = []
-        self._to_pump: dict[Egress, None] = {}
-        self._settling = False
         self._ticks = 0
-        self._settled = asyncio.Event()  # set whenever something may have been settled
-        for name, transport in transports.items():
-            authorities = () if name == LOCAL_ENDPOINT else tuple(config.endpoints[name].authorities)
-            self.notices.add_endpoint(name, self.egresses[name], authorities, transport.wants_sink_authority)
-            self.ingresses[name].pump = self.pump
-        self.subscriber = Subscriber(transports, self.ingresses, self.interest)
         self._changed_interest: dict[UUri, None] = {}
         self.table = self._table_of(config)
         self._use_table()
 
-    def _unconfirmed_store(self, name: str, transport: UTransport, config: Config) -> UnconfirmedStore | None:
+    def _new_egress(self, name: str, transport: UTransport, config: Config, random: Callable[[], float]) -> Egress:
+        store = self._new_store(name, transport, config)
+        egress = Egress(
+            name, transport, self.settler, self.custody, self._clock, random, self._pump, store, self.pause_rules
+        )
+        authorities = () if name == LOCAL_ENDPOINT else tuple(config.endpoints[name].authorities)
+        for queue in self.notices.add_endpoint(name, egress, authorities, transport.wants_sink_authority):
+            egress.add_queue(queue)
+        return egress
+
+    def _new_store(self, name: str, transport: UTransport, config: Config) -> UnconfirmedStore | None:
+        """Where messages are kept that have left through an endpoint whose network does not confirm."""
         if not transport.unconfirmed_s:
             return None
         max_bytes = _UNCONFIRMED_BYTES if config.journal is None else config.journal.max_bytes // _UNCONFIRMED_SHARE
-        store = UnconfirmedStore(
-            name, transport.unconfirmed_s, max_bytes, self.custody.number, is_patient=self.journal is not None
-        )
-        store.on_lost = self.settler.lost
-        store.tracer = self.settler.tracer
-        self.custody.add_unconfirmed_store(store)
+        is_patient = self.journal is not None
+        store = UnconfirmedStore(name, transport.unconfirmed_s, max_bytes, self.custody, self.seen, self._tracer, is_patient)
+        self.custody.add_store(store)
         return store
 
     def _table_of(self, config: Config) -> RoutingTable:
@@ -163,9 +149,10 @@ class Router:
             )
 
     def _new_queue(self, name: str, source: str, target: str, policy: QueuePolicy) -> RouteQueue:
-        queue = RouteQueue(name, source, target, policy, RouteStats(), self.custody.number)
-        queue.may_stall = self.journal is not None
-        self.egresses[target].add_queue(queue)
+        egress = self.egresses[target]
+        has_journal = self.journal is not None
+        queue = RouteQueue(name, source, target, policy, RouteStats(), egress, self.custody.number, has_journal)
+        egress.add_queue(queue)
         return queue
 
     def recover(self) -> None:
@@ -191,7 +178,7 @@ class Router:
                 self._recovery = None
             except JournalError as exc:
                 logger.error("recovery_interrupted error=%s", exc)
-            self.pump()
+            self._pump.run()
 
     def _queue_for(self, name: str, source: str, target: str) -> RouteQueue | None:
         """The queue of a route that was there when a message was accepted.
@@ -235,8 +222,8 @@ class Router:
         self._use_table()
         await self.subscriber.leave(table)
         for ingress in self.ingresses.values():
-            ingress.admit_waiting()
-        self.pump()
+            ingress.admit_backlog()
+        self._pump.run()
 
     def want(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         """From now on these authorities want ``topic``, each with its sample period in ms, as far as ``owner`` knows.
@@ -274,21 +261,14 @@ class Router:
         """A node of an endpoint's network was lost, or has come."""
         self.egresses[endpoint].node_changed(is_there)
 
-    def pump(self) -> None:
-        """Send what may be sent, everywhere."""
-        now_ms = self._clock.wall_ms()
-        self._to_pump.clear()
-        for egress in self.egresses.values():
-            egress.pump(now_ms)
-
     def tick(self) -> None:
         """The clock's work, every `TICK_S`: back-offs that end, TTLs that pass, room that came."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         self._ticks += 1
         for ingress in self.ingresses.values():
-            # With much held back, a look at all of it at every tick would cost too much.
-            if ingress.waiting and (len(ingress.waiting) <= _FEW or self._ticks % _SELDOM == 0):
-                ingress.expire_waiting()
+            # A look at all of a large backlog at every tick would cost too much.
+            if ingress.has_backlog and (len(ingress.backlog) <= _FEW or self._ticks % _SELDOM == 0):
+                ingress.expire_backlog()
             ingress.tick(now_s)
         for egress in self.egresses.values():
             egress.tick(now_s, now_ms)
@@ -299,34 +279,11 @@ class Router:
             self._recover()
             self.redrive.go_on()
 
-    def _mark(self, egress: Egress) -> None:
-        self._to_pump[egress] = None
-
-    def _after_settling(self, egress: Egress) -> None:
-        """Room came, and perhaps reports: let in what was held back, and send. Sending may settle more: go on."""
-        self._to_pump[egress] = None
-        self._settled.set()
-        if self._settling:
-            return
-        self._settling = True
-        try:
-            while self._to_pump:
-                for ingress in self.ingresses.values():
-                    if ingress.waiting:
-                        ingress.admit_waiting()
-                        self._to_pump.update(dict.fromkeys(self.egresses.values()))
-                now_ms = self._clock.wall_ms()
-                ready, self._to_pump = self._to_pump, {}
-                for each in ready:
-                    each.pump(now_ms)
-        finally:
-            self._settling = False
-
     def accounts(self) -> list[RouteAccount]:
         """The account of every route, of the reports, and of what got onto no route. The books balance in each."""
         now_s = self._clock.monotonic_s()
         queues = [*self._queues.values(), *self._retired, *self.notices.queues()]
-        found = [account_of(queue, now_s) for queue in queues]
+        found = [queue.account(now_s) for queue in queues]
         for name, ingress in self.ingresses.items():
             found.append(RouteAccount(NO_ROUTE, name, "", ingress.unrouted, 0, 0, 0.0))
         return found
@@ -346,11 +303,11 @@ class Router:
             if self.transports[name].keeps_unacknowledged:
                 ingress.close()
         # Others lose what we do not take: they are heard until nothing is left, for a moment at most under load.
-        await self._until(lambda: not self._movable(), min(within_s, _LISTEN_ON_S))
+        await self._pump.until(lambda: not self._movable(), min(within_s, _LISTEN_ON_S))
         for name, ingress in self.ingresses.items():
             if name != LOCAL_ENDPOINT:  # our services still have answers to give to what was taken before
                 ingress.close()
-        await self._until(lambda: not self._movable(), max(0.0, within_s - _LISTEN_ON_S))
+        await self._pump.until(lambda: not self._movable(), max(0.0, within_s - _LISTEN_ON_S))
         if LOCAL_ENDPOINT in self.ingresses:
             self.ingresses[LOCAL_ENDPOINT].close()
         left = self._unfinished()
@@ -376,8 +333,8 @@ class Router:
                     self.settler.fail(delivery, _STOPPED)
         for ingress in self.ingresses.values():
             ingress.give_up(_STOPPED)
-        self.pump()
-        await self._until(lambda: not any(queue.messages for queue in self.notices.queues()), _LAST_WORDS_S)
+        self._pump.run()
+        await self._pump.until(lambda: not any(queue.messages for queue in self.notices.queues()), _LAST_WORDS_S)
 
     def _movable(self) -> int:
         """How much may still be delivered. With a journal, what is stopped on purpose is not waited for."""
@@ -385,15 +342,7 @@ class Router:
         return self._unfinished() - stopped
 
     def _unfinished(self) -> int:
-        return self.unsettled() + sum(len(ingress.waiting) for ingress in self.ingresses.values())
-
-    async def _until(self, condition: Callable[[], bool], within_s: float) -> None:
-        """Wait for a condition, for so long at most. Whoever ticks the router goes on doing so."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                while not condition():
-                    self._settled.clear()
-                    await self._settled.wait()
+        return self.unsettled() + sum(len(ingress.backlog) for ingress in self.ingresses.values())
 
 
 def _notice_options(config: Config) -> NoticeOptions:

@@ -4,60 +4,57 @@ Every delivery comes through here exactly once.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
-from streamer.delivery.dedup import SeenIds, key_of
-from streamer.delivery.lane import Delivery, Hold, Lane
-from streamer.delivery.queue import RouteQueue
+from streamer.delivery.dedup import SeenIds
+from streamer.delivery.failure_notices import FailureNotices
+from streamer.delivery.lane import Delivery, Lane, LaneQueue
+from streamer.delivery.queue import Room, RouteQueue, size_of
 from streamer.delivery.stats import RouteStats
 from streamer.delivery.tracer import Tracer
-from streamer.delivery.unconfirmed_batch import LaneShare, queue_of
+from streamer.delivery.unconfirmed import UnconfirmedStore
+from streamer.delivery.unconfirmed_batch import LaneShare
 from streamer.journal.entries import JournalError
 from streamer.routing.outcome import Failure, Outcome
-from streamer.transports.base import LinkState, Received
+from streamer.transports.base import Received
+from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import created_ms
-
-if TYPE_CHECKING:
-    from streamer.delivery.egress import Egress
-    from streamer.delivery.unconfirmed import UnconfirmedStore
 
 logger = logging.getLogger("ustreamer.settle")
 
 NO_ROUTE = "none"
-"""The name of the account of messages that came onto no route."""
+"""The name of the account of messages that no route takes."""
 
 _COPY = Failure(Outcome.DUPLICATE, UCode.OK, "seen before")
 _LEFT_OUT = Failure(Outcome.SAMPLED_OUT, UCode.OK, "sooner after the last one than anybody asked for")
 UNREADABLE = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "its payload could not be read from the journal")
 
-Report = Callable[[Received, str, Failure, RouteQueue | None, Delivery | None], None]
-"""Tells a failure to whom it concerns: what came in, through which endpoint, why, and how far it had come."""
+_NOTICE_EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from the full queue for failure notices")
+_NOTICE_REFUSED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the queue for failure notices is full")
 
 
 class Settler:
     """Settles deliveries, and received messages that never became one."""
 
-    def __init__(self, clock: Clock, seen: SeenIds, custody: Custody) -> None:
+    def __init__(
+        self, clock: Clock, seen: SeenIds, custody: Custody, notices: FailureNotices, tracer: Tracer | None = None
+    ) -> None:
         self._clock = clock
         self._seen = seen
         self._custody = custody
-        custody.release = self._release
-        custody.fail = self.fail
-        self.tracer: Tracer | None = None
-        self.report: Report = lambda received, ingress, failure, queue, delivery: None
-        self.after_settling: Callable[[Egress], None] = lambda egress: None
+        self._notices = notices
+        self._tracer = tracer
 
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
         """The destination has confirmed these."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        if self.tracer is not None:
-            self.tracer.delivered(deliveries, now_s)
+        if self._tracer is not None:
+            self._tracer.delivered(deliveries, now_s)
         for delivery in deliveries:
-            queue = queue_of(delivery.lane)
+            queue = delivery.lane.queue
             queue.leave(delivery)
             stats = queue.stats
             stats.count(Outcome.DELIVERED)
@@ -65,15 +62,15 @@ class Settler:
             stats.end_to_end.observe(max(0.0, (now_ms - created_ms(delivery.message.id)) / 1000))
             if delivery.journaled:
                 self._custody.settled(delivery)
-            self._release(delivery.received)
+            self._seen.release(delivery.received)
             delivery.forget()
 
-    def unconfirmed(self, deliveries: Sequence[Delivery], store: "UnconfirmedStore") -> None:
-        """These have left and nobody confirms them: packed away until they are certain. Latencies are counted now."""
+    def unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
+        """The network has these and does not confirm them: packed until they are confirmed. Latencies are counted now."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         store.add(deliveries, now_s)
         for delivery in deliveries:
-            queue = queue_of(delivery.lane)
+            queue = delivery.lane.queue
             queue.pack_away(delivery)
             stats = queue.stats
             stats.in_daemon.observe(now_s - delivery.entered_s)
@@ -82,60 +79,45 @@ class Settler:
                 self._custody.settled(delivery)
             delivery.forget()
 
-    def confirmed(self, lane: Lane, held: LaneShare) -> None:
-        """Messages of a lane that were packed away have arrived."""
-        queue_of(lane).stats.count(Outcome.DELIVERED, number=held.count)
-        if self.tracer is not None:
-            self.tracer.confirmed(lane, held.traces, self._clock.monotonic_s())
+    def confirmed(self, lane: Lane, share: LaneShare) -> None:
+        """Unconfirmed messages of a lane count as delivered now."""
+        lane.queue.stats.count(Outcome.DELIVERED, number=share.count)
+        if self._tracer is not None:
+            self._tracer.confirmed(lane, share.traces, self._clock.monotonic_s())
 
-    def lost(self, lane: Lane, held: LaneShare) -> None:
-        """Messages of a lane that were packed away cannot be read any more."""
-        queue_of(lane).stats.count(UNREADABLE.outcome, UNREADABLE.code, held.count)
-        if self.tracer is not None:
+    def lost(self, lane: Lane, share: LaneShare) -> None:
+        """Unconfirmed messages of a lane cannot be read any more."""
+        lane.queue.stats.count(UNREADABLE.outcome, UNREADABLE.code, share.count)
+        if self._tracer is not None:
             now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-            self.tracer.lost(lane, held.traces, held.count, UNREADABLE, now_s, now_ms)
+            self._tracer.lost(lane, share.traces, share.count, UNREADABLE, now_s, now_ms)
 
     def unheard(self, delivery: Delivery) -> None:
-        """Nobody listens to a Publish: it is delivered to everyone who wants it."""
+        """Nobody listens to a Publish, so there is nobody to deliver it to."""
         self.fail(delivery, Failure(Outcome.UNHEARD, UCode.OK, "nobody listens"))
-
-    def expire(self, delivery: Delivery, egress: "Egress") -> None:
-        """The TTL passed while the message waited.
-
-        If the receiver was not there, or was not to be sent to, the reason is UNAVAILABLE, else it is time itself.
-        """
-        if delivery.lane.hold & Hold.PAUSED:
-            failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, "its TTL passed while it was paused")
-        elif egress.transport.state is not LinkState.UP:
-            failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, f"its TTL passed while {egress.name} was not connected")
-        elif delivery.lane.hold & Hold.ABSENT:
-            failure = Failure(Outcome.EXPIRED, UCode.UNAVAILABLE, "its TTL passed while nobody listened")
-        else:
-            failure = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before it could be sent")
-        self.fail(delivery, failure)
 
     def fail(self, delivery: Delivery, failure: Failure) -> None:
         """A message that was accepted will not be delivered."""
-        queue = queue_of(delivery.lane)
+        queue = delivery.lane.queue
         if delivery.spilled and failure.is_reported:
             failure = self._with_payload(delivery, failure)
         queue.leave(delivery)
         queue.stats.count(failure.outcome, failure.code)
-        if self.tracer is not None:
-            self.tracer.failed(delivery, failure, self._clock.monotonic_s())
+        if self._tracer is not None:
+            self._tracer.failed(delivery, failure, self._clock.monotonic_s())
         if delivery.journaled:
             self._custody.settled(delivery)
         if queue.source and failure.is_reported:
-            self.report(delivery.received, queue.source, failure, queue, delivery)
-        self._release(delivery.received)
+            self._notify(delivery.received, queue.source, failure, queue, delivery)
+        self._seen.release(delivery.received)
         delivery.forget()
 
     def _with_payload(self, delivery: Delivery, failure: Failure) -> Failure:
-        """Fetch the payload that is to be reported. If the journal cannot be read now, the report goes without it."""
+        """Fetch the payload for the failure notices. If the journal cannot be read now, they go without it."""
         try:
             return failure if self._custody.load(delivery) else UNREADABLE
         except JournalError as exc:
-            logger.error("payload_not_reported route=%s error=%s", queue_of(delivery.lane).name, exc)
+            logger.error("payload_not_reported route=%s error=%s", delivery.lane.queue.name, exc)
             return failure
 
     def turn_away(self, received: Received, ingress: str, stats: RouteStats, failure: Failure) -> None:
@@ -144,32 +126,32 @@ class Settler:
         stats.count(failure.outcome, failure.code)
         self._trace(received, (NO_ROUTE, ingress, ""), failure)
         if failure.is_reported:
-            self.report(received, ingress, failure, None, None)
-        self._release(received)
+            self._notify(received, ingress, failure)
+        self._seen.release(received)
 
     def set_aside(self, copy: Received, ingress: str, stats: RouteStats, queue: RouteQueue | None = None) -> None:
-        """A message came whose id was seen before, on the account ``stats``. Who calls sees to its receipt."""
+        """A message whose id was seen before counts on the account ``stats``. The caller acknowledges it."""
         stats.accepted += 1
         stats.count(_COPY.outcome)
         self._trace(copy, (NO_ROUTE, ingress, "") if queue is None else (queue.name, ingress, queue.target), _COPY)
 
     def leave_out(self, received: Received, queue: RouteQueue) -> None:
-        """A route carries a topic, but not as often as it is published: those who asked want less."""
+        """A route carries a topic less often than it is published, as its subscribers asked."""
         queue.stats.accepted += 1
         queue.stats.count(_LEFT_OUT.outcome)
         self._trace(received, (queue.name, queue.source, queue.target), _LEFT_OUT)
-        self._release(received)
+        self._seen.release(received)
 
     def refuse(self, received: Received, queue: RouteQueue, failure: Failure) -> None:
         """A route has no room for a message that it should carry."""
         queue.stats.accepted += 1
         queue.stats.count(failure.outcome, failure.code)
         self._trace(received, (queue.name, queue.source, queue.target), failure)
-        self.report(received, queue.source, failure, queue, None)
-        self._release(received)
+        self._notify(received, queue.source, failure, queue)
+        self._seen.release(received)
 
     def evict_for(self, queue: RouteQueue, size: int, priority_class: int, failure: Failure) -> bool:
-        """Make room for a newcomer by giving up what is less important; False if the newcomer itself has to go."""
+        """Make room for a new message by giving up less important ones; False if the new one has to go itself."""
         victims = queue.victims(size, priority_class)
         for victim in victims or ():
             victim.lane.drop(victim)
@@ -177,12 +159,30 @@ class Settler:
         return victims is not None
 
     def _trace(self, received: Received, names: tuple[str, str, str], failure: Failure) -> None:
-        if self.tracer is not None:
+        if self._tracer is not None:
             now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-            self.tracer.turned_away(received.message, names, failure, now_s, now_ms)
+            self._tracer.turned_away(received.message, names, failure, now_s, now_ms)
 
-    def _release(self, received: Received) -> None:
-        if received.holders == 1:
-            message = received.message
-            self._seen.settled(message.id if message.attributes.sink is None else key_of(message))
-        received.release()
+    def _notify(
+        self,
+        received: Received,
+        ingress: str,
+        failure: Failure,
+        queue: LaneQueue | None = None,
+        delivery: Delivery | None = None,
+    ) -> None:
+        """Put a failure's dead letters and its answer on their way."""
+        for notice_queue, message in self._notices.of(received, ingress, failure, queue, delivery):
+            self._send_notice(notice_queue, message)
+
+    def _send_notice(self, queue: RouteQueue, message: UMessage) -> None:
+        size = size_of(message)
+        received = Received(message)
+        self._seen.young[message.id] = None  # if the network echoes it, it is a duplicate
+        level = message.attributes.priority_class
+        if queue.room_for(size) is not Room.YES and not self.evict_for(queue, size, level, _NOTICE_EVICTED):
+            self.refuse(received, queue, _NOTICE_REFUSED)
+            return
+        lane = queue.lane((message.attributes.source, message.attributes.sink))
+        self._custody.watch(queue.push(received, message, lane, self._clock.monotonic_s(), self._clock.wall_ms()))
+        queue.owner.queued(lane)

@@ -1,6 +1,7 @@
-"""The numbers that the router keeps. Plain integers, bumped in place; `observe.metrics` turns them into metrics."""
+"""The numbers that the router keeps. Plain integers, incremented in place; `admin.metrics` turns them into metrics."""
 
 from bisect import bisect_left
+from dataclasses import dataclass
 
 from streamer.routing.outcome import Outcome
 from streamer.uprotocol.status import UCode
@@ -44,6 +45,21 @@ class RouteStats:
     def settled(self) -> int:
         """Messages that have reached an outcome."""
         return sum(self.outcomes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class RouteAccount:
+    """What one route has done and holds, for whoever reports it."""
+
+    name: str
+    source: str
+    target: str
+    stats: RouteStats
+    queued: int
+    bytes: int
+    oldest_age_s: float
+    unconfirmed: int = 0
+    """Part of ``queued``: sent, and not confirmed by the destination yet."""
 
 
 class EndpointStats:

@@ -1,25 +1,27 @@
-"""What left through one endpoint without confirmation, and is not yet certain to have arrived.
+"""What was sent through one endpoint and is not confirmed: kept until it counts as delivered, or is sent again.
 
-Deliveries are packed into *segments*: what left between two flushes. A segment is certain, and its messages count as
-delivered, once it is ``unconfirmed_s`` old and no doubt has come:
+Messages are packed into *batches*: what was sent between two flushes. A batch is confirmed, and its messages count as
+delivered, once it is ``unconfirmed_s`` old and there was no sign of a loss:
 
-    nobody listens to a flow any more   the flow's messages stand at the head of their lane again, and wait there
-    a node was lost                     segments are set aside: when a node comes they are sent again, and if none comes
-                                        within ``absent_s``, those who were there have had them
+    nobody listens to a flow any more   the flow's messages return to the head of their lane, and wait there
+    a node was lost                     batches are set aside: when a node comes they are sent again, and if none comes
+                                        within ``absent_s``, they count as delivered to those who were there
 
 Messages to be redelivered stay packed until their lane asks for them (`Lane.redeliveries`): there may be more of them
-than memory should hold. With a journal the bodies of segments are only there. The law: a segment leaves the journal in
-the same transaction in which what came of its messages enters it. No event loop and no clock in here.
+than memory should hold. With a journal the bodies of batches are only there. The law: a batch leaves the journal in the
+same transaction in which what became of its messages enters it. No event loop and no clock in here.
 """
 
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Protocol
 
+from streamer.delivery.dedup import SeenIds
 from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
 from streamer.delivery.queue import size_of
 from streamer.delivery.tracer import Tracer
-from streamer.delivery.unconfirmed_batch import OVERHEAD_BYTES, Flow, LaneShare, OpenBatch, Segment, queue_of
+from streamer.delivery.unconfirmed_batch import OVERHEAD_BYTES, BatchFlow, LaneShare, OpenBatch, UnconfirmedBatch
 from streamer.journal import codec
 from streamer.journal.entries import CorruptEntryError
 from streamer.transports.base import Received
@@ -28,25 +30,48 @@ from streamer.uprotocol.uuid import created_ms
 
 logger = logging.getLogger("ustreamer.assurance")
 
-_SEGMENT_BYTES = 4 * 1024 * 1024
+_BATCH_BYTES = 4 * 1024 * 1024
 _OPEN_S = 1.0
 _AT_ONCE = 256  # so many messages of a lane are unpacked at a time
-_PARSED = 8  # segments that several lanes are being refilled from
+_PARSED = 8  # batches that several lanes are being refilled from
 
-ReadBody = Callable[[int], bytes]
-"""The body of a segment that is in the journal. Raises `CorruptEntryError`."""
+
+class BatchKeeper(Protocol):
+    """Who stores batches: `Custody`."""
+
+    def number(self) -> int:
+        """The next number for a row or batch of the journal."""
+        ...
+
+    def schedule(self) -> None:
+        """Have a flush soon, which takes the unstored batches."""
+        ...
+
+    def redelivered(self, deliveries: Sequence[Delivery]) -> None:
+        """These are in their lane again; the batch that share them is given up with the next flush."""
+        ...
+
+    def forget_batch(self, number: int) -> None:
+        """Nothing is left of a stored batch."""
+        ...
+
+    def batch_body(self, number: int) -> bytes:
+        """Read the body of a stored batch. Raises `CorruptEntryError`, `JournalError`."""
+        ...
 
 
 class UnconfirmedStore:
-    """The segments of one endpoint, oldest first.
-
-    ``on_redelivery`` is given deliveries that stand in their lane again, ``on_gone`` the number of a stored segment of which
-    nothing is left, ``on_lost`` a lane and those of its messages that could not be read, ``on_certain`` what
-    came in with messages that are certain before they were stored.
-    """
+    """The batches of one endpoint, oldest first."""
 
     def __init__(
-        self, target: str, unconfirmed_s: float, max_bytes: int, number: Callable[[], int], is_patient: bool = True
+        self,
+        target: str,
+        unconfirmed_s: float,
+        max_bytes: int,
+        keeper: BatchKeeper,
+        seen: SeenIds,
+        tracer: Tracer | None = None,
+        is_patient: bool = True,
     ) -> None:
         """``is_patient``: at the bound nothing more is sent; else the oldest then count as delivered early."""
         self.target = target
@@ -54,25 +79,20 @@ class UnconfirmedStore:
         self.unconfirmed_s = unconfirmed_s
         self.max_bytes = max_bytes
         self.bytes = 0
-        self._unconfirmed_bytes = 0  # of messages that may become certain by waiting
-        self.read_body: ReadBody | None = None
-        self.tracer: Tracer | None = None
-        self.on_redelivery: Callable[[Sequence[Delivery]], None] = lambda deliveries: None
-        self.on_gone: Callable[[int], None] = lambda number: None
-        self.on_lost: Callable[[Lane, LaneShare], None] = lambda lane, held: None
-        self.on_open: Callable[[], None] = lambda: None
-        self.on_certain: Callable[[Received], None] = lambda received: None
-        self._number = number
-        self._segments: deque[Segment] = deque()
-        self._aside: deque[tuple[float, Segment]] = deque()  # with the moment at which the doubt came
-        self._unstored: list[Segment] = []
+        self._keeper = keeper
+        self._seen = seen
+        self._tracer = tracer
+        self._unconfirmed_bytes = 0  # of messages that may be confirmed by waiting
+        self._batches: deque[UnconfirmedBatch] = deque()
+        self._aside: deque[tuple[float, UnconfirmedBatch]] = deque()  # with the moment at which a node was lost
+        self._unstored: list[UnconfirmedBatch] = []
         self._redelivering: dict[Lane, None] = {}
         self._parsed: OrderedDict[int, tuple[bytes, dict[int, list[codec.PackedMessage]]]] = OrderedDict()
         self._open = OpenBatch()
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more should be sent before something has become certain."""
+        """Whether nothing more should be sent before something is confirmed."""
         return self.is_patient and self._unconfirmed_bytes >= self.max_bytes
 
     @property
@@ -83,37 +103,36 @@ class UnconfirmedStore:
     def add(self, deliveries: Sequence[Delivery], now_s: float) -> None:
         """These have left."""
         if not self._open.records:
-            self.on_open()
-        if not self._open.records:
+            self._keeper.schedule()
             self._open.made_s = now_s
-        self._unconfirmed_bytes += self._open.add(deliveries, now_s, self.tracer)
-        if self._open.bytes >= _SEGMENT_BYTES:
+        self._unconfirmed_bytes += self._open.add(deliveries, now_s, self._tracer)
+        if self._open.bytes >= _BATCH_BYTES:
             self.close(now_s)
 
     def close(self, now_s: float) -> None:
-        """End the open segment, if there is anything in it."""
+        """End the open batch, if there is anything in it."""
         current = self._open
         if not current.records:
             return
         self._open = OpenBatch()
-        segment = current.closed(self.target, self._number(), now_s)
-        self.bytes += segment.size
-        self._segments.append(segment)
-        self._unstored.append(segment)
+        batch = current.closed(self.target, self._keeper.number(), now_s)
+        self.bytes += batch.size
+        self._batches.append(batch)
+        self._unstored.append(batch)
 
-    def take_unstored(self, now_s: float) -> list[Segment]:
-        """Every segment that was closed since the last call, the open one too. Call `stored` for each, once it is safe."""
+    def take_unstored(self, now_s: float) -> list[UnconfirmedBatch]:
+        """Every batch that was closed since the last call, the open one too. Call `stored` for each, once it is safe."""
         self.close(now_s)
         taken, self._unstored = self._unstored, []
-        return [segment for segment in taken if segment.held or segment.received]
+        return [batch for batch in taken if batch.shares or batch.received]
 
-    def stored(self, segment: Segment, in_journal: bool) -> None:
-        """What the segment came in with has been seen to; with a journal, its body need not be in memory."""
-        segment.is_stored = in_journal
+    def stored(self, batch: UnconfirmedBatch, in_journal: bool) -> None:
+        """The caller acknowledges what the batch came in as; with a journal, its body need not be in memory."""
+        batch.is_stored = in_journal
         if in_journal:
-            segment.body = None
-            if not segment.held:  # it was settled meanwhile
-                self.on_gone(segment.number)
+            batch.body = None
+            if not batch.shares:  # it was settled meanwhile
+                self._keeper.forget_batch(batch.number)
 
     def restore(
         self,
@@ -123,7 +142,7 @@ class UnconfirmedStore:
         now_s: float,
         rows: Container[int],
     ) -> int:
-        """Take over a segment that an earlier process has left in the journal: all of it is to be sent again.
+        """Take over a batch that an earlier process has left in the journal: all of it is to be sent again.
 
         ``flow_of`` finds lane and outgoing attributes; ``rows`` are the numbers of messages that the journal has as rows as
         well, because they were to be sent again: these count. The number of messages is returned. Raises
@@ -134,41 +153,41 @@ class UnconfirmedStore:
         flows = []
         for index, each in enumerate(packed):
             lane, outgoing = flow_of(each)
-            flows.append(Flow(index, lane, each.attributes, outgoing))
-        held: dict[Lane, LaneShare] = {}
+            flows.append(BatchFlow(index, lane, each.attributes, outgoing))
+        shares: dict[Lane, LaneShare] = {}
         for record in records:
             if record.seq in rows:
                 continue
             flow = flows[record.flow]
-            entry = held.get(flow.lane) or held.setdefault(flow.lane, LaneShare(record.seq))
+            entry = shares.get(flow.lane) or shares.setdefault(flow.lane, LaneShare(record.seq))
             ttl = flow.incoming.ttl
             entry.add(record.seq, len(record.payload or b""), created_ms(record.id) + ttl if ttl else 0)
-        segment = Segment(self.target, number, now_s, flows, held)
-        segment.start = start
-        segment.size = len(body) + OVERHEAD_BYTES
-        segment.is_stored = True
-        segment.skip = frozenset(record.seq for record in records if record.seq in rows)
-        self.bytes += segment.size
-        if not held:
-            self._gone(segment)
-        for lane, entry in held.items():
-            queue_of(lane).unconfirmed += entry.count
-            queue_of(lane).stats.accepted += entry.count
+        batch = UnconfirmedBatch(self.target, number, now_s, flows, shares)
+        batch.start = start
+        batch.size = len(body) + OVERHEAD_BYTES
+        batch.is_stored = True
+        batch.skip = frozenset(record.seq for record in records if record.seq in rows)
+        self.bytes += batch.size
+        if not shares:
+            self._gone(batch)
+        for lane, entry in shares.items():
+            lane.queue.unconfirmed += entry.count
+            lane.queue.stats.accepted += entry.count
             lane.unconfirmed += entry.count
             self._unconfirmed_bytes += entry.bytes
-            self._expect(lane, entry, segment)
-        return sum(entry.count for entry in held.values())
+            self._mark_for_redelivery(lane, entry, batch)
+        return sum(entry.count for entry in shares.values())
 
     # -- time
 
-    def confirmed(self, now_s: float, absent_s: float) -> list[tuple[Lane, LaneShare]]:
-        """Which messages of which lane have become certain. Called by the clock's tick."""
+    def take_confirmed(self, now_s: float, absent_s: float) -> list[tuple[Lane, LaneShare]]:
+        """Which messages of which lane count as delivered now. Called by the clock's tick."""
         if self._open.records and self._open.made_s + _OPEN_S <= now_s:  # the journal is busy, and closes none
             self.close(now_s)
         found: list[tuple[Lane, LaneShare]] = []
-        segments, aside = self._segments, self._aside
-        while segments and (segments[0].made_s + self.unconfirmed_s <= now_s or self._is_too_much):
-            self._settle(segments.popleft(), found)
+        batches, aside = self._batches, self._aside
+        while batches and (batches[0].made_s + self.unconfirmed_s <= now_s or self._is_too_much):
+            self._settle(batches.popleft(), found)
         while aside and aside[0][0] + absent_s <= now_s:
             self._settle(aside.popleft()[1], found)
         return found
@@ -177,56 +196,56 @@ class UnconfirmedStore:
     def _is_too_much(self) -> bool:
         return not self.is_patient and self._unconfirmed_bytes > self.max_bytes
 
-    def _settle(self, segment: Segment, found: list[tuple[Lane, LaneShare]]) -> None:
-        if not segment.held:
+    def _settle(self, batch: UnconfirmedBatch, found: list[tuple[Lane, LaneShare]]) -> None:
+        if not batch.shares:
             return
-        for lane in [lane for lane, held in segment.held.items() if not held.is_expected]:
-            held = segment.held.pop(lane)
-            found.append((lane, held))
-            self._unconfirmed_bytes -= held.bytes
-            _let_go(lane, held.count)
-        if not segment.held:
-            received, segment.received = segment.received, []
-            self._gone(segment)
+        for lane in [lane for lane, share in batch.shares.items() if not share.to_redeliver]:
+            share = batch.shares.pop(lane)
+            found.append((lane, share))
+            self._unconfirmed_bytes -= share.bytes
+            _let_go(lane, share.count)
+        if not batch.shares:
+            received, batch.received = batch.received, []
+            self._gone(batch)
             for each in received:  # all of it is delivered before it was stored
-                self.on_certain(each)
+                self._seen.release(each)
 
-    # -- doubt
+    # -- signs of a loss
 
     def redeliver(self, lane: Lane, now_s: float) -> None:
-        """Nobody listens to the lane's flow any more: what is unconfirmed stands at its head again, packed."""
-        if lane in self._open.held:
+        """Nobody listens to the lane's flow any more: its unconfirmed messages return to the head of the lane, packed."""
+        if lane in self._open.shares:
             self.close(now_s)
-        for segment in [*(segment for _, segment in self._aside), *self._segments]:
-            held = segment.held.get(lane)
-            if held is not None:
-                self._expect(lane, held, segment)
+        for batch in [*(batch for _, batch in self._aside), *self._batches]:
+            share = batch.shares.get(lane)
+            if share is not None:
+                self._mark_for_redelivery(lane, share, batch)
 
     def node_lost(self, now_s: float) -> None:
-        """Somebody has gone, and may have missed everything that is unconfirmed."""
+        """A node was lost, and may have missed everything that is unconfirmed."""
         self.close(now_s)
-        self._aside.extend((now_s, segment) for segment in self._segments)
-        self._segments.clear()
+        self._aside.extend((now_s, batch) for batch in self._batches)
+        self._batches.clear()
 
     def node_came(self) -> None:
-        """Somebody is there again: what was set aside is to be sent again, before anything younger of the same flow."""
+        """A node has come: what was set aside is redelivered, before anything younger of the same flow."""
         aside, self._aside = self._aside, deque()
-        for _, segment in aside:
-            for lane, held in segment.held.items():
-                self._expect(lane, held, segment)
+        for _, batch in aside:
+            for lane, share in batch.shares.items():
+                self._mark_for_redelivery(lane, share, batch)
 
-    def _expect(self, lane: Lane, held: LaneShare, segment: Segment) -> None:
-        if held.is_expected:
+    def _mark_for_redelivery(self, lane: Lane, share: LaneShare, batch: UnconfirmedBatch) -> None:
+        if share.to_redeliver:
             return
-        held.is_expected = True
-        self._unconfirmed_bytes -= held.bytes
+        share.to_redeliver = True
+        self._unconfirmed_bytes -= share.bytes
         at = len(lane.redeliveries)
-        while at and lane.redeliveries[at - 1][0] > held.first:
+        while at and lane.redeliveries[at - 1][0] > share.first:
             at -= 1
-        lane.redeliveries.insert(at, (held.first, segment))
+        lane.redeliveries.insert(at, (share.first, batch))
         self._redelivering[lane] = None
 
-    # -- sending again
+    # -- redelivery
 
     def lanes_in_need(self, now_ms: int) -> list[Lane]:
         """Lanes whose next message is packed, and either may leave or has expired."""
@@ -236,73 +255,72 @@ class UnconfirmedStore:
             if lane.wants_redelivery and (not lane.hold or _is_due(lane.redeliveries[0][1], lane, now_ms))
         ]
 
-    def refill(self, lane: Lane, whole: bool = False) -> int:
-        """Unpack what is next in a lane, some hundred messages at most, or all; their number is returned.
+    def refill(self, lane: Lane, whole: bool = False) -> list[LaneShare]:
+        """Unpack what is next in a lane, some hundred messages at most, or all. What could not be read is returned.
 
         Raises `JournalError` if the journal cannot be read now; then everything is as it was.
         """
         unpacked = 0
+        lost: list[LaneShare] = []
         while lane.redeliveries and (whole or (lane.wants_redelivery and unpacked < _AT_ONCE)):
-            _, segment = lane.redeliveries[0]
+            _, batch = lane.redeliveries[0]
             deliveries: list[Delivery] = []
             try:
-                deliveries = list(self._unpack(segment, lane))
+                deliveries = list(self._unpack(batch, lane))
             except (CorruptEntryError, codec.UnreadableError) as exc:
-                logger.error("segment_lost endpoint=%s messages=%d error=%s", self.target, segment.held[lane].count, exc)
+                logger.error("batch_unreadable endpoint=%s messages=%d error=%s", self.target, batch.shares[lane].count, exc)
             lane.redeliveries.popleft()
-            held = segment.held.pop(lane)
-            _let_go(lane, held.count)
-            if not deliveries:
-                self.on_lost(lane, held)
+            share = batch.shares.pop(lane)
+            _let_go(lane, share.count)
+            if deliveries:
+                lane.queue.put_back_all(lane, deliveries)
+                self._keeper.redelivered(deliveries)
             else:
-                queue_of(lane).put_back_all(lane, deliveries)
-                self.on_redelivery(deliveries)
-            unpacked += held.count
-            if not segment.held:
-                self._gone(segment)
+                lost.append(share)
+            unpacked += share.count
+            if not batch.shares:
+                self._gone(batch)
         if not lane.redeliveries:
             self._redelivering.pop(lane, None)
-        return unpacked
+        return lost
 
-    def _unpack(self, segment: Segment, lane: Lane) -> Iterator[Delivery]:
-        parsed = self._parsed.get(segment.number)
+    def _unpack(self, batch: UnconfirmedBatch, lane: Lane) -> Iterator[Delivery]:
+        parsed = self._parsed.get(batch.number)
         if parsed is None:
-            body = segment.body
+            body = batch.body
             if body is None:
-                if self.read_body is None:
-                    raise AssertionError("a segment without body, and no journal")
-                body = self.read_body(segment.number)
+                body = self._keeper.batch_body(batch.number)
             by_flow: dict[int, list[codec.PackedMessage]] = {}
-            for record in codec.unpack_records(body, segment.start):
+            for record in codec.unpack_records(body, batch.start):
                 by_flow.setdefault(record.flow, []).append(record)
-            parsed = self._parsed[segment.number] = (body, by_flow)
+            parsed = self._parsed[batch.number] = (body, by_flow)
             if len(self._parsed) > _PARSED:
                 self._parsed.popitem(last=False)
-        chosen = [(record, flow) for flow in segment.flows if flow.lane is lane for record in parsed[1].get(flow.index, ())]
+        chosen = [(record, flow) for flow in batch.flows if flow.lane is lane for record in parsed[1].get(flow.index, ())]
         chosen.sort(key=lambda each: each[0].seq)
-        if segment.skip:
-            chosen = [each for each in chosen if each[0].seq not in segment.skip]
+        if batch.skip:
+            chosen = [each for each in chosen if each[0].seq not in batch.skip]
         for record, flow in chosen:
             incoming = UMessage(record.id, flow.incoming, record.payload)
             leaving = incoming if flow.outgoing is flow.incoming else incoming._replace(attributes=flow.outgoing)
             received = Received(incoming)
-            received.is_kept = True  # its source has been told, or will be with the segment
-            delivery = Delivery(received, leaving, lane, record.seq, size_of(leaving), segment.made_s, record.entered_ms)
+            received.is_kept = True  # its source has been told, or will be with the batch
+            delivery = Delivery(received, leaving, lane, record.seq, size_of(leaving), batch.made_s, record.entered_ms)
             delivery.history = REDELIVERED | RESTORED
             yield delivery
 
-    def _gone(self, segment: Segment) -> None:
-        self.bytes -= segment.size
-        self._parsed.pop(segment.number, None)
-        segment.body = None
-        if segment.is_stored:
-            self.on_gone(segment.number)
+    def _gone(self, batch: UnconfirmedBatch) -> None:
+        self.bytes -= batch.size
+        self._parsed.pop(batch.number, None)
+        batch.body = None
+        if batch.is_stored:
+            self._keeper.forget_batch(batch.number)
 
 
 def _let_go(lane: Lane, count: int) -> None:
-    queue_of(lane).unconfirmed -= count
+    lane.queue.unconfirmed -= count
     lane.unconfirmed -= count
 
 
-def _is_due(segment: Segment, lane: Lane, now_ms: int) -> bool:
-    return 0 < segment.held[lane].deadline_ms < now_ms
+def _is_due(batch: UnconfirmedBatch, lane: Lane, now_ms: int) -> bool:
+    return 0 < batch.shares[lane].deadline_ms < now_ms

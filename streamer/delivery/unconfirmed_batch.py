@@ -1,9 +1,11 @@
-"""Segments: messages that left between two flushes without confirmation, packed. `store` says what becomes of them."""
+"""Batches of unconfirmed messages: all that was sent between two flushes, packed. See `unconfirmed`.
+
+The journal stores a batch as one of its segments.
+"""
 
 from collections.abc import Sequence
 
 from streamer.delivery.lane import Delivery, Lane
-from streamer.delivery.queue import RouteQueue
 from streamer.delivery.tracer import Tracer
 from streamer.journal import codec
 from streamer.transports.base import Received
@@ -13,8 +15,8 @@ from streamer.uprotocol.uuid import created_ms
 OVERHEAD_BYTES = 64
 
 
-class Flow:
-    """What messages of one segment have in common."""
+class BatchFlow:
+    """What messages of one batch have in common."""
 
     __slots__ = ("incoming", "index", "lane", "outgoing")
 
@@ -26,19 +28,19 @@ class Flow:
 
 
 class LaneShare:
-    """What a segment holds of one lane: messages and their bytes, lowest seq, earliest deadline (0: none).
+    """What a batch has of one lane: number of messages and bytes, lowest ``seq``, earliest deadline (0: none).
 
-    ``is_expected``: they are to be sent again. ``traces``: their trace records, packed, if there is a tracer.
+    ``to_redeliver``: they are to be sent again. ``traces``: their trace records, packed, if there is a tracer.
     """
 
-    __slots__ = ("bytes", "count", "deadline_ms", "first", "is_expected", "traces")
+    __slots__ = ("bytes", "count", "deadline_ms", "first", "to_redeliver", "traces")
 
     def __init__(self, first: int) -> None:
         self.count = 0
         self.bytes = 0
         self.first = first
         self.deadline_ms = 0
-        self.is_expected = False
+        self.to_redeliver = False
         self.traces = bytearray()
 
     def add(self, seq: int, size: int, deadline_ms: int) -> None:
@@ -50,17 +52,19 @@ class LaneShare:
             self.deadline_ms = deadline_ms
 
 
-class Segment:
-    """Many messages of one moment. ``received`` is what they came in with, until the segment is stored."""
+class UnconfirmedBatch:
+    """Messages that were sent at about the same time. ``received`` is what they came in as, until the batch is stored."""
 
-    __slots__ = ("body", "flows", "held", "is_stored", "made_s", "number", "received", "size", "skip", "start", "target")
+    __slots__ = ("body", "flows", "is_stored", "made_s", "number", "received", "shares", "size", "skip", "start", "target")
 
-    def __init__(self, target: str, number: int, made_s: float, flows: list[Flow], held: dict[Lane, LaneShare]) -> None:
+    def __init__(
+        self, target: str, number: int, made_s: float, flows: list[BatchFlow], shares: dict[Lane, LaneShare]
+    ) -> None:
         self.target = target
         self.number = number
         self.made_s = made_s
         self.flows = flows
-        self.held = held
+        self.shares = shares
         self.received: list[Received] = []
         self.body: bytes | None = None  # None: only in the journal
         self.start = 0  # where in the body the messages begin
@@ -70,21 +74,21 @@ class Segment:
 
 
 class OpenBatch:
-    """The segment that is being filled."""
+    """The batch that is being filled."""
 
-    __slots__ = ("bytes", "flows", "held", "made_s", "received", "records")
+    __slots__ = ("bytes", "flows", "made_s", "received", "records", "shares")
 
     def __init__(self) -> None:
-        self.flows: dict[tuple[Lane, Attributes], Flow] = {}
+        self.flows: dict[tuple[Lane, Attributes], BatchFlow] = {}
         self.made_s = 0.0
         self.records: list[bytes] = []
-        self.held: dict[Lane, LaneShare] = {}
+        self.shares: dict[Lane, LaneShare] = {}
         self.received: list[Received] = []
         self.bytes = 0
 
     def add(self, deliveries: Sequence[Delivery], now_s: float, tracer: Tracer | None) -> int:
         before = self.bytes
-        flows, records, held, came = self.flows, self.records, self.held, self.received
+        flows, records, shares, came = self.flows, self.records, self.shares, self.received
         for delivery in deliveries:
             lane = delivery.lane
             received = delivery.received
@@ -92,12 +96,12 @@ class OpenBatch:
             incoming = message.attributes
             flow = flows.get((lane, incoming))
             if flow is None:
-                flow = flows[lane, incoming] = Flow(len(flows), lane, incoming, delivery.message.attributes)
+                flow = flows[lane, incoming] = BatchFlow(len(flows), lane, incoming, delivery.message.attributes)
             seq = delivery.seq
             records += codec.pack_record(flow.index, seq, delivery.entered_ms, message)
-            entry = held.get(lane)
+            entry = shares.get(lane)
             if entry is None:
-                entry = held[lane] = LaneShare(seq)
+                entry = shares[lane] = LaneShare(seq)
             ttl = incoming.ttl
             entry.add(seq, delivery.size, created_ms(message.id) + ttl if ttl else 0)
             if tracer is not None:
@@ -106,24 +110,18 @@ class OpenBatch:
             self.bytes += delivery.size
         return self.bytes - before
 
-    def closed(self, target: str, number: int, now_s: float) -> Segment:
-        """All of it, as a segment of its own."""
+    def closed(self, target: str, number: int, now_s: float) -> UnconfirmedBatch:
+        """Close it: what was added so far, packed."""
         flows = list(self.flows.values())
         packed = [codec.pack_flow(_packed(flow)) for flow in flows]
-        segment = Segment(target, number, now_s, flows, self.held)
-        segment.body = codec.pack_segment(packed, self.records)
-        segment.start = codec.start_of(packed)
-        segment.size = len(segment.body) + OVERHEAD_BYTES
-        segment.received = self.received
-        return segment
+        batch = UnconfirmedBatch(target, number, now_s, flows, self.shares)
+        batch.body = codec.pack_segment(packed, self.records)
+        batch.start = codec.start_of(packed)
+        batch.size = len(batch.body) + OVERHEAD_BYTES
+        batch.received = self.received
+        return batch
 
 
-def queue_of(lane: Lane) -> RouteQueue:
-    """The queue that a lane belongs to."""
-    queue: RouteQueue = lane.queue  # type: ignore[assignment]  # lanes do not know the type of what owns them
-    return queue
-
-
-def _packed(flow: Flow) -> codec.PackedFlow:
-    queue = queue_of(flow.lane)
+def _packed(flow: BatchFlow) -> codec.PackedFlow:
+    queue = flow.lane.queue
     return codec.PackedFlow(queue.name, queue.source, queue.target, codec.mark(flow.incoming, flow.outgoing), flow.incoming)

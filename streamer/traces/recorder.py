@@ -9,7 +9,6 @@ import numpy as np
 
 from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
 from streamer.delivery.queue import OVERHEAD_BYTES
-from streamer.delivery.unconfirmed_batch import queue_of
 from streamer.routing.outcome import Failure, Outcome
 from streamer.traces.record import (
     DTYPE,
@@ -173,7 +172,7 @@ class Recorder:
     def _number_of(self, lane: Lane) -> int:
         number = self._numbers.get(lane)
         if number is None:
-            queue = queue_of(lane)
+            queue = lane.queue
             number = self._numbers[lane] = self._add_flow((queue.name, queue.source, queue.target), *lane.key)
         return number
 

@@ -1,0 +1,116 @@
+"""The backlog of an ingress: accepted by the transport, and waiting outside because a queue is full.
+
+The law of this file:
+- Every message has a turn, given when it first had to wait. Messages for one queue enter in the order of their turns, and
+  nothing newer enters that queue while something older waits for it.
+- A message waits for one queue at a time, the first one of its routes that has no room. If it then has to wait for another,
+  it keeps its turn.
+- A second copy of a waiting message (the source sent it again after a reconnect) takes the place of the first.
+
+No event loop, no clock, no logger in here.
+"""
+
+import heapq
+from collections.abc import Callable
+
+from streamer.delivery.queue import RouteQueue, size_of
+from streamer.transports.base import Received
+
+
+class _Waiting:
+    __slots__ = ("queue", "received", "size", "turn")
+
+    def __init__(self, received: Received, queue: RouteQueue, turn: int) -> None:
+        self.received = received
+        self.queue = queue
+        self.turn = turn
+        self.size = size_of(received.message)
+
+
+class Backlog:
+    """Messages by key (as in `dedup`), each with the queue that it waits for. ``bytes`` is what they hold."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._waiting: dict[bytes, _Waiting] = {}
+        self._by_queue: dict[RouteQueue, list[tuple[int, bytes]]] = {}  # heaps by turn; some of it may be gone already
+        self._entering: dict[bytes, int] = {}  # the turns of what was taken last, which may have to wait once more
+        self._turns = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._waiting
+
+    def queues(self) -> list[RouteQueue]:
+        """The queues that something waits for."""
+        return [queue for queue in list(self._by_queue) if self._oldest(queue) is not None]
+
+    def add(self, key: bytes, received: Received, queue: RouteQueue) -> Received | None:
+        """Have a message wait for a queue. If a copy of it waits already, that copy is returned: its place is taken."""
+        before = self._waiting.get(key)
+        if before is not None:
+            earlier, before.received = before.received, received
+            return earlier
+        turn = self._entering.get(key)
+        if turn is None:
+            self._turns += 1
+            turn = self._turns
+        waiting = self._waiting[key] = _Waiting(received, queue, turn)
+        self.bytes += waiting.size
+        heapq.heappush(self._by_queue.setdefault(queue, []), (turn, key))
+        return None
+
+    def is_behind(self, key: bytes, queue: RouteQueue) -> bool:
+        """Whether a message has to wait because something older, or a copy of itself, waits already."""
+        if key in self._waiting:
+            return True
+        oldest = self._oldest(queue)
+        turn = self._entering.get(key)
+        return oldest is not None and (turn is None or oldest < turn)
+
+    def take(self, queue: RouteQueue) -> list[Received]:
+        """Take out, in order, what has room in a queue now: all that fits, and at least one if the queue is empty.
+
+        What is taken keeps its turn until the next call, in case it has to wait for another queue.
+        """
+        self._entering.clear()
+        taken: list[Received] = []
+        size = 0
+        while self._oldest(queue) is not None:
+            key = self._by_queue[queue][0][1]
+            waiting = self._waiting[key]
+            size += waiting.size
+            is_alone = not taken and not queue.messages
+            if queue.is_patient and not is_alone and not queue.fits(size, len(taken) + 1):
+                break
+            heapq.heappop(self._by_queue[queue])
+            self._entering[key] = waiting.turn
+            taken.append(self._pop(key).received)
+        return taken
+
+    def remove(self, condition: Callable[[Received], bool]) -> list[tuple[Received, RouteQueue]]:
+        """Take out every message for which a condition holds, in the order of their turns, each with its queue."""
+        chosen = [(waiting.turn, key) for key, waiting in self._waiting.items() if condition(waiting.received)]
+        removed = [self._pop(key) for _, key in sorted(chosen)]
+        return [(waiting.received, waiting.queue) for waiting in removed]
+
+    def _pop(self, key: bytes) -> _Waiting:
+        waiting = self._waiting.pop(key)
+        self.bytes -= waiting.size
+        return waiting
+
+    def _oldest(self, queue: RouteQueue) -> int | None:
+        """The lowest turn that waits for a queue."""
+        heap = self._by_queue.get(queue)
+        if heap is None:
+            return None
+        while heap:
+            turn, key = heap[0]
+            waiting = self._waiting.get(key)
+            if waiting is not None and waiting.turn == turn and waiting.queue is queue:
+                return turn
+            heapq.heappop(heap)
+        del self._by_queue[queue]
+        return None

@@ -1,0 +1,92 @@
+"""When to send: an outcome may make room for what waits outside full queues, and what enters may be sent at once.
+
+Whoever has settled something tells the pump, which lets the backlogs in and has the egresses send, until nothing is left
+to do. Sending may settle more; that is part of the same turn, not a call within a call.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Protocol
+
+from streamer.clock import Clock
+
+
+class Sends(Protocol):
+    """An egress, as far as the pump knows it."""
+
+    def pump(self, now_ms: int) -> None:
+        """Send what may be sent now."""
+        ...
+
+
+class Admits(Protocol):
+    """An ingress, as far as the pump knows it."""
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether messages wait outside full queues."""
+        ...
+
+    def admit_backlog(self) -> None:
+        """Let in what has room now."""
+        ...
+
+
+class Pump:
+    """All egresses and ingresses of a router, which register themselves here."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._egresses: list[Sends] = []
+        self._ingresses: list[Admits] = []
+        self._marked: dict[Sends, None] = {}
+        self._turning = False
+        self._settled = asyncio.Event()  # set whenever something may have been settled
+
+    def add_egress(self, egress: Sends) -> None:
+        """Have one more egress send."""
+        self._egresses.append(egress)
+
+    def add_ingress(self, ingress: Admits) -> None:
+        """Let in the backlog of one more ingress."""
+        self._ingresses.append(ingress)
+
+    def mark(self, egress: Sends) -> None:
+        """Have an egress send in this turn, or the next one."""
+        self._marked[egress] = None
+
+    def settled(self, egress: Sends) -> None:
+        """Something may have been settled: let in what was held back, and send. Sending may settle more: go on."""
+        self._marked[egress] = None
+        self._settled.set()
+        if self._turning:
+            return
+        self._turning = True
+        try:
+            while self._marked:
+                for ingress in self._ingresses:
+                    if ingress.has_backlog:
+                        ingress.admit_backlog()
+                        self._marked.update(dict.fromkeys(self._egresses))
+                now_ms = self._clock.wall_ms()
+                marked, self._marked = self._marked, {}
+                for each in marked:
+                    each.pump(now_ms)
+        finally:
+            self._turning = False
+
+    def run(self) -> None:
+        """Send what may be sent, everywhere."""
+        now_ms = self._clock.wall_ms()
+        self._marked.clear()
+        for egress in self._egresses:
+            egress.pump(now_ms)
+
+    async def until(self, condition: Callable[[], bool], within_s: float) -> None:
+        """Wait for a condition on what is settled, for so long at most. Whoever ticks the router goes on doing so."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not condition():
+                    self._settled.clear()
+                    await self._settled.wait()
