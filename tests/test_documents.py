@@ -21,7 +21,8 @@ from streamer.config.models import POLICY_KEYS, Config, Trace
 from streamer.daemon import Daemon
 from streamer.routing.outcome import Outcome
 from streamer.traces.reader import COLUMNS
-from streamer.transports.base import available_transports, load_transport
+from streamer.transports.base import UTransport, available_transports, load_transport
+from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.proto.ustreamer_v1_pb2 import DeadLetter
 
 ROOT = Path(__file__).parents[1]
@@ -346,6 +347,27 @@ def test_every_table_is_listed_with_its_question() -> None:
 
 
 # the code
+
+
+def members(heading: str) -> set[str]:
+    """What the rows below a heading of the transport guide are about."""
+    names = (name for row in rows(DOCS / "transports.md", heading) for name in _INLINE.findall(row[0]))
+    return {re.sub(r"\(.*\)", "", name) for name in names}
+
+
+def test_every_member_that_a_transport_may_override_is_listed() -> None:
+    own = {name for name, member in vars(UTransport).items() if not name.startswith("_")}
+    shared = {name for name in vars(ListeningTransport) if not name.startswith("_")}
+    implemented = shared - ListeningTransport.__abstractmethods__
+    for_use = {"authenticate", "require_authenticated", "send", "set_state"}  # called, and not overridden
+    assert members("## Tell more about your network") == own - implemented - for_use - UTransport.__abstractmethods__
+
+
+def test_every_member_that_a_transport_must_have_is_listed() -> None:
+    declared = {
+        name for name in UTransport.__annotations__ if name not in vars(UTransport)
+    }  # class attributes without a value
+    assert members("## What a transport does") >= {*ListeningTransport.__abstractmethods__, *declared}
 
 
 def packages() -> list[str]:
