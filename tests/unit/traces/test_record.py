@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_jobs import schema
 from streamer.delivery.lane import REDELIVERED, RESTORED
-from streamer.routing.outcome import Outcome
+from streamer.routing.outcome import FAILURES, Outcome
 from streamer.traces import record
 from streamer.traces.record import Buffer, Flow, to_columns
 from streamer.uprotocol.message import UMessageType, UPriority
@@ -139,6 +139,7 @@ def test_outcomes_have_the_names_that_the_jobs_know(outcome) -> None:
 
 def test_the_jobs_know_every_outcome_and_no_other() -> None:
     assert sorted(schema.OUTCOMES) == sorted(outcome.value for outcome in Outcome)
+    assert sorted(schema.FAILURES) == sorted(outcome.value for outcome in FAILURES)
 
 
 @pytest.mark.parametrize("code", UCode, ids=lambda code: code.name)
