@@ -21,13 +21,12 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum, IntFlag
 from typing import Any
 
+from streamer.routing.table import FlowKey
 from streamer.transports.base import Presence, Received
 from streamer.uprotocol.message import UMessage
-from streamer.uprotocol.uri import ANY_RESOURCE, UUri
+from streamer.uprotocol.uri import ANY_RESOURCE
 
 CLASSES = 7
-
-FlowKey = tuple[UUri, UUri | None]
 
 
 class State(IntEnum):

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 
 from streamer.config.models import QueuePolicy
-from streamer.delivery.lane import CLASSES, Delivery, FlowKey, Hold, Lane, State
+from streamer.delivery.lane import CLASSES, Delivery, Hold, Lane, State
 from streamer.delivery.stats import RouteStats
+from streamer.routing.table import FlowKey
 from streamer.transports.base import Received
 from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessage
@@ -284,7 +285,7 @@ class RouteQueue:
 
     @property
     def paused_messages(self) -> int:
-        """How many messages wait in lanes that are not dispatched. What is in flight there, or unconfirmed, does not wait."""
+        """How many messages wait in paused lanes. What is in flight there, or unconfirmed, does not wait."""
         return sum(lane.waiting_messages for lane in self.paused_lanes())
 
     def waiting(self) -> Iterator[Delivery]:

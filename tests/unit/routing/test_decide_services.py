@@ -10,6 +10,7 @@ from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import EntityId
 
 SERVICES = RoutingTable.from_config(
     Config.model_validate(
@@ -24,7 +25,7 @@ SERVICES = RoutingTable.from_config(
         }
     ),
     ["cloud"],
-    [(0, 3), (4, 1)],
+    [EntityId(0, 3), EntityId(4, 1)],
 )
 SUBSCRIBE = UUri("veh1", 0, 3, 1)
 APP = UUri("veh1", 0xB, 1, 0)
