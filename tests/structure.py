@@ -1,4 +1,4 @@
-"""Measures how the package `streamer` is built, from its imports: ``python -m tests.structure``. Exits with 1 beyond a bound.
+"""Measures how the package `streamer` is built, from its imports. ``python -m tests.structure`` exits with 1 beyond a bound.
 
 - **packages**: what stands directly in `streamer`, single modules included;
 - **floors**: the longest chain of packages that import each other downward;
