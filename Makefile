@@ -26,6 +26,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.structure
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.run $(ARGS)

@@ -14,12 +14,15 @@ import yaml
 
 from spark_jobs.schema import TRACE
 from spark_jobs.tables import TABLES
+from streamer.admin.metrics import Exposition
 from streamer.cli.main import _parser
 from streamer.config.load import json_schema, load, warnings
-from streamer.config.models import Trace
+from streamer.config.models import POLICY_KEYS, Config, Trace
+from streamer.daemon import Daemon
 from streamer.routing.outcome import Outcome
 from streamer.traces.reader import COLUMNS
-from streamer.transports.base import available_transports, load_transport
+from streamer.transports.base import UTransport, available_transports, load_transport
+from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.proto.ustreamer_v1_pb2 import DeadLetter
 
 ROOT = Path(__file__).parents[1]
@@ -206,6 +209,19 @@ def value(cell: str) -> object:
     return int(size[1]) << {"K": 10, "M": 20, "G": 30}[size[2]] if size else yaml.safe_load(text)
 
 
+def test_every_key_is_described_with_its_default() -> None:
+    schema = json_schema()
+    mirrored = {f"routes[].{key}" for key in POLICY_KEYS}
+    known = {
+        path: default_of(node, is_required)
+        for path, node, is_required in leaves(schema, schema["$defs"])
+        if path != "endpoints.NAME.options" and ".".join(path.split(".")[:2]) not in mirrored
+    }
+    page = (DOCS / "configuration.md").read_text()
+    sections = [f"### {name}" for name in re.findall(r"^### (.*)$", page.partition("\n## Reference\n")[2], re.MULTILINE)]
+    assert described(sections) == known
+
+
 @pytest.mark.parametrize("kind", OURS)
 def test_every_option_of_a_transport_is_described_with_its_default(kind: str) -> None:
     schema = load_transport(kind).Options.model_json_schema()
@@ -215,6 +231,16 @@ def test_every_option_of_a_transport_is_described_with_its_default(kind: str) ->
 
 def yaml_blocks() -> list[tuple[str, str]]:
     return [(named(page), block) for page in pages() for kind, block in _FENCE.findall(page.read_text()) if kind == "yaml"]
+
+
+@pytest.mark.parametrize(("page", "block"), yaml_blocks(), ids=lambda text: text if text.endswith(".md") else "block")
+def test_every_piece_of_configuration_is_good(page: str, block: str, tmp_path: Path) -> None:
+    shown = yaml.safe_load(block)
+    assert shown.keys() <= Config.model_json_schema()["properties"].keys(), "is it a configuration at all?"
+    whole = shown if "authority" in shown else yaml.safe_load((ROOT / "config/minimal.yaml").read_text()) | shown
+    file = tmp_path / "streamer.yaml"
+    file.write_text(block if shown is whole else yaml.safe_dump(whole))
+    load(file)
 
 
 def test_the_first_configuration_is_complete_and_leaves_nothing_to_remark(tmp_path: Path) -> None:
@@ -260,8 +286,38 @@ def test_every_make_target_is_mentioned() -> None:
 # what the program says
 
 
+def exported(tmp_path: Path) -> set[str]:
+    """Every metric of ours, of a daemon that has everything switched on."""
+    raw = yaml.safe_load((ROOT / "config/minimal.yaml").read_text())
+    raw |= {"journal": {"path": str(tmp_path / "journal.db")}, "trace": {"path": str(tmp_path / "traces")}}
+    daemon = Daemon(Config.model_validate(raw))
+    text = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges).text().decode()
+    return set(re.findall(r"^# TYPE (ustreamer_\w+) ", text, re.MULTILINE))
+
+
+async def test_every_metric_is_listed_and_no_other(tmp_path: Path) -> None:
+    listed = [_INLINE.findall(row[0])[0] for row in rows(DOCS / "operations.md", "## Metrics")]
+    assert sorted(listed) == sorted(exported(tmp_path))
+
+
+async def test_no_page_names_a_metric_that_is_not_there(tmp_path: Path) -> None:
+    there = exported(tmp_path)
+    for page in pages():
+        found = set(re.findall(r"\bustreamer_\w+\b(?!\.proto)", page.read_text()))
+        assert found <= there, named(page)
+
+
 def test_every_outcome_is_listed() -> None:
     assert [plain(row[0]) for row in rows(DOCS / "operations.md", "### Outcomes")] == [each.value for each in Outcome]
+
+
+def test_every_path_of_the_http_port_is_listed_and_no_other() -> None:
+    source = "".join(path.read_text() for path in (ROOT / "streamer/admin").glob("*.py"))
+    served = {f"{method.upper()} {path}" for method, path in re.findall(r'web\.(get|post)\("(/\w+)"', source)}
+    assert served
+    page = DOCS / "operations.md"
+    listed = {f"GET {path}" for row in rows(page, "## Health") for path in _INLINE.findall(row[0])}
+    assert listed | {plain(row[0]) for row in rows(page, "### Over HTTP")} == served
 
 
 @PRESENT
@@ -291,6 +347,27 @@ def test_every_table_is_listed_with_its_question() -> None:
 
 
 # the code
+
+
+def members(heading: str) -> set[str]:
+    """What the rows below a heading of the transport guide are about."""
+    names = (name for row in rows(DOCS / "transports.md", heading) for name in _INLINE.findall(row[0]))
+    return {re.sub(r"\(.*\)", "", name) for name in names}
+
+
+def test_every_member_that_a_transport_may_override_is_listed() -> None:
+    own = {name for name, member in vars(UTransport).items() if not name.startswith("_")}
+    shared = {name for name in vars(ListeningTransport) if not name.startswith("_")}
+    implemented = shared - ListeningTransport.__abstractmethods__
+    for_use = {"authenticate", "require_authenticated", "send", "set_state"}  # called, and not overridden
+    assert members("## Tell more about your network") == own - implemented - for_use - UTransport.__abstractmethods__
+
+
+def test_every_member_that_a_transport_must_have_is_listed() -> None:
+    declared = {
+        name for name in UTransport.__annotations__ if name not in vars(UTransport)
+    }  # class attributes without a value
+    assert members("## What a transport does") >= {*ListeningTransport.__abstractmethods__, *declared}
 
 
 def packages() -> list[str]:
@@ -331,15 +408,17 @@ def test_every_package_has_its_row_in_the_architecture() -> None:
     assert listed == {*packages(), *modules}
 
 
-def test_every_thread_has_its_row_in_the_architecture() -> None:
-    """Threads are few, and each is a hand-over that somebody has to think of."""
+def test_every_thread_and_task_is_named_in_the_architecture() -> None:
+    """They are few, and each thread is a hand-over that somebody has to think of."""
     makers = {
         ".".join(path.relative_to(ROOT / "streamer").with_suffix("").parts)
         for path in (ROOT / "streamer").rglob("*.py")
         if "demo" not in path.parts and any(_makes_thread(node) for node in ast.walk(ast.parse(path.read_text())))
     }
-    table = (DOCS / "architecture.md").read_text().partition("\n## Threads and hand-overs\n")[2].partition("\n## ")[0]
-    assert makers <= set(_INLINE.findall(table))
+    tasks = re.findall(r'create_task\(.*name="(\w+)"\)', (ROOT / "streamer/daemon.py").read_text())
+    assert tasks
+    section = (DOCS / "architecture.md").read_text().partition("\n## Threads and hand-overs\n")[2].partition("\n## ")[0]
+    assert makers | {*tasks} <= set(_INLINE.findall(section))
 
 
 def _makes_thread(node: ast.AST) -> bool:

@@ -12,12 +12,11 @@ from pathlib import Path
 from streamer.clock import SystemClock
 from streamer.config.load import load
 from streamer.config.models import Config
-from streamer.delivery.lane import FlowKey
 from streamer.routing.decide import Decision, decide
 from streamer.routing.interest import Interest
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.pause_rules import PauseRules
-from streamer.routing.table import RoutingTable
+from streamer.routing.table import FlowKey, RoutingTable
 from streamer.services.host import ServiceHost
 from streamer.services.state import StateError
 from streamer.transports.base import TransportContext, load_transport

@@ -23,6 +23,7 @@ from streamer.config.models import Config
 from streamer.daemon import Daemon
 from streamer.transports.errors import ConfigurationError
 from streamer.uprotocol.message import UMessageType
+from streamer.uprotocol.well_known import USTREAMER
 
 EX_CONFIG = 78
 
@@ -115,7 +116,7 @@ def _flat(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 def _check(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
     endpoints = ", ".join(f"{name} ({endpoint.transport})" for name, endpoint in config.endpoints.items())
-    print(f"{arguments.config}: good. //{config.authority}/4/1/0, endpoints {endpoints}, {len(config.routes)} routes")
+    print(f"{arguments.config}: good. {USTREAMER.at(config.authority)}, endpoints {endpoints}, {len(config.routes)} routes")
     for warning in warnings(config):
         print(f"{arguments.config}: hint: {warning}")
     return 0

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamer.cli.text import as_moment, as_span, as_table, lines_out, plain
-from streamer.routing.outcome import Outcome
+from streamer.routing.outcome import FAILURES
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
 if TYPE_CHECKING:
     from streamer.traces.summary import Summary
 
-_FAILED = (Outcome.EXPIRED, Outcome.REJECTED, Outcome.DEAD_LETTERED)
 _HEAD = ("TIME", "OUTCOME", "UCODE", "ROUTE", "TYPE", "SOURCE", "", "SINK", "SIZE", "LATENCY", "ID")
 _SUMMARY_HEAD = (
     *("ROUTE", "MESSAGES", "PER S", "BYTES", "DELIVERED", "FAILED"),
@@ -75,7 +74,7 @@ def story(rows: Sequence[dict[str, Any]], id_: bytes, config: Path | None) -> It
     for index, row in enumerate(own):
         yield from [""] if index else []
         yield from as_table(list(_facts(row)))
-    if any(row["outcome"] in _FAILED for row in own):
+    if any(row["outcome"] in FAILURES for row in own):
         yield from ("", f"its dead letter: streamer dead-letters show --config {config or 'FILE'} {format_id(id_)}")
     if any(row["msg_type"] == "request" for row in own) and not answers:
         yield from ("", "no Response to it passed here")
@@ -118,7 +117,7 @@ def summary_lines(summary: "Summary", window_ms: int, now_ms: int) -> Iterator[s
             f"{route.messages / (window_ms / 1000):.3g}",
             route.bytes,
             route.outcomes["delivered"],
-            sum(route.outcomes[outcome] for outcome in _FAILED),
+            sum(route.outcomes[outcome] for outcome in FAILURES),
             *map(_length, (latency.percentile(0.5), latency.percentile(0.99), latency.largest)),
             *map(_length, (wait.percentile(0.5), wait.percentile(0.99))),
             route.retries,

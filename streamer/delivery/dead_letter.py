@@ -24,9 +24,7 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_to_proto, status_to_proto
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import created_ms, new_id
-
-USTREAMER_UE_ID = 4
-USTREAMER_VERSION = 1
+from streamer.uprotocol.well_known import USTREAMER
 
 _LONGEST_TTL_MS = 0xFFFF_FFFF
 
@@ -65,7 +63,7 @@ def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri
     ).SerializeToString()
     attributes = Attributes(
         UMessageType.PUBLISH,
-        UUri(authority, USTREAMER_UE_ID, USTREAMER_VERSION, resource),
+        USTREAMER.at(authority, resource),
         sink,
         payload_format=UPayloadFormat.PROTOBUF,
     )

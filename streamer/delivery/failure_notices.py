@@ -10,8 +10,6 @@ from streamer.clock import Clock
 from streamer.config.models import Queue, QueueBounds, QueuePolicy
 from streamer.delivery.custody import Custody
 from streamer.delivery.dead_letter import (
-    USTREAMER_UE_ID,
-    USTREAMER_VERSION,
     FailedMessage,
     dead_letter,
     error_response,
@@ -26,6 +24,7 @@ from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at, is_authority
+from streamer.uprotocol.well_known import USTREAMER
 
 ORIGIN = "origin"
 
@@ -137,8 +136,8 @@ class FailureNotices:
 
     def _is_dead_letter(self, message: UMessage) -> bool:
         source = message.attributes.source
-        ours = (USTREAMER_UE_ID, USTREAMER_VERSION, self.options.resource)
-        return message.attributes.type is UMessageType.PUBLISH and source[1:] == ours
+        ours = USTREAMER.at(source.authority, self.options.resource)
+        return message.attributes.type is UMessageType.PUBLISH and source == ours
 
     def _sinks(self, path: NoticePath, failed: FailedMessage, is_origin: bool) -> list[UUri | None]:
         """Whom a dead letter is addressed to: on a network that wants an authority, whoever sent the message."""

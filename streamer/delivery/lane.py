@@ -24,13 +24,12 @@ from typing import Any, Protocol
 from streamer.config.models import QueuePolicy
 from streamer.delivery.stats import RouteStats
 from streamer.routing.outcome import Failure
+from streamer.routing.table import FlowKey
 from streamer.transports.base import Presence, Received
 from streamer.uprotocol.message import UMessage
-from streamer.uprotocol.uri import ANY_RESOURCE, UUri
+from streamer.uprotocol.uri import ANY_RESOURCE
 
 CLASSES = 7
-
-FlowKey = tuple[UUri, UUri | None]
 
 
 class State(IntEnum):

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamer.config.models import QueuePolicy
-from streamer.delivery.lane import CLASSES, Delivery, FlowKey, Hold, Lane, LaneOwner, State
+from streamer.delivery.lane import CLASSES, Delivery, Hold, Lane, LaneOwner, State
 from streamer.delivery.stats import RouteAccount, RouteStats
+from streamer.routing.table import FlowKey
 from streamer.transports.base import Received
 from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessage

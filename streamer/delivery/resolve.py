@@ -6,19 +6,19 @@ It reads and decides; nothing is counted, sent or turned away here.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from streamer.delivery.dead_letter import USTREAMER_UE_ID, USTREAMER_VERSION
 from streamer.delivery.dedup import mark
 from streamer.delivery.egress import Egress
-from streamer.delivery.lane import FlowKey, Lane
+from streamer.delivery.lane import Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.routing.decide import Decision, Hop, decide
 from streamer.routing.interest import Interest, Sampler
 from streamer.routing.outcome import Failure, Outcome
-from streamer.routing.table import RoutingTable
+from streamer.routing.table import FlowKey, RoutingTable
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
+from streamer.uprotocol.well_known import USTREAMER
 
 _MAX_SAMPLERS = 65_536
 
@@ -137,7 +137,7 @@ class Resolver:
         """
         homes = self._table.homes(attributes.source.authority)
         source, sink = attributes.source, attributes.sink
-        is_report = source[1:3] == (USTREAMER_UE_ID, USTREAMER_VERSION) and attributes.type is UMessageType.PUBLISH
+        is_report = source[1:3] == USTREAMER and attributes.type is UMessageType.PUBLISH
         if failure.code is not UCode.UNAUTHENTICATED or is_report or not homes:
             return Resolved((), failure)
         if sink is None or sink.authority in (ANY_AUTHORITY, self._table.authority):

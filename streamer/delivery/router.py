@@ -16,7 +16,6 @@ from streamer.delivery.dedup import SeenIds
 from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.ingress import Ingress
-from streamer.delivery.lane import FlowKey
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.recovery import Recovery
@@ -31,11 +30,12 @@ from streamer.journal.journal import Journal
 from streamer.routing.interest import Interest
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.pause_rules import PauseRules
-from streamer.routing.table import RoutingTable
+from streamer.routing.table import FlowKey, RoutingTable
 from streamer.transports.base import LinkState, UTransport
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USTREAMER
 
 logger = logging.getLogger("ustreamer.router")
 
@@ -52,8 +52,6 @@ _LISTEN_ON_S = 2.0
 # After the drain, for the dead letters of what was given up.
 _LAST_WORDS_S = 1.0
 _STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was stopped before it could be delivered")
-
-USTREAMER = (4, 1, 0)  # ue_id, version and resource of //{authority}/4/1/0, the uEntity that we are
 
 
 class Router:
@@ -202,7 +200,7 @@ class Router:
     async def start(self) -> None:
         """Authenticate with the transports, register the listeners, connect."""
         for transport in self.transports.values():
-            await transport.authenticate(UUri(self.table.authority, *USTREAMER))
+            await transport.authenticate(USTREAMER.at(self.table.authority))
         await self.subscriber.use(self.table)
         await self.subscriber.leave(self.table)
         for transport in self.transports.values():

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 
 from streamer.delivery.ingress import Ingress
 from streamer.routing.interest import Interest
-from streamer.routing.table import USUBSCRIPTION, RoutingTable
+from streamer.routing.table import RoutingTable
 from streamer.transports.base import UTransport
 from streamer.transports.listeners import Filter
 from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UUri, everything_at
+from streamer.uprotocol.well_known import USUBSCRIPTION
 
 _AT_ONCE = 100  # topics between two turns of the event loop
 
@@ -166,7 +167,7 @@ def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
     yield from ((anyone, everything_at(authority)) for authority in sorted(sinks))
     if ANY_AUTHORITY not in sinks:
         local = {authority for authority, *entity in table.services if tuple(entity) == USUBSCRIPTION} - sinks
-        yield from ((anyone, UUri(authority, *USUBSCRIPTION, ANY_RESOURCE)) for authority in sorted(local))
+        yield from ((anyone, USUBSCRIPTION.at(authority, ANY_RESOURCE)) for authority in sorted(local))
     yield from ((pattern, None) for route in table.routes_from(endpoint) for pattern in route.publish)
 
 

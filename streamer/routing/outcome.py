@@ -1,4 +1,4 @@
-"""The one vocabulary of what becomes of a message: metric label, dead letter reason and trace column alike."""
+"""How messages end: one vocabulary for metric labels, dead letters and trace columns, and which outcomes are failures."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -19,9 +19,17 @@ class Outcome(StrEnum):
     UNHEARD = "unheard"  # a Publish that a route forwards and nobody on the far network listens to
     SAMPLED_OUT = "sampled_out"  # a Publish that comes more often than anybody on the far side asked for
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the message should have been delivered and was not. Failures are reported; other outcomes are counted."""
+        return self in FAILURES
+
+
+FAILURES = frozenset((Outcome.EXPIRED, Outcome.REJECTED, Outcome.DEAD_LETTERED))
+
 
 class Failure(NamedTuple):
-    """Why a message was not delivered: its outcome, the code that programs look at, the text that people read."""
+    """Why a message was not delivered: its outcome, the code for programs, the text for people."""
 
     outcome: Outcome
     code: UCode
@@ -29,10 +37,5 @@ class Failure(NamedTuple):
 
     @property
     def is_reported(self) -> bool:
-        """Whether it goes to the dead letter topic (and back to who sent a Request)."""
-        return self.outcome not in _SILENT
-
-
-_SILENT = frozenset(
-    (Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.LOCAL, Outcome.UNWANTED, Outcome.UNHEARD, Outcome.SAMPLED_OUT)
-)
+        """Whether it goes to the dead letter topic, and back to the sender of a Request."""
+        return self.outcome.is_failure

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from streamer.config.models import Config, QueuePolicy
 from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
+from streamer.uprotocol.well_known import USUBSCRIPTION, EntityId
 
 Entity = tuple[str, int, int]
 """Authority, ue_id and version of a uEntity."""
 
-USUBSCRIPTION = (0, 3)
-"""ue_id and version of core.usubscription."""
+FlowKey = tuple[UUri, UUri | None]
+"""Source and sink, which the messages of a flow have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,10 @@ class RoutingTable:
         cls,
         config: Config,
         addressed: Iterable[str],
-        entities: Iterable[tuple[int, int]] = (),
+        entities: Iterable[EntityId] = (),
         multicast: Iterable[UUri] = (),
     ) -> "RoutingTable":
-        """The table that a configuration describes; ``entities`` are ue_id and version of the services that there are."""
+        """The table that a configuration describes; ``entities`` are the services in this streamer."""
         authorities = {name: tuple(endpoint.authorities) for name, endpoint in config.endpoints.items()}
         addressed = frozenset(addressed)
         routes = tuple(
@@ -116,7 +117,7 @@ def local_authorities(config: Config, addressed: Container[str]) -> tuple[str, .
     return tuple(dict.fromkeys(name for listed in inside for name in listed if name != ANY_AUTHORITY))
 
 
-def _services(config: Config, entities: tuple[tuple[int, int], ...], addressed: Container[str]) -> frozenset[Entity]:
+def _services(config: Config, entities: tuple[EntityId, ...], addressed: Container[str]) -> frozenset[Entity]:
     """The uEntities that we are: at our own authority, and uSubscription at those that it is the service of."""
     found = {(config.authority, *entity) for entity in entities}
     options = config.usubscription

@@ -8,9 +8,8 @@ from typing import Protocol
 
 from streamer.clock import Clock
 from streamer.config.models import Config
-from streamer.delivery.lane import FlowKey
 from streamer.routing.pause_rules import PauseRules
-from streamer.routing.table import local_authorities
+from streamer.routing.table import FlowKey, local_authorities
 from streamer.services.multicast import Receivers
 from streamer.services.pause import PauseService
 from streamer.services.state import State, StateError

@@ -14,8 +14,8 @@ from typing import ClassVar, NamedTuple
 from google.protobuf.message import Message
 
 from streamer.config.services import Control as Options
-from streamer.delivery.lane import FlowKey
 from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRuleError, PauseRules
+from streamer.routing.table import FlowKey
 from streamer.services.rpc import Method, RpcService
 from streamer.services.state import State, StateError, Statement
 from streamer.transports.local import LocalTransport
@@ -23,11 +23,10 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import ANY_UE_ID, ANY_VERSION, UUri
+from streamer.uprotocol.well_known import USTREAMER
 
 PAUSE, RESUME, FETCH = 1, 2, 3
 """The methods' resource ids."""
-
-UE_ID, VERSION = 4, 1
 
 _PAGE = 250  # entries of one answer: below 100 kB
 _ALL = "SELECT source, sink FROM dispatch_stops ORDER BY number"
@@ -78,7 +77,7 @@ class PauseService:
         self._turn = asyncio.Lock()
         self._is_open = False
         self.use(options, local)
-        self.service = RpcService(core, UE_ID, VERSION)
+        self.service = RpcService(core, USTREAMER)
         """The uEntity core.ustreamer."""
         self.service.add(
             {

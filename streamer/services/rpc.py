@@ -17,6 +17,7 @@ from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, r
 from streamer.uprotocol.protobuf import status_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import EntityId
 
 logger = logging.getLogger("ustreamer.rpc")
 
@@ -33,12 +34,12 @@ class Method(NamedTuple):
 class RpcService:
     """Methods of one uEntity, by resource id. Requests are begun in the order in which they came."""
 
-    def __init__(self, core: LocalTransport, ue_id: int, version: int) -> None:
+    def __init__(self, core: LocalTransport, entity: EntityId) -> None:
         self._core = core
-        self._name = f"{ue_id:X}/{version:X}"
+        self._name = f"{entity.ue_id:X}/{entity.version:X}"
         self._methods: dict[int, Method] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # bounded by what the core endpoint has open at once
-        core.serve(ue_id, version, self.take)
+        core.serve(entity, self.take)
 
     def add(self, methods: Mapping[int, Method]) -> None:
         """Answer to these methods as well."""

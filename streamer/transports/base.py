@@ -133,12 +133,15 @@ class Parcel(Protocol):
     def message(self) -> UMessage: ...
 
 
-Done = Callable[[Sequence[Any], SendError | Unconfirmed | None], None]
-"""Tells the outcome of submitted parcels, in the order in which they were confirmed: None, or why not.
+SendResult = SendError | Unconfirmed | None
+"""What became of a submitted parcel: None if it is confirmed, or why it is not.
 
 `UNCONFIRMED`: the network has them and will not confirm. They count as delivered `UTransport.unconfirmed_s` later, unless
 the flow's `Presence` becomes `ABSENT` before, or a node is lost (`TransportContext.on_node`).
 """
+
+Done = Callable[[Sequence[Any], SendResult], None]
+"""Tells the result of submitted parcels, in the order in which they were confirmed. Parcels of one call share it."""
 
 
 @dataclass
@@ -311,7 +314,7 @@ class _Single:
         self.future = future
 
 
-def _complete(parcels: Sequence[_Single], error: SendError | Unconfirmed | None) -> None:
+def _complete(parcels: Sequence[_Single], error: SendResult) -> None:
     for parcel in parcels:
         if parcel.future.done():  # the caller gave up waiting
             continue

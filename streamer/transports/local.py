@@ -16,6 +16,7 @@ from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import EntityId
 
 LOCAL_ENDPOINT = "core"
 """The name of the endpoint. No endpoint of the configuration may be called so."""
@@ -57,7 +58,7 @@ class LocalTransport(ListeningTransport):
 
     def __init__(self, context: TransportContext) -> None:
         super().__init__(context, LocalOptions())
-        self._handlers: dict[tuple[int, int], Handler] = {}
+        self._handlers: dict[EntityId, Handler] = {}
         self._open: dict[int, tuple[Parcel, Done]] = {}
         self._number = 0
         self._is_held = False
@@ -67,13 +68,13 @@ class LocalTransport(ListeningTransport):
         return _AT_ONCE
 
     @property
-    def entities(self) -> frozenset[tuple[int, int]]:
-        """ue_id and version of every service."""
+    def entities(self) -> frozenset[EntityId]:
+        """Every service."""
         return frozenset(self._handlers)
 
-    def serve(self, ue_id: int, version: int, handler: Handler) -> None:
+    def serve(self, entity: EntityId, handler: Handler) -> None:
         """Have a service get what is addressed to its uEntity, whatever the authority. Before the router is built."""
-        self._handlers[ue_id, version] = handler
+        self._handlers[entity] = handler
 
     def say(self, messages: Sequence[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
         """Send valid messages, in order; ``on_safe`` is called once, when all of them are safe."""
@@ -118,7 +119,7 @@ class LocalTransport(ListeningTransport):
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
         for parcel in parcels:
             sink = parcel.message.attributes.sink
-            handler = None if sink is None else self._handlers.get((sink.ue_id, sink.version))
+            handler = None if sink is None else self._handlers.get(EntityId(sink.ue_id, sink.version))
             if handler is None:
                 done((parcel,), PermanentError(UCode.UNAVAILABLE, f"this streamer has no uEntity {sink}"))
                 continue

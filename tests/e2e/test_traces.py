@@ -28,7 +28,7 @@ def records(traces: Path) -> list[dict[str, Any]]:
 
 @needs_mosquitto
 @pytest.mark.mosquitto
-async def test_every_message_that_crosses_is_traced_once(tmp_path):
+async def test_every_message_that_crosses_is_traced_once(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
     async with Topology("zenoh", "mosquitto/off-vehicle", trace={"path": str(traces)}) as stage:
         sent = {}
@@ -53,7 +53,7 @@ async def test_every_message_that_crosses_is_traced_once(tmp_path):
 
 @needs_mosquitto
 @pytest.mark.mosquitto
-async def test_what_was_written_before_a_kill_is_sealed_by_the_next_start(tmp_path):
+async def test_what_was_written_before_a_kill_is_sealed_by_the_next_start(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
     async with Topology("mosquitto/in-vehicle", "mosquitto/off-vehicle", trace={"path": str(traces)}) as stage:
         await stage.exchange(0, messages("alpha", "beta"))

@@ -112,7 +112,7 @@ async def subscribed(devices: Devices) -> None:
     await devices.app.until_updates(TOPIC, [SUBSCRIBE_PENDING, SUBSCRIBED])
 
 
-async def test_what_was_asked_for_crosses_through_everything_until_nobody_asks(devices: Devices):
+async def test_what_was_asked_for_crosses_through_everything_until_nobody_asks(devices: Devices) -> None:
     await devices.nothing_is_received()
     await subscribed(devices)
     await devices.arrives()
@@ -156,7 +156,7 @@ async def test_what_was_asked_for_crosses_through_everything_until_nobody_asks(d
     devices.gw2.check_books()
 
 
-async def test_a_reset_of_the_far_service_is_told_and_the_near_one_can_ask_again(devices: Devices):
+async def test_a_reset_of_the_far_service_is_told_and_the_near_one_can_ask_again(devices: Devices) -> None:
     await subscribed(devices)
     await devices.arrives()
     async with MqttSide(devices.link.port, "off-vehicle", ["+/backend"]) as cloud:
@@ -176,7 +176,7 @@ async def test_a_reset_of_the_far_service_is_told_and_the_near_one_can_ask_again
     await devices.arrives()
 
 
-async def test_a_subscription_without_a_link_waits_for_it_over_a_restart(devices: Devices):
+async def test_a_subscription_without_a_link_waits_for_it_over_a_restart(devices: Devices) -> None:
     devices.link.stop()
     await devices.gw1.until_down("link")
     assert await devices.app.subscribe(TOPIC) == SUBSCRIBE_PENDING

@@ -104,7 +104,7 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @on(*NETWORKS)
-async def test_a_whole_life_of_subscriptions(ground: Ground):
+async def test_a_whole_life_of_subscriptions(ground: Ground) -> None:
     app, watcher = ground.app, ground.watcher
     register = pb.NotificationsRequest(topic=proto_uri(TOPIC))
     assert await watcher.call(REGISTER, register, pb.NotificationsResponse) == pb.NotificationsResponse()
@@ -132,7 +132,7 @@ async def test_a_whole_life_of_subscriptions(ground: Ground):
 
 
 @on(*TWO)
-async def test_pages_are_followed_by_their_offsets(ground: Ground):
+async def test_pages_are_followed_by_their_offsets(ground: Ground) -> None:
     entities = [("dev1", 0x300 + number, 1, 0) for number in range(5)]
     for entity in entities:
         assert await Client(ground.app.side, entity, ground.app.service).subscribe(TOPIC) == SUBSCRIBED
@@ -156,7 +156,7 @@ NO_TOPICS = {
 
 
 @on(*TWO)
-async def test_what_is_no_topic_is_refused(ground: Ground):
+async def test_what_is_no_topic_is_refused(ground: Ground) -> None:
     for what, topic in NO_TOPICS.items():
         refused = await ground.app.subscribe(topic)
         assert isinstance(refused, Refused), what
@@ -169,7 +169,7 @@ async def test_what_is_no_topic_is_refused(ground: Ground):
 
 
 @on(*TWO)
-async def test_a_reset_is_for_services_only_and_leaves_nothing(ground: Ground):
+async def test_a_reset_is_for_services_only_and_leaves_nothing(ground: Ground) -> None:
     assert await ground.app.subscribe(TOPIC) == SUBSCRIBED
     refused = await ground.app.call(RESET, pb.ResetRequest(), pb.ResetResponse)
     assert isinstance(refused, Refused)
@@ -182,7 +182,7 @@ async def test_a_reset_is_for_services_only_and_leaves_nothing(ground: Ground):
 
 
 @on(*TWO)
-async def test_garbage_is_refused_and_the_next_one_is_served(ground: Ground):
+async def test_garbage_is_refused_and_the_next_one_is_served(ground: Ground) -> None:
     garbage = Plain(2, APP, (ground.app.service, 0, 3, 1), b"\xff\xff\xff", 5, 30_000, payload_format=ground.app.form)
     await ground.app.side.send([garbage])
     refused = await ground.app.answer_to(garbage, pb.SubscriptionResponse)

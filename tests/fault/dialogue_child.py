@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from streamer.config.models import Config
-from streamer.delivery.lane import FlowKey
+from streamer.routing.table import FlowKey
 from streamer.services.host import ServiceHost
 from streamer.transports.base import Received, TransportContext, UListener
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport

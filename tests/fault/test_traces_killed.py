@@ -67,7 +67,7 @@ def sealed_records(path: Path) -> Counter[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed-{seed}")
-def test_records_of_completed_batches_are_sealed_once_whoever_is_killed(tmp_path, seed):
+def test_records_of_completed_batches_are_sealed_once_whoever_is_killed(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     path = tmp_path / "traces"
     safe: dict[int, int] = {}

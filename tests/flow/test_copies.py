@@ -16,7 +16,7 @@ WIDE = [
 
 
 @pytest.mark.parametrize("ms", [0, 999])
-async def test_copy_that_comes_before_its_original_does_not_suppress_it(ms: int):
+async def test_copy_that_comes_before_its_original_does_not_suppress_it(ms: int) -> None:
     async with Stage(configuration(routes=WIDE)) as stage:
         message = stage.speed()
         (copy,) = stage.arrive("cloud", message)
@@ -30,7 +30,7 @@ async def test_copy_that_comes_before_its_original_does_not_suppress_it(ms: int)
         assert stage.dead_letters("cloud") == []
 
 
-async def test_copy_that_comes_after_its_original_is_a_duplicate_at_once():
+async def test_copy_that_comes_after_its_original_is_a_duplicate_at_once() -> None:
     async with Stage(configuration(routes=WIDE)) as stage:
         message = stage.speed()
         stage.transports["cloud"].hold = True
@@ -40,7 +40,7 @@ async def test_copy_that_comes_after_its_original_is_a_duplicate_at_once():
         assert stage.outcomes("none") == {"duplicate": 1}
 
 
-async def test_forged_message_is_reported_after_the_grace_and_once_and_suppresses_nothing():
+async def test_forged_message_is_reported_after_the_grace_and_once_and_suppresses_nothing() -> None:
     async with Stage(configuration(routes=WIDE)) as stage:
         message = stage.speed()
         stage.arrive("cloud", message)
@@ -59,7 +59,7 @@ async def test_forged_message_is_reported_after_the_grace_and_once_and_suppresse
         assert stage.sent("cloud") == [message]
 
 
-async def test_message_of_an_unknown_authority_is_reported_at_once_and_suppresses_nothing():
+async def test_message_of_an_unknown_authority_is_reported_at_once_and_suppresses_nothing() -> None:
     config = configuration(
         endpoints={
             "vehicle": {"transport": "memory", "authorities": ["veh1"]},
@@ -83,7 +83,9 @@ FORGERIES = [
 
 
 @pytest.mark.parametrize(("source", "sink", "code"), FORGERIES)
-async def test_what_is_denied_or_invalid_is_reported_once_and_suppresses_nothing(source: UUri, sink: UUri, code: UCode):
+async def test_what_is_denied_or_invalid_is_reported_once_and_suppresses_nothing(
+    source: UUri, sink: UUri, code: UCode
+) -> None:
     async with Stage(three_networks(routes=WIDE)) as stage:
         real = stage.notify()
         forged = real._replace(attributes=replace(real.attributes, source=source, sink=sink))
@@ -96,7 +98,7 @@ async def test_what_is_denied_or_invalid_is_reported_once_and_suppresses_nothing
         assert stage.outcomes("none") == {"rejected": 1, "duplicate": 2}
 
 
-async def test_copy_that_has_reached_its_sink_by_another_way_is_no_failure():
+async def test_copy_that_has_reached_its_sink_by_another_way_is_no_failure() -> None:
     async with Stage() as stage:
         (copy,) = stage.arrive("vehicle", stage.ask())
         assert copy.acknowledged
@@ -106,7 +108,7 @@ async def test_copy_that_has_reached_its_sink_by_another_way_is_no_failure():
         assert stage.dead_letters("vehicle") == []
 
 
-async def test_copy_of_a_message_that_is_held_back_is_a_duplicate():
+async def test_copy_of_a_message_that_is_held_back_is_a_duplicate() -> None:
     routes = [WIDE[0] | {"queue": {"messages": 1}}, WIDE[1]]
     async with Stage(configuration(routes=routes)) as stage:
         stage.transports["cloud"].lose_link()
@@ -120,7 +122,7 @@ async def test_copy_of_a_message_that_is_held_back_is_a_duplicate():
         assert stage.sent("cloud") == messages
 
 
-async def test_original_that_is_forgotten_before_the_grace_ends_is_seen_in_time():
+async def test_original_that_is_forgotten_before_the_grace_ends_is_seen_in_time() -> None:
     async with Stage(configuration(routes=WIDE, remember={"ids": 10, "seconds": 600})) as stage:
         message = stage.speed()
         stage.arrive("cloud", message)
@@ -132,7 +134,7 @@ async def test_original_that_is_forgotten_before_the_grace_ends_is_seen_in_time(
         assert stage.outcomes("none") == {"duplicate": 1}
 
 
-async def test_strays_are_bounded_in_number_and_the_oldest_is_judged_early():
+async def test_strays_are_bounded_in_number_and_the_oldest_is_judged_early() -> None:
     async with Stage(configuration(routes=WIDE, dead_letter={"queue": {"messages": 100_000}})) as stage:
         first = stage.speed()
         stage.arrive("cloud", first)
@@ -146,7 +148,7 @@ async def test_strays_are_bounded_in_number_and_the_oldest_is_judged_early():
         assert stage.outcomes("none") == {"rejected": 10_001}
 
 
-async def test_strays_are_bounded_in_bytes():
+async def test_strays_are_bounded_in_bytes() -> None:
     async with Stage(configuration(routes=WIDE)) as stage:
         for _ in range(40):
             stage.arrive("cloud", stage.speed(bytes(1024 * 1024)))
@@ -154,7 +156,7 @@ async def test_strays_are_bounded_in_bytes():
         assert len(stage.dead_letters("cloud")) == 25
 
 
-async def test_strays_of_a_streamer_that_stops_are_no_failures():
+async def test_strays_of_a_streamer_that_stops_are_no_failures() -> None:
     async with Stage(configuration(routes=WIDE)) as stage:
         stage.arrive("cloud", stage.speed())
         assert await stage.router.drain(0) == 0

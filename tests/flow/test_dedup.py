@@ -8,7 +8,7 @@ from streamer.uprotocol.uuid import new_id
 from tests.flow.stage import CLIMATE, CLOUD_APP, ORDERS, START_MS, VEHICLE_APP, Stage, configuration
 
 
-async def test_ids_are_bounded_in_number_and_memory_however_many_come():
+async def test_ids_are_bounded_in_number_and_memory_however_many_come() -> None:
     ids = 2000
     async with Stage(configuration(remember={"ids": ids, "seconds": 600})) as stage:
         stage.router.settler.tracer = None  # its buffer is not what is measured
@@ -36,7 +36,7 @@ async def test_ids_are_bounded_in_number_and_memory_however_many_come():
         assert stage.outcomes("vehicle-cloud") == {"delivered": 60_000}
 
 
-def test_remembered_id_takes_about_a_hundred_bytes():
+def test_remembered_id_takes_about_a_hundred_bytes() -> None:
     tracemalloc.start()
     try:
         ids = SeenIds(200_000, 600, 0.0)
@@ -50,7 +50,7 @@ def test_remembered_id_takes_about_a_hundred_bytes():
     assert used / len(ids) < 130
 
 
-async def test_ids_are_forgotten_in_silence_too():
+async def test_ids_are_forgotten_in_silence_too() -> None:
     async with Stage(configuration(remember={"ids": 1000, "seconds": 60})) as stage:
         stage.arrive("vehicle", stage.notify(sink=CLOUD_APP))
         stage.arrive("cloud", stage.ask(method=CLIMATE), stage.notify(sink=VEHICLE_APP, source=ORDERS))

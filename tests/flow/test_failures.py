@@ -39,7 +39,7 @@ def assert_answered(stage: Stage, request: UMessage, code: UCode) -> None:
     assert answer.attributes.problems == ()
 
 
-async def test_unavailable_when_the_receiver_is_away_until_the_ttl_passes():
+async def test_unavailable_when_the_receiver_is_away_until_the_ttl_passes() -> None:
     async with Stage() as stage:
         stage.transports["vehicle"].lose_link()
         request = stage.ask(ttl=1000)
@@ -52,7 +52,7 @@ async def test_unavailable_when_the_receiver_is_away_until_the_ttl_passes():
         assert received.acknowledged
 
 
-async def test_deadline_exceeded_when_the_ttl_had_passed_on_arrival():
+async def test_deadline_exceeded_when_the_ttl_had_passed_on_arrival() -> None:
     async with Stage() as stage:
         request = stage.ask(ttl=1000)
         stage.clock.ms += 1001
@@ -62,7 +62,7 @@ async def test_deadline_exceeded_when_the_ttl_had_passed_on_arrival():
         assert stage.outcomes("none") == {"expired": 1}
 
 
-async def test_permission_denied_when_no_route_leads_there():
+async def test_permission_denied_when_no_route_leads_there() -> None:
     config = configuration(routes=[{"from": "vehicle", "to": "cloud"}])
     async with Stage(config) as stage:
         request = stage.ask()
@@ -71,7 +71,7 @@ async def test_permission_denied_when_no_route_leads_there():
         assert received.acknowledged
 
 
-async def test_unauthenticated_when_the_source_lives_elsewhere():
+async def test_unauthenticated_when_the_source_lives_elsewhere() -> None:
     async with Stage() as stage:
         request = stage.ask(source=UUri("veh1", 0xEE, 1, 0))
         stage.arrive("cloud", request)
@@ -79,7 +79,7 @@ async def test_unauthenticated_when_the_source_lives_elsewhere():
         assert_answered(stage, request, UCode.UNAUTHENTICATED)
 
 
-async def test_resource_exhausted_when_the_queue_is_full():
+async def test_resource_exhausted_when_the_queue_is_full() -> None:
     config = configuration(queue_policy={"queue": {"messages": 1, "on_full": "reject"}})
     async with Stage(config) as stage:
         stage.transports["vehicle"].hold = True
@@ -90,7 +90,7 @@ async def test_resource_exhausted_when_the_queue_is_full():
         assert stage.sent("vehicle") == [first]
 
 
-async def test_invalid_argument_when_attributes_are_malformed():
+async def test_invalid_argument_when_attributes_are_malformed() -> None:
     async with Stage() as stage:
         request = bad_request(stage.ask())
         stage.arrive("cloud", request)
@@ -108,7 +108,7 @@ def assert_answered_with_raised_priority(stage: Stage, request: UMessage) -> Non
     assert answer.attributes.problems == ()
 
 
-async def test_unknown_when_a_transport_fails_in_a_way_of_its_own(monkeypatch: pytest.MonkeyPatch):
+async def test_unknown_when_a_transport_fails_in_a_way_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configuration(queue_policy={"retry": {"attempts": 1, "jitter": 0}})
     async with Stage(config) as stage:
 
@@ -121,7 +121,7 @@ async def test_unknown_when_a_transport_fails_in_a_way_of_its_own(monkeypatch: p
         assert_answered(stage, request, UCode.UNKNOWN)
 
 
-async def test_internal_when_the_destination_fails_for_good():
+async def test_internal_when_the_destination_fails_for_good() -> None:
     async with Stage() as stage:
         stage.transports["vehicle"].refuse = lambda message: PermanentError(UCode.INTERNAL, "broken")
         request = stage.ask()
@@ -130,7 +130,7 @@ async def test_internal_when_the_destination_fails_for_good():
         assert stage.outcomes("cloud-vehicle") == {"dead_lettered": 1}
 
 
-async def test_dead_letter_tells_the_whole_story():
+async def test_dead_letter_tells_the_whole_story() -> None:
     config = configuration(queue_policy={"retry": {"attempts": 3, "initial_ms": 500, "jitter": 0}})
     async with Stage(config) as stage:
         stage.transports["cloud"].refuse = lambda message: (
@@ -149,7 +149,7 @@ async def test_dead_letter_tells_the_whole_story():
         assert stage.dead_letters("cloud") == []
 
 
-async def test_dead_letters_can_go_to_named_endpoints_without_the_token():
+async def test_dead_letters_can_go_to_named_endpoints_without_the_token() -> None:
     config = configuration(dead_letter={"endpoints": ["origin", "vehicle"]})
     async with Stage(config, addressed=("cloud",)) as stage:
         request = stage.ask(method=CLIMATE, token="secret")
@@ -163,7 +163,7 @@ async def test_dead_letters_can_go_to_named_endpoints_without_the_token():
         assert letter.attributes.sink == everything_at("cloud")
 
 
-async def test_dead_letter_that_cannot_be_delivered_is_counted_and_not_reported_again():
+async def test_dead_letter_that_cannot_be_delivered_is_counted_and_not_reported_again() -> None:
     async with Stage() as stage:
         stage.transports["cloud"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
         stage.transports["vehicle"].refuse = lambda message: PermanentError(UCode.INTERNAL, "no")
@@ -173,7 +173,7 @@ async def test_dead_letter_that_cannot_be_delivered_is_counted_and_not_reported_
         assert stage.dead_letters("cloud") == stage.dead_letters("vehicle") == []
 
 
-async def test_dead_letters_are_bounded_and_the_oldest_go_first():
+async def test_dead_letters_are_bounded_and_the_oldest_go_first() -> None:
     async with Stage(configuration(dead_letter={"queue": {"messages": 3}})) as stage:
         stage.transports["cloud"].hold = True
         late = [stage.notify(sink=UUri("veh1", 1, 1, 0), source=UUri("cloud", 1, 1, 0x8000), ttl=1) for _ in range(10)]
@@ -189,7 +189,7 @@ async def test_dead_letters_are_bounded_and_the_oldest_go_first():
         ]
 
 
-async def test_failed_response_is_a_dead_letter_but_gets_no_answer():
+async def test_failed_response_is_a_dead_letter_but_gets_no_answer() -> None:
     async with Stage() as stage:
         stage.clock.ms -= 10_000
         request = stage.ask()
@@ -201,7 +201,7 @@ async def test_failed_response_is_a_dead_letter_but_gets_no_answer():
         assert [m.attributes.sink for m in stage.sent("cloud")] == [CLOUD_APP]
 
 
-async def test_dead_letter_of_another_streamer_is_counted_and_not_reported():
+async def test_dead_letter_of_another_streamer_is_counted_and_not_reported() -> None:
     async with Stage() as stage:
         foreign = stage.speed(b"a letter", source=UUri("gateway.veh2", 4, 1, 0x8001))
         stage.router.ingresses["vehicle"].on_receive(MemoryReceived(foreign))
@@ -209,7 +209,7 @@ async def test_dead_letter_of_another_streamer_is_counted_and_not_reported():
         assert stage.dead_letters("vehicle") == []
 
 
-async def test_echo_of_a_publish_that_lost_its_sink_on_the_way_is_a_duplicate():
+async def test_echo_of_a_publish_that_lost_its_sink_on_the_way_is_a_duplicate() -> None:
     async with Stage() as stage:
         order = stage.speed(source=UUri("cloud", 0xC0, 1, 0x9000))
         attributes = replace(order.attributes, sink=everything_at("veh1"))

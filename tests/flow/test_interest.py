@@ -25,7 +25,7 @@ def received(stage: Stage, endpoint: str) -> int:
     return stage.router.ingresses[endpoint].stats.received
 
 
-async def test_a_topic_is_received_and_forwarded_only_while_somebody_wants_it():
+async def test_a_topic_is_received_and_forwarded_only_while_somebody_wants_it() -> None:
     async with Stage(BARE) as stage:
         stage.arrive("cloud", stage.speed(b"before", source=ORDERS))
         await want(stage, ORDERS, {"veh1": EVERY_MESSAGE})
@@ -38,14 +38,14 @@ async def test_a_topic_is_received_and_forwarded_only_while_somebody_wants_it():
         assert stage.outcomes("cloud-vehicle") == {"delivered": 1}
 
 
-async def test_another_topic_of_the_same_uentity_is_not_received():
+async def test_another_topic_of_the_same_uentity_is_not_received() -> None:
     async with Stage(BARE) as stage:
         await want(stage, ORDERS, {"veh1": EVERY_MESSAGE})
         stage.arrive("cloud", stage.speed(source=ORDERS._replace(resource=ORDERS.resource + 1)))
         assert received(stage, "cloud") == 0
 
 
-async def test_what_waits_when_the_last_one_leaves_is_delivered():
+async def test_what_waits_when_the_last_one_leaves_is_delivered() -> None:
     async with Stage(BARE) as stage:
         await want(stage, ORDERS, {"veh1": EVERY_MESSAGE})
         stage.transports["vehicle"].lose_link()
@@ -55,7 +55,7 @@ async def test_what_waits_when_the_last_one_leaves_is_delivered():
         assert [message.payload for message in stage.sent("vehicle")] == [b"accepted"]
 
 
-async def test_an_addressed_network_gets_one_copy_for_each_authority_that_asked():
+async def test_an_addressed_network_gets_one_copy_for_each_authority_that_asked() -> None:
     async with Stage(BARE, addressed=("cloud",)) as stage:
         await want(stage, SPEED, {"backend": EVERY_MESSAGE, "phone7": EVERY_MESSAGE})
         stage.arrive("vehicle", stage.speed())
@@ -66,7 +66,7 @@ async def test_an_addressed_network_gets_one_copy_for_each_authority_that_asked(
         assert stage.outcomes("vehicle-cloud") == {"delivered": 2}
 
 
-async def test_an_authority_that_a_route_lists_and_that_asks_gets_one_copy_and_all_of_it():
+async def test_an_authority_that_a_route_lists_and_that_asks_gets_one_copy_and_all_of_it() -> None:
     config = configuration(routes=[UP | {"publish": [str(SPEED)], "publish_to": ["backend"]}])
     async with Stage(config, addressed=("cloud",)) as stage:
         await want(stage, SPEED, {"backend": 60_000})
@@ -77,7 +77,7 @@ async def test_an_authority_that_a_route_lists_and_that_asks_gets_one_copy_and_a
         ]
 
 
-async def test_a_publish_that_is_addressed_to_us_is_for_those_behind_us_who_asked():
+async def test_a_publish_that_is_addressed_to_us_is_for_those_behind_us_who_asked() -> None:
     async with Stage(BARE, addressed=("cloud",)) as stage:
         await want(stage, ORDERS, {"veh1": EVERY_MESSAGE})
         copy = UMessage(
@@ -87,7 +87,7 @@ async def test_a_publish_that_is_addressed_to_us_is_for_those_behind_us_who_aske
         assert [(m.attributes.sink, m.payload) for m in stage.sent("vehicle")] == [(None, b"for whom it concerns")]
 
 
-async def test_nothing_goes_back_to_a_network_that_asks_for_its_own_topic():
+async def test_nothing_goes_back_to_a_network_that_asks_for_its_own_topic() -> None:
     async with Stage(BARE) as stage:
         await want(stage, SPEED, {"veh1": EVERY_MESSAGE})
         stage.arrive("vehicle", stage.speed())
@@ -95,7 +95,7 @@ async def test_nothing_goes_back_to_a_network_that_asks_for_its_own_topic():
         assert stage.sent("vehicle") == stage.sent("cloud") == []
 
 
-async def test_only_networks_of_those_who_asked_get_a_copy():
+async def test_only_networks_of_those_who_asked_get_a_copy() -> None:
     config = three_networks(routes=[UP, {"from": "vehicle", "to": "phone"}])
     async with Stage(config) as stage:
         await want(stage, SPEED, {"phone1": EVERY_MESSAGE})
@@ -115,7 +115,7 @@ async def test_only_networks_of_those_who_asked_get_a_copy():
 )
 async def test_what_is_more_than_anybody_behind_an_endpoint_asked_for_is_sampled_out(
     interested: dict[str, int], kept: list[int]
-):
+) -> None:
     config = configuration(
         endpoints={
             "vehicle": {"transport": "memory", "authorities": ["veh1", "veh2"]},
@@ -138,7 +138,7 @@ async def test_what_is_more_than_anybody_behind_an_endpoint_asked_for_is_sampled
         assert all(copy.acknowledged for batch in batches for copy in batch)
 
 
-async def test_authorities_of_an_addressed_network_each_get_their_own_pace():
+async def test_authorities_of_an_addressed_network_each_get_their_own_pace() -> None:
     async with Stage(BARE, addressed=("cloud",)) as stage:
         await want(stage, SPEED, {"slow": 1000, "fast": 100})
         for _ in range(10):
@@ -149,7 +149,7 @@ async def test_authorities_of_an_addressed_network_each_get_their_own_pace():
         assert sinks.count(everything_at("slow")) == 1
 
 
-async def test_the_pace_is_kept_when_others_subscribe_and_leave():
+async def test_the_pace_is_kept_when_others_subscribe_and_leave() -> None:
     async with Stage(BARE) as stage:
         await want(stage, ORDERS, {"veh1": 1000})
         stage.arrive("cloud", stage.speed(b"1", source=ORDERS))
@@ -159,7 +159,7 @@ async def test_the_pace_is_kept_when_others_subscribe_and_leave():
         assert [message.payload for message in stage.sent("vehicle")] == [b"1"]
 
 
-async def test_a_clock_that_was_set_back_does_not_silence_a_topic():
+async def test_a_clock_that_was_set_back_does_not_silence_a_topic() -> None:
     async with Stage(BARE) as stage:
         await want(stage, ORDERS, {"veh1": 1000})
         stage.arrive("cloud", stage.speed(b"1", source=ORDERS))
@@ -168,7 +168,7 @@ async def test_a_clock_that_was_set_back_does_not_silence_a_topic():
         assert [message.payload for message in stage.sent("vehicle")] == [b"1", b"2"]
 
 
-async def test_two_owners_ask_and_the_topic_stays_until_both_have_left():
+async def test_two_owners_ask_and_the_topic_stays_until_both_have_left() -> None:
     async with Stage(BARE) as stage:
         await want(stage, ORDERS, {"veh1": 5000}, "one")
         await want(stage, ORDERS, {"veh1": 1000}, "other")
@@ -181,7 +181,7 @@ async def test_two_owners_ask_and_the_topic_stays_until_both_have_left():
         assert received(stage, "cloud") == 1
 
 
-async def test_subscriptions_outlive_a_reload_and_find_new_routes():
+async def test_subscriptions_outlive_a_reload_and_find_new_routes() -> None:
     async with Stage(configuration(routes=[UP])) as stage:
         await want(stage, ORDERS, {"veh1": EVERY_MESSAGE})
         stage.arrive("cloud", stage.speed(b"no way", source=ORDERS))
@@ -193,7 +193,7 @@ async def test_subscriptions_outlive_a_reload_and_find_new_routes():
         assert received(stage, "cloud") == 1
 
 
-async def test_a_pattern_that_comes_and_goes_with_a_reload_leaves_what_was_asked_for():
+async def test_a_pattern_that_comes_and_goes_with_a_reload_leaves_what_was_asked_for() -> None:
     listed = configuration(routes=[UP, DOWN | {"publish": [str(ORDERS)]}])
     async with Stage(listed) as stage:
         await want(stage, ORDERS, {"veh1": EVERY_MESSAGE})
@@ -208,7 +208,7 @@ async def test_a_pattern_that_comes_and_goes_with_a_reload_leaves_what_was_asked
         assert [message.payload for message in stage.sent("vehicle")] == [b"1", b"2", b"3"]
 
 
-async def test_a_message_in_the_air_when_the_last_one_leaves_is_unwanted_and_acknowledged():
+async def test_a_message_in_the_air_when_the_last_one_leaves_is_unwanted_and_acknowledged() -> None:
     """A transport may have received it before it was told to cease."""
     async with Stage(BARE) as stage:
         await want(stage, ORDERS, {"veh1": EVERY_MESSAGE})

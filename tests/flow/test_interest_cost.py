@@ -39,7 +39,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> Counter[UUri]:
     return counts
 
 
-async def test_a_change_of_one_topic_keeps_what_was_resolved_for_others():
+async def test_a_change_of_one_topic_keeps_what_was_resolved_for_others() -> None:
     async with Stage(CONFIG) as stage:
         known = stage.router.ingresses["cloud"]._resolver.known
         await want(stage, {topic: ["veh1"] for topic in TOPICS})
@@ -54,7 +54,7 @@ async def test_a_change_of_one_topic_keeps_what_was_resolved_for_others():
         assert [topic for topic in TOPICS if after[topic] is not before[topic]] == [CHANGED]
 
 
-async def test_only_topics_that_changed_are_decided_anew(decided: Counter[UUri]):
+async def test_only_topics_that_changed_are_decided_anew(decided: Counter[UUri]) -> None:
     async with Stage(CONFIG) as stage:
         await want(stage, {topic: ["veh1"] for topic in TOPICS})
         stage.arrive("cloud", *(stage.speed(source=topic) for topic in TOPICS))
@@ -64,7 +64,9 @@ async def test_only_topics_that_changed_are_decided_anew(decided: Counter[UUri])
         assert decided == dict.fromkeys(TOPICS, 1) | {CHANGED: 2, OTHER: 2}
 
 
-async def test_messages_that_are_all_different_are_decided_once_per_flow_and_change_of_their_topic(decided: Counter[UUri]):
+async def test_messages_that_are_all_different_are_decided_once_per_flow_and_change_of_their_topic(
+    decided: Counter[UUri],
+) -> None:
     async with Stage(CONFIG) as stage:
         await want(stage, {topic: ["veh1"] for topic in TOPICS})
         for n in range(1, 11):
@@ -76,7 +78,7 @@ async def test_messages_that_are_all_different_are_decided_once_per_flow_and_cha
         assert decided == dict.fromkeys(TOPICS, 1) | {CHANGED: 2}
 
 
-async def test_copies_that_are_addressed_follow_a_change_of_their_topic_too():
+async def test_copies_that_are_addressed_follow_a_change_of_their_topic_too() -> None:
     async with Stage(CONFIG) as stage:
 
         def copy(payload: bytes) -> UMessage:

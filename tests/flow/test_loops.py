@@ -15,7 +15,9 @@ from tests.flow.world import ANY, Order, Traffic, World, any_message, check_deli
 
 @given(Traffic, Order)
 @settings(max_examples=150, deadline=None)
-def test_pair_delivers_everything_twice_in_whatever_order_copies_arrive(traffic, order):
+def test_pair_delivers_everything_twice_in_whatever_order_copies_arrive(
+    traffic: list[tuple[int, int, int]], order: list[int]
+) -> None:
     world = pair()
     played = asyncio.run(play(world, traffic, order))
     check_deliveries(world, played, {("a", "b"): 2, ("b", "a"): 2})
@@ -24,7 +26,9 @@ def test_pair_delivers_everything_twice_in_whatever_order_copies_arrive(traffic,
 
 @given(Traffic, Order)
 @settings(max_examples=100, deadline=None)
-def test_pair_with_a_side_for_everyone_delivers_everything_twice(traffic, order):
+def test_pair_with_a_side_for_everyone_delivers_everything_twice(
+    traffic: list[tuple[int, int, int]], order: list[int]
+) -> None:
     world = pair(cloud="*")
     played = asyncio.run(play(world, traffic, order))
     check_deliveries(world, played, {("a", "b"): 2, ("b", "a"): 2})
@@ -32,7 +36,7 @@ def test_pair_with_a_side_for_everyone_delivers_everything_twice(traffic, order)
 
 @given(Traffic, Order)
 @settings(max_examples=150, deadline=None)
-def test_ring_of_three_delivers_everything_once_per_way(traffic, order):
+def test_ring_of_three_delivers_everything_once_per_way(traffic: list[tuple[int, int, int]], order: list[int]) -> None:
     world = ring()
     played = asyncio.run(play(world, traffic, order))
     ways = {("a", "c"): 2, ("c", "a"): 2}
@@ -41,7 +45,7 @@ def test_ring_of_three_delivers_everything_once_per_way(traffic, order):
 
 @given(Traffic, Order)
 @settings(max_examples=50, deadline=None)
-def test_ring_of_neighbours_delivers_everything_once(traffic, order):
+def test_ring_of_neighbours_delivers_everything_once(traffic: list[tuple[int, int, int]], order: list[int]) -> None:
     near = [("a", "b"), ("b", "c"), ("c", "a")]
     world = World(
         *(streamer(f"gw{n}", {x: [x], y: [y]}, {x: [f"//{x}/{ANY}"], y: [f"//{y}/{ANY}"]}) for n, (x, y) in enumerate(near))
@@ -51,14 +55,18 @@ def test_ring_of_neighbours_delivers_everything_once(traffic, order):
 
 @given(Traffic, Order)
 @settings(max_examples=50, deadline=None)
-def test_one_streamer_with_wide_patterns_both_ways_delivers_everything_once(traffic, order):
+def test_one_streamer_with_wide_patterns_both_ways_delivers_everything_once(
+    traffic: list[tuple[int, int, int]], order: list[int]
+) -> None:
     world = World(streamer("gw1", {"a": ["a"], "b": ["b"]}))
     check_deliveries(world, asyncio.run(play(world, traffic, order)), {})
 
 
 @given(Traffic, Order, Order)
 @settings(max_examples=100, deadline=None)
-def test_pair_of_which_one_dies_at_any_moment_loses_nothing(traffic, before, after):
+def test_pair_of_which_one_dies_at_any_moment_loses_nothing(
+    traffic: list[tuple[int, int, int]], before: list[int], after: list[int]
+) -> None:
     world = pair()
     asyncio.run(play_and_kill(world, traffic, before, after))
 
@@ -85,7 +93,7 @@ async def play_and_kill(world: World, traffic: list[tuple[int, int, int]], befor
         assert world.dead_letters() == 0
 
 
-async def test_pair_of_which_one_has_lost_a_link_still_delivers_and_reports_nothing():
+async def test_pair_of_which_one_has_lost_a_link_still_delivers_and_reports_nothing() -> None:
     """What the other one carries meanwhile comes only as a copy, whose original is never heard."""
     world = pair(cloud="*")
     async with world:
@@ -99,7 +107,7 @@ async def test_pair_of_which_one_has_lost_a_link_still_delivers_and_reports_noth
         assert world.outcomes() == {"delivered": 3, "local": 3}
 
 
-async def test_request_that_neither_of_a_pair_can_deliver_is_answered_by_both():
+async def test_request_that_neither_of_a_pair_can_deliver_is_answered_by_both() -> None:
     world = pair()
     async with world:
         late = any_message(2, "a", "b")

@@ -66,7 +66,7 @@ class Traffic(RuleBasedStateMachine):
         self.cloud.refuse = self.recorder.verdict
         submit = self.cloud.submit
 
-        def recording(parcels, done):
+        def recording(parcels, done) -> None:
             for parcel in parcels:
                 self.recorder.submitted(parcel.message)
             submit(parcels, done)
@@ -277,7 +277,7 @@ class Traffic(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("flow_window", [1, 1000])
 @pytest.mark.parametrize("on_full", ["backpressure", "reject", "evict"])
-def test_nothing_is_lost_and_nothing_invented_whatever_happens(on_full: str, flow_window: int):
+def test_nothing_is_lost_and_nothing_invented_whatever_happens(on_full: str, flow_window: int) -> None:
     machine = type("Machine", (Traffic,), {"on_full": on_full, "flow_window": flow_window})
     run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=40, deadline=None))
 
@@ -285,7 +285,7 @@ def test_nothing_is_lost_and_nothing_invented_whatever_happens(on_full: str, flo
 @given(st.lists(st.sampled_from(["cloud", "phone", "arrive", "tick"]), max_size=60))
 @example(["cloud", "cloud", *["arrive"] * 5, "tick"])  # two backlogs that handed a message to and fro
 @settings(max_examples=100)
-def test_messages_held_back_for_two_routes_keep_their_order_on_both(steps: list[str]):
+def test_messages_held_back_for_two_routes_keep_their_order_on_both(steps: list[str]) -> None:
     config = three_networks(
         routes=[
             {"from": "vehicle", "to": "cloud", "publish": [EVERY_TOPIC], "queue": {"messages": 2}},

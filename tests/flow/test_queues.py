@@ -29,7 +29,7 @@ def refusing(times: int, source: UUri):
     return refuse
 
 
-async def test_lost_link_waits_without_using_up_attempts_and_keeps_order():
+async def test_lost_link_waits_without_using_up_attempts_and_keeps_order() -> None:
     config = configuration(queue_policy={"retry": {"attempts": 1}})
     async with Stage(config) as stage:
         cloud = stage.transports["cloud"]
@@ -45,7 +45,7 @@ async def test_lost_link_waits_without_using_up_attempts_and_keeps_order():
         assert stage.outcomes("vehicle-cloud") == {"delivered": 50}
 
 
-async def test_refused_head_is_sent_again_with_back_off_and_nothing_overtakes_it():
+async def test_refused_head_is_sent_again_with_back_off_and_nothing_overtakes_it() -> None:
     async with Stage() as stage:
         messages = [stage.speed(bytes([n])) for n in range(20)]
         stage.transports["cloud"].refuse = refusing(3, messages[0].attributes.source)
@@ -60,7 +60,7 @@ async def test_refused_head_is_sent_again_with_back_off_and_nothing_overtakes_it
         assert account.stats.retries == 3
 
 
-async def test_flow_whose_messages_are_refused_does_not_delay_the_others():
+async def test_flow_whose_messages_are_refused_does_not_delay_the_others() -> None:
     async with Stage() as stage:
         refused = [stage.speed() for _ in range(5)]
         stage.transports["cloud"].refuse = refusing(10**6, refused[0].attributes.source)
@@ -69,7 +69,7 @@ async def test_flow_whose_messages_are_refused_does_not_delay_the_others():
         assert stage.sent("cloud") == others
 
 
-async def test_highest_class_overtakes_a_full_queue_of_the_lowest():
+async def test_highest_class_overtakes_a_full_queue_of_the_lowest() -> None:
     async with Stage() as stage:
         cloud = stage.transports["cloud"]
         cloud.set_state(LinkState.DOWN)
@@ -80,7 +80,7 @@ async def test_highest_class_overtakes_a_full_queue_of_the_lowest():
         assert stage.sent("cloud") == [urgent, *low]
 
 
-async def test_order_inside_a_flow_is_never_traded_for_priority():
+async def test_order_inside_a_flow_is_never_traded_for_priority() -> None:
     async with Stage() as stage:
         cloud = stage.transports["cloud"]
         cloud.set_state(LinkState.DOWN)
@@ -93,7 +93,7 @@ async def test_order_inside_a_flow_is_never_traded_for_priority():
         assert sent.index(flow[1]) < sent.index(other)  # the urgent one pulls its flow forward
 
 
-async def test_expired_messages_never_leave():
+async def test_expired_messages_never_leave() -> None:
     async with Stage() as stage:
         cloud = stage.transports["cloud"]
         cloud.set_state(LinkState.DOWN)
@@ -107,7 +107,7 @@ async def test_expired_messages_never_leave():
         assert len(stage.dead_letters("vehicle")) == 10
 
 
-async def test_messages_expire_while_they_wait_behind_others():
+async def test_messages_expire_while_they_wait_behind_others() -> None:
     async with Stage() as stage:
         stage.transports["cloud"].set_state(LinkState.DOWN)
         stage.arrive("vehicle", stage.speed(), stage.speed(ttl=100), stage.speed())
@@ -116,7 +116,7 @@ async def test_messages_expire_while_they_wait_behind_others():
         assert stage.queued("vehicle-cloud") == 2
 
 
-async def test_wall_clock_that_jumps_back_neither_expires_nor_hangs_anything():
+async def test_wall_clock_that_jumps_back_neither_expires_nor_hangs_anything() -> None:
     async with Stage() as stage:
         stage.transports["cloud"].refuse = refusing(1, stage.speed().attributes.source)
         message = stage.speed(ttl=5000)
@@ -126,7 +126,7 @@ async def test_wall_clock_that_jumps_back_neither_expires_nor_hangs_anything():
         assert stage.sent("cloud") == [message]
 
 
-async def test_backpressure_loses_nothing_and_keeps_the_bound():
+async def test_backpressure_loses_nothing_and_keeps_the_bound() -> None:
     config = configuration(queue_policy={"queue": {"messages": 100}})
     async with Stage(config) as stage:
         cloud = stage.transports["cloud"]
@@ -141,7 +141,7 @@ async def test_backpressure_loses_nothing_and_keeps_the_bound():
         assert stage.outcomes("vehicle-cloud") == {"delivered": 1000}
 
 
-async def test_backpressure_on_one_route_does_not_hold_up_another():
+async def test_backpressure_on_one_route_does_not_hold_up_another() -> None:
     config = three_networks(
         routes=[
             {"from": "vehicle", "to": "cloud", "queue": {"messages": 1}},
@@ -158,7 +158,7 @@ async def test_backpressure_on_one_route_does_not_hold_up_another():
         assert stage.sent("cloud") == stuck
 
 
-async def test_backpressure_by_bytes_lets_a_single_large_message_pass():
+async def test_backpressure_by_bytes_lets_a_single_large_message_pass() -> None:
     config = configuration(queue_policy={"queue": {"bytes": 1000}})
     async with Stage(config) as stage:
         large = [stage.speed(b"x" * 5000) for _ in range(3)]
@@ -169,7 +169,7 @@ async def test_backpressure_by_bytes_lets_a_single_large_message_pass():
         assert stage.sent("cloud") == large
 
 
-async def test_reject_turns_newcomers_away_and_every_one_is_a_dead_letter():
+async def test_reject_turns_newcomers_away_and_every_one_is_a_dead_letter() -> None:
     config = configuration(queue_policy={"queue": {"messages": 10, "on_full": "reject"}})
     async with Stage(config) as stage:
         stage.transports["cloud"].hold = True
@@ -184,7 +184,7 @@ async def test_reject_turns_newcomers_away_and_every_one_is_a_dead_letter():
         assert stage.sent("cloud") == messages[:10]
 
 
-async def test_evict_lets_the_lowest_class_go_the_oldest_first():
+async def test_evict_lets_the_lowest_class_go_the_oldest_first() -> None:
     config = configuration(queue_policy={"queue": {"messages": 4, "on_full": "evict"}})
     async with Stage(config) as stage:
         stage.transports["cloud"].set_state(LinkState.DOWN)
@@ -200,7 +200,7 @@ async def test_evict_lets_the_lowest_class_go_the_oldest_first():
         assert [m.payload for m in stage.sent("cloud")] == [b"middle", b"urgent", b"\x02", b"newer"]
 
 
-async def test_evict_turns_the_newcomer_away_if_everything_else_is_more_important():
+async def test_evict_turns_the_newcomer_away_if_everything_else_is_more_important() -> None:
     config = configuration(queue_policy={"queue": {"messages": 2, "on_full": "evict"}})
     async with Stage(config) as stage:
         stage.transports["cloud"].set_state(LinkState.DOWN)
@@ -212,7 +212,7 @@ async def test_evict_turns_the_newcomer_away_if_everything_else_is_more_importan
         assert stage.sent("cloud") == important
 
 
-async def test_window_bounds_what_is_unconfirmed():
+async def test_window_bounds_what_is_unconfirmed() -> None:
     config = configuration(queue_policy={"window": 7})
     async with Stage(config) as stage:
         cloud = stage.transports["cloud"]
@@ -227,7 +227,7 @@ async def test_window_bounds_what_is_unconfirmed():
         assert len(stage.sent("cloud")) == 20
 
 
-async def test_message_that_cannot_be_delivered_at_once_is_taken_into_custody():
+async def test_message_that_cannot_be_delivered_at_once_is_taken_into_custody() -> None:
     async with Stage() as stage:
         stage.transports["cloud"].refuse = refusing(10**6, stage.speed().attributes.source)
         refused, fine = stage.arrive("vehicle", stage.speed(), stage.speed(source=DOOR))
@@ -240,7 +240,7 @@ async def test_message_that_cannot_be_delivered_at_once_is_taken_into_custody():
         assert stage.queued("vehicle-cloud") == 1
 
 
-async def test_message_that_is_held_back_is_not_taken_into_custody():
+async def test_message_that_is_held_back_is_not_taken_into_custody() -> None:
     async with Stage(configuration(queue_policy={"queue": {"messages": 1}})) as stage:
         stage.transports["cloud"].hold = True
         first, held_back = stage.arrive("vehicle", stage.speed(), stage.speed())
@@ -249,7 +249,7 @@ async def test_message_that_is_held_back_is_not_taken_into_custody():
         assert not held_back.acknowledged
 
 
-async def test_stop_leaves_to_its_source_what_was_not_acknowledged():
+async def test_stop_leaves_to_its_source_what_was_not_acknowledged() -> None:
     async with Stage() as stage:
         stage.transports["cloud"].set_state(LinkState.DOWN)
         (received,) = stage.arrive("vehicle", stage.speed())
@@ -261,7 +261,7 @@ async def test_stop_leaves_to_its_source_what_was_not_acknowledged():
         assert stage.dead_letters("vehicle") == []
 
 
-async def test_stop_makes_dead_letters_of_what_was_in_custody():
+async def test_stop_makes_dead_letters_of_what_was_in_custody() -> None:
     async with Stage() as stage:
         stage.transports["cloud"].hold = True
         messages = [stage.speed(bytes([n])) for n in range(3)]
@@ -274,7 +274,7 @@ async def test_stop_makes_dead_letters_of_what_was_in_custody():
         stage.check_books()
 
 
-async def test_stop_delivers_what_was_held_back():
+async def test_stop_delivers_what_was_held_back() -> None:
     async with Stage(configuration(queue_policy={"queue": {"messages": 2}})) as stage:
         cloud = stage.transports["cloud"]
         cloud.hold = True
@@ -287,7 +287,7 @@ async def test_stop_delivers_what_was_held_back():
         assert stage.sent("cloud") == messages
 
 
-async def test_stop_makes_dead_letters_of_what_no_source_keeps(monkeypatch: pytest.MonkeyPatch):
+async def test_stop_makes_dead_letters_of_what_no_source_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryReceived, "source_keeps", False)
     async with Stage(configuration(queue_policy={"queue": {"messages": 2}})) as stage:
         stage.transports["cloud"].hold = True
@@ -298,7 +298,7 @@ async def test_stop_makes_dead_letters_of_what_no_source_keeps(monkeypatch: pyte
         stage.check_books()
 
 
-async def test_backpressure_waits_until_every_copy_of_a_publish_has_room():
+async def test_backpressure_waits_until_every_copy_of_a_publish_has_room() -> None:
     route = {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"], "publish_to": ["a", "b"]}
     config = configuration(routes=[route], queue_policy={"queue": {"messages": 5}})
     async with Stage(config, addressed=("cloud",)) as stage:
@@ -313,7 +313,7 @@ async def test_backpressure_waits_until_every_copy_of_a_publish_has_room():
         assert stage.dead_letters("vehicle") == []
 
 
-async def test_delivered_messages_with_a_long_ttl_are_not_kept_in_memory():
+async def test_delivered_messages_with_a_long_ttl_are_not_kept_in_memory() -> None:
     async with Stage() as stage:
         for _ in range(50):
             stage.transports["cloud"].hold = True
@@ -328,7 +328,7 @@ async def test_delivered_messages_with_a_long_ttl_are_not_kept_in_memory():
         assert len(payloads) <= 1  # the loop's own last one
 
 
-async def test_reload_that_a_transport_cannot_follow_changes_nothing(monkeypatch: pytest.MonkeyPatch):
+async def test_reload_that_a_transport_cannot_follow_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Stage() as stage:
         vehicle = stage.transports["vehicle"]
         before = set(vehicle.registry.filters())
@@ -342,7 +342,7 @@ async def test_reload_that_a_transport_cannot_follow_changes_nothing(monkeypatch
         assert stage.sent("cloud") == [message]
 
 
-async def test_policy_that_changes_while_messages_are_held_back_is_applied_to_them():
+async def test_policy_that_changes_while_messages_are_held_back_is_applied_to_them() -> None:
     async with Stage(configuration(queue_policy={"queue": {"messages": 2}})) as stage:
         stage.transports["cloud"].hold = True
         received = stage.arrive("vehicle", *(stage.speed(bytes([n])) for n in range(5)))
@@ -351,7 +351,7 @@ async def test_policy_that_changes_while_messages_are_held_back_is_applied_to_th
         assert stage.outcomes("vehicle-cloud") == {"rejected": 3}
 
 
-async def test_message_that_is_held_back_expires_in_time():
+async def test_message_that_is_held_back_expires_in_time() -> None:
     async with Stage(configuration(queue_policy={"queue": {"messages": 1}})) as stage:
         stage.transports["cloud"].set_state(LinkState.DOWN)
         first, dying, living = stage.arrive("vehicle", stage.speed(), stage.speed(ttl=100), stage.speed())

@@ -17,7 +17,7 @@ from tests.flow.stage import (
 )
 
 
-async def test_publish_crosses_where_a_pattern_matches():
+async def test_publish_crosses_where_a_pattern_matches() -> None:
     async with Stage() as stage:
         message = stage.speed(b"50 km/h", token="t", permission_level=3, ttl=1500)
         (received,) = stage.arrive("vehicle", message)
@@ -26,7 +26,7 @@ async def test_publish_crosses_where_a_pattern_matches():
         assert stage.outcomes("vehicle-cloud") == {"delivered": 1}
 
 
-async def test_publish_without_pattern_is_wanted_by_nobody():
+async def test_publish_without_pattern_is_wanted_by_nobody() -> None:
     async with Stage() as stage:
         # A transport hands over only what its filters match; one that hands over more must do no harm.
         received = MemoryReceived(stage.speed(source=ORDERS))
@@ -37,7 +37,7 @@ async def test_publish_without_pattern_is_wanted_by_nobody():
         assert received.acknowledged
 
 
-async def test_notification_request_and_response_cross_both_ways():
+async def test_notification_request_and_response_cross_both_ways() -> None:
     async with Stage() as stage:
         up = stage.notify(b"door open")
         down = stage.notify(b"unlock", sink=VEHICLE_APP, source=ORDERS)
@@ -51,7 +51,7 @@ async def test_notification_request_and_response_cross_both_ways():
         assert stage.outcomes("none") == {}
 
 
-async def test_exact_authority_wins_over_wildcard():
+async def test_exact_authority_wins_over_wildcard() -> None:
     config = three_networks(
         routes=[{"from": "vehicle", "to": "cloud"}, {"from": "vehicle", "to": "phone"}],
     )
@@ -62,7 +62,7 @@ async def test_exact_authority_wins_over_wildcard():
         assert stage.sent("cloud") == []
 
 
-async def test_publish_goes_over_every_route_that_wants_it():
+async def test_publish_goes_over_every_route_that_wants_it() -> None:
     config = three_networks(
         routes=[
             {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
@@ -76,7 +76,7 @@ async def test_publish_goes_over_every_route_that_wants_it():
         assert received.acknowledged
 
 
-async def test_source_is_acknowledged_only_after_every_destination_confirmed():
+async def test_source_is_acknowledged_only_after_every_destination_confirmed() -> None:
     config = three_networks(
         routes=[
             {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
@@ -91,7 +91,7 @@ async def test_source_is_acknowledged_only_after_every_destination_confirmed():
         assert received.acknowledged
 
 
-async def test_publish_is_addressed_where_the_network_wants_an_authority():
+async def test_publish_is_addressed_where_the_network_wants_an_authority() -> None:
     config = configuration(
         routes=[
             {
@@ -110,7 +110,7 @@ async def test_publish_is_addressed_where_the_network_wants_an_authority():
         assert [without_sink(m) for m in stage.sent("cloud")] == [speed, speed]
 
 
-async def test_publish_addressed_to_an_authority_loses_its_sink_on_the_last_leg():
+async def test_publish_addressed_to_an_authority_loses_its_sink_on_the_last_leg() -> None:
     async with Stage() as stage:
         order = stage.speed(b"new route", source=ORDERS)
         addressed = order._replace(attributes=type(order.attributes)(UMessageType.PUBLISH, ORDERS, everything_at("veh1")))
@@ -119,14 +119,14 @@ async def test_publish_addressed_to_an_authority_loses_its_sink_on_the_last_leg(
         assert stage.sent("vehicle")[0].attributes.sink is None
 
 
-async def test_message_for_its_own_network_is_left_alone():
+async def test_message_for_its_own_network_is_left_alone() -> None:
     async with Stage() as stage:
         (received,) = stage.arrive("cloud", stage.ask(source=CLOUD_APP, method=UUri("cloud2", 1, 1, 1)))
         assert stage.sent("vehicle") == stage.sent("cloud") == []
         assert received.acknowledged
 
 
-async def test_same_id_twice_is_forwarded_once_and_both_copies_are_acknowledged_together():
+async def test_same_id_twice_is_forwarded_once_and_both_copies_are_acknowledged_together() -> None:
     async with Stage() as stage:
         stage.transports["cloud"].hold = True
         message = stage.notify(b"once")
@@ -143,14 +143,14 @@ async def test_same_id_twice_is_forwarded_once_and_both_copies_are_acknowledged_
         assert stage.outcomes("none") == {"duplicate": 2}
 
 
-async def test_ids_are_forgotten_within_their_bound():
+async def test_ids_are_forgotten_within_their_bound() -> None:
     async with Stage(configuration(remember={"ids": 10, "seconds": 600})) as stage:
         for _ in range(100):
             stage.arrive("vehicle", stage.notify())
         assert len(stage.router.seen) <= 10
 
 
-async def test_message_of_our_own_that_comes_back_is_not_forwarded():
+async def test_message_of_our_own_that_comes_back_is_not_forwarded() -> None:
     async with Stage() as stage:
         own = stage.notify(source=UUri("gateway.veh1", 4, 1, 0x8001), sink=CLOUD_APP)
         stage.arrive("vehicle", own)
@@ -158,7 +158,7 @@ async def test_message_of_our_own_that_comes_back_is_not_forwarded():
         assert stage.outcomes("none") == {"local": 1}
 
 
-async def test_routes_change_while_messages_wait():
+async def test_routes_change_while_messages_wait() -> None:
     async with Stage() as stage:
         stage.transports["cloud"].lose_link()
         waiting = stage.speed(b"kept")

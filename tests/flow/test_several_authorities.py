@@ -23,7 +23,7 @@ def two_in_the_vehicle(**changes: object) -> Config:
     )
 
 
-async def test_publish_for_two_authorities_behind_one_endpoint_arrives_there_once():
+async def test_publish_for_two_authorities_behind_one_endpoint_arrives_there_once() -> None:
     async with Stage(two_in_the_vehicle(), addressed=("cloud",)) as stage:
         order = stage.speed(source=ORDERS)
         first, second = stage.arrive("cloud", *addressed(order, "veh1", "trailer1"))
@@ -37,7 +37,7 @@ async def test_publish_for_two_authorities_behind_one_endpoint_arrives_there_onc
         assert stage.outcomes("none") == {"duplicate": 1}
 
 
-async def test_publish_that_is_redriven_goes_again_where_it_has_gone():
+async def test_publish_that_is_redriven_goes_again_where_it_has_gone() -> None:
     async with Stage(two_in_the_vehicle(), addressed=("cloud",)) as stage:
         order = stage.speed(source=ORDERS)
         (copy,) = addressed(order, "veh1")
@@ -47,7 +47,7 @@ async def test_publish_that_is_redriven_goes_again_where_it_has_gone():
         assert stage.sent("vehicle") == [order, order]
 
 
-async def test_second_copy_is_acknowledged_and_the_first_when_it_has_arrived():
+async def test_second_copy_is_acknowledged_and_the_first_when_it_has_arrived() -> None:
     async with Stage(two_in_the_vehicle(), addressed=("cloud",)) as stage:
         stage.transports["vehicle"].hold = True
         first, second = stage.arrive("cloud", *addressed(stage.speed(source=ORDERS), "veh1", "trailer1"))
@@ -58,7 +58,7 @@ async def test_second_copy_is_acknowledged_and_the_first_when_it_has_arrived():
         assert not any(stage.router.seen.young.values())  # nothing but ids is kept
 
 
-async def test_second_copy_is_taken_where_the_first_found_no_room():
+async def test_second_copy_is_taken_where_the_first_found_no_room() -> None:
     config = two_in_the_vehicle(routes=[{"from": "cloud", "to": "vehicle", "queue": {"messages": 1, "on_full": "reject"}}])
     async with Stage(config, addressed=("cloud",)) as stage:
         stage.transports["vehicle"].lose_link()
@@ -70,7 +70,7 @@ async def test_second_copy_is_taken_where_the_first_found_no_room():
         assert stage.outcomes("cloud-vehicle") == {"delivered": 2, "rejected": 1}
 
 
-async def test_copies_for_authorities_behind_different_endpoints_all_go():
+async def test_copies_for_authorities_behind_different_endpoints_all_go() -> None:
     config = three_networks(routes=[{"from": "cloud", "to": "vehicle"}, {"from": "cloud", "to": "phone"}])
     async with Stage(config, addressed=("cloud",)) as stage:
         order = stage.speed(source=ORDERS)

@@ -1,6 +1,7 @@
 """What the trace says of a message, whatever became of it: one record per outcome, none before there is one."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from streamer.delivery.router import NO_ROUTE
 from streamer.transports.base import Presence
@@ -19,7 +20,7 @@ def told(row: dict[str, object], *names: str) -> tuple[object, ...]:
     return tuple(row[name] for name in names)
 
 
-async def test_times_from_entry_to_the_last_send_and_to_the_confirmation():
+async def test_times_from_entry_to_the_last_send_and_to_the_confirmation() -> None:
     async with Stage() as stage:
         cloud = stage.transports["cloud"]
         cloud.lose_link()
@@ -42,7 +43,7 @@ async def test_times_from_entry_to_the_last_send_and_to_the_confirmation():
     assert told(row, "sink_authority", "sink_ue_id", "sink_resource_id") == ("cloud", CLOUD_APP.ue_id, CLOUD_APP.resource)
 
 
-async def test_a_message_with_two_destinations_gives_two_records_and_one_with_none_gives_one():
+async def test_a_message_with_two_destinations_gives_two_records_and_one_with_none_gives_one() -> None:
     routes = [{"from": "vehicle", "to": to, "publish": [str(SPEED)]} for to in ("cloud", "phone")]
     async with Stage(three_networks(routes=routes)) as stage:
         stage.arrive("vehicle", stage.speed())
@@ -53,7 +54,7 @@ async def test_a_message_with_two_destinations_gives_two_records_and_one_with_no
     assert told(row, "route", "ingress", "egress", "outcome") == (NO_ROUTE, "vehicle", None, "local")
 
 
-async def test_refusals_are_retries():
+async def test_refusals_are_retries() -> None:
     refusals = 2
 
     async with Stage() as stage:
@@ -66,7 +67,7 @@ async def test_refusals_are_retries():
     assert told(row, "outcome", "retries", "redelivered") == ("delivered", refusals, False)
 
 
-async def test_a_permanent_refusal_is_traced_and_its_dead_letter_is_a_message_of_its_own():
+async def test_a_permanent_refusal_is_traced_and_its_dead_letter_is_a_message_of_its_own() -> None:
     async with Stage() as stage:
         stage.transports["cloud"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "never")
         message = stage.notify()
@@ -77,7 +78,7 @@ async def test_a_permanent_refusal_is_traced_and_its_dead_letter_is_a_message_of
     assert letter["src_resource_id"] == 0x8001
 
 
-async def test_what_was_unconfirmed_when_the_link_was_lost_is_marked():
+async def test_what_was_unconfirmed_when_the_link_was_lost_is_marked() -> None:
     async with Stage() as stage:
         cloud = stage.transports["cloud"]
         cloud.hold = True
@@ -90,7 +91,7 @@ async def test_what_was_unconfirmed_when_the_link_was_lost_is_marked():
     assert told(row, "outcome", "retries", "redelivered") == ("delivered", 0, True)
 
 
-async def test_a_copy_is_traced_beside_the_first():
+async def test_a_copy_is_traced_beside_the_first() -> None:
     async with Stage() as stage:
         message = stage.notify()
         stage.arrive("vehicle", message)
@@ -100,7 +101,7 @@ async def test_a_copy_is_traced_beside_the_first():
     assert told(copy, "route", "outcome", "msg_id") == (NO_ROUTE, "duplicate", message.id)
 
 
-async def test_a_request_that_expires_and_its_error_response():
+async def test_a_request_that_expires_and_its_error_response() -> None:
     async with Stage() as stage:
         stage.transports["vehicle"].lose_link()
         request = stage.ask(ttl=1000)
@@ -112,7 +113,7 @@ async def test_a_request_that_expires_and_its_error_response():
     assert told(answer, "msg_type", "req_id", "sink_authority") == ("response", request.id, "cloud")
 
 
-async def test_what_nobody_confirms_is_traced_when_it_is_certain_with_the_time_when_it_left():
+async def test_what_nobody_confirms_is_traced_when_it_is_certain_with_the_time_when_it_left() -> None:
     async with Stage(unconfirmed_s=UNCONFIRMED_S) as stage:
         stage.arrive("cloud", stage.notify(sink=VEHICLE_APP, source=ORDERS))
         stage.router.custody.flush()
@@ -123,7 +124,7 @@ async def test_what_nobody_confirms_is_traced_when_it_is_certain_with_the_time_w
     assert told(row, "outcome", "latency_us", "redelivered", "ts") == ("delivered", 0, False, START)
 
 
-async def test_what_is_sent_again_after_a_doubt_is_traced_once():
+async def test_what_is_sent_again_after_a_doubt_is_traced_once() -> None:
     async with Stage(unconfirmed_s=UNCONFIRMED_S) as stage:
         vehicle = stage.transports["vehicle"]
         messages = [stage.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
@@ -142,7 +143,7 @@ async def test_what_is_sent_again_after_a_doubt_is_traced_once():
     }
 
 
-async def test_what_the_journal_gives_back_keeps_when_it_came_in(tmp_path):
+async def test_what_the_journal_gives_back_keeps_when_it_came_in(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with life(path) as first:
         first.hold()
@@ -164,7 +165,7 @@ async def test_what_the_journal_gives_back_keeps_when_it_came_in(tmp_path):
     )
 
 
-async def test_a_response_names_its_request():
+async def test_a_response_names_its_request() -> None:
     async with Stage() as stage:
         request = stage.ask()
         stage.arrive("cloud", request)

@@ -144,7 +144,7 @@ REPORTS = {
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_daemon_tells_systemd_of_its_life_and_ends_with_0_when_asked(daemon: Process, number: signal.Signals):
+async def test_daemon_tells_systemd_of_its_life_and_ends_with_0_when_asked(daemon: Process, number: signal.Signals) -> None:
     await daemon.ready()
     assert daemon.told("STATUS=all endpoints connected") >= 1
     await daemon.until(lambda: daemon.told("WATCHDOG=1") >= 3)
@@ -158,7 +158,7 @@ async def test_daemon_tells_systemd_of_its_life_and_ends_with_0_when_asked(daemo
     assert len(daemon.events("stopped")) == 1
 
 
-async def test_log_is_json_when_it_goes_to_no_terminal(daemon: Process):
+async def test_log_is_json_when_it_goes_to_no_terminal(daemon: Process) -> None:
     await daemon.ready()
     daemon.signal(signal.SIGTERM)
     await daemon.end()
@@ -173,7 +173,7 @@ async def test_log_is_json_when_it_goes_to_no_terminal(daemon: Process):
     assert len(daemon.events("memory_only")) == 1
 
 
-async def test_admin_port_answers_while_it_runs(daemon: Process):
+async def test_admin_port_answers_while_it_runs(daemon: Process) -> None:
     await daemon.ready()
     assert await asyncio.to_thread(daemon.get, "/healthz") == "ok\n"
     assert json.loads(await asyncio.to_thread(daemon.get, "/readyz")) == {"ready": True, "reasons": []}
@@ -184,7 +184,7 @@ async def test_admin_port_answers_while_it_runs(daemon: Process):
     }
 
 
-async def test_hangup_with_a_good_file_takes_the_new_route(daemon: Process):
+async def test_hangup_with_a_good_file_takes_the_new_route(daemon: Process) -> None:
     await daemon.ready()
     assert await asyncio.to_thread(daemon.routes) == {"vehicle-cloud"} | REPORTS
     daemon.file.write_text(daemon.file.read_text().replace("routes:\n", SECOND_ROUTE))
@@ -210,7 +210,7 @@ async def test_hangup_with_a_good_file_takes_the_new_route(daemon: Process):
         ("shutdown:", "trace: {path: trace}\nshutdown:", "trace: changed; restart to use it"),
     ],
 )
-async def test_hangup_with_a_bad_file_keeps_the_old_one_and_says_why(daemon: Process, old: str, new: str, told: str):
+async def test_hangup_with_a_bad_file_keeps_the_old_one_and_says_why(daemon: Process, old: str, new: str, told: str) -> None:
     await daemon.ready()
     daemon.file.write_text(daemon.file.read_text().replace(old, new).replace("routes:\n", SECOND_ROUTE))
     daemon.signal(signal.SIGHUP)
@@ -222,7 +222,7 @@ async def test_hangup_with_a_bad_file_keeps_the_old_one_and_says_why(daemon: Pro
     assert await daemon.end() == 0
 
 
-async def test_hangup_after_a_bad_file_takes_the_repaired_one(daemon: Process):
+async def test_hangup_after_a_bad_file_takes_the_repaired_one(daemon: Process) -> None:
     await daemon.ready()
     good = daemon.file.read_text()
     daemon.file.unlink()
@@ -233,7 +233,7 @@ async def test_hangup_after_a_bad_file_takes_the_repaired_one(daemon: Process):
     await daemon.until(lambda: "down" in daemon.routes())
 
 
-async def test_hangup_with_more_patterns_than_listeners_are_allowed_keeps_the_old_file(tmp_path: Path):
+async def test_hangup_with_more_patterns_than_listeners_are_allowed_keeps_the_old_file(tmp_path: Path) -> None:
     process = Process(tmp_path)
     limit_listeners(process, "vehicle", 1)
     good = process.file.read_text()
@@ -255,14 +255,14 @@ async def test_hangup_with_more_patterns_than_listeners_are_allowed_keeps_the_ol
         assert await process.end() == 0
 
 
-async def test_hangup_changes_the_format_of_the_log_at_once(daemon: Process):
+async def test_hangup_changes_the_format_of_the_log_at_once(daemon: Process) -> None:
     await daemon.ready()
     daemon.file.write_text(daemon.file.read_text().replace("repeat_s: 0", "format: human"))
     daemon.signal(signal.SIGHUP)
     await daemon.until(lambda: " INFO    daemon reloaded file=" in daemon.log.read_text())
 
 
-async def test_hangup_changes_the_level_of_the_log_at_once_and_back(daemon: Process):
+async def test_hangup_changes_the_level_of_the_log_at_once_and_back(daemon: Process) -> None:
     await daemon.ready()
     loud = daemon.file.read_text()
     daemon.file.write_text(loud.replace("repeat_s: 0", "repeat_s: 0, level: error"))
@@ -275,7 +275,7 @@ async def test_hangup_changes_the_level_of_the_log_at_once_and_back(daemon: Proc
     assert len(daemon.events("reloaded")) == 1
 
 
-async def test_admin_port_that_is_taken_is_a_clear_error(tmp_path: Path):
+async def test_admin_port_that_is_taken_is_a_clear_error(tmp_path: Path) -> None:
     process = Process(tmp_path)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", process.port))
@@ -291,7 +291,7 @@ async def test_admin_port_that_is_taken_is_a_clear_error(tmp_path: Path):
     process.systemd.close()
 
 
-async def test_bad_file_at_the_start_is_78_before_anything_is_opened(tmp_path: Path):
+async def test_bad_file_at_the_start_is_78_before_anything_is_opened(tmp_path: Path) -> None:
     process = Process(tmp_path)
     process.file.write_text("authority: gateway\n")
     await process.start()
@@ -301,7 +301,7 @@ async def test_bad_file_at_the_start_is_78_before_anything_is_opened(tmp_path: P
     process.systemd.close()
 
 
-async def test_fewer_listeners_than_the_routes_need_is_78_and_a_clear_error(tmp_path: Path):
+async def test_fewer_listeners_than_the_routes_need_is_78_and_a_clear_error(tmp_path: Path) -> None:
     process = Process(tmp_path)
     limit_listeners(process, "cloud", 1)
     async with running(process):

@@ -23,7 +23,7 @@ def as_json(made: logging.LogRecord) -> dict[str, object]:
     return json.loads(text)
 
 
-def test_json_line_has_time_level_part_event_and_typed_fields():
+def test_json_line_has_time_level_part_event_and_typed_fields() -> None:
     assert as_json(record("link_lost endpoint=%s after_s=%.1f attempt=%d up=%s why=%s", "cloud", 2.345, 3, False, None)) == {
         "ts": "2023-11-14T22:13:20.250Z",
         "level": "info",
@@ -37,7 +37,7 @@ def test_json_line_has_time_level_part_event_and_typed_fields():
     }
 
 
-def test_json_line_without_fields_is_only_its_event():
+def test_json_line_without_fields_is_only_its_event() -> None:
     assert as_json(record("drained")) == {
         "ts": "2023-11-14T22:13:20.250Z",
         "level": "info",
@@ -55,18 +55,18 @@ def test_json_line_without_fields_is_only_its_event():
         ("%(name)s=1", ({"name": "dict"},), "dict=1"),
     ],
 )
-def test_line_of_somebody_elses_form_keeps_its_text(message: str, args: tuple[object, ...], text: str):
+def test_line_of_somebody_elses_form_keeps_its_text(message: str, args: tuple[object, ...], text: str) -> None:
     line = as_json(record(message, *args))
     assert line["text"] == text
 
 
-def test_values_cannot_break_the_line_or_forge_fields():
+def test_values_cannot_break_the_line_or_forge_fields() -> None:
     line = as_json(record("malformed detail=%s", 'x"\n, "level": "error", event=fake ü'))
     assert line["detail"] == 'x"\n, "level": "error", event=fake ü'
     assert (line["level"], line["event"]) == ("info", "malformed")
 
 
-def test_exception_is_part_of_the_line():
+def test_exception_is_part_of_the_line() -> None:
     try:
         raise ZeroDivisionError("boom")
     except ZeroDivisionError:
@@ -78,7 +78,7 @@ def test_exception_is_part_of_the_line():
     assert human[-1] == "ZeroDivisionError: boom"
 
 
-def test_human_line_is_time_level_part_and_text():
+def test_human_line_is_time_level_part_and_text() -> None:
     line = HumanFormatter().format(record("link_lost endpoint=%s", "cloud", level=logging.WARNING))
     assert line[12:] == " WARNING egress link_lost endpoint=cloud"
     assert line[8:12] == ".250"
@@ -100,7 +100,7 @@ class Repeats:
         return made.left_out if self.filter.filter(made) else None  # type: ignore[attr-defined]
 
 
-def test_same_kind_of_line_passes_once_in_its_time_and_says_how_many_were_left_out():
+def test_same_kind_of_line_passes_once_in_its_time_and_says_how_many_were_left_out() -> None:
     repeats = Repeats()
     assert repeats.passes("lost endpoint=%s after=%d", "cloud", 1) == 0
     for second in range(2, 10):
@@ -112,7 +112,7 @@ def test_same_kind_of_line_passes_once_in_its_time_and_says_how_many_were_left_o
     assert repeats.passes("lost endpoint=%s after=%d", "cloud", 11) == 0
 
 
-def test_another_event_endpoint_or_logger_is_another_kind():
+def test_another_event_endpoint_or_logger_is_another_kind() -> None:
     repeats = Repeats()
     assert repeats.passes("lost endpoint=%s", "cloud") == 0
     assert repeats.passes("lost endpoint=%s", "vehicle") == 0
@@ -121,32 +121,32 @@ def test_another_event_endpoint_or_logger_is_another_kind():
     assert repeats.passes("lost endpoint=%s", "cloud") is None
 
 
-def test_critical_lines_always_pass():
+def test_critical_lines_always_pass() -> None:
     repeats = Repeats()
     made = [record("dying", level=logging.CRITICAL) for _ in range(3)]
     assert all(repeats.filter.filter(each) for each in made)
 
 
-def test_limit_of_zero_lets_everything_pass():
+def test_limit_of_zero_lets_everything_pass() -> None:
     filter_ = RepeatFilter(0, lambda: 0.0)
     assert all(filter_.filter(record("same")) for _ in range(5))
 
 
-def test_argument_that_cannot_be_hashed_is_no_problem():
+def test_argument_that_cannot_be_hashed_is_no_problem() -> None:
     repeats = Repeats()
     assert repeats.passes("tasks %s", ["a"]) == 0
     assert repeats.passes("tasks %s", ["a"]) is None
     assert repeats.passes("tasks %s", ["b"]) == 0
 
 
-def test_memory_of_kinds_is_bounded():
+def test_memory_of_kinds_is_bounded() -> None:
     repeats = Repeats()
     for n in range(5000):
         repeats.passes("lost endpoint=%s", str(n))
     assert len(repeats.filter._seen) <= 1000
 
 
-def test_left_out_is_printed_in_both_forms():
+def test_left_out_is_printed_in_both_forms() -> None:
     made = record("lost endpoint=%s", "cloud")
     made.left_out = 7
     assert HumanFormatter().format(made).endswith("lost endpoint=cloud left_out=7")
@@ -184,7 +184,7 @@ class Terminal(io.StringIO):
 )
 def test_form_is_human_on_a_terminal_and_json_elsewhere(
     chosen: str, stream: type[io.StringIO], human: bool, root: logging.Logger, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     out = stream()
     monkeypatch.setattr("sys.stderr", out)
     set_up("warning", chosen)
@@ -196,7 +196,7 @@ def test_form_is_human_on_a_terminal_and_json_elsewhere(
     assert "told" in line
 
 
-def test_setting_up_twice_does_not_double_the_lines(root: logging.Logger, monkeypatch: pytest.MonkeyPatch):
+def test_setting_up_twice_does_not_double_the_lines(root: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr("sys.stderr", out)
     set_up()

@@ -20,14 +20,14 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
         yield sock
 
 
-def test_assignments_arrive_as_lines_of_one_datagram(systemd: socket.socket):
+def test_assignments_arrive_as_lines_of_one_datagram(systemd: socket.socket) -> None:
     notify("READY=1", "STATUS=all endpoints connected")
     notify("WATCHDOG=1")
     assert systemd.recv(1000) == b"READY=1\nSTATUS=all endpoints connected"
     assert systemd.recv(1000) == b"WATCHDOG=1"
 
 
-def test_abstract_socket_is_reached_too(monkeypatch: pytest.MonkeyPatch):
+def test_abstract_socket_is_reached_too(monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"ustreamer-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(f"\0{name}")
@@ -37,13 +37,13 @@ def test_abstract_socket_is_reached_too(monkeypatch: pytest.MonkeyPatch):
         assert sock.recv(1000) == b"READY=1"
 
 
-def test_without_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch):
+def test_without_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     notify("READY=1")
 
 
 @pytest.mark.parametrize("address", ["/nonexistent/notify", "@nobody-listens-here", "/tmp", "x" * 200])
-def test_socket_that_cannot_be_reached_is_no_reason_to_stop(address: str, monkeypatch: pytest.MonkeyPatch):
+def test_socket_that_cannot_be_reached_is_no_reason_to_stop(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     notify("READY=1")
 
@@ -64,7 +64,7 @@ def test_socket_that_cannot_be_reached_is_no_reason_to_stop(address: str, monkey
 )
 def test_watchdog_is_told_at_half_of_its_limit(
     limit_us: str | None, pid: str | None, interval_s: float | None, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     for name, value in (("WATCHDOG_USEC", limit_us), ("WATCHDOG_PID", str(os.getpid()) if pid == "own" else pid)):
         if value is None:
             monkeypatch.delenv(name, raising=False)

@@ -9,6 +9,7 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USUBSCRIPTION
 
 
 class Answers:
@@ -83,7 +84,7 @@ class Answers:
         return pb.NotificationsResponse(), self._book.unregister(topic, source)
 
     def _reset(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
-        if source.ue_id != wire.UE_ID:
+        if source.ue_id != USUBSCRIPTION.ue_id:
             raise UStatusError(UCode.PERMISSION_DENIED, f"source {source}: only another uSubscription service (ue_id 0) may")
         wire.read(request, pb.ResetRequest)
         return pb.ResetResponse(), self._book.reset(now_ms)

@@ -25,6 +25,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
+from streamer.uprotocol.well_known import USUBSCRIPTION
 
 _COUNTS = (pb.SubscriptionStatus.SUBSCRIBED, pb.SubscriptionStatus.SUBSCRIBE_PENDING)
 
@@ -50,7 +51,7 @@ class Follower:
         self._clock = clock
         self._want = want
         self._authority = authority
-        self._ourselves = wire.address(authority)
+        self._ourselves = USUBSCRIPTION.at(authority)
         self._service = external.service
         self._ttl_ms = round(options.remote_timeout_s * 1000)
         self._refresh_ms = round(external.refresh_s * 1000)
@@ -65,7 +66,7 @@ class Follower:
         self._statements: dict[Relation, Statement] = {}
         self._woken = asyncio.Event()
         self._failures = 0
-        core.serve(wire.UE_ID, wire.VERSION, self._take)
+        core.serve(USUBSCRIPTION, self._take)
 
     def restore(self) -> None:
         """Read what is on disk and tell who wants what. Blocks: before the router starts. Raises `StateError`."""

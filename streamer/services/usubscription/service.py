@@ -27,6 +27,7 @@ from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USUBSCRIPTION
 
 Want = Callable[[UUri, Mapping[str, int]], None]
 """Tells which authorities want a topic, and how often (ms; 0: every message). Empty: nobody."""
@@ -76,7 +77,7 @@ class USubscription:
         self._woken = asyncio.Event()
         self._outbox = Outbox(core)
         self._last_ms = 0
-        core.serve(wire.UE_ID, wire.VERSION, self._take)
+        core.serve(USUBSCRIPTION, self._take)
 
     def restore(self) -> None:
         """Read what is on disk and tell who wants what. Blocks: before the router starts. Raises `StateError`."""
@@ -148,7 +149,7 @@ class USubscription:
             except UStatusError as exc:
                 return _refused(now_ms, message, exc.code, exc.message), Change()
             return [wire.answer(now_ms, message, proto)], change
-        if attributes.sink == wire.address(self._authority):
+        if attributes.sink == USUBSCRIPTION.at(self._authority):
             if attributes.type is UMessageType.RESPONSE and attributes.reqid is not None:
                 topic = self._book.asked(attributes.reqid)
                 if topic is not None and attributes.source.authority == topic.authority:

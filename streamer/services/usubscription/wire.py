@@ -28,9 +28,8 @@ from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import FIRST_TOPIC, LAST_TOPIC, UriError, UUri
 from streamer.uprotocol.uuid import created_ms
+from streamer.uprotocol.well_known import USUBSCRIPTION
 
-UE_ID = 0
-VERSION = 3
 SUBSCRIBE, UNSUBSCRIBE, FETCH_SUBSCRIPTIONS, REGISTER, UNREGISTER, FETCH_SUBSCRIBERS, RESET = 1, 2, 3, 6, 7, 8, 9
 CHANGES = 0x8000
 """The topic SubscriptionChange."""
@@ -44,11 +43,6 @@ _NS_PER_MS = 1_000_000
 _WRAPPED = UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY
 
 Proto = TypeVar("Proto", bound=Message)
-
-
-def address(authority: str, resource: int = 0) -> UUri:
-    """The uSubscription service at an authority, or one of its methods or topics."""
-    return UUri(authority, UE_ID, VERSION, resource)
 
 
 def read(message: UMessage, kind: type[Proto]) -> Proto:
@@ -143,7 +137,7 @@ def update(now_ms: int, update: Update) -> UMessage:
         attributes=_attributes(update.wish),
     )
     options = Options(payload_format=UPayloadFormat.PROTOBUF)
-    return notification(now_ms, address(update.via, CHANGES), update.sink, proto.SerializeToString(), options)
+    return notification(now_ms, USUBSCRIPTION.at(update.via, CHANGES), update.sink, proto.SerializeToString(), options)
 
 
 def command(authority: str, order: Order) -> UMessage:
@@ -158,8 +152,8 @@ def command(authority: str, order: Order) -> UMessage:
         proto = pb.UnsubscribeRequest(topic=name)
     attributes = Attributes(
         UMessageType.REQUEST,
-        address(authority),
-        address(order.topic.authority, SUBSCRIBE if order.subscribe else UNSUBSCRIBE),
+        USUBSCRIPTION.at(authority),
+        USUBSCRIPTION.at(order.topic.authority, SUBSCRIBE if order.subscribe else UNSUBSCRIBE),
         priority=UPriority.CS4,
         ttl=order.ttl_ms,
         payload_format=UPayloadFormat.PROTOBUF,
@@ -193,7 +187,7 @@ def told(message: UMessage, ourselves: UUri) -> Told | None:
         return None
     about = uri_from_proto(found.subscriber.uri)
     name = uri_from_proto(found.topic)
-    if source != address(name.authority, CHANGES) or about != ourselves or not found.HasField("status"):
+    if source != USUBSCRIPTION.at(name.authority, CHANGES) or about != ourselves or not found.HasField("status"):
         return None
     return Told(name, standing, found.status.message, created_ms(message.id))
 

@@ -14,11 +14,11 @@ Who drives it writes what `take_outgoing` and `take_acknowledgements` return.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from streamer.transports.base import Done, Parcel, Received
 from streamer.transports.errors import LinkLostError, PermanentError, SendError
 from streamer.transports.mqtt5.wire import puback_error
+from streamer.transports.results import ResultRuns
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 
@@ -27,9 +27,6 @@ Encode = Callable[[UMessage, int, bool], bytes]
 
 Sent = tuple[Parcel, Done]
 """A parcel, and whom to tell."""
-
-Run = tuple[list[Any], Done, SendError | None]
-"""Parcels with one outcome, in order, to be told in one call."""
 
 MAX_PACKET_ID = 65_535
 MAX_UNCONFIRMED = 50_000  # leaves packet ids for subscriptions
@@ -92,7 +89,7 @@ class Session:
         self._in_use: set[int] = set()  # packet ids of `_resend` and `_requests`
         self._backlog: deque[Sent] = deque()
         self._outgoing: list[bytes] = []
-        self._confirmed: list[Run] = []
+        self._results = ResultRuns()
         self._requests: dict[int, list[str]] = {}
         self._last_id = 0
 
@@ -133,11 +130,10 @@ class Session:
         self._resend.clear()
         self._in_use = set(self._requests)
         self._backlog.clear()
-        runs: list[Run] = []
+        results, link_lost = ResultRuns(), LinkLostError()
         for parcel, done in lost:
-            _add_outcome(runs, parcel, done, None)
-        for parcels, done, _ in runs:
-            done(parcels, LinkLostError())
+            results.add(done, parcel, link_lost)
+        results.tell()
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
@@ -192,18 +188,16 @@ class Session:
             done((parcel,), error)
 
     def on_puback(self, packet_id: int, reason: int) -> None:
-        """A PUBACK came. The outcome is told by `settle`, after the last packet of the same read."""
+        """A PUBACK came. Its result is told by `settle`, after the last packet of the same read."""
         sent = self._unconfirmed.pop(packet_id, None)
         if sent is not None:  # else nobody waits for it: the other side's mistake, and harmless
-            _add_outcome(self._confirmed, sent[0], sent[1], puback_error(reason) if reason else None)
+            self._results.add(sent[1], sent[0], puback_error(reason) if reason else None)
 
     def settle(self) -> None:
-        """Tell the outcomes, one call per run of messages with the same outcome, and send what had to wait."""
+        """Tell the results that PUBACKs brought, and send what had to wait."""
         if self._backlog or self._resend:
             self.drain()
-        runs, self._confirmed = self._confirmed, []
-        for parcels, done, error in runs:
-            done(parcels, error)
+        self._results.tell()
 
     def take_outgoing(self) -> list[bytes]:
         """The packets to be written now, in order."""
@@ -276,12 +270,3 @@ class Session:
             out += _PUBACK
             out += receipt.packet_id.to_bytes(2, "big")
         return bytes(out)
-
-
-def _add_outcome(runs: list[Run], parcel: Parcel, done: Done, error: SendError | None) -> None:
-    if error is None and runs:
-        run, run_done, run_error = runs[-1]
-        if run_error is None and (done is run_done or done == run_done):
-            run.append(parcel)
-            return
-    runs.append(([parcel], done, error))

@@ -7,10 +7,10 @@ lost takes with it everything that was submitted behind it in the same flow.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
-from streamer.transports.base import Done, Parcel, Unconfirmed
+from streamer.transports.base import Done, Parcel, SendResult
 from streamer.transports.errors import LinkLostError, SendError
+from streamer.transports.results import ResultRuns
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
 
@@ -95,39 +95,39 @@ class Ledger:
                 found = True
         return found
 
-    def put(self, parcels: Sequence[Parcel], outcome: SendError | Unconfirmed | None, done: Done, now_s: float) -> None:
+    def put(self, parcels: Sequence[Parcel], result: SendResult, done: Done, now_s: float) -> None:
         """Zenoh has taken these, or not: tell the outcome of all that have no receipt to wait for."""
-        report = _Report()
+        results = ResultRuns()
         for parcel in parcels:
             entry = self._entries.get(parcel.message.id)
             if entry is None or entry.parcel is not parcel:
-                report.add(done, parcel, outcome)
-            elif isinstance(outcome, SendError):
-                if isinstance(outcome, LinkLostError):
+                results.add(done, parcel, result)
+            elif isinstance(result, SendError):
+                if isinstance(result, LinkLostError):
                     for earlier in self._take_up_to(entry):
-                        report.add(earlier.done, earlier.parcel, outcome)
+                        results.add(earlier.done, earlier.parcel, result)
                 else:
                     self._take(entry)
-                report.add(done, parcel, outcome)
-                self._settle(entry.flow, report)
+                results.add(done, parcel, result)
+                self._settle(entry.flow, results)
             elif entry.doomed:
                 self._take(entry)
-                report.add(done, parcel, LinkLostError("the streamer on the other side is gone"))
+                results.add(done, parcel, LinkLostError("the streamer on the other side is gone"))
             else:
                 entry.put_s = now_s
                 if entry.has_receipt:
-                    self._settle(entry.flow, report)
-        report.tell()
+                    self._settle(entry.flow, results)
+        results.tell()
 
     def receipts(self, ids: bytes) -> None:
         """A streamer has these, 16 bytes each. Unknown ones are not ours, or were given up."""
-        report = _Report()
+        results = ResultRuns()
         for start in range(0, len(ids) - 15, 16):
             entry = self._entries.get(ids[start : start + 16])
             if entry is not None and not entry.doomed:
                 entry.has_receipt = True
-                self._settle(entry.flow, report)
-        report.tell()
+                self._settle(entry.flow, results)
+        results.tell()
 
     def tick(self, now_s: float) -> None:
         """Give up every flow whose first message has waited too long."""
@@ -143,23 +143,23 @@ class Ledger:
 
     def _lose(self, flow: _Flow) -> None:
         """What was put is lost now, the rest as soon as the sender speaks of it."""
-        report = _Report()
+        results = ResultRuns()
         lost = LinkLostError("the streamer on the other side has not confirmed")
         for entry in list(self._flows.get(flow, ())):
             if entry.put_s is None:
                 entry.doomed = True
             else:
                 self._take(entry)
-                report.add(entry.done, entry.parcel, lost)
-        report.tell()
+                results.add(entry.done, entry.parcel, lost)
+        results.tell()
 
-    def _settle(self, flow: _Flow, report: "_Report") -> None:
+    def _settle(self, flow: _Flow, results: ResultRuns) -> None:
         """Everything at the head of a flow that was put and has its receipt is delivered."""
         entries = self._flows.get(flow)
         while entries and entries[0].has_receipt and entries[0].put_s is not None:
             entry = entries[0]
             self._take(entry)
-            report.add(entry.done, entry.parcel, None)
+            results.add(entry.done, entry.parcel, None)
 
     def _take_up_to(self, entry: _Entry) -> list[_Entry]:
         """Take this one and everything in front of it, which is returned."""
@@ -180,22 +180,3 @@ class Ledger:
             entries.remove(entry)
         if not entries:
             del self._flows[entry.flow]
-
-
-class _Report:
-    """Outcomes in order, told in as few calls as possible, once the ledger is consistent again."""
-
-    def __init__(self) -> None:
-        self._runs: list[tuple[Done, SendError | Unconfirmed | None, list[Any]]] = []
-
-    def add(self, done: Done, parcel: Parcel, outcome: SendError | Unconfirmed | None) -> None:
-        if self._runs:
-            last_done, last_outcome, parcels = self._runs[-1]
-            if last_done == done and (last_outcome is outcome or repr(last_outcome) == repr(outcome)):
-                parcels.append(parcel)
-                return
-        self._runs.append((done, outcome, [parcel]))
-
-    def tell(self) -> None:
-        for done, outcome, parcels in self._runs:
-            done(parcels, outcome)

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 
 import zenoh
 
-from streamer.transports.base import Done, Parcel, Received, Unconfirmed
-from streamer.transports.errors import SendError
+from streamer.transports.base import Done, Parcel, Received, SendResult
 from streamer.transports.zenoh.control import Control, tell_loop
 from streamer.transports.zenoh.ledger import Ledger
 from streamer.transports.zenoh.watch import is_matching
@@ -122,9 +121,9 @@ class Receipts:
 
     # -- sending
 
-    def put(self, done: Done, parcels: Sequence[Parcel], outcome: SendError | Unconfirmed | None) -> None:
+    def put(self, done: Done, parcels: Sequence[Parcel], result: SendResult) -> None:
         """What `Sender` says of parcels of which some are receipted."""
-        self.ledger.put(parcels, outcome, done, self._loop.time())
+        self.ledger.put(parcels, result, done, self._loop.time())
         if self._ticker is None and len(self.ledger) and self._session is not None:
             self._ticker = self._loop.call_later(_TICK_S, self._tick)
 

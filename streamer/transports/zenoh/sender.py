@@ -20,6 +20,7 @@ import zenoh
 
 from streamer.transports.base import Done, Parcel, Unconfirmed
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
+from streamer.transports.results import ResultRuns
 from streamer.transports.zenoh.control import tell_loop
 from streamer.transports.zenoh.wire import PRIORITIES, encode_attachment, key_for
 from streamer.uprotocol.message import Attributes, UMessage
@@ -103,7 +104,7 @@ class _Batch:
         self.complete = False
 
     def report(self, success: Unconfirmed | None) -> None:
-        """Tell the outcomes that were not told yet, in order. Of a complete batch, what is not through is lost."""
+        """Tell the results that were not told yet, in order. In a complete batch, what is not through is lost."""
         start, through = self.reported, self.through
         end = len(self.parcels) if self.complete else through
         self.reported = end
@@ -111,12 +112,10 @@ class _Batch:
             self.done(self.parcels, success)
             return
         lost = LinkLostError()
-        outcomes = [self.errors.get(n, success) if n < through else lost for n in range(start, end)]
-        first = 0
-        for last in range(1, len(outcomes) + 1):
-            if last == len(outcomes) or repr(outcomes[last]) != repr(outcomes[first]):
-                self.done(self.parcels[start + first : start + last], outcomes[first])
-                first = last
+        results = ResultRuns()
+        for number in range(start, end):
+            results.add(self.done, self.parcels[number], self.errors.get(number, success) if number < through else lost)
+        results.tell()
 
 
 class Sender:

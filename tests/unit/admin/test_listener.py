@@ -39,7 +39,7 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
     return b""
 
 
-async def test_connection_ends_with_its_answer(number: int):
+async def test_connection_ends_with_its_answer(number: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", number)
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n" * 2)
     assert (await ended(reader)).count(b"HTTP/1.1 200 OK") == 1
@@ -47,7 +47,7 @@ async def test_connection_ends_with_its_answer(number: int):
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"])
-async def test_who_dawdles_is_cut_off(number: int, begun: bytes, monkeypatch: pytest.MonkeyPatch):
+async def test_who_dawdles_is_cut_off(number: int, begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "CONNECTION_S", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", number)
     writer.write(begun)
@@ -55,7 +55,7 @@ async def test_who_dawdles_is_cut_off(number: int, begun: bytes, monkeypatch: py
     writer.close()
 
 
-async def test_crowd_that_says_nothing_keeps_nobody_out_and_takes_a_bounded_number_of_connections(number: int):
+async def test_crowd_that_says_nothing_keeps_nobody_out_and_takes_a_bounded_number_of_connections(number: int) -> None:
     crowd = [await asyncio.open_connection("127.0.0.1", number) for _ in range(3 * listener.CONNECTIONS_AT_MOST)]
     assert await health(number) == 200
     cut = crowd[: 1 + len(crowd) - listener.CONNECTIONS_AT_MOST]
@@ -66,7 +66,7 @@ async def test_crowd_that_says_nothing_keeps_nobody_out_and_takes_a_bounded_numb
         writer.close()
 
 
-async def test_stopping_cuts_what_is_open():
+async def test_stopping_cuts_what_is_open() -> None:
     stage, other = Stage(), free_port()
     server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", other)
     await server.start()
@@ -77,7 +77,7 @@ async def test_stopping_cuts_what_is_open():
     writer.close()
 
 
-async def test_host_may_be_a_name():
+async def test_host_may_be_a_name() -> None:
     stage, number = Stage(), free_port()
     server = AdminServer(stage.router, Exposition(stage.router), "localhost", number)
     await server.start()

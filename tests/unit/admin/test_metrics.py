@@ -98,7 +98,7 @@ async def played() -> Stage:
     return stage
 
 
-async def test_every_family_has_its_name_type_help_and_labels():
+async def test_every_family_has_its_name_type_help_and_labels() -> None:
     stage = await played()
     stage.router.ingresses["vehicle"].stats.malformed["marker"] = 3
     ours = {}
@@ -111,7 +111,7 @@ async def test_every_family_has_its_name_type_help_and_labels():
     assert ours == NAMES
 
 
-async def test_names_carry_our_prefix_and_their_unit():
+async def test_names_carry_our_prefix_and_their_unit() -> None:
     units = (
         "_messages",
         "_bytes",
@@ -139,7 +139,7 @@ async def test_names_carry_our_prefix_and_their_unit():
                 assert family.name.endswith("_seconds")
 
 
-async def test_every_route_balances_at_every_scrape():
+async def test_every_route_balances_at_every_scrape() -> None:
     stage = await played()
     scrape = Scrape(stage)
     scrape.check_books()
@@ -150,7 +150,7 @@ async def test_every_route_balances_at_every_scrape():
     assert after.sum("ustreamer_queue_messages", route="vehicle-cloud") == 0
 
 
-async def test_figures_are_those_of_what_happened():
+async def test_figures_are_those_of_what_happened() -> None:
     stage = await played()
     scrape = Scrape(stage)
     up = {"route": "vehicle-cloud", "ingress": "vehicle", "egress": "cloud"}
@@ -168,7 +168,7 @@ async def test_figures_are_those_of_what_happened():
     assert scrape.sum("ustreamer_queue_bytes", **up) > 1000
 
 
-async def test_age_of_the_oldest_waiting_message_grows_and_goes():
+async def test_age_of_the_oldest_waiting_message_grows_and_goes() -> None:
     async with Stage() as stage:
         stage.transports["cloud"].lose_link()
         stage.arrive("vehicle", stage.speed())
@@ -180,14 +180,14 @@ async def test_age_of_the_oldest_waiting_message_grows_and_goes():
         assert Scrape(stage).sum("ustreamer_queue_oldest_age_seconds", route="vehicle-cloud") == 0
 
 
-async def test_problems_of_an_endpoint_are_counted(monkeypatch: pytest.MonkeyPatch):
+async def test_problems_of_an_endpoint_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Stage() as stage:
         monkeypatch.setattr(stage.transports["cloud"], "problems", lambda: ["one", "two"])
         assert Scrape(stage).sum("ustreamer_endpoint_problems", endpoint="cloud", transport="memory") == 2
         assert Scrape(stage).sum("ustreamer_endpoint_problems", endpoint="vehicle") == 0
 
 
-async def test_nobody_on_the_other_side_is_not_up():
+async def test_nobody_on_the_other_side_is_not_up() -> None:
     async with Stage() as stage:
         stage.transports["cloud"].set_state(LinkState.ALONE)
         assert Scrape(stage).sum("ustreamer_endpoint_up", endpoint="cloud") == 0
@@ -196,7 +196,7 @@ async def test_nobody_on_the_other_side_is_not_up():
 @pytest.mark.parametrize(
     ("wait_ms", "first"), [(0, 0.0005), (100, 0.1), (101, 0.25), (60_000, 60.0), (60_001, float("inf"))]
 )
-async def test_latency_falls_into_the_first_bucket_that_holds_it(wait_ms: int, first: float):
+async def test_latency_falls_into_the_first_bucket_that_holds_it(wait_ms: int, first: float) -> None:
     async with Stage() as stage:
         stage.transports["cloud"].hold = True
         message = stage.speed()
@@ -219,7 +219,7 @@ async def test_latency_falls_into_the_first_bucket_that_holds_it(wait_ms: int, f
         assert scrape.sum(f"{name}_sum", **up) == pytest.approx(wait_ms / 1000)
 
 
-async def test_message_from_the_future_counts_as_no_latency():
+async def test_message_from_the_future_counts_as_no_latency() -> None:
     async with Stage() as stage:
         message = stage.speed()
         stage.clock.ms -= 5000
@@ -227,7 +227,7 @@ async def test_message_from_the_future_counts_as_no_latency():
         assert Scrape(stage).sum("ustreamer_end_to_end_latency_seconds_sum", route="vehicle-cloud") == 0
 
 
-async def test_no_series_appears_twice_when_a_route_goes_and_comes_back():
+async def test_no_series_appears_twice_when_a_route_goes_and_comes_back() -> None:
     async with Stage() as stage:
         stage.transports["cloud"].lose_link()
         stage.arrive("vehicle", stage.speed())
@@ -241,7 +241,7 @@ async def test_no_series_appears_twice_when_a_route_goes_and_comes_back():
         assert scrape.sum("ustreamer_accepted_messages_total", route="vehicle-cloud") == 2
 
 
-async def test_reloads_and_lag_are_those_that_were_told():
+async def test_reloads_and_lag_are_those_that_were_told() -> None:
     async with Stage() as stage:
         exposition = Exposition(stage.router)
         exposition.collector.reloads["refused"] += 2
@@ -255,7 +255,7 @@ async def test_reloads_and_lag_are_those_that_were_told():
         assert CONTENT_TYPE.startswith("text/plain; version=0.0.4")
 
 
-async def test_the_journal_is_seen_if_there_is_one(tmp_path: Path):
+async def test_the_journal_is_seen_if_there_is_one(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db", 1 << 20, 10, 1 << 20, lambda call, *args: None)
     assert journal.start(lambda: None).wait(10)
     try:
@@ -268,7 +268,7 @@ async def test_the_journal_is_seen_if_there_is_one(tmp_path: Path):
         journal.stop(10)
 
 
-async def test_a_journal_that_cannot_be_used_makes_the_streamer_unready(tmp_path: Path):
+async def test_a_journal_that_cannot_be_used_makes_the_streamer_unready(tmp_path: Path) -> None:
     (tmp_path / "occupied").write_text("no directory")
     journal = Journal(tmp_path / "occupied" / "j.db", 1 << 20, 10, 1 << 20, lambda call, *args: None)
     assert journal.start(lambda: None).wait(10)
@@ -281,7 +281,7 @@ async def test_a_journal_that_cannot_be_used_makes_the_streamer_unready(tmp_path
         journal.stop(10)
 
 
-async def test_two_expositions_in_one_process_do_not_collide():
+async def test_two_expositions_in_one_process_do_not_collide() -> None:
     async with Stage() as one, Stage() as other:
         assert await asyncio.to_thread(Exposition(one.router).text)
         assert await asyncio.to_thread(Exposition(other.router).text)

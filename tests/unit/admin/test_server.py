@@ -38,7 +38,7 @@ async def http(stage: Stage) -> AsyncIterator[aiohttp.ClientSession]:
     await server.stop()
 
 
-async def test_metrics_are_served_in_the_prometheus_format(stage: Stage, http: aiohttp.ClientSession):
+async def test_metrics_are_served_in_the_prometheus_format(stage: Stage, http: aiohttp.ClientSession) -> None:
     await stage.router.start()
     stage.arrive("vehicle", stage.speed())
     async with http.get("/metrics") as answer:
@@ -49,12 +49,14 @@ async def test_metrics_are_served_in_the_prometheus_format(stage: Stage, http: a
     assert delivered == [1]
 
 
-async def test_health_says_ok_even_when_nothing_is_connected(http: aiohttp.ClientSession):
+async def test_health_says_ok_even_when_nothing_is_connected(http: aiohttp.ClientSession) -> None:
     async with http.get("/healthz") as answer:
         assert (answer.status, await answer.text()) == (200, "ok\n")
 
 
-async def test_readiness_gives_its_reasons_until_every_endpoint_is_connected(stage: Stage, http: aiohttp.ClientSession):
+async def test_readiness_gives_its_reasons_until_every_endpoint_is_connected(
+    stage: Stage, http: aiohttp.ClientSession
+) -> None:
     async with http.get("/readyz") as answer:
         assert answer.status == 503
         assert await answer.json() == {
@@ -74,31 +76,33 @@ async def test_readiness_gives_its_reasons_until_every_endpoint_is_connected(sta
         assert (await answer.json())["reasons"] == ["endpoint cloud (memory) is not connected"]
 
 
-async def test_peer_without_another_peer_yet_is_ready(stage: Stage):
+async def test_peer_without_another_peer_yet_is_ready(stage: Stage) -> None:
     await stage.router.start()
     stage.transports["vehicle"].set_state(LinkState.ALONE)
     assert unready(stage.router) == []
 
 
-async def test_endpoint_that_is_connected_and_has_a_problem_is_not_ready(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+async def test_endpoint_that_is_connected_and_has_a_problem_is_not_ready(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await stage.router.start()
     monkeypatch.setattr(stage.transports["cloud"], "problems", lambda: ["the broker refused 'a/b'"])
     assert unready(stage.router) == ["endpoint cloud (memory): the broker refused 'a/b'"]
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics/x", "/../etc/passwd"])
-async def test_other_pages_do_not_exist(path: str, http: aiohttp.ClientSession):
+async def test_other_pages_do_not_exist(path: str, http: aiohttp.ClientSession) -> None:
     async with http.get(path) as answer:
         assert answer.status == 404
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
-async def test_pages_are_for_reading_only(path: str, http: aiohttp.ClientSession):
+async def test_pages_are_for_reading_only(path: str, http: aiohttp.ClientSession) -> None:
     async with http.post(path) as answer:
         assert answer.status == 405
 
 
-async def test_port_that_is_taken_is_an_os_error_and_stopping_afterwards_is_fine(stage: Stage):
+async def test_port_that_is_taken_is_an_os_error_and_stopping_afterwards_is_fine(stage: Stage) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -109,7 +113,7 @@ async def test_port_that_is_taken_is_an_os_error_and_stopping_afterwards_is_fine
         await server.stop()
 
 
-async def test_port_is_free_again_after_stopping(stage: Stage):
+async def test_port_is_free_again_after_stopping(stage: Stage) -> None:
     port = free_port()
     for _ in range(2):
         server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", port)

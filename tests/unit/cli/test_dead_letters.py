@@ -100,7 +100,7 @@ pytestmark = pytest.mark.usefixtures("journal")
 # list
 
 
-def test_letters_are_listed_oldest_first_with_a_total(run: Run):
+def test_letters_are_listed_oldest_first_with_a_total(run: Run) -> None:
     status, out, err = run("list")
     lines = out.splitlines()
     assert (status, err) == (0, "")
@@ -114,7 +114,7 @@ def test_letters_are_listed_oldest_first_with_a_total(run: Run):
     assert lines[4] == f"3 dead letters, {sum(len(letter.body) for letter in LETTERS)} bytes"
 
 
-def test_json_lines_have_the_same(run: Run):
+def test_json_lines_have_the_same(run: Run) -> None:
     status, out, _ = run("list", "--json")
     lines = [json.loads(line) for line in out.splitlines()]
     assert status == 0
@@ -158,14 +158,14 @@ def test_json_lines_have_the_same(run: Run):
         (["--route", "vehicle-phone", "--reason", "INTERNAL"], []),
     ],
 )
-def test_filters_combine(run: Run, words: list[str], expected: list[int]):
+def test_filters_combine(run: Run, words: list[str], expected: list[int]) -> None:
     status, out, err = run("list", "--json", *words)
     assert [json.loads(line)["id"] for line in out.splitlines()] == [IDS[n] for n in expected]
     assert status == (0 if expected else 1)
     assert err == ""
 
 
-def test_nothing_that_matches_is_told(run: Run):
+def test_nothing_that_matches_is_told(run: Run) -> None:
     assert run("list", "--route", "nowhere") == (1, "", "no such dead letter\n")
 
 
@@ -182,7 +182,7 @@ def test_nothing_that_matches_is_told(run: Run):
         (["--id", "7"], "--id: '7': expected the id of a message (a UUID)"),
     ],
 )
-def test_wrong_filters_are_told(run: Run, words: list[str], expected: str):
+def test_wrong_filters_are_told(run: Run, words: list[str], expected: str) -> None:
     status, out, err = run("list", *words)
     assert (status, out) == (2, "")
     assert expected in err
@@ -191,7 +191,7 @@ def test_wrong_filters_are_told(run: Run, words: list[str], expected: str):
 # show
 
 
-def test_everything_about_a_letter_is_shown_but_not_the_token(run: Run):
+def test_everything_about_a_letter_is_shown_but_not_the_token(run: Run) -> None:
     status, out, _ = run("show", IDS[1])
     assert status == 0
     found = dict(line.split(None, 1) for line in out.splitlines() if not line.startswith("  "))
@@ -208,7 +208,7 @@ def test_everything_about_a_letter_is_shown_but_not_the_token(run: Run):
     assert TOKEN not in out
 
 
-def test_a_binary_payload_is_shown_in_hex(run: Run):
+def test_a_binary_payload_is_shown_in_hex(run: Run) -> None:
     _, out, _ = run("show", IDS[1])
     assert out.splitlines()[-2:] == [
         "  0000  00 01 fe 00 01 fe 00 01 fe 00 01 fe 00 01 fe 00  ................",
@@ -216,38 +216,38 @@ def test_a_binary_payload_is_shown_in_hex(run: Run):
     ]
 
 
-def test_a_payload_that_is_text_is_shown_as_text(run: Run):
+def test_a_payload_that_is_text_is_shown_as_text(run: Run) -> None:
     assert run("show", IDS[0])[1].splitlines()[-1] == '  {"speed": 7}'
 
 
-def test_a_long_payload_is_shown_in_part(run: Run):
+def test_a_long_payload_is_shown_in_part(run: Run) -> None:
     lines = run("show", IDS[2])[1].splitlines()
     assert lines[-2:] == ["  " + "x" * 512, "  … 88 bytes more"]
     assert "payload         600 bytes" in lines
 
 
-def test_a_letter_with_a_damaged_body_is_shown_as_far_as_it_goes(run: Run, journal: Path):
+def test_a_letter_with_a_damaged_body_is_shown_as_far_as_it_goes(run: Run, journal: Path) -> None:
     execute(journal, "UPDATE letters SET body = x'00' WHERE number = 1")
     status, out, _ = run("show", IDS[0])
     assert status == 0
     assert out.splitlines()[-1] == "the message cannot be shown: its body is damaged"
 
 
-def test_an_unknown_letter_is_told(run: Run):
+def test_an_unknown_letter_is_told(run: Run) -> None:
     assert run("show", format_id(bytes(16)))[0] == 1
 
 
 # purge
 
 
-def test_purge_deletes_what_matches(run: Run, journal: Path):
+def test_purge_deletes_what_matches(run: Run, journal: Path) -> None:
     assert run("purge", "--older-than", "30m") == (0, "2 dead letters deleted\n", "")
     assert letters_in(journal) == [(3, "vehicle-phone")]
     assert run("purge", "--all") == (0, "1 dead letter deleted\n", "")
     assert run("purge", "--all") == (1, "", "no such dead letter\n")
 
 
-def test_purge_of_everything_has_to_be_said(run: Run, journal: Path):
+def test_purge_of_everything_has_to_be_said(run: Run, journal: Path) -> None:
     assert run("purge") == (2, "", "purge: expected a filter, or --all for all of them\n")
     assert len(letters_in(journal)) == 3
 
@@ -255,7 +255,7 @@ def test_purge_of_everything_has_to_be_said(run: Run, journal: Path):
 # redrive
 
 
-def test_redrive_goes_out_at_the_next_start(run: Run, journal: Path):
+def test_redrive_goes_out_at_the_next_start(run: Run, journal: Path) -> None:
     status, out, _ = run("redrive", "--route", "vehicle-phone")
     assert (status, out) == (0, "1 dead letter to be sent again when the daemon starts; it is not running\n")
     desk, redriven = _daemon(journal)
@@ -265,7 +265,7 @@ def test_redrive_goes_out_at_the_next_start(run: Run, journal: Path):
     assert "; 1 to be sent again" in run("list")[1]  # the router deletes the letter, not the command
 
 
-def test_redrive_goes_out_through_the_running_daemon(run: Run, journal: Path):
+def test_redrive_goes_out_through_the_running_daemon(run: Run, journal: Path) -> None:
     desk, redriven = _daemon(journal)
     desk.open()
     status, out, _ = run("redrive", "--ttl", "30s", "--all")
@@ -277,7 +277,7 @@ def test_redrive_goes_out_through_the_running_daemon(run: Run, journal: Path):
     assert letters_in(journal) == []
 
 
-def test_marking_twice_sends_once(run: Run, journal: Path):
+def test_marking_twice_sends_once(run: Run, journal: Path) -> None:
     desk, redriven = _daemon(journal)
     desk.open()
     run("redrive", "--id", IDS[2])
@@ -289,7 +289,7 @@ def test_marking_twice_sends_once(run: Run, journal: Path):
     assert redriven == [(LETTERS[2], None), (LETTERS[0], None)]
 
 
-def test_what_has_expired_needs_a_ttl(run: Run, journal: Path):
+def test_what_has_expired_needs_a_ttl(run: Run, journal: Path) -> None:
     status, out, _ = run("redrive")
     assert status == 0
     assert out.splitlines() == [
@@ -300,20 +300,20 @@ def test_what_has_expired_needs_a_ttl(run: Run, journal: Path):
     assert run("redrive", "--id", IDS[1], "--ttl", "0")[0] == 0
 
 
-def test_a_request_cannot_live_for_ever(run: Run):
+def test_a_request_cannot_live_for_ever(run: Run) -> None:
     status, out, err = run("redrive", "--id", IDS[2], "--ttl", "0")
     assert (status, err) == (1, "nothing to send again\n")
     assert out == f"not sent again: {IDS[2]} {CALLER}: a Request needs a --ttl above 0\n"
 
 
-def test_a_damaged_letter_is_not_sent(run: Run, journal: Path):
+def test_a_damaged_letter_is_not_sent(run: Run, journal: Path) -> None:
     execute(journal, "UPDATE letters SET body = x'00' WHERE number = 1")
     status, out, _ = run("redrive", "--id", IDS[0])
     assert (status, out) == (1, f"not sent again: {IDS[0]} {SPEED}: its body is damaged\n")
 
 
 @pytest.mark.parametrize("ttl", ["5", "0s", "60d", "never"])
-def test_a_wrong_ttl_is_told(run: Run, ttl: str):
+def test_a_wrong_ttl_is_told(run: Run, ttl: str) -> None:
     status, _, err = run("redrive", "--ttl", ttl)
     assert status == 2
     assert f"--ttl: '{ttl}': expected" in err
@@ -330,31 +330,31 @@ def _daemon(journal: Path) -> tuple[Desk, list[tuple[Letter, int | None]]]:
 
 
 @pytest.mark.parametrize("action", ["list", "purge", "redrive"])
-def test_without_a_journal_there_is_nothing_to_work_on(run: Run, action: str):
+def test_without_a_journal_there_is_nothing_to_work_on(run: Run, action: str) -> None:
     status, out, err = run(action, journal="null")
     assert (status, out) == (78, "")
     assert err.endswith("streamer.yaml: journal: null: dead letters are kept in the journal only\n")
 
 
-def test_a_bad_configuration_is_told(run: Run):
+def test_a_bad_configuration_is_told(run: Run) -> None:
     status, _, err = run("list", journal="{pth: x}")
     assert status == 78
     assert "journal.pth" in err
 
 
-def test_a_journal_that_is_not_there_is_told(run: Run, journal: Path):
+def test_a_journal_that_is_not_there_is_told(run: Run, journal: Path) -> None:
     journal.unlink()
     assert run("list") == (74, "", f"{journal}: no such file; the daemon makes it when it starts\n")
     assert not journal.exists()
 
 
-def test_an_empty_journal_is_told_and_left_alone(run: Run, journal: Path):
+def test_an_empty_journal_is_told_and_left_alone(run: Run, journal: Path) -> None:
     journal.write_bytes(b"")
     assert run("list")[0] == 74
     assert journal.read_bytes() == b""
 
 
-def test_garbage_is_told_and_left_alone(run: Run, journal: Path):
+def test_garbage_is_told_and_left_alone(run: Run, journal: Path) -> None:
     journal.write_bytes(b"garbage" * 1000)
     status, out, err = run("list")
     assert (status, out) == (74, "")
@@ -362,7 +362,7 @@ def test_garbage_is_told_and_left_alone(run: Run, journal: Path):
     assert journal.read_bytes() == b"garbage" * 1000
 
 
-def test_letters_of_no_known_kind_are_listed(run: Run, journal: Path):
+def test_letters_of_no_known_kind_are_listed(run: Run, journal: Path) -> None:
     execute(journal, "UPDATE letters SET code = 99, type = 9, source = 'nowhere', last_ms = -1 WHERE number = 1")
     status, out, _ = run("list")
     assert status == 0

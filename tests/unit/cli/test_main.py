@@ -46,7 +46,7 @@ def good(tmp_path: Path) -> str:
 # check
 
 
-def test_good_file_is_called_good_and_summed_up(good: str, capsys: pytest.CaptureFixture[str]):
+def test_good_file_is_called_good_and_summed_up(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--config", good]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first == (
@@ -54,7 +54,7 @@ def test_good_file_is_called_good_and_summed_up(good: str, capsys: pytest.Captur
     )
 
 
-def test_every_mistake_is_told_with_its_line_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_every_mistake_is_told_with_its_line_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(GOOD.replace("to: phone", "to: fone").replace("authority: gateway.veh1", "authority: Gateway"))
     assert main(["check", "--config", str(path)]) == 78
@@ -66,7 +66,7 @@ def test_every_mistake_is_told_with_its_line_on_standard_error(tmp_path: Path, c
     assert lines[-1] == f"{path}: 2 problems"
 
 
-def test_one_mistake_is_one_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_one_mistake_is_one_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(GOOD.replace("transport: memory, authorities: [veh1]", "transport: memmory, authorities: [veh1]"))
     assert main(["check", "--config", str(path)]) == 78
@@ -76,7 +76,9 @@ def test_one_mistake_is_one_problem(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("command", ["check", "run", "explain"])
-def test_file_that_is_not_there_is_a_configuration_error(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_file_that_is_not_there_is_a_configuration_error(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "nothing.yaml"
     more = ["--source", SPEED, "--type", "publish"] if command == "explain" else []
     assert main([command, "--config", str(path), *more]) == 78
@@ -152,7 +154,7 @@ def test_file_that_is_not_there_is_a_configuration_error(command: str, tmp_path:
 )
 def test_way_of_a_message_is_explained_and_why_not_the_others(
     good: str, arguments: list[str], status: int, printed: list[str], capsys: pytest.CaptureFixture[str]
-):
+) -> None:
     assert main(["explain", "--config", good, *arguments]) == status
     assert capsys.readouterr().out.splitlines() == printed
 
@@ -187,7 +189,7 @@ def test_way_of_a_message_is_explained_and_why_not_the_others(
 )
 def test_message_that_breaks_the_rules_of_its_type_goes_nowhere(
     good: str, arguments: list[str], problems: list[str], capsys: pytest.CaptureFixture[str]
-):
+) -> None:
     assert main(["explain", "--config", good, "--from", "vehicle", *arguments]) == 1
     assert capsys.readouterr().out.splitlines()[1:] == [
         *(f"  {problem}" for problem in problems),
@@ -206,7 +208,7 @@ def test_message_that_breaks_the_rules_of_its_type_goes_nowhere(
 )
 def test_addresses_that_fit_the_type_are_all_that_a_message_needs(
     good: str, kind: str, source: str, sink: str, capsys: pytest.CaptureFixture[str]
-):
+) -> None:
     assert main(["explain", "--config", good, "--type", kind, "--source", source, "--sink", sink]) == 0
     assert "goes over route handy to endpoint phone" in capsys.readouterr().out
 
@@ -223,12 +225,12 @@ def test_addresses_that_fit_the_type_are_all_that_a_message_needs(
 )
 def test_question_that_makes_no_sense_is_wrong_usage(
     good: str, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
-):
+) -> None:
     assert main(["explain", "--config", good, *arguments]) == 2
     assert capsys.readouterr().err.strip() == told
 
 
-def test_explaining_connects_nothing(good: str, monkeypatch: pytest.MonkeyPatch):
+def test_explaining_connects_nothing(good: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamer.transports.memory.MemoryTransport.start", None)
     assert main(["explain", "--config", good, "--source", SPEED, "--type", "publish"]) == 0
 
@@ -236,7 +238,7 @@ def test_explaining_connects_nothing(good: str, monkeypatch: pytest.MonkeyPatch)
 # the rest
 
 
-def test_schema_is_json_that_knows_the_keys(capsys: pytest.CaptureFixture[str]):
+def test_schema_is_json_that_knows_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     assert {"authority", "endpoints", "routes", "queue_policy", "dead_letter", "metrics", "log"} <= schema[
@@ -260,21 +262,21 @@ def test_schema_is_json_that_knows_the_keys(capsys: pytest.CaptureFixture[str]):
         ["demo", "--seconds", "soon"],
     ],
 )
-def test_wrong_usage_exits_with_2_and_shows_the_right_one(arguments: list[str], capsys: pytest.CaptureFixture[str]):
+def test_wrong_usage_exits_with_2_and_shows_the_right_one(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
     assert "usage: streamer" in capsys.readouterr().err
 
 
-def test_malformed_uri_is_shown_with_what_was_expected(good: str, capsys: pytest.CaptureFixture[str]):
+def test_malformed_uri_is_shown_with_what_was_expected(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["explain", "--config", good, "--type", "publish", "--source", "//veh1/1"])
     assert "expected exactly three path segments" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flag", ["--version", "--help"])
-def test_asking_is_no_error(flag: str, capsys: pytest.CaptureFixture[str]):
+def test_asking_is_no_error(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([flag])
     assert caught.value.code == 0
@@ -293,7 +295,9 @@ usubscription: {local: [veh1]}
 """
 
 
-def test_explain_knows_who_has_subscribed_and_what_is_stopped(tmp_path: Path, monkeypatch, capsys):
+def test_explain_knows_who_has_subscribed_and_what_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A daemon has run in this folder: a phone asked for a topic, every 200 ms, and it was paused."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "streamer.yaml"
@@ -328,7 +332,9 @@ def test_explain_knows_who_has_subscribed_and_what_is_stopped(tmp_path: Path, mo
     assert "it is paused (streamer pause) by //veh1/FFFFFFFF/FF/FFFF" in told
 
 
-def test_explain_goes_on_without_a_file_that_it_cannot_read(tmp_path: Path, monkeypatch, capsys):
+def test_explain_goes_on_without_a_file_that_it_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "streamer.yaml").write_text(REMEMBERS)
     (tmp_path / "state.db").write_text("this is no database, and long enough for a header of one" * 20)

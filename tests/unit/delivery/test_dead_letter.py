@@ -37,7 +37,7 @@ def story(message: UMessage, failure: Failure = FULL) -> FailedMessage:
 
 
 @given(messages, st.sampled_from(UCode), st.text(st.characters(codec="utf-8"), max_size=30))
-def test_dead_letter_carries_the_original_untouched_and_the_whole_story(message: UMessage, code: UCode, text: str):
+def test_dead_letter_carries_the_original_untouched_and_the_whole_story(message: UMessage, code: UCode, text: str) -> None:
     told = story(message, Failure(Outcome.DEAD_LETTERED, code, text))
     letter = dead_letter(told, "gateway", 0x8001, None, keep_token=True)
     assert letter.check() is letter
@@ -54,7 +54,7 @@ def test_dead_letter_carries_the_original_untouched_and_the_whole_story(message:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_token_leaves_only_where_it_may(keep: bool):
+def test_token_leaves_only_where_it_may(keep: bool) -> None:
     plain = publish(NOW_MS, TOPIC, b"x")
     secret = plain._replace(attributes=replace(plain.attributes, token="hunter2"))
     letter = dead_letter(story(secret), "gateway", 0x8001, None, keep_token=keep)
@@ -63,7 +63,7 @@ def test_token_leaves_only_where_it_may(keep: bool):
     assert message_from_proto(content.message) == (secret if keep else plain)
 
 
-def test_dead_letter_is_addressed_where_the_network_wants_it():
+def test_dead_letter_is_addressed_where_the_network_wants_it() -> None:
     sink = everything_at("cloud")
     letter = dead_letter(story(publish(NOW_MS, TOPIC)), "gateway", 0x9000, sink, keep_token=False)
     assert (letter.attributes.sink, letter.attributes.source.resource) == (sink, 0x9000)
@@ -71,7 +71,7 @@ def test_dead_letter_is_addressed_where_the_network_wants_it():
 
 
 @pytest.mark.parametrize("code", [code for code in UCode if code])
-def test_error_response_turns_the_request_around(code: UCode):
+def test_error_response_turns_the_request_around(code: UCode) -> None:
     asked = request(NOW_MS, APP, METHOD, 1000, b"?")
     answer = error_response(story(asked, Failure(Outcome.EXPIRED, code, "why")))
     assert answer is not None
@@ -98,7 +98,7 @@ def test_error_response_turns_the_request_around(code: UCode):
         response(NOW_MS, request(NOW_MS, APP, METHOD, 1000)),
     ],
 )
-def test_only_requests_are_answered(message: UMessage):
+def test_only_requests_are_answered(message: UMessage) -> None:
     assert error_response(story(message)) is None
 
 
@@ -120,12 +120,12 @@ ASK = Attributes(UMessageType.REQUEST, APP, METHOD, priority=UPriority.CS4, ttl=
         (replace(ASK, source=APP._replace(ue_id=0xFFFF)), False),
     ],
 )
-def test_invalid_request_is_answered_as_far_as_its_addresses_allow(broken: Attributes, answered: bool):
+def test_invalid_request_is_answered_as_far_as_its_addresses_allow(broken: Attributes, answered: bool) -> None:
     answer = error_response(story(UMessage(new_id(NOW_MS), broken)))
     assert (answer is not None) is answered
     if answer is not None:
         assert answer.check().attributes.priority >= UPriority.CS4
 
 
-def test_request_with_an_invalid_id_is_not_answered():
+def test_request_with_an_invalid_id_is_not_answered() -> None:
     assert error_response(story(UMessage(bytes(16), ASK))) is None

@@ -23,7 +23,7 @@ def known(ids: SeenIds, name: bytes) -> bool:
 
 
 @given(st.integers(2, 50), st.integers(1, 300))
-def test_number_is_bounded_and_the_newest_half_is_always_known(max_ids: int, count: int):
+def test_number_is_bounded_and_the_newest_half_is_always_known(max_ids: int, count: int) -> None:
     ids = SeenIds(max_ids, 1e9, 0.0)
     for n in range(count):
         ids.turn(0.0)
@@ -32,7 +32,7 @@ def test_number_is_bounded_and_the_newest_half_is_always_known(max_ids: int, cou
         assert all(known(ids, key(recent)) for recent in range(max(0, n - max_ids // 2 + 1), n + 1))
 
 
-def test_id_is_known_for_at_least_half_of_the_time_and_at_most_all_of_it():
+def test_id_is_known_for_at_least_half_of_the_time_and_at_most_all_of_it() -> None:
     ids = SeenIds(10**6, 100.0, 0.0)
     ids.young[key(1)] = None
     for now_s in (0.0, 49.0, 50.0, 99.0):
@@ -42,7 +42,7 @@ def test_id_is_known_for_at_least_half_of_the_time_and_at_most_all_of_it():
     assert not known(ids, key(1))
 
 
-def test_nothing_is_turned_before_its_time():
+def test_nothing_is_turned_before_its_time() -> None:
     ids = SeenIds(10**6, 100.0, 0.0)
     ids.young[key(1)] = None
     for _ in range(1000):
@@ -50,7 +50,7 @@ def test_nothing_is_turned_before_its_time():
     assert key(1) in ids.young
 
 
-def test_message_on_its_way_is_never_forgotten_and_a_settled_one_is():
+def test_message_on_its_way_is_never_forgotten_and_a_settled_one_is() -> None:
     ids = SeenIds(4, 10.0, 0.0)
     on_its_way, settled = MemoryReceived(message()), MemoryReceived(message())
     ids.young[key(1)], ids.young[key(2)] = on_its_way, settled
@@ -65,7 +65,7 @@ def test_message_on_its_way_is_never_forgotten_and_a_settled_one_is():
     assert len(ids) == 0
 
 
-def test_message_that_another_listener_released_last_is_forgotten_too():
+def test_message_that_another_listener_released_last_is_forgotten_too() -> None:
     ids = SeenIds(4, 10.0, 0.0)
     shared = MemoryReceived(message())
     shared.holders = 2
@@ -77,7 +77,7 @@ def test_message_that_another_listener_released_last_is_forgotten_too():
     assert len(ids) == 0
 
 
-def test_settling_finds_both_generations_and_ignores_strangers():
+def test_settling_finds_both_generations_and_ignores_strangers() -> None:
     ids = SeenIds(4, 10.0, 0.0)
     ids.young[key(1)] = MemoryReceived(message())
     ids.turn(10.0)
@@ -88,14 +88,14 @@ def test_settling_finds_both_generations_and_ignores_strangers():
     assert ids.young == {}
 
 
-def test_copies_of_a_publish_for_different_authorities_are_different_messages():
+def test_copies_of_a_publish_for_different_authorities_are_different_messages() -> None:
     bare = message()
     copies = [bare._replace(attributes=replace(bare.attributes, sink=everything_at(name))) for name in ("a", "b")]
     assert len({key_of(m) for m in (bare, *copies)}) == 3
     assert key_of(bare) == bare.id
 
 
-def test_whoever_must_look_before_ids_are_forgotten_is_asked_each_time():
+def test_whoever_must_look_before_ids_are_forgotten_is_asked_each_time() -> None:
     ids = SeenIds(4, 10.0, 0.0)
     seen: list[int] = []
     ids.before_forgetting.append(lambda: seen.append(len(ids.old)))
@@ -106,7 +106,7 @@ def test_whoever_must_look_before_ids_are_forgotten_is_asked_each_time():
     assert seen == [0, 1, 1]
 
 
-def test_heard_is_what_came_with_any_sink_and_nothing_that_was_turned_away():
+def test_heard_is_what_came_with_any_sink_and_nothing_that_was_turned_away() -> None:
     bare = message()
     ids = SeenIds(100, 10.0, 0.0)
     addressed = bare._replace(attributes=replace(bare.attributes, sink=everything_at("a")))
@@ -141,7 +141,7 @@ class Court:
         self.turned_away.append((received.message.id, failure))
 
 
-def test_strays_are_judged_when_their_grace_is_over_and_not_before():
+def test_strays_are_judged_when_their_grace_is_over_and_not_before() -> None:
     court = Court()
     copy, forged = MemoryReceived(message()), MemoryReceived(message())
     court.misrouted.take(copy, WRONG_WAY, 5.0)
@@ -159,7 +159,7 @@ def test_strays_are_judged_when_their_grace_is_over_and_not_before():
     assert len(court.misrouted) == court.misrouted.bytes == 0
 
 
-def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copies_at_once():
+def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copies_at_once() -> None:
     court = Court()
     first = MemoryReceived(message())
     known_already = MemoryReceived(message())
@@ -170,7 +170,7 @@ def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copie
     assert len(court.misrouted) == 1
 
 
-def test_stray_whose_original_is_about_to_be_forgotten_is_judged_in_time():
+def test_stray_whose_original_is_about_to_be_forgotten_is_judged_in_time() -> None:
     court = Court()
     copy, other = MemoryReceived(message()), MemoryReceived(message())
     for stray in (copy, other):

@@ -17,12 +17,12 @@ from tests.unit.delivery.port import NEVER, NOT_NOW, PATIENT, Port, flows, open_
 # reentrancy
 
 
-def test_transport_that_confirms_inside_submit_gets_everything_in_order_and_never_recursively():
+def test_transport_that_confirms_inside_submit_gets_everything_in_order_and_never_recursively() -> None:
     port = Port()
     depth = []
     submit = port.harbour.submit
 
-    def counted(parcels, done):
+    def counted(parcels, done) -> None:
         depth.append(1)
         assert len(depth) == 1
         submit(parcels, done)
@@ -36,7 +36,7 @@ def test_transport_that_confirms_inside_submit_gets_everything_in_order_and_neve
     port.check_books()
 
 
-def test_message_that_arrives_while_another_is_confirmed_leaves_too():
+def test_message_that_arrives_while_another_is_confirmed_leaves_too() -> None:
     port = Port()
     late = [message(1), message(2)]
 
@@ -54,7 +54,7 @@ def test_message_that_arrives_while_another_is_confirmed_leaves_too():
 
 @given(st.data())
 @settings(max_examples=60)
-def test_confirmations_in_any_pieces_and_order_settle_each_message_once(data: st.DataObject):
+def test_confirmations_in_any_pieces_and_order_settle_each_message_once(data: st.DataObject) -> None:
     port = Port(Harbour(confirms_at_once=False, capacity=data.draw(st.integers(1, 8))), retry=PATIENT)
     held = port.load(*(message(n % 3, n % 2, payload=bytes([n])) for n in range(20)))
     port.pump()
@@ -82,7 +82,7 @@ def test_confirmations_in_any_pieces_and_order_settle_each_message_once(data: st
 # refusals
 
 
-def test_refused_flow_goes_on_one_at_a_time_so_that_nothing_overtakes_it_twice():
+def test_refused_flow_goes_on_one_at_a_time_so_that_nothing_overtakes_it_twice() -> None:
     port = Port(Harbour(confirms_at_once=False), retry=PATIENT)
     open_windows(port, [0])
     first, *others = port.load(*(message(0, payload=bytes([n])) for n in range(100)))
@@ -103,7 +103,7 @@ def test_refused_flow_goes_on_one_at_a_time_so_that_nothing_overtakes_it_twice()
     assert port.harbour.left[-1].payload == b"later"
 
 
-def test_back_off_ends_when_its_time_has_come_and_not_before():
+def test_back_off_ends_when_its_time_has_come_and_not_before() -> None:
     port = Port(retry={"initial_ms": 500, "factor": 2, "max_ms": 10_000, "jitter": 0, "attempts": 10})
     port.harbour.verdict = lambda sent: NOT_NOW
     port.load(message())
@@ -117,7 +117,7 @@ def test_back_off_ends_when_its_time_has_come_and_not_before():
     assert port.queue.stats.retries == 4
 
 
-def test_permanent_refusal_is_the_end_at_once_and_the_flow_goes_on():
+def test_permanent_refusal_is_the_end_at_once_and_the_flow_goes_on() -> None:
     port = Port()
     port.harbour.verdict = lambda sent: NEVER if sent.payload == b"bad" else None
     port.load(message(payload=b"good"), message(payload=b"bad"), message(payload=b"good too"))
@@ -130,7 +130,7 @@ def test_permanent_refusal_is_the_end_at_once_and_the_flow_goes_on():
     assert port.queue.stats.retries == 0
 
 
-def test_attempts_run_out_for_one_message_and_the_next_has_all_of_its_own():
+def test_attempts_run_out_for_one_message_and_the_next_has_all_of_its_own() -> None:
     port = Port(retry={"initial_ms": 10, "factor": 1, "max_ms": 10, "jitter": 0, "attempts": 3})
     port.harbour.verdict = lambda sent: NOT_NOW
     port.load(message(payload=b"1"), message(payload=b"2"))
@@ -145,7 +145,7 @@ def test_attempts_run_out_for_one_message_and_the_next_has_all_of_its_own():
 # lost links
 
 
-def test_lost_link_puts_everything_back_in_order_without_an_attempt():
+def test_lost_link_puts_everything_back_in_order_without_an_attempt() -> None:
     port = Port(Harbour(confirms_at_once=False), retry={"attempts": 1, "jitter": 0})
     open_windows(port, [0, 1])
     held = port.load(*(message(n % 2, payload=bytes([n])) for n in range(20)))
@@ -165,7 +165,7 @@ def test_lost_link_puts_everything_back_in_order_without_an_attempt():
     assert port.queue.messages == 0
 
 
-def test_message_expired_while_it_was_away_is_not_sent_again():
+def test_message_expired_while_it_was_away_is_not_sent_again() -> None:
     port = Port(Harbour(confirms_at_once=False))
     port.load(message(ttl=100))
     port.pump()
@@ -180,7 +180,7 @@ def test_message_expired_while_it_was_away_is_not_sent_again():
 # faults
 
 
-def test_transport_that_raises_half_way_costs_the_rest_an_attempt_and_no_message(caplog: pytest.LogCaptureFixture):
+def test_transport_that_raises_half_way_costs_the_rest_an_attempt_and_no_message(caplog: pytest.LogCaptureFixture) -> None:
     port = Port(retry=PATIENT)
     open_windows(port, [0])
     port.harbour.fail_at = 3
@@ -200,7 +200,7 @@ def test_transport_that_raises_half_way_costs_the_rest_an_attempt_and_no_message
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("error", [None, NOT_NOW, NEVER, LinkLostError()])
-def test_late_word_about_what_a_faulty_transport_had_taken_is_not_counted_twice(again: bool, error):
+def test_late_word_about_what_a_faulty_transport_had_taken_is_not_counted_twice(again: bool, error) -> None:
     port = Port(Harbour(confirms_at_once=False), retry=PATIENT)
     open_windows(port, [0])
     port.harbour.fail_at = 3

@@ -108,7 +108,7 @@ TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def test_window_opens_by_one_with_each_confirmation_up_to_its_bound():
+def test_window_opens_by_one_with_each_confirmation_up_to_its_bound() -> None:
     shelf = Shelf(max_window=4)
     windows = []
     for _ in range(6):
@@ -126,7 +126,7 @@ def open_wide(shelf: Shelf) -> None:
         shelf.lane.confirmed()
 
 
-def test_refusal_lets_the_flow_go_on_one_at_a_time_whatever_was_sent_before_it():
+def test_refusal_lets_the_flow_go_on_one_at_a_time_whatever_was_sent_before_it() -> None:
     shelf = Shelf(max_window=10)
     open_wide(shelf)
     for _ in range(12):
@@ -143,7 +143,7 @@ def test_refusal_lets_the_flow_go_on_one_at_a_time_whatever_was_sent_before_it()
     assert shelf.lane.window == 2
 
 
-def test_lane_sends_nothing_more_until_everything_from_before_a_refusal_is_answered():
+def test_lane_sends_nothing_more_until_everything_from_before_a_refusal_is_answered() -> None:
     shelf = Shelf(max_window=3)
     open_wide(shelf)
     for _ in range(4):
@@ -162,7 +162,7 @@ def test_lane_sends_nothing_more_until_everything_from_before_a_refusal_is_answe
     assert shelf.take(3) == [first, third, last]
 
 
-def test_lost_link_neither_opens_nor_closes_the_window():
+def test_lost_link_neither_opens_nor_closes_the_window() -> None:
     shelf = Shelf(max_window=5)
     open_wide(shelf)
     for _ in range(5):
@@ -173,7 +173,7 @@ def test_lost_link_neither_opens_nor_closes_the_window():
     assert (shelf.lane.window, shelf.lane.in_flight, shelf.lane.live) == (5, 0, 5)
 
 
-def test_smaller_bound_holds_at_once_and_a_larger_one_is_grown_into():
+def test_smaller_bound_holds_at_once_and_a_larger_one_is_grown_into() -> None:
     shelf = Shelf(max_window=8)
     open_wide(shelf)
     shelf.lane.limit(3)
@@ -183,7 +183,7 @@ def test_smaller_bound_holds_at_once_and_a_larger_one_is_grown_into():
 
 
 @pytest.mark.parametrize("why", [Hold.BACKOFF, Hold.ABSENT, Hold.PAUSED])
-def test_parked_lane_is_neither_ready_nor_opening_nor_idle(why: Hold):
+def test_parked_lane_is_neither_ready_nor_opening_nor_idle(why: Hold) -> None:
     shelf = Shelf()
     shelf.push()
     assert shelf.lane.is_ready
@@ -197,7 +197,7 @@ def test_parked_lane_is_neither_ready_nor_opening_nor_idle(why: Hold):
     assert shelf.lane.is_idle
 
 
-def test_lane_is_opening_while_only_its_own_window_holds_it_back():
+def test_lane_is_opening_while_only_its_own_window_holds_it_back() -> None:
     shelf = Shelf(max_window=2)
     shelf.push()
     shelf.push()
@@ -212,14 +212,14 @@ def test_lane_is_opening_while_only_its_own_window_holds_it_back():
     assert not shelf.lane.is_opening  # its window is as large as it gets
 
 
-def test_ttl_has_not_passed_in_its_last_millisecond():
+def test_ttl_has_not_passed_in_its_last_millisecond() -> None:
     shelf = Shelf()
     shelf.push(ttl=5)
     assert len(shelf.take(1, NOW_MS + 5)) == 1
 
 
 @given(st.integers(100, 1000))
-def test_husks_do_not_pile_up(count: int):
+def test_husks_do_not_pile_up(count: int) -> None:
     shelf = Shelf()
     head = shelf.push()
     for _ in range(count):
@@ -228,7 +228,7 @@ def test_husks_do_not_pile_up(count: int):
     assert shelf.take(5) == [head]
 
 
-def test_expired_do_not_use_up_the_count():
+def test_expired_do_not_use_up_the_count() -> None:
     shelf = Shelf()
     dying = [shelf.push(ttl=1) for _ in range(3)]
     living = [shelf.push() for _ in range(3)]

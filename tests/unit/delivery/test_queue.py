@@ -32,7 +32,7 @@ def payloads(deliveries: list[Delivery] | None) -> list[bytes | None] | None:
 @pytest.mark.parametrize(
     ("on_full", "answer"), [("backpressure", Room.NO), ("reject", Room.NO), ("evict", Room.AFTER_EVICTION)]
 )
-def test_bound_in_messages(on_full: str, answer: Room):
+def test_bound_in_messages(on_full: str, answer: Room) -> None:
     queue = route_queue(queue={"messages": 2, "on_full": on_full})
     push(queue, message())
     assert queue.room_for(1) is Room.YES
@@ -40,7 +40,7 @@ def test_bound_in_messages(on_full: str, answer: Room):
     assert queue.room_for(1) is answer
 
 
-def test_bound_in_bytes_counts_the_overhead_and_is_exact():
+def test_bound_in_bytes_counts_the_overhead_and_is_exact() -> None:
     queue = route_queue(queue={"bytes": 2 * OVERHEAD_BYTES + 10})
     push(queue, message(payload=b"12345"))
     assert queue.bytes == OVERHEAD_BYTES + 5
@@ -48,14 +48,14 @@ def test_bound_in_bytes_counts_the_overhead_and_is_exact():
     assert queue.room_for(OVERHEAD_BYTES + 6) is Room.NO
 
 
-def test_empty_queue_takes_a_message_of_any_size():
+def test_empty_queue_takes_a_message_of_any_size() -> None:
     queue = route_queue(queue={"bytes": 1})
     assert queue.room_for(10**9) is Room.YES
     push(queue, message())
     assert queue.room_for(1) is Room.NO
 
 
-def test_what_is_in_flight_counts_until_it_is_settled():
+def test_what_is_in_flight_counts_until_it_is_settled() -> None:
     queue = route_queue(queue={"messages": 1})
     delivery = push(queue, message())
     take(queue, delivery)
@@ -84,12 +84,14 @@ def full(*levels: int, **keys: object) -> tuple[RouteQueue, list[Delivery]]:
         ((6,), 6, b"\x00"),
     ],
 )
-def test_victim_is_of_the_lowest_class_and_the_oldest_of_it(levels: tuple[int, ...], newcomer: int, victim: bytes | None):
+def test_victim_is_of_the_lowest_class_and_the_oldest_of_it(
+    levels: tuple[int, ...], newcomer: int, victim: bytes | None
+) -> None:
     queue, _ = full(*levels)
     assert payloads(queue.victims(OVERHEAD_BYTES, newcomer)) == (None if victim is None else [victim])
 
 
-def test_what_is_in_flight_is_never_a_victim():
+def test_what_is_in_flight_is_never_a_victim() -> None:
     queue, (first, *_) = full(0, 0, 0)
     take(queue, first)
     assert payloads(queue.victims(OVERHEAD_BYTES, 6)) == [b"\x01"]
@@ -99,7 +101,7 @@ def test_what_is_in_flight_is_never_a_victim():
     assert payloads(queue.victims(OVERHEAD_BYTES, 6)) == [b"\x00"]
 
 
-def test_large_newcomer_takes_as_many_victims_as_it_needs_and_none_if_they_are_not_enough():
+def test_large_newcomer_takes_as_many_victims_as_it_needs_and_none_if_they_are_not_enough() -> None:
     queue = route_queue(queue={"messages": 100, "bytes": 4 * OVERHEAD_BYTES, "on_full": "evict"})
     for n, level in enumerate((1, 0, 2, 6)):
         push(queue, message(flow=n, level=level, payload=None))
@@ -108,13 +110,13 @@ def test_large_newcomer_takes_as_many_victims_as_it_needs_and_none_if_they_are_n
     assert [d.seq for d in queue.victims(99 * OVERHEAD_BYTES, 6) or []] == [2, 1, 3, 4]  # alone it may be of any size
 
 
-def test_victims_are_proposed_and_not_taken():
+def test_victims_are_proposed_and_not_taken() -> None:
     queue, _ = full(0, 0)
     assert queue.victims(OVERHEAD_BYTES, 0) == queue.victims(OVERHEAD_BYTES, 0)
     assert queue.messages == 2
 
 
-def test_queue_that_begins_to_evict_knows_what_it_held_before():
+def test_queue_that_begins_to_evict_knows_what_it_held_before() -> None:
     queue = route_queue(queue={"messages": 3})
     for n, level in enumerate((1, 0, 0)):
         push(queue, message(flow=n, level=level, payload=bytes([n])))
@@ -133,7 +135,7 @@ def test_queue_that_begins_to_evict_knows_what_it_held_before():
 )
 def test_victims_are_the_shortest_prefix_by_class_and_age_that_makes_room(
     waiting: list[tuple[int, int]], newcomer: int, most: int
-):
+) -> None:
     queue = route_queue(queue={"messages": len(waiting), "bytes": 10**6, "on_full": "evict"})
     held = [push(queue, message(flow=n, level=level, payload=b"x" * size)) for n, (level, size) in enumerate(waiting)]
     queue.use(queue_policy(queue={"messages": min(most, len(waiting)), "bytes": 10**6, "on_full": "evict"}))
@@ -146,7 +148,7 @@ def test_victims_are_the_shortest_prefix_by_class_and_age_that_makes_room(
 # expiry
 
 
-def test_expired_are_taken_in_the_order_of_their_deadlines_and_only_once():
+def test_expired_are_taken_in_the_order_of_their_deadlines_and_only_once() -> None:
     queue = route_queue()
     ttls = [30, 10, None, 20, 0, 40]
     held = [push(queue, message(flow=n, ttl=ttl)) for n, ttl in enumerate(ttls)]
@@ -157,7 +159,7 @@ def test_expired_are_taken_in_the_order_of_their_deadlines_and_only_once():
     assert [d.lane.live for d in held] == [0, 0, 1, 0, 1, 0]
 
 
-def test_what_expires_in_flight_waits_for_its_answer_and_is_looked_at_again():
+def test_what_expires_in_flight_waits_for_its_answer_and_is_looked_at_again() -> None:
     queue = route_queue()
     delivery = push(queue, message(ttl=10))
     take(queue, delivery)
@@ -167,7 +169,7 @@ def test_what_expires_in_flight_waits_for_its_answer_and_is_looked_at_again():
     assert queue.take_expired(NOW_MS + 12) == [delivery]
 
 
-def test_settled_messages_with_a_long_ttl_do_not_pile_up():
+def test_settled_messages_with_a_long_ttl_do_not_pile_up() -> None:
     queue = route_queue(queue={"messages": 100_000, "on_full": "evict"})
     for round_number in range(20):
         for n in range(1000):
@@ -180,7 +182,7 @@ def test_settled_messages_with_a_long_ttl_do_not_pile_up():
     assert queue.messages == 0
 
 
-def test_settled_before_the_next_tick_never_reach_the_heap():
+def test_settled_before_the_next_tick_never_reach_the_heap() -> None:
     queue = route_queue()
     for _ in range(1000):
         delivery = push(queue, message(ttl=10**6))
@@ -193,14 +195,14 @@ def test_settled_before_the_next_tick_never_reach_the_heap():
 # lanes
 
 
-def test_one_lane_per_flow():
+def test_one_lane_per_flow() -> None:
     queue = route_queue()
     assert queue.lane((topic(), None)) is queue.lane((topic(), None))
     assert queue.lane((topic(), None)) is not queue.lane((topic(1), None))
     assert queue.lane((topic(), topic(1))) is not queue.lane((topic(), None))
 
 
-def test_idle_lanes_are_retired_when_there_are_many_and_busy_ones_stay(monkeypatch: pytest.MonkeyPatch):
+def test_idle_lanes_are_retired_when_there_are_many_and_busy_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_module, "_MAX_LANES", 10)
     queue = route_queue()
     waiting = push(queue, message(flow=0))
@@ -216,7 +218,7 @@ def test_idle_lanes_are_retired_when_there_are_many_and_busy_ones_stay(monkeypat
     assert queue.lane((topic(3), None)) is not idle
 
 
-def test_looking_for_idle_lanes_costs_little_when_all_are_busy(monkeypatch: pytest.MonkeyPatch):
+def test_looking_for_idle_lanes_costs_little_when_all_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_module, "_MAX_LANES", 8)
     queue, sweeps = route_queue(), []
     sweep = queue._retire_idle_lanes
@@ -230,7 +232,7 @@ def test_looking_for_idle_lanes_costs_little_when_all_are_busy(monkeypatch: pyte
 # what others ask
 
 
-def test_waiting_and_oldest_pass_over_what_is_settled_or_in_flight():
+def test_waiting_and_oldest_pass_over_what_is_settled_or_in_flight() -> None:
     queue = route_queue()
     first, second, third = (push(queue, message(flow=n)) for n in range(3))
     first.entered_s, second.entered_s, third.entered_s = 1.0, 2.0, 3.0
@@ -244,7 +246,7 @@ def test_waiting_and_oldest_pass_over_what_is_settled_or_in_flight():
     assert queue.oldest_entered_s() is None
 
 
-def test_smaller_flow_window_holds_for_lanes_that_are_open_already():
+def test_smaller_flow_window_holds_for_lanes_that_are_open_already() -> None:
     queue = route_queue()
     lane = queue.lane((topic(), None))
     for _ in range(10):

@@ -33,23 +33,23 @@ UP = {"from": "vehicle", "to": "cloud"}
 ACROSS = {"from": "vehicle", "to": "phone"}
 
 
-def test_a_topic_is_heard_where_it_is_published_if_a_route_leads_to_who_asked():
+def test_a_topic_is_heard_where_it_is_published_if_a_route_leads_to_who_asked() -> None:
     assert list(where(TOPIC, {"backend": 0}, table(UP, ACROSS))) == ["vehicle"]
 
 
-def test_no_route_to_who_asked_nothing_is_heard():
+def test_no_route_to_who_asked_nothing_is_heard() -> None:
     assert list(where(TOPIC, {"backend": 0}, table(ACROSS))) == []
 
 
-def test_nobody_asked_nothing_is_heard():
+def test_nobody_asked_nothing_is_heard() -> None:
     assert list(where(TOPIC, {}, table(UP, ACROSS))) == []
 
 
-def test_what_a_pattern_covers_is_heard_already():
+def test_what_a_pattern_covers_is_heard_already() -> None:
     assert list(where(TOPIC, {"phone1": 0}, table(UP | {"publish": ["//veh1/FFFFFFFF/FF/FFFF"]}, ACROSS))) == []
 
 
-def test_a_topic_that_lives_at_two_endpoints_is_heard_at_both():
+def test_a_topic_that_lives_at_two_endpoints_is_heard_at_both() -> None:
     both = {"vehicle": ["veh1"], "mirror": ["veh1"], "cloud": ["*"]}
     routes = (UP, {"from": "mirror", "to": "cloud"})
     assert list(where(TOPIC, {"backend": 0}, table(*routes, authorities=both))) == ["vehicle", "mirror"]
@@ -75,7 +75,7 @@ class Narrow:
         self.changes += 1
 
 
-async def test_a_topic_that_a_transport_refuses_is_counted_and_heard_when_there_is_room():
+async def test_a_topic_that_a_transport_refuses_is_counted_and_heard_when_there_is_room() -> None:
     interest = Interest()
     narrow, roomy = Narrow(3), Narrow(100)
     transports: Any = {"vehicle": narrow, "cloud": roomy, "phone": roomy}
@@ -132,7 +132,7 @@ class Ground:
 LISTED = UP | {"publish": [str(TOPIC)]}
 
 
-async def test_a_reload_that_is_refused_takes_nothing_from_who_subscribed():
+async def test_a_reload_that_is_refused_takes_nothing_from_who_subscribed() -> None:
     other = UUri("veh1", 0xB, 1, 0x9000)
     async with Ground(table(UP)) as ground:
         await ground.want(TOPIC, "backend")
@@ -144,7 +144,7 @@ async def test_a_reload_that_is_refused_takes_nothing_from_who_subscribed():
         assert ground.topics == []
 
 
-async def test_a_topic_that_is_listed_and_unlisted_is_heard_without_a_gap_while_somebody_wants_it():
+async def test_a_topic_that_is_listed_and_unlisted_is_heard_without_a_gap_while_somebody_wants_it() -> None:
     async with Ground(table(UP)) as ground:
         await ground.want(TOPIC, "backend")
         before = ground.vehicle.changes
@@ -158,7 +158,7 @@ async def test_a_topic_that_is_listed_and_unlisted_is_heard_without_a_gap_while_
         assert ground.topics == []
 
 
-async def test_a_listener_that_cannot_be_taken_away_costs_its_topic_and_not_the_others():
+async def test_a_listener_that_cannot_be_taken_away_costs_its_topic_and_not_the_others() -> None:
     async with Ground(table(UP)) as ground:
         await ground.want(TOPIC, "backend")
         ground.vehicle.filters.remove((TOPIC, None))
@@ -168,7 +168,7 @@ async def test_a_listener_that_cannot_be_taken_away_costs_its_topic_and_not_the_
         assert ground.topics == [other]
 
 
-async def test_who_leaves_makes_room_for_as_many_and_each_refusal_is_logged_once(caplog: pytest.LogCaptureFixture):
+async def test_who_leaves_makes_room_for_as_many_and_each_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     topics = [TOPIC._replace(resource=0x8001 + number) for number in range(30)]
     async with Ground(table(UP)) as ground:
         ground.vehicle.most = len(ground.vehicle.filters) + 10

@@ -49,7 +49,7 @@ def assert_works(desk: Desk) -> None:
     assert desk.journal.row_body(number) == b"body"
 
 
-def test_garbage_is_set_aside_and_told_once(desk: MakeDesk, path: Path, caplog: pytest.LogCaptureFixture):
+def test_garbage_is_set_aside_and_told_once(desk: MakeDesk, path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path.write_bytes(b"no database at all" * 1000)
     at = desk().open()
     assert at.journal.files_set_aside == 1
@@ -60,7 +60,7 @@ def test_garbage_is_set_aside_and_told_once(desk: MakeDesk, path: Path, caplog: 
     assert_works(at)
 
 
-def test_a_changed_body_costs_that_entry_only(desk: MakeDesk, full: Path, caplog: pytest.LogCaptureFixture):
+def test_a_changed_body_costs_that_entry_only(desk: MakeDesk, full: Path, caplog: pytest.LogCaptureFixture) -> None:
     content = full.read_bytes()
     at_byte = content.index(ROWS[41].body)
     full.write_bytes(content[:at_byte] + b"\xff" + content[at_byte + 1 :])
@@ -72,7 +72,7 @@ def test_a_changed_body_costs_that_entry_only(desk: MakeDesk, full: Path, caplog
     assert_works(at)
 
 
-def test_a_truncated_file_keeps_what_is_left(desk: MakeDesk, full: Path):
+def test_a_truncated_file_keeps_what_is_left(desk: MakeDesk, full: Path) -> None:
     os.truncate(full, full.stat().st_size - 5000)
     at = desk().open()
     assert at.journal.files_set_aside == 1
@@ -82,7 +82,7 @@ def test_a_truncated_file_keeps_what_is_left(desk: MakeDesk, full: Path):
     assert_works(at)
 
 
-def test_both_sides_of_a_damaged_page_are_kept(desk: MakeDesk, full: Path):
+def test_both_sides_of_a_damaged_page_are_kept(desk: MakeDesk, full: Path) -> None:
     content = bytearray(full.read_bytes())
     page = content.index(ROWS[50].body) // 4096
     content[page * 4096 : (page + 1) * 4096] = b"\xaa" * 4096
@@ -97,7 +97,7 @@ def test_both_sides_of_a_damaged_page_are_kept(desk: MakeDesk, full: Path):
     assert_works(at)
 
 
-def test_an_emptied_file_beside_its_log_is_damage(desk: MakeDesk, path: Path):
+def test_an_emptied_file_beside_its_log_is_damage(desk: MakeDesk, path: Path) -> None:
     path.touch()
     Path(f"{path}-wal").write_bytes(bytes(5000))
     at = desk().open()
@@ -111,7 +111,7 @@ def test_an_emptied_file_beside_its_log_is_damage(desk: MakeDesk, path: Path):
 @example([(0.03, 0x80)])  # in the text of the schema, which SQLite's error repeats
 def test_whatever_byte_is_flipped_nothing_false_is_read(
     tmp_path_factory: pytest.TempPathFactory, whole: Path, flips: list[tuple[float, int]]
-):
+) -> None:
     path = tmp_path_factory.mktemp("flipped") / "journal.db"
     changed = bytearray(whole.read_bytes())
     for where, value in flips:
@@ -131,7 +131,7 @@ def test_whatever_byte_is_flipped_nothing_false_is_read(
 
 
 @pytest.mark.parametrize("kind", ["garbage", "torn"])
-def test_a_damaged_log_costs_what_was_in_its_damaged_part(desk: MakeDesk, path: Path, tmp_path: Path, kind: str):
+def test_a_damaged_log_costs_what_was_in_its_damaged_part(desk: MakeDesk, path: Path, tmp_path: Path, kind: str) -> None:
     first = desk().open()
     first.write(Batch(rows=ROWS))
     copy = tmp_path / "copy" / "journal.db"
@@ -144,7 +144,7 @@ def test_a_damaged_log_costs_what_was_in_its_damaged_part(desk: MakeDesk, path: 
     assert_works(at)
 
 
-def test_three_damaged_files_are_kept(desk: MakeDesk, path: Path):
+def test_three_damaged_files_are_kept(desk: MakeDesk, path: Path) -> None:
     for n in range(5):
         path.write_bytes(b"%d is no database" % n * 100)
         desk().open().close()
@@ -156,7 +156,7 @@ def test_three_damaged_files_are_kept(desk: MakeDesk, path: Path):
 
 
 @pytest.mark.parametrize("moved", [(), ("-wal",), ("-wal", "-shm"), ("-wal", "-shm", "")])
-def test_a_replacement_that_was_interrupted_is_finished(desk: MakeDesk, full: Path, moved: tuple[str, ...]):
+def test_a_replacement_that_was_interrupted_is_finished(desk: MakeDesk, full: Path, moved: tuple[str, ...]) -> None:
     good = full.with_name(full.name + ".salvaged")
     shutil.copy(full, good)
     full.write_bytes(b"damaged" * 1000)
@@ -170,7 +170,7 @@ def test_a_replacement_that_was_interrupted_is_finished(desk: MakeDesk, full: Pa
     assert_works(at)
 
 
-def test_a_salvage_that_was_interrupted_is_begun_again(desk: MakeDesk, full: Path):
+def test_a_salvage_that_was_interrupted_is_begun_again(desk: MakeDesk, full: Path) -> None:
     full.with_name(full.name + ".salvage").write_bytes(b"half a file")
     content = bytearray(full.read_bytes())
     content[content.index(ROWS[3].body)] ^= 1
@@ -182,7 +182,7 @@ def test_a_salvage_that_was_interrupted_is_begun_again(desk: MakeDesk, full: Pat
 # while it runs
 
 
-def test_damage_at_run_time_loses_no_batch(desk: MakeDesk, path: Path):
+def test_damage_at_run_time_loses_no_batch(desk: MakeDesk, path: Path) -> None:
     at = desk().open()
     at.write(EVERYTHING)
     connection = sqlite3.connect(path, isolation_level=None)  # what a bad disk does, done by a program
@@ -203,7 +203,7 @@ def test_damage_at_run_time_loses_no_batch(desk: MakeDesk, path: Path):
 
 
 @pytest.mark.parametrize("what", ["removed", "replaced"])
-def test_a_file_that_is_taken_away_is_written_again(desk: MakeDesk, path: Path, what: str):
+def test_a_file_that_is_taken_away_is_written_again(desk: MakeDesk, path: Path, what: str) -> None:
     at = desk().open()
     at.write(Batch(rows=ROWS[:3]))
     path.unlink()
@@ -218,7 +218,7 @@ def test_a_file_that_is_taken_away_is_written_again(desk: MakeDesk, path: Path, 
 # files that are left alone
 
 
-def test_a_file_of_a_newer_version_is_not_touched(desk: MakeDesk, full: Path):
+def test_a_file_of_a_newer_version_is_not_touched(desk: MakeDesk, full: Path) -> None:
     execute(full, "PRAGMA user_version = 2")
     before = full.read_bytes()
     at = desk().start()
@@ -228,7 +228,7 @@ def test_a_file_of_a_newer_version_is_not_touched(desk: MakeDesk, full: Path):
     assert full.read_bytes() == before
 
 
-def test_the_database_of_another_program_is_not_touched(desk: MakeDesk, path: Path):
+def test_the_database_of_another_program_is_not_touched(desk: MakeDesk, path: Path) -> None:
     execute(path, "CREATE TABLE cars (name TEXT)")
     before = path.read_bytes()
     at = desk().start()
@@ -237,12 +237,12 @@ def test_the_database_of_another_program_is_not_touched(desk: MakeDesk, path: Pa
     assert path.read_bytes() == before
 
 
-def test_text_that_is_no_utf_8_does_not_stop_anybody(desk: MakeDesk, full: Path):
+def test_text_that_is_no_utf_8_does_not_stop_anybody(desk: MakeDesk, full: Path) -> None:
     execute(full, "UPDATE rows SET outgoing = CAST(x'ff41' AS TEXT) WHERE number = 1")
     assert next(desk().open().journal.rows()).outgoing == "\ufffdA"
 
 
-def test_the_copy_keeps_what_somebody_asked_for(desk: MakeDesk, full: Path):
+def test_the_copy_keeps_what_somebody_asked_for(desk: MakeDesk, full: Path) -> None:
     execute(full, "UPDATE letters SET redrive = 5, redrive_ttl = 7 WHERE number = 104")
     execute(full, "UPDATE rows SET crc = 0 WHERE number = 1")
     asked: list[str] = []

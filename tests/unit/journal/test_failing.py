@@ -59,7 +59,7 @@ def fill(disk: Path) -> Path:
     return ballast
 
 
-def test_on_a_full_disk_a_batch_waits_until_there_is_room(small_disk: Path):
+def test_on_a_full_disk_a_batch_waits_until_there_is_room(small_disk: Path) -> None:
     path = small_disk / "journal.db"
     desk = Desk(path).open()
     desk.write(Batch(rows=[row(1), row(2)]))
@@ -79,7 +79,7 @@ def test_on_a_full_disk_a_batch_waits_until_there_is_room(small_disk: Path):
     again.close()
 
 
-def test_a_full_disk_at_the_start_is_waited_for(small_disk: Path):
+def test_a_full_disk_at_the_start_is_waited_for(small_disk: Path) -> None:
     ballast = fill(small_disk)
     desk = Desk(small_disk / "journal.db").start()
     assert is_failing(desk)
@@ -101,7 +101,7 @@ def no_file_beyond(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_after_a_write_error_the_file_is_opened_anew(desk: MakeDesk):
+def test_after_a_write_error_the_file_is_opened_anew(desk: MakeDesk) -> None:
     at = desk().open()
     at.write(Batch(rows=[row(1)], letters=[letter(2)]))
     with no_file_beyond(MIB):
@@ -119,7 +119,7 @@ def test_after_a_write_error_the_file_is_opened_anew(desk: MakeDesk):
     assert again.journal.bytes == held
 
 
-def test_what_cannot_be_written_in_time_is_told_at_the_end(desk: MakeDesk, path: Path):
+def test_what_cannot_be_written_in_time_is_told_at_the_end(desk: MakeDesk, path: Path) -> None:
     at = desk().open()
     with no_file_beyond(MIB):
         at.hand_over(Batch(rows=[row(1, bytes(2 * MIB))]))
@@ -129,7 +129,7 @@ def test_what_cannot_be_written_in_time_is_told_at_the_end(desk: MakeDesk, path:
     assert list(desk().open().journal.rows()) == []
 
 
-def test_what_can_be_written_again_before_the_end_is_written(desk: MakeDesk):
+def test_what_can_be_written_again_before_the_end_is_written(desk: MakeDesk) -> None:
     at = desk().open()
     with no_file_beyond(MIB):
         at.hand_over(Batch(rows=[row(1, bytes(2 * MIB))]))
@@ -138,7 +138,7 @@ def test_what_can_be_written_again_before_the_end_is_written(desk: MakeDesk):
     assert [found.number for found in desk().open().journal.rows()] == [1]
 
 
-def test_a_locked_file_is_waited_for(desk: MakeDesk, path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_locked_file_is_waited_for(desk: MakeDesk, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamer.journal.schema.BUSY_S", 0.01)
     monkeypatch.setattr("streamer.journal.store.BUSY_S", 0.01)
     at = desk().open()
@@ -156,7 +156,7 @@ def test_a_locked_file_is_waited_for(desk: MakeDesk, path: Path, monkeypatch: py
 # places that cannot be used
 
 
-def test_a_place_that_is_not_there_is_waited_for(desk: MakeDesk, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_place_that_is_not_there_is_waited_for(desk: MakeDesk, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "not" / "there" / "journal.db"
     at = desk(path).start()
     assert is_failing(at)
@@ -168,7 +168,7 @@ def test_a_place_that_is_not_there_is_waited_for(desk: MakeDesk, tmp_path: Path,
     assert "journal_healed" in caplog.text
 
 
-def test_a_directory_in_place_of_the_file_is_told(desk: MakeDesk, path: Path):
+def test_a_directory_in_place_of_the_file_is_told(desk: MakeDesk, path: Path) -> None:
     path.mkdir()
     at = desk().start()
     assert is_failing(at)
@@ -177,7 +177,7 @@ def test_a_directory_in_place_of_the_file_is_told(desk: MakeDesk, path: Path):
     at.loop.run_until(lambda: bool(at.opened))
 
 
-def test_a_read_only_file_system_is_told_and_heals(small_disk: Path):
+def test_a_read_only_file_system_is_told_and_heals(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     desk = Desk(small_disk / "journal.db").start()
     assert desk.journal.problem == f"{small_disk}/journal.db.lock: Read-only file system"
@@ -186,7 +186,7 @@ def test_a_read_only_file_system_is_told_and_heals(small_disk: Path):
     desk.close()
 
 
-def test_failing_is_said_once_in_a_while_not_at_every_attempt(desk: MakeDesk, tmp_path: Path):
+def test_failing_is_said_once_in_a_while_not_at_every_attempt(desk: MakeDesk, tmp_path: Path) -> None:
     at = desk(tmp_path / "not" / "there" / "journal.db")
     with _repeats() as lines:
         at.start()
@@ -216,7 +216,7 @@ def _repeats() -> Iterator[list[str]]:
 # two daemons
 
 
-def test_a_second_daemon_is_turned_away_until_the_first_has_gone(desk: MakeDesk, path: Path):
+def test_a_second_daemon_is_turned_away_until_the_first_has_gone(desk: MakeDesk, path: Path) -> None:
     first = desk().open()
     first.write(Batch(rows=[row(1)]))
     assert is_in_use(path)
@@ -248,7 +248,7 @@ while True:
 
 
 @pytest.mark.parametrize("commits", [1, 7, 40])
-def test_a_kill_loses_nothing_that_was_reported(desk: MakeDesk, path: Path, commits: int):
+def test_a_kill_loses_nothing_that_was_reported(desk: MakeDesk, path: Path, commits: int) -> None:
     process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(commits)]
@@ -268,7 +268,7 @@ def test_a_kill_loses_nothing_that_was_reported(desk: MakeDesk, path: Path, comm
     assert at.number() > last
 
 
-def test_another_program_may_read_while_it_runs(desk: MakeDesk, path: Path):
+def test_another_program_may_read_while_it_runs(desk: MakeDesk, path: Path) -> None:
     at = desk().open()
     at.write(Batch(letters=[letter(1)]))
     execute(path, "UPDATE letters SET redrive = 1")

@@ -19,7 +19,7 @@ from tests.unit.journal.conftest import MakeDesk
 # what is written is read again
 
 
-def test_what_was_written_is_there_after_a_restart(desk: MakeDesk):
+def test_what_was_written_is_there_after_a_restart(desk: MakeDesk) -> None:
     first = desk().open()
     rows = [row(first.number(), n.to_bytes(2, "big") * n) for n in range(600)]
     kept = segment(first.number())
@@ -35,7 +35,7 @@ def test_what_was_written_is_there_after_a_restart(desk: MakeDesk):
     assert second.journal.bytes == first.journal.bytes
 
 
-def test_rows_that_are_written_now_are_none_of_those_that_were_found(desk: MakeDesk):
+def test_rows_that_are_written_now_are_none_of_those_that_were_found(desk: MakeDesk) -> None:
     first = desk().open()
     first.write(Batch(rows=[row(1)]))
     first.close()
@@ -44,20 +44,20 @@ def test_rows_that_are_written_now_are_none_of_those_that_were_found(desk: MakeD
     assert [found.number for found in second.journal.rows()] == [1]
 
 
-def test_bodies_are_read_one_by_one(desk: MakeDesk):
+def test_bodies_are_read_one_by_one(desk: MakeDesk) -> None:
     at = desk().open()
     at.write(Batch(rows=[row(1, b"one"), row(2, b"")], segments=[segment(3, b"three")]))
     assert (at.journal.row_body(1), at.journal.row_body(2), at.journal.segment_body(3)) == (b"one", b"", b"three")
 
 
 @pytest.mark.parametrize("table", ["rows", "segments"])
-def test_a_body_that_is_not_there_is_told(desk: MakeDesk, table: str):
+def test_a_body_that_is_not_there_is_told(desk: MakeDesk, table: str) -> None:
     journal = desk().open().journal
     with pytest.raises(CorruptEntryError, match=f"{table} 7: not in the journal"):
         (journal.row_body if table == "rows" else journal.segment_body)(7)
 
 
-def test_a_body_that_was_changed_is_told_and_counted(desk: MakeDesk, path: Path):
+def test_a_body_that_was_changed_is_told_and_counted(desk: MakeDesk, path: Path) -> None:
     at = desk().open()
     at.write(Batch(rows=[row(1)]))
     execute(path, "UPDATE rows SET body = ?", b"bodY")
@@ -66,7 +66,7 @@ def test_a_body_that_was_changed_is_told_and_counted(desk: MakeDesk, path: Path)
     assert at.journal.entries_corrupt == 1
 
 
-def test_a_row_replaces_the_one_with_its_number(desk: MakeDesk):
+def test_a_row_replaces_the_one_with_its_number(desk: MakeDesk) -> None:
     at = desk().open()
     at.write(Batch(rows=[row(1, b"longer than before"), row(2)], segments=[segment(3)]))
     at.write(Batch(rows=[row(1, b"new")], segments=[segment(3, b"new")]))
@@ -74,7 +74,9 @@ def test_a_row_replaces_the_one_with_its_number(desk: MakeDesk):
     assert at.journal.bytes == 3 * ENTRY_BYTES + len(b"new" + b"body" + b"new")
 
 
-def test_a_batch_too_large_for_one_statement_is_still_one_transaction(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch):
+def test_a_batch_too_large_for_one_statement_is_still_one_transaction(
+    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batches, "_MAX_BLOB_BYTES", 10)
     at = desk().open()
     at.write(Batch(rows=[row(1), row(2)], segments=[segment(3)], letters=[letter(4)]))
@@ -84,7 +86,7 @@ def test_a_batch_too_large_for_one_statement_is_still_one_transaction(desk: Make
     assert at.journal.commits == 2
 
 
-def test_counters_tell_what_was_done(desk: MakeDesk):
+def test_counters_tell_what_was_done(desk: MakeDesk) -> None:
     at = desk().open()
     at.write(Batch(rows=[row(1), row(2)]))
     at.write(Batch(rows_done=[1]))
@@ -93,7 +95,7 @@ def test_counters_tell_what_was_done(desk: MakeDesk):
     assert journal.last_commit_s > 0
 
 
-def test_one_batch_at_a_time(desk: MakeDesk):
+def test_one_batch_at_a_time(desk: MakeDesk) -> None:
     at = desk().open()
     done = at.hand_over(Batch(rows=[row(1)]))
     assert at.journal.is_busy
@@ -103,7 +105,7 @@ def test_one_batch_at_a_time(desk: MakeDesk):
     assert not at.journal.is_busy
 
 
-def test_what_is_being_written_counts_already(desk: MakeDesk):
+def test_what_is_being_written_counts_already(desk: MakeDesk) -> None:
     at = desk().open()
     done = at.hand_over(Batch(rows=[row(1)]))
     assert at.journal.bytes == ENTRY_BYTES + 4
@@ -114,14 +116,14 @@ def test_what_is_being_written_counts_already(desk: MakeDesk):
 # numbers
 
 
-def test_numbers_go_on_above_what_is_in_the_file(desk: MakeDesk):
+def test_numbers_go_on_above_what_is_in_the_file(desk: MakeDesk) -> None:
     first = desk().open()
     first.write(Batch(rows=[row(5)], segments=[segment(9)], letters=[letter(7)]))
     first.close()
     assert desk().open().number() == 10
 
 
-def test_numbers_before_the_file_was_read_are_above_what_is_in_it(desk: MakeDesk):
+def test_numbers_before_the_file_was_read_are_above_what_is_in_it(desk: MakeDesk) -> None:
     first = desk().open()
     first.write(Batch(rows=[row(first.number()) for _ in range(3)]))
     second = desk()
@@ -135,7 +137,7 @@ def test_numbers_before_the_file_was_read_are_above_what_is_in_it(desk: MakeDesk
     assert [found.number for found in second.journal.rows()] == [1, 2, 3]
 
 
-def test_what_has_numbers_from_the_future_is_renumbered_in_order(desk: MakeDesk):
+def test_what_has_numbers_from_the_future_is_renumbered_in_order(desk: MakeDesk) -> None:
     future = 1 << 62
     first = desk().open()
     rows = [row(future + n, bytes([n])) for n in range(3)]
@@ -155,7 +157,7 @@ def test_what_has_numbers_from_the_future_is_renumbered_in_order(desk: MakeDesk)
 # dead letters
 
 
-def test_the_same_message_on_the_same_route_is_one_letter(desk: MakeDesk, path: Path):
+def test_the_same_message_on_the_same_route_is_one_letter(desk: MakeDesk, path: Path) -> None:
     at = desk().open()
     at.write(Batch(letters=[letter(1), letter(2, route="other")]))
     at.write(Batch(letters=[letter(3)]))
@@ -164,7 +166,7 @@ def test_the_same_message_on_the_same_route_is_one_letter(desk: MakeDesk, path: 
     assert at.journal.letters_evicted == 0
 
 
-def test_the_oldest_letters_go_when_there_are_too_many(desk: MakeDesk, path: Path):
+def test_the_oldest_letters_go_when_there_are_too_many(desk: MakeDesk, path: Path) -> None:
     at = desk(max_letters=3).open()
     at.write(Batch(letters=[letter(n, uuid=n) for n in range(1, 6)]))
     at.write(Batch(letters=[letter(6, uuid=6)], rows=[row(7)]))
@@ -172,7 +174,7 @@ def test_the_oldest_letters_go_when_there_are_too_many(desk: MakeDesk, path: Pat
     assert at.journal.letters_evicted == 3
 
 
-def test_the_oldest_letters_go_when_they_are_too_large(desk: MakeDesk, path: Path):
+def test_the_oldest_letters_go_when_they_are_too_large(desk: MakeDesk, path: Path) -> None:
     at = desk(max_letter_bytes=2 * (ENTRY_BYTES + 10)).open()
     at.write(Batch(letters=[letter(n, uuid=n, body=bytes(10)) for n in range(1, 4)]))
     assert [number for number, _ in letters_in(path)] == [2, 3]
@@ -181,7 +183,7 @@ def test_the_oldest_letters_go_when_they_are_too_large(desk: MakeDesk, path: Pat
     assert at.journal.letters_evicted == 3
 
 
-def test_letters_that_another_program_deleted_make_room(desk: MakeDesk, path: Path):
+def test_letters_that_another_program_deleted_make_room(desk: MakeDesk, path: Path) -> None:
     at = desk(max_letters=3).open()
     at.write(Batch(letters=[letter(n, uuid=n) for n in range(1, 4)]))
     execute(path, "DELETE FROM letters WHERE number = 3")
@@ -190,7 +192,7 @@ def test_letters_that_another_program_deleted_make_room(desk: MakeDesk, path: Pa
     assert at.journal.bytes == 3 * (ENTRY_BYTES + len(b"letter"))
 
 
-def test_letters_that_another_program_deletes_count_no_more(desk: MakeDesk, path: Path):
+def test_letters_that_another_program_deletes_count_no_more(desk: MakeDesk, path: Path) -> None:
     at = desk().open()
     at.journal.on_redrive = lambda letters, ttls: None
     at.write(Batch(rows=[row(1)], letters=[letter(2)]))
@@ -214,7 +216,9 @@ _batch = st.builds(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_batch, max_size=6))
-def test_any_sequence_of_batches_leaves_what_it_says(tmp_path_factory: pytest.TempPathFactory, sequence: list[Batch]):
+def test_any_sequence_of_batches_leaves_what_it_says(
+    tmp_path_factory: pytest.TempPathFactory, sequence: list[Batch]
+) -> None:
     path = tmp_path_factory.mktemp("model") / "journal.db"
     rows, segments = {}, {}
     first = Desk(path).open()
@@ -238,7 +242,7 @@ def test_any_sequence_of_batches_leaves_what_it_says(tmp_path_factory: pytest.Te
 # the file
 
 
-def test_nobody_else_may_read_the_files(desk: MakeDesk, tmp_path: Path):
+def test_nobody_else_may_read_the_files(desk: MakeDesk, tmp_path: Path) -> None:
     path = tmp_path / "state" / "journal.db"
     at = desk(path).open()
     at.write(Batch(rows=[row(1)]))
@@ -247,14 +251,14 @@ def test_nobody_else_may_read_the_files(desk: MakeDesk, tmp_path: Path):
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_file_that_others_could_read_is_closed_to_them(desk: MakeDesk, path: Path):
+def test_a_file_that_others_could_read_is_closed_to_them(desk: MakeDesk, path: Path) -> None:
     desk().open().close()
     path.chmod(0o644)
     desk().open()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_space_that_nothing_needs_is_given_back(desk: MakeDesk, path: Path):
+def test_space_that_nothing_needs_is_given_back(desk: MakeDesk, path: Path) -> None:
     at = desk().open()
     at.write(Batch(rows=[row(n, bytes(1 << 20)) for n in range(1, 9)]))
     at.write(Batch(rows_done=list(range(1, 9))))
@@ -264,7 +268,7 @@ def test_space_that_nothing_needs_is_given_back(desk: MakeDesk, path: Path):
         deadline()
 
 
-def test_the_log_stays_within_its_bounds(desk: MakeDesk, path: Path):
+def test_the_log_stays_within_its_bounds(desk: MakeDesk, path: Path) -> None:
     at = desk().open()
     sizes = []
     for n in range(1, 200):
@@ -273,7 +277,7 @@ def test_the_log_stays_within_its_bounds(desk: MakeDesk, path: Path):
     assert max(sizes) < 32 << 20
 
 
-def test_what_was_handed_over_is_written_before_it_stops(desk: MakeDesk):
+def test_what_was_handed_over_is_written_before_it_stops(desk: MakeDesk) -> None:
     first = desk().open()
     done = first.hand_over(Batch(rows=[row(1)]))
     assert first.journal.stop(10)
@@ -281,11 +285,11 @@ def test_what_was_handed_over_is_written_before_it_stops(desk: MakeDesk):
     assert [found.number for found in desk().open().journal.rows()] == [1]
 
 
-def test_a_journal_that_was_never_started_stops(desk: MakeDesk):
+def test_a_journal_that_was_never_started_stops(desk: MakeDesk) -> None:
     assert desk().journal.stop(0)
 
 
-def test_a_closed_loop_is_no_trouble(desk: MakeDesk, path: Path):
+def test_a_closed_loop_is_no_trouble(desk: MakeDesk, path: Path) -> None:
     at = desk().open()
 
     def closed(*_: object) -> None:

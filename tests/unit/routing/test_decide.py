@@ -49,12 +49,12 @@ def assert_nowhere(decision: Decision, outcome: Outcome, code: UCode, text: str)
 # 1. the source
 
 
-def test_message_of_our_own_is_local():
+def test_message_of_our_own_is_local() -> None:
     decision = decide(PUBLISH, UUri("gateway", 4, 1, 0x8001), None, "cloud", table())
     assert_nowhere(decision, Outcome.LOCAL, UCode.OK, "//gateway/4/1/8001 is ours: a message of our own came back")
 
 
-def test_source_that_lives_elsewhere_is_unauthenticated():
+def test_source_that_lives_elsewhere_is_unauthenticated() -> None:
     assert_nowhere(
         decide(NOTIFICATION, SPEED, PHONE_APP, "cloud", table()),
         Outcome.REJECTED,
@@ -63,7 +63,7 @@ def test_source_that_lives_elsewhere_is_unauthenticated():
     )
 
 
-def test_source_that_lives_nowhere_is_unauthenticated():
+def test_source_that_lives_nowhere_is_unauthenticated() -> None:
     assert_nowhere(
         decide(PUBLISH, UUri("who", 1, 1, 0x8000), None, "vehicle", table(vehicle=("veh1",))),
         Outcome.REJECTED,
@@ -72,13 +72,13 @@ def test_source_that_lives_nowhere_is_unauthenticated():
     )
 
 
-def test_source_that_is_named_elsewhere_is_not_covered_by_a_wildcard():
+def test_source_that_is_named_elsewhere_is_not_covered_by_a_wildcard() -> None:
     assert decide(NOTIFICATION, PHONE_APP._replace(resource=0x8000), VEHICLE_APP, "cloud", table()).failure.code is (
         UCode.UNAUTHENTICATED
     )
 
 
-def test_source_with_two_homes_may_come_from_either_and_the_text_names_both():
+def test_source_with_two_homes_may_come_from_either_and_the_text_names_both() -> None:
     both = table(UP, vehicle=("veh1",), phone=("veh1",), cloud=("*",))
     assert decide(NOTIFICATION, SPEED, CLOUD_APP, "vehicle", both).hops == (Hop(UP, CLOUD_APP),)
     assert "'veh1' lives behind vehicle and phone, not behind cloud" in decide(PUBLISH, SPEED, None, "cloud", both).why[0]
@@ -87,12 +87,12 @@ def test_source_with_two_homes_may_come_from_either_and_the_text_names_both():
 # 2. messages with a sink
 
 
-def test_sink_takes_the_route_to_where_it_lives():
+def test_sink_takes_the_route_to_where_it_lives() -> None:
     decision = decide(NOTIFICATION, SPEED, CLOUD_APP, "vehicle", table())
     assert decision == Decision((Hop(UP, CLOUD_APP),), None, ("route vehicle-cloud: 'cloud' lives behind cloud",))
 
 
-def test_exact_name_wins_over_the_wildcard_and_the_other_route_says_why_not():
+def test_exact_name_wins_over_the_wildcard_and_the_other_route_says_why_not() -> None:
     decision = decide(NOTIFICATION, SPEED, PHONE_APP, "vehicle", table())
     assert decision.hops == (Hop(ACROSS, PHONE_APP),)
     assert decision.why == (
@@ -101,18 +101,18 @@ def test_exact_name_wins_over_the_wildcard_and_the_other_route_says_why_not():
     )
 
 
-def test_sink_that_no_route_leads_to_is_permission_denied_with_every_reason():
+def test_sink_that_no_route_leads_to_is_permission_denied_with_every_reason() -> None:
     decision = decide(NOTIFICATION, CLOUD_APP._replace(resource=0x8000), PHONE_APP, "cloud", table())
     assert_nowhere(decision, Outcome.REJECTED, UCode.PERMISSION_DENIED, "no route leads from cloud to 'phone1'")
     assert decision.why[0] == "route cloud-vehicle: 'phone1' does not live behind vehicle"
 
 
-def test_sink_that_lives_nowhere_is_permission_denied():
+def test_sink_that_lives_nowhere_is_permission_denied() -> None:
     decision = decide(NOTIFICATION, SPEED, CLOUD_APP, "vehicle", table(UP, vehicle=("veh1",), cloud=("fleet",)))
     assert decision.failure.code is UCode.PERMISSION_DENIED
 
 
-def test_sink_in_the_same_network_is_local():
+def test_sink_in_the_same_network_is_local() -> None:
     assert_nowhere(
         decide(NOTIFICATION, SPEED, VEHICLE_APP, "vehicle", table()),
         Outcome.LOCAL,
@@ -121,7 +121,7 @@ def test_sink_in_the_same_network_is_local():
     )
 
 
-def test_sink_without_authority_is_local():
+def test_sink_without_authority_is_local() -> None:
     assert_nowhere(
         decide(NOTIFICATION, SPEED, UUri("", 1, 1, 0), "vehicle", table()),
         Outcome.LOCAL,
@@ -130,7 +130,7 @@ def test_sink_without_authority_is_local():
     )
 
 
-def test_sink_at_the_streamer_itself_is_unavailable():
+def test_sink_at_the_streamer_itself_is_unavailable() -> None:
     assert_nowhere(
         decide(UMessageType.REQUEST, VEHICLE_APP, UUri("gateway", 9, 1, 1), "vehicle", table()),
         Outcome.REJECTED,
@@ -139,20 +139,20 @@ def test_sink_at_the_streamer_itself_is_unavailable():
     )
 
 
-def test_split_horizon_holds_for_a_sink_too():
+def test_split_horizon_holds_for_a_sink_too() -> None:
     ring = table(UP, vehicle=("veh1",), cloud=("veh1", "cloud"))
     decision = decide(NOTIFICATION, SPEED, CLOUD_APP, "vehicle", ring)
     assert decision.failure.code is UCode.PERMISSION_DENIED
     assert decision.why[0] == "route vehicle-cloud: split horizon, the source lives behind cloud too"
 
 
-def test_sink_with_two_homes_takes_the_first_route_only():
+def test_sink_with_two_homes_takes_the_first_route_only() -> None:
     twice = table(UP, ACROSS, vehicle=("veh1",), cloud=("shared",), phone=("shared",))
     sink = UUri("shared", 1, 1, 0)
     assert decide(NOTIFICATION, SPEED, sink, "vehicle", twice).hops == (Hop(UP, sink),)
 
 
-def test_message_other_than_publish_without_sink_cannot_come_this_far():
+def test_message_other_than_publish_without_sink_cannot_come_this_far() -> None:
     with pytest.raises(AssertionError, match="only a Publish"):
         decide(NOTIFICATION, SPEED, None, "vehicle", table())
 
@@ -160,7 +160,7 @@ def test_message_other_than_publish_without_sink_cannot_come_this_far():
 # 3. Publish without sink
 
 
-def test_publish_takes_every_route_whose_pattern_matches_and_the_text_names_the_pattern():
+def test_publish_takes_every_route_whose_pattern_matches_and_the_text_names_the_pattern() -> None:
     decision = decide(PUBLISH, SPEED, None, "vehicle", table())
     assert decision.hops == (Hop(UP, None), Hop(ACROSS, None))
     assert decision.why == (
@@ -169,27 +169,27 @@ def test_publish_takes_every_route_whose_pattern_matches_and_the_text_names_the_
     )
 
 
-def test_publish_that_one_pattern_misses_says_so():
+def test_publish_that_one_pattern_misses_says_so() -> None:
     decision = decide(PUBLISH, SPEED._replace(resource=0x8001), None, "vehicle", table())
     assert [hop.route for hop in decision.hops] == [UP]
     assert decision.why[1] == f"route vehicle-phone: none of its publish patterns matches //veh1/A8000/2/8001{UNASKED}"
 
 
-def test_publish_that_no_route_forwards_is_unwanted():
+def test_publish_that_no_route_forwards_is_unwanted() -> None:
     decision = decide(PUBLISH, SPEED, None, "vehicle", table(DOWN, route("vehicle", "phone")))
     assert_nowhere(decision, Outcome.UNWANTED, UCode.OK, f"no route forwards {SPEED} from vehicle")
     assert decision.why[0] == f"route vehicle-phone: none of its publish patterns matches {SPEED}{UNASKED}"
 
 
 @pytest.mark.parametrize("authority", ["*", "gateway"])
-def test_publish_addressed_to_everyone_or_to_us_goes_by_its_patterns(authority: str):
+def test_publish_addressed_to_everyone_or_to_us_goes_by_its_patterns(authority: str) -> None:
     assert decide(PUBLISH, SPEED, everything_at(authority), "vehicle", table()).hops == (Hop(UP, None), Hop(ACROSS, None))
 
 
 # 4. split horizon
 
 
-def test_publish_never_goes_back_to_where_its_source_lives_too():
+def test_publish_never_goes_back_to_where_its_source_lives_too() -> None:
     ring = table(UP, ACROSS, vehicle=("veh1",), cloud=("veh1",), phone=("phone1",))
     decision = decide(PUBLISH, SPEED, None, "vehicle", ring)
     assert decision.hops == (Hop(ACROSS, None),)
@@ -199,13 +199,13 @@ def test_publish_never_goes_back_to_where_its_source_lives_too():
 # addresses where the far network wants one
 
 
-def test_publish_is_addressed_to_each_of_publish_to_where_the_network_wants_it():
+def test_publish_is_addressed_to_each_of_publish_to_where_the_network_wants_it() -> None:
     decision = decide(PUBLISH, SPEED, None, "vehicle", table(addressed=("cloud",)))
     assert decision.hops == (Hop(UP, everything_at("fleet")), Hop(UP, everything_at("backup")), Hop(ACROSS, None))
     assert decision.why[0] == f"route vehicle-cloud: pattern {EVERY_TOPIC} matches; addressed to fleet, backup"
 
 
-def test_publish_with_an_address_loses_it_unless_the_next_network_wants_it():
+def test_publish_with_an_address_loses_it_unless_the_next_network_wants_it() -> None:
     sink = everything_at("veh1")
     source = CLOUD_APP._replace(resource=0x9000)
     assert decide(PUBLISH, source, sink, "cloud", table()).hops == (Hop(DOWN, None),)
@@ -237,7 +237,7 @@ tables = st.builds(
 @given(tables, st.sampled_from("abc"), st.none() | names, endpoints, st.sampled_from([PUBLISH, NOTIFICATION]))
 def test_whatever_the_table_nothing_loops_and_every_answer_has_a_reason(
     any_table: RoutingTable, source: str, sink: str | None, ingress: str, kind: UMessageType
-):
+) -> None:
     to = None if sink is None else everything_at(sink)
     if kind is NOTIFICATION:
         to = UUri(sink or "a", 1, 1, 0)

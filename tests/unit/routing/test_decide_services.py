@@ -10,6 +10,7 @@ from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import EntityId
 
 SERVICES = RoutingTable.from_config(
     Config.model_validate(
@@ -24,7 +25,7 @@ SERVICES = RoutingTable.from_config(
         }
     ),
     ["cloud"],
-    [(0, 3), (4, 1)],
+    [EntityId(0, 3), EntityId(4, 1)],
 )
 SUBSCRIBE = UUri("veh1", 0, 3, 1)
 APP = UUri("veh1", 0xB, 1, 0)
@@ -36,18 +37,18 @@ REQUEST, RESPONSE, NOTIFICATION = UMessageType.REQUEST, UMessageType.RESPONSE, U
     [SUBSCRIBE, UUri("gw", 0, 3, 1), UUri("", 0, 3, 1), UUri("gw", 4, 1, 1), UUri("hpc", 0, 3, 1)],
     ids=["of the device", "of ours", "no authority", "core.ustreamer", "of another one here"],
 )
-def test_what_is_addressed_to_a_service_goes_there(sink: UUri):
+def test_what_is_addressed_to_a_service_goes_there(sink: UUri) -> None:
     (hop,) = decide(REQUEST, APP, sink, "zenoh", SERVICES).hops
     assert (hop.route.target, hop.sink) == (LOCAL_ENDPOINT, sink if sink.authority else SUBSCRIBE)
 
 
-def test_services_are_those_of_networks_that_do_not_connect_devices_unless_told():
+def test_services_are_those_of_networks_that_do_not_connect_devices_unless_told() -> None:
     assert {authority for authority, *_ in SERVICES.services} == {"gw", "veh1", "hpc"}
     elsewhere = decide(REQUEST, APP, UUri("backend", 0, 3, 1), "zenoh", SERVICES)
     assert [hop.route.target for hop in elsewhere.hops] == ["cloud"]
 
 
-def test_a_service_of_the_same_name_may_ask_ours_but_an_echo_goes_nowhere():
+def test_a_service_of_the_same_name_may_ask_ours_but_an_echo_goes_nowhere() -> None:
     """Reset comes from ue_id 0, perhaps of our own device; what we said ourselves may come back."""
     namesake = UUri("veh1", 0, 3, 0)
     (hop,) = decide(REQUEST, namesake, SUBSCRIBE._replace(resource=9), "zenoh", SERVICES).hops
@@ -58,14 +59,14 @@ def test_a_service_of_the_same_name_may_ask_ours_but_an_echo_goes_nowhere():
         assert failure.outcome is Outcome.LOCAL
 
 
-def test_what_a_service_says_goes_to_every_network_of_its_sink():
+def test_what_a_service_says_goes_to_every_network_of_its_sink() -> None:
     decision = decide(RESPONSE, SUBSCRIBE, APP, LOCAL_ENDPOINT, SERVICES)
     assert [(hop.route.target, hop.sink) for hop in decision.hops] == [("mqtt", APP), ("zenoh", APP)]
     far = decide(REQUEST, UUri("gw", 0, 3, 0), UUri("phone", 0, 3, 1), LOCAL_ENDPOINT, SERVICES)
     assert [hop.route.target for hop in far.hops] == ["cloud"]
 
 
-def test_a_service_of_ours_that_is_not_there_is_unavailable():
+def test_a_service_of_ours_that_is_not_there_is_unavailable() -> None:
     failure = decide(REQUEST, APP, UUri("gw", 9, 1, 1), "zenoh", SERVICES).failure
     assert failure is not None
     assert (failure.outcome, failure.code) == (Outcome.REJECTED, UCode.UNAVAILABLE)

@@ -47,7 +47,7 @@ CALLER = UUri.parse("//veh1/A8000/2/0")
 )
 def test_rule_stops_the_flows_that_it_names_and_no_others(
     rule: tuple[str, str | None], flow: tuple[UUri, UUri | None], pause_rules: bool
-):
+) -> None:
     given_rule = PauseRule.parse(*rule)
     assert given_rule.matches(*flow) is pause_rules
     assert PauseRules([given_rule]).rule_for(*flow) == (given_rule if pause_rules else None)
@@ -67,7 +67,7 @@ def test_rule_stops_the_flows_that_it_names_and_no_others(
         ("//veh1/A8000/2/8A50", "//cloud/C0/1/FFFE", "sink //cloud/C0/1/FFFE: expected a uEntity"),
     ],
 )
-def test_what_can_stop_nothing_is_refused_with_what_was_expected(source: str, sink: str | None, expected: str):
+def test_what_can_stop_nothing_is_refused_with_what_was_expected(source: str, sink: str | None, expected: str) -> None:
     with pytest.raises(PauseRuleError, match="expected") as caught:
         PauseRule.parse(source, sink)
     assert expected in str(caught.value)
@@ -81,12 +81,12 @@ def test_what_can_stop_nothing_is_refused_with_what_was_expected(source: str, si
         PauseRule(SPEED, UUri("c", 1 << 32, 1, 0)),
     ],
 )
-def test_numbers_that_are_no_uri_are_refused(rule: PauseRule):
+def test_numbers_that_are_no_uri_are_refused(rule: PauseRule) -> None:
     with pytest.raises(PauseRuleError, match="expected at most"):
         rule.check()
 
 
-def test_the_same_rule_counts_once_and_one_start_takes_it_away():
+def test_the_same_rule_counts_once_and_one_start_takes_it_away() -> None:
     pause_rules = PauseRules()
     assert pause_rules.add(PauseRule(SPEED))
     assert not pause_rules.add(PauseRule(SPEED))
@@ -97,7 +97,7 @@ def test_the_same_rule_counts_once_and_one_start_takes_it_away():
     assert pause_rules.rule_for(SPEED, None) is None
 
 
-def test_flow_is_stopped_while_one_of_several_rules_holds():
+def test_flow_is_stopped_while_one_of_several_rules_holds() -> None:
     wide, narrow = PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"), PauseRule(SPEED)
     pause_rules = PauseRules([wide, narrow])
     assert set(pause_rules.rules_for(SPEED, None)) == {wide, narrow}
@@ -107,14 +107,14 @@ def test_flow_is_stopped_while_one_of_several_rules_holds():
     assert pause_rules.rule_for(SPEED, None) is None
 
 
-def test_only_the_exact_words_of_a_rule_take_it_away():
+def test_only_the_exact_words_of_a_rule_take_it_away() -> None:
     pause_rules = PauseRules([PauseRule(SPEED, CLOUD_APP)])
     assert not pause_rules.remove(PauseRule(SPEED))
     assert not pause_rules.remove(PauseRule.parse("//*/A8000/2/8A50", str(CLOUD_APP)))
     assert pause_rules.rule_for(SPEED, CLOUD_APP) == PauseRule(SPEED, CLOUD_APP)
 
 
-def test_rules_are_listed_in_the_order_in_which_they_came():
+def test_rules_are_listed_in_the_order_in_which_they_came() -> None:
     rules = [
         PauseRule(
             UUri(
@@ -134,7 +134,7 @@ def test_rules_are_listed_in_the_order_in_which_they_came():
     assert len(pause_rules) == 14
 
 
-def test_full_with_a_thousand_rules_and_not_before():
+def test_full_with_a_thousand_rules_and_not_before() -> None:
     pause_rules = PauseRules(PauseRule(UUri("veh1", number, 1, 0x8000)) for number in range(MAX_RULES - 1))
     assert not pause_rules.is_full
     pause_rules.add(PauseRule(SPEED))
@@ -174,7 +174,7 @@ def rules(draw: st.DrawFn) -> PauseRule:
 
 
 @given(st.lists(rules(), max_size=12), st.data())
-def test_finding_by_source_gives_what_asking_every_rule_gives(given_rules: list[PauseRule], data: st.DataObject):
+def test_finding_by_source_gives_what_asking_every_rule_gives(given_rules: list[PauseRule], data: st.DataObject) -> None:
     """Whatever was added and taken away before."""
     pause_rules, left = PauseRules(given_rules), dict.fromkeys(given_rules)
     for rule in data.draw(st.lists(st.sampled_from(given_rules), unique=True) if given_rules else st.just([])):

@@ -9,8 +9,8 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from streamer.config.services import Control as Options
-from streamer.delivery.lane import FlowKey
 from streamer.routing.pause_rules import PauseRule, PauseRules
+from streamer.routing.table import FlowKey
 from streamer.services.pause import PauseService
 from streamer.services.state import State, StateError, Statement
 from streamer.transports.base import TransportContext

@@ -41,11 +41,13 @@ def service_host(**changes: object) -> ServiceHost:
     ],
     ids=["memory", "beside the journal", "told"],
 )
-def test_the_file_is_beside_the_journal_unless_told(changes: dict[str, object], path: Path | None):
+def test_the_file_is_beside_the_journal_unless_told(changes: dict[str, object], path: Path | None) -> None:
     assert state_path(Config.model_validate(RAW | changes)) == path
 
 
-async def test_a_fault_of_a_service_is_logged_and_it_begins_again(monkeypatch, caplog):
+async def test_a_fault_of_a_service_is_logged_and_it_begins_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(module, "_AGAIN_S", 0)
     household = service_host()
     household.open(Memory())
@@ -69,7 +71,9 @@ async def test_a_fault_of_a_service_is_logged_and_it_begins_again(monkeypatch, c
     assert sum("service_failed" in record.message for record in caplog.records) == 2
 
 
-async def test_a_file_that_cannot_be_used_is_waited_for(monkeypatch, caplog, tmp_path):
+async def test_a_file_that_cannot_be_used_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     """Where its directory should be is a file. The services' endpoint is down until they know what they have to know."""
     monkeypatch.setattr(module, "_AGAIN_S", 0.01)
     place = tmp_path / "place"
@@ -107,7 +111,7 @@ async def test_a_file_that_cannot_be_used_is_waited_for(monkeypatch, caplog, tmp
         household.close()
 
 
-async def test_a_file_that_is_there_is_opened_without_writing(tmp_path):
+async def test_a_file_that_is_there_is_opened_without_writing(tmp_path: Path) -> None:
     """Or a full disk would keep the services from what they know."""
     path = tmp_path / "state.db"
     before = service_host(state={"path": str(path)})
@@ -125,7 +129,7 @@ async def test_a_file_that_is_there_is_opened_without_writing(tmp_path):
         household.close()
 
 
-async def test_without_usubscription_only_control_is_there():
+async def test_without_usubscription_only_control_is_there() -> None:
     household = service_host(usubscription=None)
     household.open(Memory())
     await household.run()

@@ -22,7 +22,7 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def folders(tmp_path) -> Folders:
+def folders(tmp_path: Path) -> Folders:
     found = Folders(tmp_path / "traces", "gateway.veh1")
     found.create()
     return found
@@ -49,7 +49,7 @@ def parts(folders: Folders) -> dict[str, list[int]]:
     return {partition: sorted(seqs) for partition, seqs in found.items()}
 
 
-def test_records_go_to_the_folder_of_their_hour(folders):
+def test_records_go_to_the_folder_of_their_hour(folders: Folders) -> None:
     hours = [NOON_MS, NOON_MS + HOUR_MS - 1, NOON_MS + HOUR_MS, NOON_MS + 12 * HOUR_MS, NOON_MS - 5 * HOUR_MS]
     spooled(folders, "1-1", buffer(0, hours), buffer(5, hours))
     done = seal(folders, GIB)
@@ -64,7 +64,7 @@ def test_records_go_to_the_folder_of_their_hour(folders):
     assert done.bytes == sum(file.stat().st_size for file in folders.path.rglob("*.parquet"))
 
 
-def test_a_part_has_the_schema_its_version_and_every_value(folders):
+def test_a_part_has_the_schema_its_version_and_every_value(folders: Folders) -> None:
     batch = to_columns(noon_buffer(0, 100), 17)
     with pa.OSFile(str(folders.spool / "1-1.arrows"), "wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
         writer.write_batch(batch)
@@ -77,7 +77,7 @@ def test_a_part_has_the_schema_its_version_and_every_value(folders):
     assert all(found.metadata.row_group(0).column(n).compression == "ZSTD" for n in range(len(SCHEMA)))
 
 
-def test_more_records_than_a_row_group_holds(folders, monkeypatch):
+def test_more_records_than_a_row_group_holds(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compact, "_ROW_GROUP", 64)
     spooled(folders, "1-1", *(buffer(n * 50, [NOON_MS + (n % 3) * HOUR_MS] * 50) for n in range(9)))
     assert seal(folders, GIB).records == 450
@@ -88,7 +88,7 @@ def test_more_records_than_a_row_group_holds(folders, monkeypatch):
     }
 
 
-def test_names_with_odd_characters_get_a_folder_of_their_own(tmp_path):
+def test_names_with_odd_characters_get_a_folder_of_their_own(tmp_path: Path) -> None:
     folders = Folders(tmp_path, "[fe80::1]")
     folders.create()
     spooled(folders, "1-1", noon_buffer(0, 1))
@@ -98,7 +98,9 @@ def test_names_with_odd_characters_get_a_folder_of_their_own(tmp_path):
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_of_a_torn_file_every_completed_batch_is_sealed(tmp_path_factory, data):
+def test_of_a_torn_file_every_completed_batch_is_sealed(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     folders = Folders(tmp_path_factory.mktemp("traces"), "gateway.veh1")
     folders.create()
     ends = [len(spooled(folders, "1-1", *(noon_buffer(n * 5, 5) for n in range(count))).read_bytes()) for count in range(4)]
@@ -114,7 +116,7 @@ def test_of_a_torn_file_every_completed_batch_is_sealed(tmp_path_factory, data):
     assert folders.closed() == []
 
 
-def test_sealing_again_doubles_nothing(folders):
+def test_sealing_again_doubles_nothing(folders: Folders) -> None:
     spool_file = spooled(folders, "1-1", buffer(0, [NOON_MS, NOON_MS + HOUR_MS]))
     again = spool_file.read_bytes()
     seal(folders, GIB)
@@ -124,7 +126,7 @@ def test_sealing_again_doubles_nothing(folders):
     assert {file: file.read_bytes() for file in folders.sealed()} == before
 
 
-def test_two_spool_files_of_an_hour_are_two_parts(folders):
+def test_two_spool_files_of_an_hour_are_two_parts(folders: Folders) -> None:
     spooled(folders, "1-1", noon_buffer(0, 2))
     spooled(folders, "1-2", noon_buffer(2, 2))
     spooled(folders, "2-1", noon_buffer(0, 2))
@@ -132,14 +134,14 @@ def test_two_spool_files_of_an_hour_are_two_parts(folders):
     assert parts(folders) == {"date=2026-11-21/hour=12/streamer=gateway.veh1": [0, 0, 1, 1, 2, 3]}
 
 
-def test_what_an_earlier_sealing_has_left_unfinished_goes(folders):
+def test_what_an_earlier_sealing_has_left_unfinished_goes(folders: Folders) -> None:
     stale = folders.sealing / "part-x.parquet"
     stale.write_bytes(b"PAR1")
     seal(folders, GIB)
     assert not stale.exists()
 
 
-def test_the_oldest_hours_go_first_and_emptied_folders_with_them(folders):
+def test_the_oldest_hours_go_first_and_emptied_folders_with_them(folders: Folders) -> None:
     for hour in range(6):
         spooled(folders, f"1-{hour}", buffer(hour * 10, [NOON_MS + hour * HOUR_MS] * 10))
     seal(folders, GIB)
@@ -158,7 +160,7 @@ def test_the_oldest_hours_go_first_and_emptied_folders_with_them(folders):
     assert (other / "part-1.parquet").exists()
 
 
-def test_a_disk_that_takes_nothing_leaves_everything_to_be_sealed_later(folders):
+def test_a_disk_that_takes_nothing_leaves_everything_to_be_sealed_later(folders: Folders) -> None:
     spooled(folders, "1-1", noon_buffer(0, 100))
     (folders.path / "date=2026-11-21").write_text("in the way")
     done = seal(folders, GIB)
@@ -175,7 +177,7 @@ def other_stream(folders: Folders, name: str, batch: pa.RecordBatch) -> Path:
     return path
 
 
-def test_a_spool_file_of_another_version_is_sealed_too(folders):
+def test_a_spool_file_of_another_version_is_sealed_too(folders: Folders) -> None:
     batch = to_columns(noon_buffer(0, 3), 0).drop_columns(["traceparent"])
     other_stream(folders, "1-1.arrows", batch.append_column("news", pa.array([1, 2, 3])))
     assert seal(folders, GIB).records == 3
@@ -184,7 +186,7 @@ def test_a_spool_file_of_another_version_is_sealed_too(folders):
     assert pq.ParquetFile(file).read(["traceparent"]).column(0).null_count == 3
 
 
-def test_a_file_that_cannot_be_sealed_is_set_aside_and_holds_up_no_other(folders):
+def test_a_file_that_cannot_be_sealed_is_set_aside_and_holds_up_no_other(folders: Folders) -> None:
     strange = pa.record_batch({"ts": pa.array(["yesterday"])})
     other_stream(folders, "1-1.arrows", strange)
     spooled(folders, "1-2", noon_buffer(0, 10))
@@ -194,7 +196,7 @@ def test_a_file_that_cannot_be_sealed_is_set_aside_and_holds_up_no_other(folders
     assert parts(folders) == {"date=2026-11-21/hour=12/streamer=gateway.veh1": list(range(10))}
 
 
-def test_a_batch_without_what_every_record_has_is_bad(folders):
+def test_a_batch_without_what_every_record_has_is_bad(folders: Folders) -> None:
     other_stream(folders, "1-1.arrows", to_columns(noon_buffer(0, 3), 0).drop_columns(["seq"]))
     done = seal(folders, GIB)
     assert (done.records, done.bad) == (0, 1)
@@ -203,7 +205,7 @@ def test_a_batch_without_what_every_record_has_is_bad(folders):
     assert folders.bad() == []
 
 
-def test_the_process_says_what_it_has_done(folders):
+def test_the_process_says_what_it_has_done(folders: Folders) -> None:
     spooled(folders, "1-1", noon_buffer(0, 100))
     command = [sys.executable, "-m", "streamer.traces.compact", str(folders.path), "gateway.veh1", str(GIB)]
     found = subprocess.run(command, capture_output=True, check=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_jobs import schema
 from streamer.delivery.lane import REDELIVERED, RESTORED
-from streamer.routing.outcome import Outcome
+from streamer.routing.outcome import FAILURES, Outcome
 from streamer.traces import record
 from streamer.traces.record import Buffer, Flow, to_columns
 from streamer.uprotocol.message import UMessageType, UPriority
@@ -58,7 +58,7 @@ def row(flow: Flow = FLOW, **changes: object) -> dict[str, object]:
     return found
 
 
-def test_every_column_of_a_delivered_publish():
+def test_every_column_of_a_delivered_publish() -> None:
     assert row() == {
         "ts": NOON + timedelta(microseconds=250),
         "msg_ts": NOON - timedelta(milliseconds=7),
@@ -94,7 +94,7 @@ def test_every_column_of_a_delivered_publish():
     }
 
 
-def test_what_a_response_has_beside():
+def test_what_a_response_has_beside() -> None:
     request_id = new_id(NOON_US // 1000 - 50)
     flow = Flow("none", METHOD, UUri("veh1", 0xA, 1, 0), "", "", "", "")
     found = row(
@@ -132,21 +132,22 @@ def test_what_a_response_has_beside():
 
 
 @pytest.mark.parametrize("outcome", Outcome, ids=lambda outcome: outcome.value)
-def test_outcomes_have_the_names_that_the_jobs_know(outcome):
+def test_outcomes_have_the_names_that_the_jobs_know(outcome) -> None:
     assert row(outcome=record.OUTCOME_NUMBERS[outcome])["outcome"] == outcome.value
     assert outcome.value in schema.OUTCOMES
 
 
-def test_the_jobs_know_every_outcome_and_no_other():
+def test_the_jobs_know_every_outcome_and_no_other() -> None:
     assert sorted(schema.OUTCOMES) == sorted(outcome.value for outcome in Outcome)
+    assert sorted(schema.FAILURES) == sorted(outcome.value for outcome in FAILURES)
 
 
 @pytest.mark.parametrize("code", UCode, ids=lambda code: code.name)
-def test_codes_have_their_names(code):
+def test_codes_have_their_names(code) -> None:
     assert row(code=code)["ucode"] == code.name
 
 
-def test_a_message_from_the_journal_counts_from_when_it_first_came():
+def test_a_message_from_the_journal_counts_from_when_it_first_came() -> None:
     found = row(flags=REDELIVERED | RESTORED, entered_ms=NOON_US // 1000 - 60_000)
     assert found["ts"] == NOON - timedelta(minutes=1)
     assert found["latency_us"] == 60_000_000 + 250 + 13_500
@@ -154,7 +155,7 @@ def test_a_message_from_the_journal_counts_from_when_it_first_came():
     assert found["redelivered"]
 
 
-def test_a_clock_that_was_set_since_changes_neither_the_time_of_entry_nor_the_latency():
+def test_a_clock_that_was_set_since_changes_neither_the_time_of_entry_nor_the_latency() -> None:
     hour_us = 3_600_000_000
     (found,) = to_columns(Buffer(packed(), [FLOW], 0, OFFSET_US + hour_us), RUN_US).to_pylist()
     assert found["ts"] == NOON
@@ -162,13 +163,13 @@ def test_a_clock_that_was_set_since_changes_neither_the_time_of_entry_nor_the_la
     assert found["age_us"] == 7000
 
 
-def test_a_time_that_no_calendar_has_is_none():
+def test_a_time_that_no_calendar_has_is_none() -> None:
     found = row(id=b"\xff" * 6 + ID[6:])
     assert found["msg_ts"] is None
     assert found["age_us"] is None
 
 
-def test_an_id_that_is_no_uuid_of_version_7_has_no_time():
+def test_an_id_that_is_no_uuid_of_version_7_has_no_time() -> None:
     found = row(id=bytes(16))
     assert found["msg_id"] == bytes(16)
     assert found["msg_ts"] is None
@@ -176,7 +177,7 @@ def test_an_id_that_is_no_uuid_of_version_7_has_no_time():
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=30))
-def test_records_keep_their_order_and_their_flows(numbers):
+def test_records_keep_their_order_and_their_flows(numbers) -> None:
     flows = [FLOW._replace(route=f"route-{number}") for number in range(3)]
     raw = b"".join(packed(flow=number, payload_bytes=index) for index, number in enumerate(numbers))
     batch = to_columns(Buffer(raw, flows, 100, OFFSET_US), RUN_US)
@@ -186,7 +187,7 @@ def test_records_keep_their_order_and_their_flows(numbers):
     batch.validate(full=True)
 
 
-def test_numbers_of_a_uri_that_breaks_the_rules_do_no_harm():
+def test_numbers_of_a_uri_that_breaks_the_rules_do_no_harm() -> None:
     found = row(FLOW._replace(source=UUri("x", 0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF)))
     assert found["src_ue_id"] == 0xFFFF_FFFF
     assert found["src_ue_version"] == found["src_resource_id"] == math.floor(2**31 - 1)
@@ -195,11 +196,11 @@ def test_numbers_of_a_uri_that_breaks_the_rules_do_no_harm():
 @pytest.mark.parametrize(
     "text", [None, "", "00", "zz" * 26, TRACEPARENT + "00"], ids=["none", "empty", "short", "no-hex", "long"]
 )
-def test_what_is_no_trace_context_is_left_out(text):
+def test_what_is_no_trace_context_is_left_out(text) -> None:
     assert record.pack_traceparent(text) == b""
 
 
-def test_the_columns_are_those_that_the_jobs_read():
+def test_the_columns_are_those_that_the_jobs_read() -> None:
     kinds = {
         "string": pa.string(),
         "binary": pa.binary(),

@@ -51,7 +51,7 @@ def delivery(queue, ue_id: int = 1) -> Delivery:
     return queue.push(Received(message), message, queue.lane((source, None)), 0.0, NOW_MS)
 
 
-def test_flows_that_come_and_go_keep_their_names(taker, queue):
+def test_flows_that_come_and_go_keep_their_names(taker, queue) -> None:
     deliveries = [delivery(queue, ue_id=number % 7) for number in range(50)]
     taker.recorder.delivered(deliveries, 1.0)
     rows = taker.rows()
@@ -60,7 +60,7 @@ def test_flows_that_come_and_go_keep_their_names(taker, queue):
     assert [row["msg_id"] for row in rows] == [each.message.id for each in deliveries]
 
 
-def test_a_full_buffer_is_handed_on_and_numbers_go_on(taker, queue):
+def test_a_full_buffer_is_handed_on_and_numbers_go_on(taker, queue) -> None:
     one = delivery(queue)
     taker.recorder.delivered([one] * (MAX_RECORDS + 3), 1.0)
     assert [buffer.records for buffer in taker.buffers] == [MAX_RECORDS]
@@ -71,7 +71,7 @@ def test_a_full_buffer_is_handed_on_and_numbers_go_on(taker, queue):
     assert rows[-1]["ucode"] == "PERMISSION_DENIED"
 
 
-def test_what_nobody_takes_is_counted_and_leaves_a_hole(taker, queue):
+def test_what_nobody_takes_is_counted_and_leaves_a_hole(taker, queue) -> None:
     one = delivery(queue)
     taker.recorder.delivered([one] * 2, 1.0)
     taker.recorder.hand_on()
@@ -84,7 +84,7 @@ def test_what_nobody_takes_is_counted_and_leaves_a_hole(taker, queue):
     assert taker.recorder.dropped == 5
 
 
-def test_an_old_buffer_is_handed_on_by_the_tick(taker, queue):
+def test_an_old_buffer_is_handed_on_by_the_tick(taker, queue) -> None:
     taker.recorder.tick(100.0)
     taker.recorder.delivered([delivery(queue)], 100.0)
     taker.recorder.tick(100.0 + MAX_AGE_S / 2)
@@ -95,7 +95,7 @@ def test_an_old_buffer_is_handed_on_by_the_tick(taker, queue):
     assert len(taker.buffers) == 1
 
 
-def test_what_is_unsure_is_written_once_it_is_certain(taker, queue):
+def test_what_is_unsure_is_written_once_it_is_certain(taker, queue) -> None:
     deliveries = [delivery(queue, ue_id=5) for _ in range(3)]
     lane = deliveries[0].lane
     packed = b"".join(taker.recorder.unconfirmed(each, 1.0) for each in deliveries)
@@ -106,7 +106,7 @@ def test_what_is_unsure_is_written_once_it_is_certain(taker, queue):
     assert [row["msg_id"] for row in rows[1:]] == [each.message.id for each in deliveries]
 
 
-def test_more_than_a_buffer_becomes_certain_at_once(taker, queue):
+def test_more_than_a_buffer_becomes_certain_at_once(taker, queue) -> None:
     one = delivery(queue)
     taker.recorder.delivered([one] * 7, 1.0)
     taker.recorder.confirmed(one.lane, taker.recorder.unconfirmed(one, 1.0) * (2 * MAX_RECORDS + 5), 1.0)
@@ -114,7 +114,7 @@ def test_more_than_a_buffer_becomes_certain_at_once(taker, queue):
     assert [row["seq"] for row in rows] == list(range(2 * MAX_RECORDS + 12))
 
 
-def test_what_cannot_be_read_any_more_is_traced_with_and_without_its_record(taker, queue):
+def test_what_cannot_be_read_any_more_is_traced_with_and_without_its_record(taker, queue) -> None:
     one = delivery(queue, ue_id=5)
     failure = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "lost")
     taker.recorder.lost(one.lane, taker.recorder.unconfirmed(one, 1.0), 3, failure, 9.0, NOW_MS)
@@ -123,14 +123,14 @@ def test_what_cannot_be_read_any_more_is_traced_with_and_without_its_record(take
     assert {(row["outcome"], row["ucode"], row["src_ue_id"]) for row in rows} == {("dead_lettered", "DATA_LOSS", 5)}
 
 
-def test_the_size_of_a_message_whose_payload_is_only_in_the_journal(taker, queue):
+def test_the_size_of_a_message_whose_payload_is_only_in_the_journal(taker, queue) -> None:
     one = delivery(queue)
     one.message = one.message._replace(payload=None)
     taker.recorder.failed(one, NEVER, 2.0)
     assert [row["payload_bytes"] for row in taker.rows()] == [len(b"12")]
 
 
-def test_a_message_that_never_became_a_delivery(taker):
+def test_a_message_that_never_became_a_delivery(taker) -> None:
     message = UMessage(new_id(NOW_MS), Attributes(UMessageType.REQUEST, UUri("a", 1, 1, 0), UUri("b", 2, 1, 3), ttl=100))
     taker.recorder.turned_away(message, ("none", "vehicle", ""), NEVER, 5.0, NOW_MS)
     (row,) = taker.rows()

@@ -22,7 +22,7 @@ class Life:
 
     def __init__(
         self, path: Path, run_us: int = RUN_US, rotate_s: float = 3600, rotate_bytes: int = MIB, max_bytes: int = MIB
-    ):
+    ) -> None:
         self.folders = Folders(path, "gateway.veh1")
         self.closed = threading.Semaphore(0)
         self.spool = Spool(self.folders, run_us, rotate_s, rotate_bytes, max_bytes, self.closed.release)
@@ -37,7 +37,7 @@ class Life:
 
 
 @pytest.fixture
-def live(tmp_path) -> Iterator[Callable[..., Life]]:
+def live(tmp_path: Path) -> Iterator[Callable[..., Life]]:
     lives: list[Life] = []
 
     def begin(**changes: object) -> Life:
@@ -71,7 +71,7 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("not within ten seconds")
 
 
-def test_what_was_written_is_read_back_in_order(live):
+def test_what_was_written_is_read_back_in_order(live: Callable[..., Life]) -> None:
     life = live()
     for number in range(5):
         assert life.spool.take(noon_buffer(number * 10, 10))
@@ -82,7 +82,7 @@ def test_what_was_written_is_read_back_in_order(live):
     assert life.folders.left_open() == []
 
 
-def test_a_batch_is_on_the_disk_before_the_file_is_closed(live):
+def test_a_batch_is_on_the_disk_before_the_file_is_closed(live: Callable[..., Life]) -> None:
     life = live()
     life.spool.take(noon_buffer(0, 10))
     until(lambda: life.spool.written == 10)
@@ -90,7 +90,7 @@ def test_a_batch_is_on_the_disk_before_the_file_is_closed(live):
     assert life.seqs() == list(range(10))
 
 
-def test_a_file_ends_at_its_size(live):
+def test_a_file_ends_at_its_size(live: Callable[..., Life]) -> None:
     life = live(rotate_bytes=1)
     for number in range(3):
         life.spool.take(noon_buffer(number, 1))
@@ -100,7 +100,7 @@ def test_a_file_ends_at_its_size(live):
     assert life.seqs() == [0, 1, 2]
 
 
-def test_a_file_ends_at_its_age_though_nothing_more_comes(live):
+def test_a_file_ends_at_its_age_though_nothing_more_comes(live: Callable[..., Life]) -> None:
     life = live(rotate_s=0.05)
     life.spool.take(noon_buffer(0, 1))
     assert life.closed.acquire(timeout=10)
@@ -108,7 +108,7 @@ def test_a_file_ends_at_its_age_though_nothing_more_comes(live):
     assert life.folders.left_open() == []
 
 
-def test_what_an_earlier_run_has_left_is_closed_and_to_be_sealed(live, tmp_path):
+def test_what_an_earlier_run_has_left_is_closed_and_to_be_sealed(live: Callable[..., Life], tmp_path: Path) -> None:
     folders = Folders(tmp_path / "traces", "gateway.veh1")
     folders.create()
     left = folders.spool / "1-1.arrows.open"
@@ -119,7 +119,7 @@ def test_what_an_earlier_run_has_left_is_closed_and_to_be_sealed(live, tmp_path)
     life.end()
 
 
-def test_a_full_disk_costs_the_records_of_that_moment_and_no_more(live):
+def test_a_full_disk_costs_the_records_of_that_moment_and_no_more(live: Callable[..., Life]) -> None:
     life = live()
     life.spool.take(noon_buffer(0, 100))
     until(lambda: life.spool.written == 100)
@@ -137,7 +137,7 @@ def test_a_full_disk_costs_the_records_of_that_moment_and_no_more(live):
     assert [file.name for file in life.folders.closed()] == [f"{RUN_US}-1.arrows", f"{RUN_US}-2.arrows"]
 
 
-def test_no_room_for_a_new_file_leaves_none(live):
+def test_no_room_for_a_new_file_leaves_none(live: Callable[..., Life]) -> None:
     life = live()
     with files_of_at_most(100):
         life.spool.take(noon_buffer(0, 10))
@@ -148,7 +148,7 @@ def test_no_room_for_a_new_file_leaves_none(live):
     assert life.seqs() == list(range(10, 20))
 
 
-def test_a_folder_that_cannot_be_made_is_tried_again(live, tmp_path):
+def test_a_folder_that_cannot_be_made_is_tried_again(live: Callable[..., Life], tmp_path: Path) -> None:
     (tmp_path / "traces").write_text("in the way")
     life = live()
     life.spool.take(noon_buffer(0, 10))
@@ -160,7 +160,7 @@ def test_a_folder_that_cannot_be_made_is_tried_again(live, tmp_path):
     assert life.seqs() == list(range(10, 20))
 
 
-def test_two_of_the_same_name_do_not_write_to_one_folder(live):
+def test_two_of_the_same_name_do_not_write_to_one_folder(live: Callable[..., Life]) -> None:
     first = live()
     first.spool.take(noon_buffer(0, 1))
     until(lambda: first.spool.written == 1)
@@ -175,7 +175,9 @@ def test_two_of_the_same_name_do_not_write_to_one_folder(live):
     assert second.spool.written == 3
 
 
-def test_more_than_the_thread_can_write_is_refused_and_not_waited_for(live, tmp_path, monkeypatch):
+def test_more_than_the_thread_can_write_is_refused_and_not_waited_for(
+    live: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate = threading.Event()
     create = Folders.create
     monkeypatch.setattr(Folders, "create", lambda self: (gate.wait(10), create(self)))
@@ -187,7 +189,7 @@ def test_more_than_the_thread_can_write_is_refused_and_not_waited_for(live, tmp_
     assert life.seqs() == list(range(16))
 
 
-def test_what_is_not_sealed_stays_within_the_bound(live):
+def test_what_is_not_sealed_stays_within_the_bound(live: Callable[..., Life]) -> None:
     life = live(rotate_bytes=1, max_bytes=20_000)
     for number in range(10):
         life.spool.take(noon_buffer(number * 100, 100))

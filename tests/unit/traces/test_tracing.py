@@ -1,5 +1,7 @@
 """Tracing as the daemon uses it: begins, seals what is closed, ends; and an end without a beginning."""
 
+from pathlib import Path
+
 import pyarrow.parquet as pq
 
 from streamer.config.models import Trace
@@ -11,7 +13,7 @@ def tracing(path) -> Tracing:
     return Tracing(Trace(path=str(path)), "gateway.veh1", {"vehicle": "zenoh", "cloud": "mqtt5"})
 
 
-def test_what_was_recorded_is_sealed_when_it_ends(tmp_path):
+def test_what_was_recorded_is_sealed_when_it_ends(tmp_path: Path) -> None:
     one = tracing(tmp_path)
     one.start()
     queue = route_queue()
@@ -23,7 +25,7 @@ def test_what_was_recorded_is_sealed_when_it_ends(tmp_path):
     assert one.sealed.bytes == file.stat().st_size
 
 
-def test_an_end_without_a_beginning_is_none_of_its_business(tmp_path):
+def test_an_end_without_a_beginning_is_none_of_its_business(tmp_path: Path) -> None:
     one = tracing(tmp_path / "traces")
     one.stop()
     assert not (tmp_path / "traces").exists()

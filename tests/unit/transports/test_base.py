@@ -58,7 +58,7 @@ class Copy(Received):
     ],
     ids=["send", "receive", "register_listener", "unregister_listener"],
 )
-async def test_every_operation_needs_authentication_first(call):
+async def test_every_operation_needs_authentication_first(call) -> None:
     transport = memory("auth-first")
     await transport.start()
     with pytest.raises(UStatusError) as caught:
@@ -68,7 +68,7 @@ async def test_every_operation_needs_authentication_first(call):
     assert transport.registry.filters() == []
 
 
-async def test_authenticate_accepts_any_entity_of_our_authority_and_is_idempotent():
+async def test_authenticate_accepts_any_entity_of_our_authority_and_is_idempotent() -> None:
     transport = memory("auth-ok")
     await transport.authenticate(US)
     await transport.authenticate(US)
@@ -77,7 +77,7 @@ async def test_authenticate_accepts_any_entity_of_our_authority_and_is_idempoten
 
 
 @pytest.mark.parametrize("authority", ["veh1", "", "*", "gateway2", "Gateway"])
-async def test_authenticate_refuses_another_authority_every_time(authority: str):
+async def test_authenticate_refuses_another_authority_every_time(authority: str) -> None:
     transport = memory("auth-no")
     for _ in range(2):
         with pytest.raises(UStatusError) as caught:
@@ -106,7 +106,7 @@ async def ready(bus: str, **options: object) -> MemoryTransport:
         UMessage(new_id(NOW_MS), Attributes(UMessageType.UNSPECIFIED, TOPIC)),
     ],
 )
-async def test_send_refuses_an_invalid_message_at_once(message: UMessage):
+async def test_send_refuses_an_invalid_message_at_once(message: UMessage) -> None:
     transport = await ready("send-invalid")
     with pytest.raises(UStatusError) as caught:
         transport.send(message)
@@ -114,7 +114,7 @@ async def test_send_refuses_an_invalid_message_at_once(message: UMessage):
     assert transport.sent == []
 
 
-async def test_send_completes_when_the_confirmation_comes_and_not_before():
+async def test_send_completes_when_the_confirmation_comes_and_not_before() -> None:
     transport = await ready("send-confirm")
     transport.hold = True
     first, second = publish(NOW_MS, TOPIC, b"1"), publish(NOW_MS, TOPIC, b"2")
@@ -130,7 +130,7 @@ async def test_send_completes_when_the_confirmation_comes_and_not_before():
 @pytest.mark.parametrize(
     "error", [RefusedError(UCode.RESOURCE_EXHAUSTED, "full"), PermanentError(UCode.PERMISSION_DENIED, "no")]
 )
-async def test_send_raises_what_the_destination_says(error: SendError):
+async def test_send_raises_what_the_destination_says(error: SendError) -> None:
     transport = await ready("send-refused")
     transport.refuse = lambda message: error
     with pytest.raises(type(error)) as caught:
@@ -138,7 +138,7 @@ async def test_send_raises_what_the_destination_says(error: SendError):
     assert caught.value.code is error.code
 
 
-async def test_send_without_link_raises_unavailable():
+async def test_send_without_link_raises_unavailable() -> None:
     transport = await ready("send-lost")
     transport.hold = True
     waiting = transport.send(publish(NOW_MS, TOPIC))
@@ -150,7 +150,7 @@ async def test_send_without_link_raises_unavailable():
         await transport.send(publish(NOW_MS, TOPIC))
 
 
-async def test_caller_who_gave_up_waiting_does_no_harm():
+async def test_caller_who_gave_up_waiting_does_no_harm() -> None:
     transport = await ready("send-cancel")
     transport.hold = True
     given_up, waiting = transport.send(publish(NOW_MS, TOPIC)), transport.send(publish(NOW_MS, TOPIC))
@@ -161,7 +161,7 @@ async def test_caller_who_gave_up_waiting_does_no_harm():
     assert len(transport.sent) == 2
 
 
-def test_change_of_state_is_reported_once():
+def test_change_of_state_is_reported_once() -> None:
     told: list[LinkState] = []
     transport = MemoryTransport(TransportContext("here", "gateway", on_state=told.append), MemoryOptions(bus="state"))
     for state in (LinkState.DOWN, LinkState.ALONE, LinkState.ALONE, LinkState.UP, LinkState.UP, LinkState.DOWN):
@@ -191,7 +191,7 @@ ALL_PAIRS = [(source, sink) for source in RESOURCES for sink in (None, *RESOURCE
 
 
 @pytest.mark.parametrize(("source", "sink"), ALL_PAIRS)
-def test_filters_are_those_of_the_table_and_no_others(source: int, sink: int | None):
+def test_filters_are_those_of_the_table_and_no_others(source: int, sink: int | None) -> None:
     pair = UUri("veh1", 1, 1, source), None if sink is None else UUri("cloud", 1, 1, sink)
     if (source, sink) in LEGAL_PAIRS:
         check_filter(*pair)
@@ -202,7 +202,7 @@ def test_filters_are_those_of_the_table_and_no_others(source: int, sink: int | N
 
 
 @pytest.mark.parametrize("bad", [{"ue_id": 1 << 32}, {"version": 256}, {"resource": 1 << 16}, {"authority": "A"}])
-def test_filter_out_of_range_is_an_invalid_argument(bad: dict[str, object]):
+def test_filter_out_of_range_is_an_invalid_argument(bad: dict[str, object]) -> None:
     for pair in ((TOPIC._replace(**bad), None), (TOPIC, UUri("a", 1, 1, 0)._replace(**bad))):
         with pytest.raises(UStatusError) as caught:
             check_filter(*pair)
@@ -213,7 +213,7 @@ def test_filter_out_of_range_is_an_invalid_argument(bad: dict[str, object]):
 
 
 @given(st.integers(1, 50))
-def test_source_hears_when_the_last_holder_released_and_only_once(holders: int):
+def test_source_hears_when_the_last_holder_released_and_only_once(holders: int) -> None:
     received = Copy()
     received.holders = holders
     for _ in range(holders - 1):
@@ -223,7 +223,7 @@ def test_source_hears_when_the_last_holder_released_and_only_once(holders: int):
     assert received.acknowledged == 1
 
 
-def test_copies_share_the_fate_of_the_first():
+def test_copies_share_the_fate_of_the_first() -> None:
     first, copies = Copy(), [Copy() for _ in range(3)]
     for copy in copies:
         first.attach(copy)
@@ -232,7 +232,7 @@ def test_copies_share_the_fate_of_the_first():
     assert [copy.acknowledged for copy in (first, *copies)] == [1, 1, 1, 1]
 
 
-def test_of_copies_beyond_a_few_the_oldest_are_released():
+def test_of_copies_beyond_a_few_the_oldest_are_released() -> None:
     first, copies = Copy(), [Copy() for _ in range(100)]
     for copy in copies:
         first.attach(copy)
@@ -243,7 +243,7 @@ def test_of_copies_beyond_a_few_the_oldest_are_released():
     assert [copy.acknowledged for copy in copies] == [1] * 100
 
 
-def test_copy_that_comes_after_the_release_is_released_at_once():
+def test_copy_that_comes_after_the_release_is_released_at_once() -> None:
     first, copy = Copy(), Copy()
     first.release()
     first.attach(copy)
@@ -290,7 +290,7 @@ def pigeons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.usefixtures("pigeons")
-def test_transport_of_somebody_else_is_found_by_its_entry_point():
+def test_transport_of_somebody_else_is_found_by_its_entry_point() -> None:
     assert set(available_transports()) >= {"pigeon", "memory", "mqtt5", "zenoh"}
     kind = load_transport("pigeon")
     assert issubclass(kind, UTransport)
@@ -299,17 +299,17 @@ def test_transport_of_somebody_else_is_found_by_its_entry_point():
 
 
 @pytest.mark.usefixtures("pigeons")
-def test_transport_that_cannot_be_loaded_says_why():
+def test_transport_that_cannot_be_loaded_says_why() -> None:
     with pytest.raises(ModuleNotFoundError, match="pigeon_carrier_broken"):
         load_transport("broken")
 
 
-def test_unknown_transport_is_a_lookup_error_that_names_the_installed_ones():
+def test_unknown_transport_is_a_lookup_error_that_names_the_installed_ones() -> None:
     load_transport.cache_clear()  # what another test has installed is gone again
     with pytest.raises(LookupError, match=r"'pigeon'.*memory") as caught:
         load_transport("pigeon")
     assert "mqtt5" in str(caught.value)
 
 
-def test_memory_transport_is_found_by_its_entry_point():
+def test_memory_transport_is_found_by_its_entry_point() -> None:
     assert load_transport("memory") is MemoryTransport

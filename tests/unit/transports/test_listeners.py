@@ -47,7 +47,7 @@ def registry(**limits: int) -> ListenerRegistry:
     return ListenerRegistry(ListenerOptions(**limits))
 
 
-def test_listener_with_overlapping_filters_hears_once():
+def test_listener_with_overlapping_filters_hears_once() -> None:
     ears, ear = registry(), Ear()
     for source, sink in ((TOPIC, None), (ANY_TOPIC, None), (UUri("*", 0xA, 1, 0x8000), None)):
         ears.add(source, sink, ear)
@@ -57,7 +57,7 @@ def test_listener_with_overlapping_filters_hears_once():
     assert received.acknowledged
 
 
-def test_several_listeners_share_the_acknowledgement():
+def test_several_listeners_share_the_acknowledgement() -> None:
     ears, kept = registry(), [Ear(keeps=True) for _ in range(3)]
     for ear in kept:
         ears.add(TOPIC, None, ear)
@@ -70,7 +70,7 @@ def test_several_listeners_share_the_acknowledgement():
     assert received.acknowledged
 
 
-def test_message_for_nobody_is_released_at_once():
+def test_message_for_nobody_is_released_at_once() -> None:
     ears, ear = registry(), Ear()
     ears.add(TOPIC, None, ear)
     received = MemoryReceived(publish(NOW_MS, OTHER_TOPIC))
@@ -79,7 +79,7 @@ def test_message_for_nobody_is_released_at_once():
     assert ear.batches == []
 
 
-def test_batch_reaches_each_listener_in_one_piece_and_in_order():
+def test_batch_reaches_each_listener_in_one_piece_and_in_order() -> None:
     ears, all_ear, some_ear = registry(), Ear(), Ear()
     ears.add(ANY_TOPIC, None, all_ear)
     ears.add(TOPIC, None, some_ear)
@@ -90,7 +90,7 @@ def test_batch_reaches_each_listener_in_one_piece_and_in_order():
     assert all(received.acknowledged for received in batch)
 
 
-def test_listener_that_takes_messages_singly_gets_them_in_order():
+def test_listener_that_takes_messages_singly_gets_them_in_order() -> None:
     ears, ear = registry(), SlowEar()
     ears.add(ANY_TOPIC, None, ear)
     batch = [MemoryReceived(publish(NOW_MS, TOPIC)) for _ in range(5)]
@@ -98,7 +98,7 @@ def test_listener_that_takes_messages_singly_gets_them_in_order():
     assert ear.heard == [received.message for received in batch]
 
 
-def test_registering_again_changes_nothing_and_one_removal_ends_it():
+def test_registering_again_changes_nothing_and_one_removal_ends_it() -> None:
     ears, ear = registry(), Ear()
     assert ears.add(TOPIC, None, ear) is True
     assert ears.add(TOPIC, None, ear) is False
@@ -108,7 +108,7 @@ def test_registering_again_changes_nothing_and_one_removal_ends_it():
     assert ears.filters() == []
 
 
-def test_filter_is_new_with_its_first_listener_and_over_with_its_last():
+def test_filter_is_new_with_its_first_listener_and_over_with_its_last() -> None:
     ears, first, second = registry(), Ear(), Ear()
     assert ears.add(TOPIC, None, first) is True
     assert ears.add(TOPIC, None, second) is False
@@ -119,7 +119,7 @@ def test_filter_is_new_with_its_first_listener_and_over_with_its_last():
     assert ears.filters() == [(TOPIC, APP)]
 
 
-def test_nothing_is_delivered_after_unregistering_one_of_two_filters():
+def test_nothing_is_delivered_after_unregistering_one_of_two_filters() -> None:
     ears, ear = registry(), Ear()
     ears.add(TOPIC, None, ear)
     ears.add(OTHER_TOPIC, None, ear)
@@ -131,7 +131,7 @@ def test_nothing_is_delivered_after_unregistering_one_of_two_filters():
     assert ear.heard[before:] == [kept]
 
 
-def test_listener_that_came_later_hears_what_comes_later():
+def test_listener_that_came_later_hears_what_comes_later() -> None:
     ears, early, late = registry(), Ear(), Ear()
     ears.add(TOPIC, None, early)
     ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC))])
@@ -143,7 +143,7 @@ def test_listener_that_came_later_hears_what_comes_later():
 
 
 @pytest.mark.parametrize(("source", "sink"), [(TOPIC, None), (OTHER_TOPIC, None), (TOPIC, APP)])
-def test_unregistering_what_was_not_registered_is_not_found(source: UUri, sink: UUri | None):
+def test_unregistering_what_was_not_registered_is_not_found(source: UUri, sink: UUri | None) -> None:
     ears = registry()
     ears.add(TOPIC, None, Ear())
     with pytest.raises(UStatusError) as caught:
@@ -152,7 +152,7 @@ def test_unregistering_what_was_not_registered_is_not_found(source: UUri, sink: 
     assert ears.filters() == [(TOPIC, None)]
 
 
-def test_limit_per_filter_is_resource_exhausted_and_leaves_room_on_others():
+def test_limit_per_filter_is_resource_exhausted_and_leaves_room_on_others() -> None:
     ears, known = registry(max_listeners_per_filter=2), Ear()
     ears.add(TOPIC, None, known)
     ears.add(TOPIC, None, Ear())
@@ -165,7 +165,7 @@ def test_limit_per_filter_is_resource_exhausted_and_leaves_room_on_others():
     ears.add(TOPIC, None, Ear())
 
 
-def test_overall_limit_is_resource_exhausted_and_frees_with_each_removal():
+def test_overall_limit_is_resource_exhausted_and_frees_with_each_removal() -> None:
     ears, first = registry(max_listeners=2), Ear()
     ears.add(TOPIC, None, first)
     ears.add(OTHER_TOPIC, None, first)
@@ -176,7 +176,7 @@ def test_overall_limit_is_resource_exhausted_and_frees_with_each_removal():
     ears.add(ANY_TOPIC, None, first)
 
 
-def test_filter_outside_the_table_is_an_invalid_argument_and_is_not_kept():
+def test_filter_outside_the_table_is_an_invalid_argument_and_is_not_kept() -> None:
     ears = registry()
     with pytest.raises(UStatusError) as caught:
         ears.add(METHOD, None, Ear())
@@ -208,7 +208,7 @@ SAMPLES = {
         (everything_at("elsewhere"), ANYONE, set()),
     ],
 )
-def test_each_row_of_the_table_hears_what_it_is_for(source: UUri, sink: UUri | None, heard: set[str]):
+def test_each_row_of_the_table_hears_what_it_is_for(source: UUri, sink: UUri | None, heard: set[str]) -> None:
     assert {name for name, m in SAMPLES.items() if filter_matches(source, sink, m.attributes)} == heard
 
 
@@ -222,7 +222,7 @@ def test_each_row_of_the_table_hears_what_it_is_for(source: UUri, sink: UUri | N
         max_size=40,
     )
 )
-def test_registry_agrees_with_a_plain_set_of_triples(steps):
+def test_registry_agrees_with_a_plain_set_of_triples(steps) -> None:
     """The model: a set of (listener, filter), limited to 2 per filter and 5 overall."""
     ears = registry(max_listeners=5, max_listeners_per_filter=2)
     listeners = [Ear(), Ear(), Ear()]
@@ -256,7 +256,7 @@ def test_registry_agrees_with_a_plain_set_of_triples(steps):
         assert set(ears.filters()) == {where for _, where in model}
 
 
-def test_what_is_remembered_per_attributes_is_bounded():
+def test_what_is_remembered_per_attributes_is_bounded() -> None:
     ears = registry()
     ears.add(ANY_TOPIC, None, Ear())
     shared = publish(NOW_MS, TOPIC).attributes
@@ -275,7 +275,9 @@ ANSWERS = [response(NOW_MS, request(NOW_MS, APP, METHOD, 1000)) for _ in range(1
 
 @pytest.mark.parametrize("messages", [pytest.param(TRACED, id="traced"), pytest.param(ANSWERS, id="responses")])
 @pytest.mark.parametrize("topics", [10, 2000])
-def test_number_of_topics_is_nothing_to_the_cost_of_messages_that_are_all_different(topics: int, messages: list[UMessage]):
+def test_number_of_topics_is_nothing_to_the_cost_of_messages_that_are_all_different(
+    topics: int, messages: list[UMessage]
+) -> None:
     ears, ear = registry(max_listeners=3000), Ear()
     for n in range(topics):
         ears.add(counting(TOPIC._replace(resource=0x8000 + n)), None, ear)
@@ -287,7 +289,7 @@ def test_number_of_topics_is_nothing_to_the_cost_of_messages_that_are_all_differ
     assert CountingUri.compared - before == len(FEW_OTHERS) * len(messages)
 
 
-def test_a_topic_that_comes_or_goes_costs_nothing_for_the_messages_of_others():
+def test_a_topic_that_comes_or_goes_costs_nothing_for_the_messages_of_others() -> None:
     ears, ear, late = registry(), Ear(), Ear()
     ears.add(counting(ANY_TOPIC), None, ear)
     ears.add(counting(TOPIC), None, ear)
@@ -324,7 +326,9 @@ HEARD = [
         st.tuples(st.sampled_from(["add", "remove", "deliver"]), st.integers(0, 2), st.sampled_from(FILTERS)), max_size=60
     )
 )
-def test_whoever_changes_what_a_message_reaches_the_same_listeners_in_the_same_order_as_by_trying_every_filter(steps):
+def test_whoever_changes_what_a_message_reaches_the_same_listeners_in_the_same_order_as_by_trying_every_filter(
+    steps,
+) -> None:
     ears, listeners = registry(), [Ear(), Ear(), Ear()]
     model: dict[Filter, list[Ear]] = {}  # in the order in which the filters came
     for step, who, pair in steps:
@@ -347,7 +351,7 @@ def test_whoever_changes_what_a_message_reaches_the_same_listeners_in_the_same_o
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(FILTERS)), max_size=40))
-def test_index_finds_what_trying_every_filter_finds_in_the_same_order(steps):
+def test_index_finds_what_trying_every_filter_finds_in_the_same_order(steps) -> None:
     index: FilterIndex[int] = FilterIndex()
     model: dict[Filter, int] = {}
     for number, (is_there, pair) in enumerate(steps):
@@ -361,6 +365,6 @@ def test_index_finds_what_trying_every_filter_finds_in_the_same_order(steps):
             assert index.matching(message.attributes) == found
 
 
-def test_filter_is_described_for_people():
+def test_filter_is_described_for_people() -> None:
     assert describe(TOPIC, None) == "//veh1/A/1/8000"
     assert describe(TOPIC, APP) == "//veh1/A/1/8000 → //cloud/C/1/0"

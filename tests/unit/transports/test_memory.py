@@ -51,7 +51,7 @@ async def join(bus: str, authority: str = "gateway", now_ms: int = NOW_MS, **opt
     return transport
 
 
-async def test_what_one_sends_every_other_on_the_bus_receives(bus: str):
+async def test_what_one_sends_every_other_on_the_bus_receives(bus: str) -> None:
     sender, near, far = await join(bus), await join(bus), await join(f"{bus}-other")
     ears = []
     for transport in (sender, near, far):
@@ -62,7 +62,7 @@ async def test_what_one_sends_every_other_on_the_bus_receives(bus: str):
     assert [ear.heard for ear in ears] == [[], [message], []]
 
 
-async def test_nothing_is_delivered_after_unregistering(bus: str):
+async def test_nothing_is_delivered_after_unregistering(bus: str) -> None:
     sender, receiver, ear = await join(bus), await join(bus), Ear()
     await receiver.register_listener(TOPIC, None, ear)
     await receiver.unregister_listener(TOPIC, None, ear)
@@ -72,7 +72,7 @@ async def test_nothing_is_delivered_after_unregistering(bus: str):
         await receiver.unregister_listener(TOPIC, None, ear)
 
 
-async def test_who_is_away_receives_nothing(bus: str):
+async def test_who_is_away_receives_nothing(bus: str) -> None:
     sender, receiver, ear = await join(bus), await join(bus), Ear()
     await receiver.register_listener(TOPIC, None, ear)
     receiver.lose_link()
@@ -84,7 +84,7 @@ async def test_who_is_away_receives_nothing(bus: str):
     assert [message.payload for message in ear.heard] == [b"heard"]
 
 
-async def test_limits_come_from_the_options(bus: str):
+async def test_limits_come_from_the_options(bus: str) -> None:
     transport = await join(bus, listeners=ListenerOptions(max_listeners=1))
     await transport.register_listener(TOPIC, None, Ear())
     with pytest.raises(UStatusError) as caught:
@@ -92,7 +92,7 @@ async def test_limits_come_from_the_options(bus: str):
     assert caught.value.code is UCode.RESOURCE_EXHAUSTED
 
 
-async def test_receive_opens_its_filter_with_the_first_call_and_pulls_in_order(bus: str):
+async def test_receive_opens_its_filter_with_the_first_call_and_pulls_in_order(bus: str) -> None:
     sender, receiver = await join(bus), await join(bus)
     await sender.send(publish(NOW_MS, TOPIC, b"before the filter was opened"))
     with pytest.raises(UStatusError) as caught:
@@ -107,7 +107,7 @@ async def test_receive_opens_its_filter_with_the_first_call_and_pulls_in_order(b
         await receiver.receive(TOPIC)
 
 
-async def test_receive_keeps_filters_apart(bus: str):
+async def test_receive_keeps_filters_apart(bus: str) -> None:
     sender, receiver = await join(bus), await join(bus)
     for pair in ((TOPIC, None), (TOPIC, APP)):
         with pytest.raises(UStatusError, match="NOT_FOUND"):
@@ -119,7 +119,7 @@ async def test_receive_keeps_filters_apart(bus: str):
     assert await receiver.receive(TOPIC, APP) == notice
 
 
-async def test_receive_of_a_filter_outside_the_table_is_an_invalid_argument_every_time(bus: str):
+async def test_receive_of_a_filter_outside_the_table_is_an_invalid_argument_every_time(bus: str) -> None:
     receiver = await join(bus)
     for _ in range(2):
         with pytest.raises(UStatusError) as caught:
@@ -127,7 +127,7 @@ async def test_receive_of_a_filter_outside_the_table_is_an_invalid_argument_ever
         assert caught.value.code is UCode.INVALID_ARGUMENT
 
 
-async def test_what_the_link_loses_comes_back_in_order(bus: str):
+async def test_what_the_link_loses_comes_back_in_order(bus: str) -> None:
     transport, ledger = await join(bus), Ledger()
     transport.hold = True
     parcels = [Parcel(publish(NOW_MS, TOPIC)) for _ in range(5)]
@@ -142,7 +142,7 @@ async def test_what_the_link_loses_comes_back_in_order(bus: str):
     assert len(ledger.failed) == 4
 
 
-async def test_refused_message_is_neither_sent_nor_heard(bus: str):
+async def test_refused_message_is_neither_sent_nor_heard(bus: str) -> None:
     sender, receiver, ear, ledger = await join(bus), await join(bus), Ear(), Ledger()
     await receiver.register_listener(TOPIC, None, ear)
     refused, taken = Parcel(publish(NOW_MS, TOPIC, b"bad")), Parcel(publish(NOW_MS, TOPIC, b"good"))
@@ -154,19 +154,19 @@ async def test_refused_message_is_neither_sent_nor_heard(bus: str):
     assert ear.heard == sender.sent == [taken.message]
 
 
-async def test_stop_is_idempotent_and_ends_with_the_link_down(bus: str):
+async def test_stop_is_idempotent_and_ends_with_the_link_down(bus: str) -> None:
     transport = await join(bus)
     await transport.stop()
     await transport.stop()
     assert transport.state is LinkState.DOWN
 
 
-async def test_options_say_window_and_sink_authority(bus: str):
+async def test_options_say_window_and_sink_authority(bus: str) -> None:
     transport = await join(bus, window=7, sink_authority=True)
     assert (transport.capacity, transport.wants_sink_authority) == (7, True)
 
 
-async def test_what_is_sent_while_held_messages_are_let_go_does_not_overtake_them(bus: str):
+async def test_what_is_sent_while_held_messages_are_let_go_does_not_overtake_them(bus: str) -> None:
     transport = await join(bus)
     transport.hold = True
     held = [Parcel(publish(NOW_MS, TOPIC, bytes([n]))) for n in range(3)]

@@ -19,7 +19,7 @@ def buffered(*messages: UMessage, size: int = 10, now_ms: int = NOW_MS) -> tuple
     return buffer, batch
 
 
-def test_pull_hands_out_the_earliest_first_and_then_finds_nothing():
+def test_pull_hands_out_the_earliest_first_and_then_finds_nothing() -> None:
     messages = [publish(NOW_MS, TOPIC, bytes([n])) for n in range(3)]
     buffer, batch = buffered(*messages)
     assert not any(received.acknowledged for received in batch)
@@ -30,7 +30,7 @@ def test_pull_hands_out_the_earliest_first_and_then_finds_nothing():
     assert caught.value.code is UCode.NOT_FOUND
 
 
-def test_pull_passes_over_what_has_expired():
+def test_pull_passes_over_what_has_expired() -> None:
     late = [publish(NOW_MS - 1000, TOPIC, b"late", Options(ttl=999)) for _ in range(2)]
     in_time = publish(NOW_MS - 1000, TOPIC, b"in time", Options(ttl=1000))
     buffer, batch = buffered(*late, in_time)
@@ -38,7 +38,7 @@ def test_pull_passes_over_what_has_expired():
     assert all(received.acknowledged for received in batch)
 
 
-def test_full_buffer_lets_the_oldest_go():
+def test_full_buffer_lets_the_oldest_go() -> None:
     messages = [publish(NOW_MS, TOPIC, bytes([n])) for n in range(5)]
     buffer, batch = buffered(*messages, size=3)
     assert [received.acknowledged for received in batch] == [True, True, False, False, False]

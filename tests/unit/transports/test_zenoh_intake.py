@@ -90,13 +90,13 @@ def cost_of(topics: int, messages: Sequence[UMessage]) -> int:
 
 
 @pytest.mark.parametrize("messages", [pytest.param(TRACED, id="traced"), pytest.param(ANSWERS, id="responses")])
-def test_number_of_topics_is_nothing_to_the_cost_of_messages_that_are_all_different(messages: list[UMessage]):
+def test_number_of_topics_is_nothing_to_the_cost_of_messages_that_are_all_different(messages: list[UMessage]) -> None:
     few = cost_of(10, messages)
     assert few > 0
     assert cost_of(2000, messages) == few
 
 
-def test_a_topic_that_comes_or_goes_costs_nothing_for_the_messages_of_others():
+def test_a_topic_that_comes_or_goes_costs_nothing_for_the_messages_of_others() -> None:
     world = World()
     world.listen((counting(everything_at("veh1")), None))
     world.listen((counting(TOPIC), None))
@@ -110,7 +110,7 @@ def test_a_topic_that_comes_or_goes_costs_nothing_for_the_messages_of_others():
     assert CountingUri.compared == before
 
 
-def test_when_the_chosen_subscription_goes_the_next_one_is_listened_to():
+def test_when_the_chosen_subscription_goes_the_next_one_is_listened_to() -> None:
     world = World()
     world.listen((TOPIC, None))
     world.listen((everything_at("veh1"), None))
@@ -144,7 +144,7 @@ MESSAGES = [
 
 
 @given(st.lists(st.tuples(st.sampled_from(["turn", "bring"]), st.sampled_from(FILTERS)), max_size=40))
-def test_the_first_subscription_that_matches_is_listened_to_as_by_trying_every_filter(steps):
+def test_the_first_subscription_that_matches_is_listened_to_as_by_trying_every_filter(steps) -> None:
     world = World()
     model: dict[Filter, None] = {}  # in the order in which they came
     for step, of in steps:

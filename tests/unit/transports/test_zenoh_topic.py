@@ -58,7 +58,7 @@ def sending(taken: Taken, numbers: range) -> threading.Thread:
     return thread
 
 
-async def test_all_samples_arrive_in_order_in_batches_that_are_bounded():
+async def test_all_samples_arrive_in_order_in_batches_that_are_bounded() -> None:
     taken = Taken()
     sending(taken, range(5000))
     await until(lambda: len(taken.samples) == 5000)
@@ -66,7 +66,7 @@ async def test_all_samples_arrive_in_order_in_batches_that_are_bounded():
     assert max(map(len, taken.batches)) <= BATCH
 
 
-async def test_what_comes_in_while_a_batch_is_taken_is_not_forgotten():
+async def test_what_comes_in_while_a_batch_is_taken_is_not_forgotten() -> None:
     taken = Taken()
     for number in range(300):
         taken.session.sample(number)
@@ -76,7 +76,7 @@ async def test_what_comes_in_while_a_batch_is_taken_is_not_forgotten():
     assert taken.samples == list(range(300))
 
 
-async def test_a_pause_holds_the_sender_back_at_the_buffers_bound_and_loses_nothing():
+async def test_a_pause_holds_the_sender_back_at_the_buffers_bound_and_loses_nothing() -> None:
     taken = Taken(buffer=10)
     taken.subscription.pause()
     thread = sending(taken, range(100))
@@ -91,7 +91,7 @@ async def test_a_pause_holds_the_sender_back_at_the_buffers_bound_and_loses_noth
     assert not thread.is_alive()
 
 
-async def test_a_full_buffer_lets_go_when_it_is_abandoned_and_counts_what_is_thrown_away():
+async def test_a_full_buffer_lets_go_when_it_is_abandoned_and_counts_what_is_thrown_away() -> None:
     taken = Taken(buffer=10)
     taken.subscription.pause()
     thread = sending(taken, range(25))
@@ -104,7 +104,7 @@ async def test_a_full_buffer_lets_go_when_it_is_abandoned_and_counts_what_is_thr
     assert taken.subscription.discarded == 25
 
 
-async def test_what_waits_when_it_is_undeclared_still_comes_before_the_end():
+async def test_what_waits_when_it_is_undeclared_still_comes_before_the_end() -> None:
     taken = Taken()
     for number in range(600):
         taken.session.sample(number)
@@ -113,7 +113,7 @@ async def test_what_waits_when_it_is_undeclared_still_comes_before_the_end():
     assert taken.samples == list(range(600))
 
 
-async def test_it_ends_once_when_it_was_paused_at_the_end():
+async def test_it_ends_once_when_it_was_paused_at_the_end() -> None:
     taken = Taken()
     taken.subscription.pause()
     taken.session.sample(1)
@@ -126,7 +126,7 @@ async def test_it_ends_once_when_it_was_paused_at_the_end():
     assert taken.samples == [1]
 
 
-async def test_one_that_was_never_declared_ends_too():
+async def test_one_that_was_never_declared_ends_too() -> None:
     ended: list[object] = []
     subscription = TopicSubscription(asyncio.get_running_loop(), TOPIC, lambda *_: None, ended.append)
     subscription.undeclare()

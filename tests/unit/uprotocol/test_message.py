@@ -44,7 +44,7 @@ def at(uri: UUri, resource: int) -> UUri:
 
 
 @given(attributes)
-def test_everything_that_the_table_allows_is_valid(a: Attributes):
+def test_everything_that_the_table_allows_is_valid(a: Attributes) -> None:
     assert a.problems == ()
 
 
@@ -105,12 +105,12 @@ ILLEGAL = {
 
 
 @pytest.mark.parametrize("a", LEGAL.values(), ids=LEGAL)
-def test_edge_of_what_is_legal_passes(a: Attributes):
+def test_edge_of_what_is_legal_passes(a: Attributes) -> None:
     assert a.problems == ()
 
 
 @pytest.mark.parametrize(("a", "field"), ILLEGAL.values(), ids=ILLEGAL)
-def test_broken_rule_is_named_by_its_field(a: Attributes, field: str):
+def test_broken_rule_is_named_by_its_field(a: Attributes, field: str) -> None:
     assert a.problems
     assert all(problem.startswith(field) for problem in a.problems)
     with pytest.raises(InvalidMessageError) as caught:
@@ -120,7 +120,7 @@ def test_broken_rule_is_named_by_its_field(a: Attributes, field: str):
 
 @pytest.mark.parametrize("a", EVERY_TYPE, ids=lambda a: a.type.name)
 @pytest.mark.parametrize("authority", ["", "*", "VEH1", "a/b", "x" * 129])
-def test_source_needs_an_authority_that_is_a_name(a: Attributes, authority: str):
+def test_source_needs_an_authority_that_is_a_name(a: Attributes, authority: str) -> None:
     problems = replace(a, source=a.source._replace(authority=authority)).problems
     assert problems
     assert all(problem.startswith("source") for problem in problems)
@@ -128,20 +128,20 @@ def test_source_needs_an_authority_that_is_a_name(a: Attributes, authority: str)
 
 @pytest.mark.parametrize("a", [NOTIFICATION, REQUEST, RESPONSE], ids=lambda a: a.type.name)
 @pytest.mark.parametrize("changed", [{"authority": "*"}, {"ue_id": 0xFFFF}, {"ue_id": 0xFFFF_0001}, {"version": 0xFF}])
-def test_neither_address_may_hold_a_wildcard(a: Attributes, changed: dict[str, object]):
+def test_neither_address_may_hold_a_wildcard(a: Attributes, changed: dict[str, object]) -> None:
     assert [p[:6] for p in replace(a, sink=a.sink._replace(**changed)).problems] == ["sink: "]
     assert [p[:6] for p in replace(a, source=a.source._replace(**changed)).problems] == ["source"]
 
 
 @pytest.mark.parametrize("a", EVERY_TYPE, ids=lambda a: a.type.name)
 @pytest.mark.parametrize("field", [{"ue_id": 1 << 32}, {"version": 256}, {"ue_id": -1}])
-def test_numbers_out_of_range_are_named(a: Attributes, field: dict[str, int]):
+def test_numbers_out_of_range_are_named(a: Attributes, field: dict[str, int]) -> None:
     (problem,) = replace(a, source=a.source._replace(**field)).problems
     assert problem.startswith("source: ")
     assert "bits" in problem
 
 
-def test_all_broken_rules_are_listed_together():
+def test_all_broken_rules_are_listed_together() -> None:
     broken = Attributes(UMessageType.REQUEST, at(APP, 1), at(METHOD, 0), traceparent="x")
     with pytest.raises(InvalidMessageError) as caught:
         UMessage(bytes(16), broken).check()
@@ -153,13 +153,13 @@ def test_all_broken_rules_are_listed_together():
 @pytest.mark.parametrize(
     "uuid", [b"", bytes(16), b"\xff" * 16, new_id(START_MS) + b"\x00"], ids=["empty", "zeros", "ones", "too long"]
 )
-def test_id_must_be_a_uuid_of_version_7(uuid: bytes):
+def test_id_must_be_a_uuid_of_version_7(uuid: bytes) -> None:
     with pytest.raises(InvalidMessageError, match="id "):
         UMessage(uuid, PUBLISH).check()
 
 
 @given(traceparents)
-def test_w3c_traceparent_is_valid(text: str):
+def test_w3c_traceparent_is_valid(text: str) -> None:
     assert replace(PUBLISH, traceparent=text).problems == ()
 
 
@@ -180,12 +180,12 @@ def test_w3c_traceparent_is_valid(text: str):
         f" 00-{'a' * 32}-{'b' * 16}-01",
     ],
 )
-def test_malformed_traceparent_is_a_problem(text: str):
+def test_malformed_traceparent_is_a_problem(text: str) -> None:
     (problem,) = replace(PUBLISH, traceparent=text).problems
     assert problem.startswith("traceparent")
 
 
-def test_payload_format_goes_only_with_a_payload():
+def test_payload_format_goes_only_with_a_payload() -> None:
     with_format = replace(PUBLISH, payload_format=UPayloadFormat.JSON)
     assert UMessage(new_id(START_MS), with_format, b"").check()
     with pytest.raises(InvalidMessageError, match="payload_format"):
@@ -193,7 +193,7 @@ def test_payload_format_goes_only_with_a_payload():
 
 
 @given(topics, st.none() | st.binary(max_size=10), st.none() | st.integers(0, 0xFFFF_FFFF))
-def test_publish_is_built_valid(topic: UUri, payload: bytes | None, ttl: int | None):
+def test_publish_is_built_valid(topic: UUri, payload: bytes | None, ttl: int | None) -> None:
     made = publish(START_MS, topic, payload, Options(ttl=ttl, priority=UPriority.CS2, token="t", permission_level=9))
     assert made.attributes == Attributes(
         UMessageType.PUBLISH, topic, ttl=ttl, priority=UPriority.CS2, token="t", permission_level=9
@@ -203,7 +203,7 @@ def test_publish_is_built_valid(topic: UUri, payload: bytes | None, ttl: int | N
 
 
 @given(topics, uentities)
-def test_notification_is_built_valid(source: UUri, sink: UUri):
+def test_notification_is_built_valid(source: UUri, sink: UUri) -> None:
     made = notification(START_MS, source, sink, b"x", Options(payload_format=UPayloadFormat.TEXT))
     assert made.attributes == Attributes(UMessageType.NOTIFICATION, source, sink, payload_format=UPayloadFormat.TEXT)
 
@@ -211,7 +211,7 @@ def test_notification_is_built_valid(source: UUri, sink: UUri):
 @given(uentities, methods, st.integers(1, 0xFFFF_FFFF), st.sampled_from([UPriority.UNSPECIFIED, UPriority.CS5]))
 def test_request_is_built_with_cs4_unless_told_and_its_response_answers_it(
     source: UUri, method: UUri, ttl: int, priority: UPriority
-):
+) -> None:
     asked = request(START_MS, source, method, ttl, b"?", Options(priority=priority))
     assert (asked.attributes.priority, asked.attributes.ttl) == (priority or UPriority.CS4, ttl)
     answer = response(START_MS + 5, asked, b"!", UCode.OK, UPayloadFormat.RAW)
@@ -244,17 +244,17 @@ def test_request_is_built_with_cs4_unless_told_and_its_response_answers_it(
         lambda: response(START_MS, notification(START_MS, TOPIC, APP)),
     ],
 )
-def test_builders_refuse_what_breaks_a_rule(build):
+def test_builders_refuse_what_breaks_a_rule(build) -> None:
     with pytest.raises(InvalidMessageError):
         build()
 
 
-def test_request_options_cannot_contradict_its_own_ttl():
+def test_request_options_cannot_contradict_its_own_ttl() -> None:
     assert request(START_MS, APP, METHOD, 7, None, Options(ttl=99)).attributes.ttl == 7
 
 
 @given(messages, st.integers(0, (1 << 48) + (1 << 33)))
-def test_message_expires_only_with_a_ttl_and_only_after_it(message: UMessage, now_ms: int):
+def test_message_expires_only_with_a_ttl_and_only_after_it(message: UMessage, now_ms: int) -> None:
     ttl = message.attributes.ttl
     expected = ttl is not None and ttl > 0 and now_ms > created_ms(message.id) + ttl
     assert message.is_expired(now_ms) is expected
@@ -263,7 +263,7 @@ def test_message_expires_only_with_a_ttl_and_only_after_it(message: UMessage, no
 @pytest.mark.parametrize(
     ("ttl", "deadline"), [(None, None), (0, None), (1, START_MS + 1), (2**32 - 1, START_MS + 2**32 - 1)]
 )
-def test_deadline_is_creation_plus_ttl_and_that_moment_itself_is_in_time(ttl: int | None, deadline: int | None):
+def test_deadline_is_creation_plus_ttl_and_that_moment_itself_is_in_time(ttl: int | None, deadline: int | None) -> None:
     message = UMessage(new_id(START_MS), replace(PUBLISH, ttl=ttl))
     assert message.deadline_ms == deadline
     if deadline is None:
@@ -276,17 +276,17 @@ def test_deadline_is_creation_plus_ttl_and_that_moment_itself_is_in_time(ttl: in
 @pytest.mark.parametrize(
     ("priority", "level"), [(UPriority.UNSPECIFIED, 1), *((UPriority[f"CS{level}"], level) for level in range(7))]
 )
-def test_unspecified_priority_means_cs1(priority: UPriority, level: int):
+def test_unspecified_priority_means_cs1(priority: UPriority, level: int) -> None:
     assert replace(PUBLISH, priority=priority).priority_class == level
 
 
 @given(attributes)
-def test_equal_attributes_hash_equally(a: Attributes):
+def test_equal_attributes_hash_equally(a: Attributes) -> None:
     assert hash(a) == hash(replace(a))
     assert {a: 1}[replace(a)] == 1
 
 
-def test_attributes_that_differ_in_any_field_are_not_equal():
+def test_attributes_that_differ_in_any_field_are_not_equal() -> None:
     changes = [
         {"type": UMessageType.NOTIFICATION},
         {"source": APP},
@@ -303,19 +303,19 @@ def test_attributes_that_differ_in_any_field_are_not_equal():
     assert all(replace(RESPONSE, **change) != RESPONSE for change in changes)
 
 
-def test_token_is_never_printed():
+def test_token_is_never_printed() -> None:
     message = publish(START_MS, TOPIC, b"", Options(token="hunter2"))
     assert "hunter2" not in f"{message!r} {message.attributes} {message.attributes.problems}"
 
 
 @given(ids)
-def test_only_what_other_messages_may_carry_too_is_shared(uuid: bytes):
+def test_only_what_other_messages_may_carry_too_is_shared(uuid: bytes) -> None:
     assert PUBLISH.is_shared
     assert not replace(RESPONSE, reqid=uuid).is_shared
     assert not replace(PUBLISH, traceparent=f"00-{'a' * 32}-{'b' * 16}-01").is_shared
 
 
-def test_sink_that_a_streamer_set_comes_off_again():
+def test_sink_that_a_streamer_set_comes_off_again() -> None:
     addressed = UMessage(new_id(START_MS), replace(PUBLISH, sink=everything_at("cloud")), b"x")
     assert authority_only(everything_at("cloud"))
     assert not authority_only(APP)

@@ -84,11 +84,11 @@ def described(descriptor: Descriptor) -> dict[int, tuple[object, str, bool]]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_field_numbers_types_and_presence_are_the_contract(name: str):
+def test_field_numbers_types_and_presence_are_the_contract(name: str) -> None:
     assert described(pb.DESCRIPTOR.message_types_by_name[name]) == TABLES[name]
 
 
-def test_only_status_details_are_repeated():
+def test_only_status_details_are_repeated() -> None:
     repeated = {
         field.full_name
         for message in pb.DESCRIPTOR.message_types_by_name.values()
@@ -99,7 +99,7 @@ def test_only_status_details_are_repeated():
 
 
 @pytest.mark.parametrize("name", ENUMS)
-def test_enum_numbers_are_the_contract(name: str):
+def test_enum_numbers_are_the_contract(name: str) -> None:
     values = pb.DESCRIPTOR.enum_types_by_name[name].values
     assert {value.name: value.number for value in values} == {
         text: number for number, text in enumerate(ENUMS[name].split())
@@ -115,23 +115,23 @@ def test_enum_numbers_are_the_contract(name: str):
         (UCode, ""),
     ],
 )
-def test_our_enums_have_the_same_names_and_numbers(ours, prefix: str):
+def test_our_enums_have_the_same_names_and_numbers(ours, prefix: str) -> None:
     assert [prefix + value.name for value in ours] == ENUMS[ours.__name__].split()
     assert [value.value for value in ours] == list(range(len(ours)))
 
 
-def test_packages_are_the_contract():
+def test_packages_are_the_contract() -> None:
     assert pb.DESCRIPTOR.package == "uprotocol.v1"
     assert ustreamer.DESCRIPTOR.package == "uprotocol.core.ustreamer.v1"
 
 
-def test_dead_letter_fields_are_what_readers_rely_on():
+def test_dead_letter_fields_are_what_readers_rely_on() -> None:
     assert {number: name for number, (_, name, _) in described(ustreamer.DeadLetter.DESCRIPTOR).items()} == dict(
         enumerate(["message", "status", "route", "endpoint", "attempts", "first_time", "last_time", "streamer"], start=1)
     )
 
 
-def test_committed_modules_are_what_make_proto_would_write(tmp_path: Path):
+def test_committed_modules_are_what_make_proto_would_write(tmp_path: Path) -> None:
     protos = sorted(path.relative_to(ROOT) for path in (ROOT / PROTO).glob("*.proto"))
     assert protos
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]

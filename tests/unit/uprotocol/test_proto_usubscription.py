@@ -5,6 +5,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from streamer.services.usubscription import wire
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.well_known import USUBSCRIPTION
 
 PACKAGE = "uprotocol.core.usubscription.v3"
 URI = "uprotocol.v1.UUri"
@@ -117,7 +118,7 @@ def test_a_fetch_is_for_a_topic_or_a_subscriber() -> None:
 
 
 def test_methods_and_topic_have_the_numbers_of_the_contract() -> None:
-    assert (wire.UE_ID, wire.VERSION, wire.CHANGES) == (0, 3, 0x8000)
+    assert (*USUBSCRIPTION, wire.CHANGES) == (0, 3, 0x8000)
     assert {
         "Subscribe": wire.SUBSCRIBE,
         "Unsubscribe": wire.UNSUBSCRIBE,

@@ -27,7 +27,7 @@ ANYTHING = UUri("*", 0xFFFF_FFFF, 0xFF, 0xFFFF)
         (f"//{'a' * 128}/0/0/0", UUri("a" * 128, 0, 0, 0)),
     ],
 )
-def test_every_text_form_is_read(text: str, uri: UUri):
+def test_every_text_form_is_read(text: str, uri: UUri) -> None:
     assert UUri.parse(text) == uri
 
 
@@ -40,7 +40,7 @@ def test_every_text_form_is_read(text: str, uri: UUri):
         (ANYTHING, "//*/FFFFFFFF/FF/FFFF"),
     ],
 )
-def test_text_is_upper_case_hex_without_leading_zeros_and_without_scheme(uri: UUri, text: str):
+def test_text_is_upper_case_hex_without_leading_zeros_and_without_scheme(uri: UUri, text: str) -> None:
     assert str(uri) == text
 
 
@@ -93,13 +93,13 @@ def test_text_is_upper_case_hex_without_leading_zeros_and_without_scheme(uri: UU
         f"//veh1/{'F' * 5000}/1/1",
     ],
 )
-def test_malformed_text_is_a_uri_error_that_shows_it(text: str):
+def test_malformed_text_is_a_uri_error_that_shows_it(text: str) -> None:
     with pytest.raises(UriError, match="expected"):
         UUri.parse(text)
 
 
 @given(st.text(st.sampled_from("up:/*.-~[]0123456789abcdefABCDEFG?#@ \n"), max_size=40) | st.text(max_size=40))
-def test_no_text_raises_anything_but_a_uri_error_and_what_is_read_is_valid(text: str):
+def test_no_text_raises_anything_but_a_uri_error_and_what_is_read_is_valid(text: str) -> None:
     try:
         uri = UUri.parse(text)
     except UriError:
@@ -109,7 +109,7 @@ def test_no_text_raises_anything_but_a_uri_error_and_what_is_read_is_valid(text:
 
 
 @given(patterns)
-def test_format_then_parse_is_the_identity(uri: UUri):
+def test_format_then_parse_is_the_identity(uri: UUri) -> None:
     assert UUri.parse(str(uri)) == uri
     assert UUri.parse(f"up:{uri}") == uri
     assert UUri.parse(str(uri)[: len(uri.authority) + 2] + str(uri)[len(uri.authority) + 2 :].lower()) == uri
@@ -129,7 +129,7 @@ def test_format_then_parse_is_the_identity(uri: UUri):
         UUri("a/b", 1, 1, 1),
     ],
 )
-def test_field_out_of_range_is_a_uri_error(uri: UUri):
+def test_field_out_of_range_is_a_uri_error(uri: UUri) -> None:
     with pytest.raises(UriError, match="expected"):
         uri.check()
 
@@ -137,27 +137,27 @@ def test_field_out_of_range_is_a_uri_error(uri: UUri):
 @pytest.mark.parametrize(
     "uri", [UUri("veh1", 0xFFFF_FFFF, 0xFF, 0xFFFF), UUri("", 0, 0, 0), UUri("*", 1, 1, 1), UUri("a" * 128, 1, 1, 1)]
 )
-def test_largest_and_smallest_values_are_in_range(uri: UUri):
+def test_largest_and_smallest_values_are_in_range(uri: UUri) -> None:
     assert uri.check() is uri
 
 
-def test_instance_and_type_are_the_two_halves_of_the_entity():
+def test_instance_and_type_are_the_two_halves_of_the_entity() -> None:
     uri = UUri("veh1", 0x0040_3BA1, 1, 0)
     assert (uri.instance_id, uri.type_id) == (0x40, 0x3BA1)
 
 
 @given(patterns)
-def test_every_pattern_matches_itself(uri: UUri):
+def test_every_pattern_matches_itself(uri: UUri) -> None:
     assert uri.matches(uri)
 
 
 @given(patterns)
-def test_pattern_of_wildcards_matches_everything_also_no_authority(uri: UUri):
+def test_pattern_of_wildcards_matches_everything_also_no_authority(uri: UUri) -> None:
     assert ANYTHING.matches(uri)
 
 
 @given(named(uint16), named(uint16))
-def test_pattern_without_wildcards_matches_only_itself(uri: UUri, other: UUri):
+def test_pattern_without_wildcards_matches_only_itself(uri: UUri, other: UUri) -> None:
     assume(0xFFFF not in (uri.resource, other.resource))
     assert uri.matches(other) == (uri == other)
     for name in UUri._fields:
@@ -167,7 +167,7 @@ def test_pattern_without_wildcards_matches_only_itself(uri: UUri, other: UUri):
 
 
 @given(named(st.integers(0, 0xFFFE)), anyone, st.integers(0, 0xFFFE), st.integers(0, 0xFFFE))
-def test_each_wildcard_frees_its_own_field_and_no_other(uri: UUri, authority: str, type_id: int, instance: int):
+def test_each_wildcard_frees_its_own_field_and_no_other(uri: UUri, authority: str, type_id: int, instance: int) -> None:
     assume((authority, type_id, instance) != (uri.authority, uri.type_id, uri.instance_id))
     moved = uri._replace(authority=authority)
     assert uri._replace(authority="*").matches(moved)
@@ -181,19 +181,19 @@ def test_each_wildcard_frees_its_own_field_and_no_other(uri: UUri, authority: st
     assert not uri.matches(uri._replace(version=uri.version ^ 1))
 
 
-def test_ffff_alone_matches_any_type_of_the_default_instance_only():
+def test_ffff_alone_matches_any_type_of_the_default_instance_only() -> None:
     pattern = UUri.parse("//veh1/FFFF/1/8000")
     assert pattern.matches(UUri("veh1", 0x0000_0003, 1, 0x8000))
     assert not pattern.matches(UUri("veh1", 0x0001_0003, 1, 0x8000))
 
 
 @pytest.mark.parametrize("text", ["//*/1/1/1", "//a/FFFF/1/1", "//a/FFFF0001/1/1", "//a/1/FF/1", "//a/1/1/FFFF"])
-def test_each_wildcard_makes_a_pattern(text: str):
+def test_each_wildcard_makes_a_pattern(text: str) -> None:
     assert UUri.parse(text).has_wildcard
 
 
 @given(named(st.integers(0, 0xFFFE)))
-def test_name_has_no_wildcard(uri: UUri):
+def test_name_has_no_wildcard(uri: UUri) -> None:
     assert not uri.has_wildcard
 
 
@@ -201,7 +201,7 @@ def test_name_has_no_wildcard(uri: UUri):
     ("resource", "kind"),
     [(0, "entity"), (1, "method"), (0x7FFF, "method"), (0x8000, "topic"), (0xFFFE, "topic"), (0xFFFF, None)],
 )
-def test_resource_ranges(resource: int, kind: str | None):
+def test_resource_ranges(resource: int, kind: str | None) -> None:
     uri = UUri("veh1", 1, 1, resource)
     assert {"entity": uri.is_entity, "method": uri.is_method, "topic": uri.is_topic} == {
         name: name == kind for name in ("entity", "method", "topic")
@@ -209,12 +209,12 @@ def test_resource_ranges(resource: int, kind: str | None):
 
 
 @given(authorities)
-def test_legal_authority_is_recognised_and_everything_at_it_matches(authority: str):
+def test_legal_authority_is_recognised_and_everything_at_it_matches(authority: str) -> None:
     assert is_authority(authority)
     assert everything_at(authority).matches(UUri(authority, 7, 1, 0x8000))
     assert not everything_at(authority).matches(UUri(authority + "x", 7, 1, 0x8000))
 
 
 @pytest.mark.parametrize("text", ["", "A", "a b", "a*", "a:1", "a@b", "a/b", "[::1", "a\n", "ä"])
-def test_illegal_authority_is_recognised(text: str):
+def test_illegal_authority_is_recognised(text: str) -> None:
     assert not is_authority(text)

@@ -11,7 +11,7 @@ from tests.unit.uprotocol.strategies import START_MS, ids
 
 
 @given(st.integers(0, (1 << 48) - 1))
-def test_new_id_is_a_uuid_of_version_7_that_tells_when_it_was_made(now_ms: int):
+def test_new_id_is_a_uuid_of_version_7_that_tells_when_it_was_made(now_ms: int) -> None:
     made = new_id(now_ms)
     assert check_id(made) == made
     assert created_ms(made) == now_ms
@@ -19,19 +19,19 @@ def test_new_id_is_a_uuid_of_version_7_that_tells_when_it_was_made(now_ms: int):
     assert (independent.version, independent.variant) == (7, uuid.RFC_4122)
 
 
-def test_ids_of_one_millisecond_differ():
+def test_ids_of_one_millisecond_differ() -> None:
     assert len({new_id(START_MS) for _ in range(1000)}) == 1000
 
 
 @given(ids)
-def test_format_then_parse_is_the_identity(made: bytes):
+def test_format_then_parse_is_the_identity(made: bytes) -> None:
     assert format_id(made) == str(uuid.UUID(bytes=made))
     assert parse_id(format_id(made)) == made
     assert parse_id(format_id(made).upper()) == made
 
 
 @given(st.binary(min_size=16, max_size=16))
-def test_only_version_7_and_variant_10_pass(raw: bytes):
+def test_only_version_7_and_variant_10_pass(raw: bytes) -> None:
     independent = uuid.UUID(bytes=raw)
     if independent.version == 7 and independent.variant == uuid.RFC_4122:
         assert check_id(raw) == raw
@@ -41,7 +41,7 @@ def test_only_version_7_and_variant_10_pass(raw: bytes):
 
 
 @given(st.binary(max_size=40).filter(lambda raw: len(raw) != 16))
-def test_other_lengths_are_refused(raw: bytes):
+def test_other_lengths_are_refused(raw: bytes) -> None:
     with pytest.raises(UuidError, match="expected 16"):
         check_id(raw)
 
@@ -63,13 +63,13 @@ def test_other_lengths_are_refused(raw: bytes):
         "\u0661" * 36,
     ],
 )
-def test_malformed_text_is_refused(text: str):
+def test_malformed_text_is_refused(text: str) -> None:
     with pytest.raises(UuidError, match="expected"):
         parse_id(text)
 
 
 @given(st.text(max_size=50) | st.text("0123456789abcdef-", min_size=30, max_size=40))
-def test_no_text_raises_anything_but_a_uuid_error(text: str):
+def test_no_text_raises_anything_but_a_uuid_error(text: str) -> None:
     try:
         read = parse_id(text)
     except UuidError:

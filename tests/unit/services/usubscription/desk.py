@@ -14,6 +14,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USUBSCRIPTION, EntityId
 
 UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = Standing
 
@@ -62,8 +63,8 @@ class NotingCore:
         self.holds = False
         self._held: list[Callable[[], None]] = []
 
-    def serve(self, ue_id: int, version: int, handler: Callable[[UMessage, Callable[[], None]], None]) -> None:
-        assert (ue_id, version) == (0, 3)
+    def serve(self, entity: EntityId, handler: Callable[[UMessage, Callable[[], None]], None]) -> None:
+        assert entity == (0, 3)
         self.handler = handler
 
     def say(self, messages: list[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
@@ -117,7 +118,7 @@ class Desk:
     def request(self, method: int, proto: Message | None, source: UUri = APP, at: str = "dev1") -> UMessage:
         payload = None if proto is None else proto.SerializeToString()
         options = Options() if proto is None else PLAIN
-        return request(self.clock.now_ms, source, wire.address(at, method), 5000, payload, options)
+        return request(self.clock.now_ms, source, USUBSCRIPTION.at(at, method), 5000, payload, options)
 
     def take(self, message: UMessage) -> None:
         """Hand it to the service; it is decided in the next turn."""
@@ -230,5 +231,5 @@ class Desk:
             subscriber=pb.SubscriberInfo(uri=uri_to_proto(about)),
             status=pb.SubscriptionStatus(state=int(standing), message="told"),
         )
-        source = source or wire.address(topic.authority, 0x8000)
+        source = source or USUBSCRIPTION.at(topic.authority, 0x8000)
         await self.send(notification(self.clock.now_ms, source, sink, proto.SerializeToString(), PLAIN))

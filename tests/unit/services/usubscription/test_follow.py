@@ -14,6 +14,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.unit.services.usubscription.desk import (
     APP,
     APP2,
@@ -289,7 +290,7 @@ async def test_a_topic_that_nobody_has_any_more_is_unregistered(narrow: Outpost)
 
 
 async def test_a_request_to_us_is_answered_with_where_the_service_is(outpost: Outpost) -> None:
-    await outpost.take(request(outpost.clock.now_ms, APP, wire.address("gw1", 1), 5000, b"", Options()))
+    await outpost.take(request(outpost.clock.now_ms, APP, USUBSCRIPTION.at("gw1", 1), 5000, b"", Options()))
     [answer] = [message for message in outpost.core.said if message.attributes.type is UMessageType.RESPONSE]
     assert answer.attributes.commstatus is UCode.UNAVAILABLE
     assert str(SERVICE).encode() in answer.payload

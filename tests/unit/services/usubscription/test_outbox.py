@@ -37,7 +37,7 @@ def box(at_once: int, at_once_safe: bool = False) -> tuple[Outbox, Mouth]:
     return Outbox(mouth, at_once), mouth  # type: ignore[arg-type]
 
 
-def test_no_more_than_a_portion_is_open_and_the_next_follow_in_order():
+def test_no_more_than_a_portion_is_open_and_the_next_follow_in_order() -> None:
     outbox, mouth = box(3)
     sent = entries(outbox, 10)
     outbox.send(sent, NOW_MS)
@@ -50,13 +50,13 @@ def test_no_more_than_a_portion_is_open_and_the_next_follow_in_order():
     assert (outbox.take_safe(), len(outbox)) == ([], 0)
 
 
-def test_what_is_safe_at_once_goes_through_without_end_of_the_stack():
+def test_what_is_safe_at_once_goes_through_without_end_of_the_stack() -> None:
     outbox, mouth = box(2, at_once_safe=True)
     outbox.send(entries(outbox, 5000), NOW_MS)
     assert (len(mouth.said), len(outbox), len(outbox.take_safe())) == (5000, 0, 5000)
 
 
-def test_what_was_kept_goes_first_and_numbers_go_on():
+def test_what_was_kept_goes_first_and_numbers_go_on() -> None:
     outbox, mouth = box(100)
     old = [(7, entries(outbox, 1)[0][1]), (9, entries(outbox, 1)[0][1])]
     outbox.restore(old)
@@ -66,7 +66,7 @@ def test_what_was_kept_goes_first_and_numbers_go_on():
     assert mouth.said == [message for _, message in (*old, *new)]
 
 
-def test_what_is_expired_by_its_turn_is_not_said_and_can_go():
+def test_what_is_expired_by_its_turn_is_not_said_and_can_go() -> None:
     outbox, mouth = box(100)
     short, long = entries(outbox, 1, ttl=1000), entries(outbox, 1, ttl=9000)
     outbox.send([*short, *long], NOW_MS + 1001)

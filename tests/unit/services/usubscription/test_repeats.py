@@ -5,6 +5,7 @@ import pytest
 from streamer.config.services import Usubscription
 from streamer.services.usubscription import wire
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.unit.services.usubscription.desk import (
     APP,
     APP2,
@@ -133,7 +134,7 @@ async def test_an_answer_of_somebody_else_is_none(desk: Desk) -> None:
         attributes=command.attributes.__class__(
             command.attributes.type,
             command.attributes.source,
-            wire.address("dev3", wire.SUBSCRIBE),
+            USUBSCRIPTION.at("dev3", wire.SUBSCRIBE),
             command.attributes.priority,
             5000,
         )

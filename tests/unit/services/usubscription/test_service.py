@@ -14,6 +14,7 @@ from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPrio
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.unit.services.usubscription.desk import (
     APP,
     APP2,
@@ -144,7 +145,9 @@ async def test_a_message_that_has_expired_while_it_waited_is_not_followed(desk: 
 
 
 async def test_what_is_no_business_of_the_service_is_done_with(desk: Desk) -> None:
-    stray = Attributes(UMessageType.RESPONSE, wire.address("dev2", 1), US, UPriority.CS4, 5000, reqid=_subscribe(desk).id)
+    stray = Attributes(
+        UMessageType.RESPONSE, USUBSCRIPTION.at("dev2", 1), US, UPriority.CS4, 5000, reqid=_subscribe(desk).id
+    )
     message = UMessage(_subscribe(desk).id, stray, b"")
     assert await desk.send(message) is None
     await desk.told(REMOTE, SUBSCRIBED)

@@ -6,6 +6,7 @@ from streamer.services.usubscription import wire
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.unit.services.usubscription.desk import (
     APP,
     APP2,
@@ -224,9 +225,9 @@ async def test_updates_of_others_and_about_others_are_not_followed(desk: Desk) -
     [command] = desk.commands()
     await desk.answered(command, SUBSCRIBED)
     await desk.pass_ms(1)
-    await desk.told(REMOTE, UNSUBSCRIBED, source=wire.address("dev3", 0x8000))
+    await desk.told(REMOTE, UNSUBSCRIBED, source=USUBSCRIPTION.at("dev3", 0x8000))
     await desk.told(REMOTE, UNSUBSCRIBED, about=CLOUD)
-    await desk.told(REMOTE, UNSUBSCRIBED, sink=wire.address("dev1"))
+    await desk.told(REMOTE, UNSUBSCRIBED, sink=USUBSCRIPTION.at("dev1"))
     assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBED}
 
 

@@ -10,6 +10,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.unit.services.usubscription.desk import APP, LOCAL, Desk
 
 METHODS = {
@@ -84,7 +85,7 @@ async def test_a_payload_that_is_no_request_is_refused(
     message = request(
         desk.clock.now_ms,
         source,
-        wire.address("gw1", method[0]),
+        USUBSCRIPTION.at("gw1", method[0]),
         5000,
         payload,
         Options(payload_format=UPayloadFormat(form)),

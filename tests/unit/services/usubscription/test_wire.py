@@ -13,6 +13,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uuid import new_id
+from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.unit.services.usubscription.desk import APP, LOCAL, REMOTE
 
 NOW_MS = 1_700_000_000_000
@@ -26,7 +27,7 @@ def _any(proto: object) -> bytes:
 
 
 def _request(payload: bytes, form: UPayloadFormat) -> UMessage:
-    return request(NOW_MS, APP, wire.address("dev1", 1), 5000, payload, Options(payload_format=form))
+    return request(NOW_MS, APP, USUBSCRIPTION.at("dev1", 1), 5000, payload, Options(payload_format=form))
 
 
 FORMS = {

@@ -1,0 +1,39 @@
+"""Tells the results of sends with one call of `Done` for each run of parcels that share their result. Pure."""
+
+from typing import Any
+
+from streamer.transports.base import Done, Parcel, SendResult
+from streamer.transports.errors import SendError
+
+
+class ResultRuns:
+    """Collects results in order. Call `tell` when your own state is consistent: `Done` may call back."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[Done, SendResult, list[Any]]] = []
+
+    def add(self, done: Done, parcel: Parcel, result: SendResult) -> None:
+        """Add the result of one parcel, to be told to ``done``."""
+        if self._runs:
+            last_done, last_result, parcels = self._runs[-1]
+            if (last_done is done or last_done == done) and are_alike(last_result, result):
+                parcels.append(parcel)
+                return
+        self._runs.append((done, result, [parcel]))
+
+    def tell(self) -> None:
+        """Pass on what was collected, and begin anew."""
+        runs, self._runs = self._runs, []
+        for done, result, parcels in runs:
+            done(parcels, result)
+
+
+def are_alike(one: SendResult, other: SendResult) -> bool:
+    """Whether two results mean the same: both confirmed, both unconfirmed, or errors of one class with one status."""
+    if one is other:
+        return True
+    if not isinstance(one, SendError) or not isinstance(other, SendError):
+        return False
+    return type(one) is type(other) and one.code is other.code and one.message == other.message

@@ -1,0 +1,64 @@
+"""How the package is built: the bounds that `tests.structure` measures, and that it would notice."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import structure
+
+LAYERS = [["top"], ["left", "right"], ["ground"]]
+
+
+def measured(imports: dict[str, set[str]]) -> structure.Structure:
+    """Modules are named without the package's own name."""
+    named = {f"p.{module}": {f"p.{each}" for each in imported} for module, imported in imports.items()}
+    return structure.measure(named, LAYERS)
+
+
+def test_the_package_keeps_its_bounds() -> None:
+    found = structure.measure(structure.imports_of(), structure.layers_of(Path(__file__).parents[1] / "pyproject.toml"))
+    assert found.faults() == []
+
+
+def test_packages_floors_and_arrows_are_counted() -> None:
+    found = measured(
+        {"top.a": {"left.a", "top.b"}, "top.b": {"left.b", "ground"}, "left.a": {"ground"}, "left.b": set(), "ground": set()}
+    )
+    assert found.packages == ["ground", "left", "top"]
+    assert found.chain == ["top", "left", "ground"]
+    assert found.arrows == {("top", "left"), ("top", "ground"), ("left", "ground")}
+    assert found.faults() == []
+
+
+def test_imports_of_higher_layers_siblings_and_of_what_has_no_layer_are_upward() -> None:
+    found = measured({"top": set(), "left": {"right", "top"}, "right": set(), "new": {"other"}, "other": set()})
+    assert found.upward == [("left", "right"), ("left", "top"), ("new", "other")]
+    assert "upward arrow: left imports top" in found.faults()
+
+
+def test_circles_between_files_are_found_also_inside_a_package() -> None:
+    found = measured({"left.a": {"left.b"}, "left.b": {"left.c"}, "left.c": {"left.a", "left.d"}, "left.d": set()})
+    assert found.circles == [["p.left.a", "p.left.b", "p.left.c"]]
+
+
+def test_every_bound_is_a_fault_once_it_is_passed() -> None:
+    floors = [f"f{number}" for number in range(structure.MAX_FLOORS + 1)]
+    arrows = {("top", f"p{number}") for number in range(structure.MAX_ARROWS + 1)}
+    circles = [[f"p{number}.a", f"p{number}.b"] for number in range(structure.MAX_CIRCLES + 1)]
+    faults = structure.Structure(["top"], floors, arrows, [("a", "b")], circles).faults()
+    assert [fault.partition(":")[0] for fault in faults] == [
+        f"{structure.MAX_FLOORS + 1} floors, at most {structure.MAX_FLOORS}",
+        f"{structure.MAX_ARROWS + 1} arrows between packages, at most {structure.MAX_ARROWS}",
+        "upward arrow",
+        *["circle"] * (structure.MAX_CIRCLES + 1),
+    ]
+
+
+def test_imports_for_type_checking_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "typed_only"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "a.py").write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from typed_only import b\n")
+    (package / "b.py").write_text("import typed_only.a\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert structure.measure(structure.imports_of("typed_only"), []).circles == [["typed_only.a", "typed_only.b"]]
