@@ -134,7 +134,7 @@ class Daemon:
                 ticking = tasks.create_task(self._tick(), name="tick")
                 reloading = tasks.create_task(self._reload_when(reload_wanted), name="reload")
                 serving = tasks.create_task(self.service_host.run(), name="services")
-                subscriber = tasks.create_task(self.router.subscriber.run(), name="hearing")
+                subscriber = tasks.create_task(self.router.subscriber.run(), name="subscriber")
                 await self._stopping.wait()
                 reloading.cancel()
                 left = await self._drain()

@@ -19,7 +19,7 @@ import grimp
 PACKAGE = "streamer"
 MAX_FLOORS = 10
 MAX_ARROWS = 65
-MAX_CIRCLES = 1  # egress → presence → settle → egress
+MAX_CIRCLES = 0
 
 Arrow = tuple[str, str]
 """Who imports, and what."""

@@ -335,7 +335,7 @@ class Lane:
     @property
     def waiting_messages(self) -> int:
         """How many messages wait here, also packed away."""
-        packed: int = sum(segment.held[self].count for _, segment in self.redeliveries)
+        packed: int = sum(batch.shares[self].count for _, batch in self.redeliveries)
         return self.live + packed
 
     @property

@@ -75,17 +75,17 @@ class Router:
         self.seen = SeenIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
         self.interest = Interest()
         self.pause_rules = PauseRules() if pause_rules is None else pause_rules
-        self._pump = Pump(clock)
+        self.pump = Pump(clock)
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, self.seen, journal, memory_bytes)
         self.notices = FailureNotices(_notice_options(config), self.custody, clock)
         self.settler = Settler(clock, self.seen, self.custody, self.notices, tracer)
         self.egresses = {name: self._new_egress(name, transport, config, random) for name, transport in transports.items()}
         self.ingresses = {
-            name: Ingress(name, transport, self.settler, self.seen, clock, self.custody, self._pump, self.interest)
+            name: Ingress(name, transport, self.settler, self.seen, clock, self.custody, self.pump, self.interest)
             for name, transport in transports.items()
         }
-        self.redrive = Redrive(self.ingresses, self.custody, clock, self._pump)
+        self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self.subscriber = Subscriber(transports, self.ingresses, self.interest)
         self._policy = config.queue_policy
         self._recovery: Recovery | None = None  # while it is not complete
@@ -98,9 +98,7 @@ class Router:
 
     def _new_egress(self, name: str, transport: UTransport, config: Config, random: Callable[[], float]) -> Egress:
         store = self._new_store(name, transport, config)
-        egress = Egress(
-            name, transport, self.settler, self.custody, self._clock, random, self._pump, store, self.pause_rules
-        )
+        egress = Egress(name, transport, self.settler, self.custody, self._clock, random, self.pump, store, self.pause_rules)
         authorities = () if name == LOCAL_ENDPOINT else tuple(config.endpoints[name].authorities)
         for queue in self.notices.add_endpoint(name, egress, authorities, transport.wants_sink_authority):
             egress.add_queue(queue)
@@ -176,7 +174,7 @@ class Router:
                 self._recovery = None
             except JournalError as exc:
                 logger.error("recovery_interrupted error=%s", exc)
-            self._pump.run()
+            self.pump.run()
 
     def _queue_for(self, name: str, source: str, target: str) -> RouteQueue | None:
         """The queue of a route that was there when a message was accepted.
@@ -221,7 +219,7 @@ class Router:
         await self.subscriber.leave(table)
         for ingress in self.ingresses.values():
             ingress.admit_backlog()
-        self._pump.run()
+        self.pump.run()
 
     def want(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         """From now on these authorities want ``topic``, each with its sample period in ms, as far as ``owner`` knows.
@@ -301,11 +299,11 @@ class Router:
             if self.transports[name].keeps_unacknowledged:
                 ingress.close()
         # Others lose what we do not take: they are heard until nothing is left, for a moment at most under load.
-        await self._pump.until(lambda: not self._movable(), min(within_s, _LISTEN_ON_S))
+        await self.pump.until(lambda: not self._movable(), min(within_s, _LISTEN_ON_S))
         for name, ingress in self.ingresses.items():
             if name != LOCAL_ENDPOINT:  # our services still have answers to give to what was taken before
                 ingress.close()
-        await self._pump.until(lambda: not self._movable(), max(0.0, within_s - _LISTEN_ON_S))
+        await self.pump.until(lambda: not self._movable(), max(0.0, within_s - _LISTEN_ON_S))
         if LOCAL_ENDPOINT in self.ingresses:
             self.ingresses[LOCAL_ENDPOINT].close()
         left = self._unfinished()
@@ -331,8 +329,8 @@ class Router:
                     self.settler.fail(delivery, _STOPPED)
         for ingress in self.ingresses.values():
             ingress.give_up(_STOPPED)
-        self._pump.run()
-        await self._pump.until(lambda: not any(queue.messages for queue in self.notices.queues()), _LAST_WORDS_S)
+        self.pump.run()
+        await self.pump.until(lambda: not any(queue.messages for queue in self.notices.queues()), _LAST_WORDS_S)
 
     def _movable(self) -> int:
         """How much may still be delivered. With a journal, what is stopped on purpose is not waited for."""

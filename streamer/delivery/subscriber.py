@@ -21,7 +21,7 @@ from streamer.uprotocol.well_known import USUBSCRIPTION
 
 _AT_ONCE = 100  # topics between two turns of the event loop
 
-logger = logging.getLogger("ustreamer.hearing")
+logger = logging.getLogger("ustreamer.subscriber")
 
 
 class Subscriber:

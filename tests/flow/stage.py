@@ -85,6 +85,7 @@ class Stage:
         unconfirmed_s: float = 0,
         journal: Journal | None = None,
         clock: WoundClock | None = None,
+        is_traced: bool = True,
     ) -> None:
         """``unconfirmed_s``: nobody confirms on the vehicle's network, as with Zenoh."""
         self.config = config or configuration()
@@ -112,7 +113,7 @@ class Stage:
             random=lambda: 0.5,
             later=lambda after_s, call: None if journal is None else self.due.append(call),
             journal=journal,
-            tracer=self.tracer,
+            tracer=self.tracer if is_traced else None,
         )
         self.router.custody.patience_s = 0
 

@@ -109,7 +109,7 @@ async def test_a_message_that_expires_at_the_head_of_what_is_held_back_stops_not
         stage.arrive("vehicle", stage.notify(b"short-lived", sink=to_phone, ttl=500))
         stage.clock.ms += 600
         for ingress in stage.router.ingresses.values():
-            ingress.expire_waiting()
+            ingress.expire_backlog()
         stage.transports["cloud"].release_held()
         stage.transports["phone"].release_held()
         assert both in stage.sent("cloud")

@@ -69,7 +69,7 @@ async def test_after_a_crash_what_was_acknowledged_goes_first_and_in_order(tmp_p
     async with life(tmp_path / "j.db") as now:
         newer = order(now.stage, b"newer")
         now.stage.arrive("cloud", newer)
-        now.stage.router.pump()
+        now.stage.router.pump.run()
         assert now.stage.sent("vehicle") == [*waiting, newer]
         await now.flush()
         assert now.journal.bytes == 0

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from streamer.transports.base import Received
 from streamer.transports.errors import PermanentError, RefusedError, SendError
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPriority, notification, publish
@@ -188,10 +189,15 @@ class Traffic(RuleBasedStateMachine):
     # what must hold
 
     def waiting_outside(self) -> set[bytes]:
-        return {received.message.id for received in self.stage.router.ingresses["vehicle"].waiting.values()}
+        return {received.message.id for received in self.backlog()}
 
     def waits_outside(self, received: MemoryReceived) -> bool:
-        return any(received is waiting for waiting in self.stage.router.ingresses["vehicle"].waiting.values())
+        return any(received is waiting for waiting in self.backlog())
+
+    def backlog(self) -> list[Received]:
+        found: list[Received] = []
+        self.stage.router.ingresses["vehicle"].backlog.remove(lambda received: bool(found.append(received)))  # removes none
+        return found
 
     def delivered(self) -> list[bytes]:
         return [message.id for message in self.cloud.sent]

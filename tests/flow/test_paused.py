@@ -30,7 +30,7 @@ from tests.flow.stage import (
     configuration,
     three_networks,
 )
-from tests.unit.delivery.actors import queue_policy
+from tests.unit.delivery.actors import NoOwner, queue_policy
 
 UP = "vehicle-cloud"
 DOORS = UUri("veh1", 0xA8000, 2, 0x8A51)
@@ -225,7 +225,7 @@ async def test_reports_whose_lanes_exist_already_leave_whatever_is_stopped() -> 
     ],
 )
 def test_only_what_is_between_others_can_be_stopped(source: str, target: str, may_pause: bool) -> None:
-    assert RouteQueue("any", source, target, queue_policy(), RouteStats()).may_pause is may_pause
+    assert RouteQueue("any", source, target, queue_policy(), RouteStats(), NoOwner()).may_pause is may_pause
 
 
 async def test_stopped_publish_that_nobody_listens_to_waits_and_is_for_nobody_only_when_started() -> None:

@@ -361,4 +361,4 @@ async def test_message_that_is_held_back_expires_in_time() -> None:
         assert len(stage.dead_letters("vehicle")) == 1
         stage.transports["cloud"].restore_link()
         assert stage.sent("cloud") == [first.message, living.message]
-        assert stage.router.ingresses["vehicle"].held_bytes == 0
+        assert stage.router.ingresses["vehicle"].backlog.bytes == 0

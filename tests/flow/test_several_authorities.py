@@ -43,7 +43,7 @@ async def test_publish_that_is_redriven_goes_again_where_it_has_gone() -> None:
         (copy,) = addressed(order, "veh1")
         stage.arrive("cloud", copy)
         assert stage.router.ingresses["cloud"].redrive(copy)
-        stage.router.pump()
+        stage.router.pump.run()
         assert stage.sent("vehicle") == [order, order]
 
 

@@ -35,7 +35,7 @@ async def test_segment_that_cannot_be_read_now_waits(tmp_path: Path) -> None:
         now.stage.arrive("cloud", *(order(now.stage, b"%d" % n) for n in range(5)))
         await now.flush()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(now.stage.router.custody.unconfirmed_stores[0], "read_body", fails)
+            patch.setattr(now.stage.router.custody, "batch_body", fails)
             reach(now.stage, Presence.ABSENT)
             reach(now.stage, Presence.PRESENT)
             now.stage.pass_time(100)

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from streamer.config.models import QueuePolicy
-from streamer.delivery.lane import Delivery, Lane
+from streamer.delivery.lane import Delivery, Lane, LaneOwner
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.stats import RouteStats
+from streamer.routing.outcome import Failure
 from streamer.transports.base import Done, LinkState, Parcel, TransportContext
 from streamer.transports.errors import LinkLostError, SendError
 from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
@@ -48,8 +49,29 @@ def queue_policy(**keys: object) -> QueuePolicy:
     return QueuePolicy.model_validate({"retry": {"jitter": 0}} | keys)
 
 
-def route_queue(name: str = "up", **keys: object) -> RouteQueue:
-    return RouteQueue(name, "vehicle", "cloud", queue_policy(**keys), RouteStats())
+class NoOwner:
+    """Owns lanes and does nothing with them. ``given_up`` is what it had to give up."""
+
+    def __init__(self) -> None:
+        self.given_up: list[tuple[Delivery, Failure]] = []
+        self.lanes: list[Lane] = []
+
+    def lane_came(self, lane: Lane) -> None:
+        self.lanes.append(lane)
+
+    def lane_retired(self, lane: Lane) -> None:
+        self.lanes.remove(lane)
+
+    def queued(self, lane: Lane) -> None:
+        pass
+
+    def give_up(self, delivery: Delivery, failure: Failure) -> None:
+        delivery.lane.drop(delivery)
+        self.given_up.append((delivery, failure))
+
+
+def route_queue(name: str = "up", owner: LaneOwner | None = None, has_journal: bool = False, **keys: object) -> RouteQueue:
+    return RouteQueue(name, "vehicle", "cloud", queue_policy(**keys), RouteStats(), owner or NoOwner(), None, has_journal)
 
 
 def push(queue: RouteQueue, sent: UMessage, lane: Lane | None = None) -> Delivery:

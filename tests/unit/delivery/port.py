@@ -1,9 +1,12 @@
 """An egress by itself: with its queues, a clock to wind, and a transport that obeys."""
 
+from streamer.config.models import QueueBounds, QueuePolicy
 from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.egress import Egress
+from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.lane import Delivery
+from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import Settler
 from streamer.transports.errors import PermanentError, RefusedError
@@ -22,11 +25,13 @@ class Port:
     def __init__(self, harbour: Harbour | None = None, **keys: object) -> None:
         self.clock = WoundClock()
         self.harbour = harbour or Harbour()
-        custody = Custody(lambda after_s, call: None, self.clock)
-        self.settler = Settler(self.clock, SeenIds(1000, 1000, 0), custody)
-        self.settler.after_settling = lambda egress: egress.pump(self.clock.ms)
-        self.egress = Egress("cloud", self.harbour, self.settler, custody, self.clock, lambda: 0.5)
-        self.queue = route_queue(**keys)
+        seen = SeenIds(1000, 1000, 0)
+        custody = Custody(lambda after_s, call: None, self.clock, seen)
+        options = NoticeOptions("gateway", 0x8001, (), QueueBounds(), QueuePolicy())
+        self.settler = Settler(self.clock, seen, custody, FailureNotices(options, custody, self.clock))
+        self.turns = Pump(self.clock)
+        self.egress = Egress("cloud", self.harbour, self.settler, custody, self.clock, lambda: 0.5, self.turns)
+        self.queue = route_queue(owner=self.egress, **keys)
         self.egress.add_queue(self.queue)
 
     def load(self, *messages: UMessage, queue: RouteQueue | None = None) -> list["Loaded"]:

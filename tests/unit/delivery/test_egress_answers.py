@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.delivery.egress import Egress
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import LinkState
 from streamer.transports.errors import LinkLostError
@@ -40,12 +39,17 @@ def test_message_that_arrives_while_another_is_confirmed_leaves_too() -> None:
     port = Port()
     late = [message(1), message(2)]
 
-    def arrive(egress: Egress) -> None:
-        if late:
-            port.load(late.pop())
-        egress.pump(port.clock.ms)
+    class Late:
+        """An ingress whose backlog fits in one by one."""
 
-    port.settler.after_settling = arrive
+        @property
+        def has_backlog(self) -> bool:
+            return bool(late)
+
+        def admit_backlog(self) -> None:
+            port.load(late.pop())
+
+    port.turns.add_ingress(Late())
     port.load(message(0))
     port.pump()
     assert sorted(flows(port.harbour.left)) == [0, 1, 2]

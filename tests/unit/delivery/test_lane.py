@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from streamer.delivery.lane import CLASSES, Delivery, Hold, Lane, State
 from streamer.transports.memory import MemoryReceived
-from tests.unit.delivery.actors import NOW_MS, message, topic
+from tests.unit.delivery.actors import NOW_MS, message, route_queue, topic
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Shelf:
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.lane = Lane((topic(), None), None, self.max_window)
+        self.lane = Lane((topic(), None), route_queue(), self.max_window)
 
     def push(self, level: int = 1, ttl: int | None = None) -> Delivery:
         self.made += 1
