@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from streamer.clock import Clock
-from streamer.config.models import Queue, QueueBounds, QueuePolicy
+from streamer.config.checks import ORIGIN
+from streamer.config.models import QueueBounds, QueueConfig, QueuePolicy
 from streamer.delivery.custody import Custody
 from streamer.delivery.dead_letter import (
     FailedMessage,
@@ -31,8 +32,6 @@ from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at, is_author
 from streamer.uprotocol.well_known import USTREAMER
 
 logger = logging.getLogger("ustreamer.reporter")
-
-ORIGIN = "origin"
 
 _FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the queue for reports is full")
 _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from the full queue for reports")
@@ -97,7 +96,7 @@ class FailureNotices:
 
     def _policy(self) -> QueuePolicy:
         """Reports never hold anything up: at the bound the oldest go."""
-        bounds = Queue(messages=self.options.queue.messages, bytes=self.options.queue.bytes, on_full="evict")
+        bounds = QueueConfig(messages=self.options.queue.messages, bytes=self.options.queue.bytes, on_full="evict")
         return self.options.policy.model_copy(update={"queue": bounds})
 
     def queues(self) -> list[RouteQueue]:

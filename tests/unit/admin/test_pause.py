@@ -16,7 +16,7 @@ from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages, is_address
 from streamer.admin.server import AdminServer
 from streamer.cli.main import main
-from streamer.config.services import Control as Options
+from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule
 from streamer.services.pause import PauseService
 from streamer.services.state import State, StateError, Statement
@@ -48,7 +48,7 @@ class House:
         router = self.stage.router
         core = LocalTransport(TransportContext("core", GATEWAY))
         self.control = PauseService(
-            core, self.state, router.pause_rules, Options(), (), GATEWAY, router.apply_pause_rules, router.paused_flows
+            core, self.state, router.pause_rules, ControlConfig(), (), GATEWAY, router.apply_pause_rules, router.paused_flows
         )
         self.port = free_port()
         self.server = AdminServer(router, Exposition(router), "127.0.0.1", self.port, self.control)
@@ -220,7 +220,7 @@ async def posted(control: PauseService, request: web.Request) -> tuple[int, str]
 async def test_a_post_is_taken_from_this_machine_or_as_configured(
     house: House, peer: str, own: str, http: str, status: int
 ) -> None:
-    house.control.use(Options.model_validate({"http": http}), ())
+    house.control.use(ControlConfig.model_validate({"http": http}), ())
     found, text = await posted(house.control, remote({"topic": TOPIC}, peer, own))
     assert (found, len(house.stage.router.pause_rules.rules)) == (status, int(status == 200))
     assert ("only from this machine itself, unless control.http is any" in text) == (status == 403)
@@ -240,7 +240,7 @@ async def test_a_post_is_taken_from_this_machine_or_as_configured(
 async def test_a_page_in_a_browser_can_neither_stop_nor_start_anything(
     house: House, http: aiohttp.ClientSession, page: str, headers: dict[str, str], expected: str, who: str
 ) -> None:
-    house.control.use(Options.model_validate({"http": who}), ())
+    house.control.use(ControlConfig.model_validate({"http": who}), ())
     rule = PauseRule(UUri("veh2", 1, 1, 0x8000))
     house.stage.router.pause_rules.add(rule)
     topic = str(rule.source) if page.endswith("start") else TOPIC
