@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 
 from streamer.config.models import TraceConfig
 from streamer.traces.tracing import Tracing
-from tests.unit.delivery.actors import message, push, route_queue
+from tests.unit.delivery.messages import message, push, route_queue
 
 
 def tracing(path) -> Tracing:
