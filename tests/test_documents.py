@@ -17,7 +17,7 @@ from spark_jobs.tables import TABLES
 from streamer.admin.metrics import Exposition
 from streamer.cli.main import _parser
 from streamer.config.load import json_schema, load, warnings
-from streamer.config.models import POLICY_KEYS, Config, Trace
+from streamer.config.models import POLICY_KEYS, Config, TraceConfig
 from streamer.daemon import Daemon
 from streamer.routing.outcome import Outcome
 from streamer.traces.reader import COLUMNS
@@ -252,8 +252,8 @@ def test_the_first_configuration_is_complete_and_leaves_nothing_to_remark(tmp_pa
 
 def test_the_trace_section_has_the_defaults() -> None:
     (block,) = [block for page, block in yaml_blocks() if page == "docs/traces.md"]
-    shown = Trace.model_validate(yaml.safe_load(block)["trace"])
-    assert shown == Trace.model_validate({"path": "/var/lib/streamer/traces"})  # where the systemd unit lets it write
+    shown = TraceConfig.model_validate(yaml.safe_load(block)["trace"])
+    assert shown == TraceConfig.model_validate({"path": "/var/lib/streamer/traces"})  # where the systemd unit lets it write
 
 
 # commands

@@ -18,18 +18,14 @@ import uvloop
 
 from streamer import __version__, logs
 from streamer.cli import dead_letters, explain, pause, traces
+from streamer.cli.text import EX_CONFIG
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.daemon import Daemon
 from streamer.transports.errors import ConfigurationError
-from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.well_known import USTREAMER
 
-EX_CONFIG = 78
-
 logger = logging.getLogger("ustreamer.cli.main")
-
-_TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

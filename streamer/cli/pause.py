@@ -13,7 +13,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from streamer.cli.text import EX_CONFIG, as_table, complain, lines_out, plain
 from streamer.config.load import load
-from streamer.config.models import Metrics
+from streamer.config.models import MetricsConfig
 from streamer.routing.pause_rules import PauseRule, PauseRuleError
 
 _ANSWER_S = 10.0
@@ -88,7 +88,7 @@ def _ask(arguments: argparse.Namespace, page: str, asked: dict[str, str] | None)
     return 0
 
 
-def _fetch(metrics: Metrics, page: str, asked: dict[str, str] | None) -> Any:
+def _fetch(metrics: MetricsConfig, page: str, asked: dict[str, str] | None) -> Any:
     """What a page answers: a GET, or a POST if something is asked."""
     host = _ANY_ADDRESS.get(metrics.host, metrics.host)
     url = f"http://{f'[{host}]' if ':' in host else host}:{metrics.port}{page}"

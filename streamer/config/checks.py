@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.uri import ANY_AUTHORITY, UriError, UUri
 
 RESERVED_ROUTES = frozenset({"none", "dead-letter", "rpc-error"})
 """Names that metrics and traces use for what takes no configured route."""
 
-_ORIGIN = "origin"
-_CORE = "core"
+ORIGIN = "origin"
+"""In ``dead_letter.endpoints``: the endpoint that the message came from."""
 
 
 class Finding(NamedTuple):
@@ -49,12 +50,13 @@ def findings(raw: Any) -> Iterator[Finding]:
 
 def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -> Iterator[Finding]:
     for name in authorities:
-        if name == _ORIGIN:
+        if name == ORIGIN:
             yield Finding(
-                ("endpoints", name), f"expected another name: {_ORIGIN!r} means where a dead letter's message came from"
+                ("endpoints", name), f"expected another name: {ORIGIN!r} means where a dead letter's message came from"
             )
-        if name == _CORE:
-            yield Finding(("endpoints", name), f"expected another name: {_CORE!r} is where the streamer's own services are")
+        if name == LOCAL_ENDPOINT:
+            text = f"expected another name: {LOCAL_ENDPOINT!r} is where the streamer's own services are"
+            yield Finding(("endpoints", name), text)
         seen: set[str] = set()
         for position, text in enumerate(_items(_part(endpoints[name], "authorities"))):
             location = ("endpoints", name, "authorities", position)
@@ -68,7 +70,7 @@ def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -
 
 
 def _dead_letter(raw: Any, known: Iterable[str]) -> Iterator[Finding]:
-    choices = [_ORIGIN, *known]
+    choices = [ORIGIN, *known]
     for position, name in enumerate(_items(_part(_part(raw, "dead_letter"), "endpoints"))):
         if isinstance(name, str) and name not in choices:
             yield Finding(("dead_letter", "endpoints", position), _unknown_endpoint(name, choices))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from streamer.config.messages import described, is_about_key, place, sentence
-from streamer.config.models import POLICY_KEYS, Config, Endpoint, QueuePolicy
+from streamer.config.models import POLICY_KEYS, Config, EndpointConfig, QueuePolicy
 from streamer.config.secrets import WITHHELD, is_secret_location, is_secret_name, redacted, without_secrets
 from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
 from streamer.transports.base import available_transports, load_transport
@@ -169,7 +169,7 @@ def _warnings(config: Config) -> Iterator[str]:
             yield f"route {route.name}: publish_to names {', '.join(needless)}, not reached through {route.to!r}"
 
 
-def _wants_sink(endpoint: Endpoint) -> bool:
+def _wants_sink(endpoint: EndpointConfig) -> bool:
     """Whether a Publish needs a sink authority to be addressed there."""
     options = endpoint.options
     return getattr(options, "topics", None) == "off-vehicle" or bool(getattr(options, "sink_authority", False))
@@ -179,7 +179,7 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema of the file, for editors; with the options of every transport that is installed."""
     schema = Config.model_json_schema()
     definitions: dict[str, Any] = schema["$defs"]
-    route, queue_policy = definitions["Route"]["properties"], QueuePolicy.model_json_schema()
+    route, queue_policy = definitions["RouteConfig"]["properties"], QueuePolicy.model_json_schema()
     del route["queue_policy"]
     route |= {key: {k: v for k, v in queue_policy["properties"][key].items() if k != "default"} for key in POLICY_KEYS}
     cases = []
@@ -198,6 +198,6 @@ def json_schema() -> dict[str, Any]:
                 "then": {"properties": {"options": {"$ref": f"#/$defs/{kind}.options"}}},
             }
         )
-    definitions["Endpoint"]["properties"]["transport"] |= {"enum": list(kinds)}
-    definitions["Endpoint"]["allOf"] = cases
+    definitions["EndpointConfig"]["properties"]["transport"] |= {"enum": list(kinds)}
+    definitions["EndpointConfig"]["allOf"] = cases
     return schema

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from streamer.config.checks import nearest
-from streamer.config.models import POLICY_KEYS, Config, Route
+from streamer.config.models import POLICY_KEYS, Config, RouteConfig
 from streamer.config.secrets import WITHHELD
 from streamer.transports.base import load_transport
 from streamer.transports.errors import ConfigurationError
@@ -127,8 +127,8 @@ def valid_keys(location: Location, data: Any) -> list[str]:
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             if location[0] == "endpoints" and depth == 2 and part == "options":
                 kind = _options_model(location, data)
-            elif kind is Route and part in POLICY_KEYS:
-                kind = _plain(Route.model_fields["queue_policy"].annotation).model_fields[part].annotation
+            elif kind is RouteConfig and part in POLICY_KEYS:
+                kind = _plain(RouteConfig.model_fields["queue_policy"].annotation).model_fields[part].annotation
             else:
                 fields = {info.alias or name: info for name, info in kind.model_fields.items()}
                 kind = fields[str(part)].annotation if part in fields else None
@@ -138,7 +138,7 @@ def valid_keys(location: Location, data: Any) -> list[str]:
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return []
     names = [info.alias or name for name, info in kind.model_fields.items()]
-    return [name for name in names if name != "queue_policy"] + list(POLICY_KEYS) if kind is Route else names
+    return [name for name in names if name != "queue_policy"] + list(POLICY_KEYS) if kind is RouteConfig else names
 
 
 def _plain(kind: Any) -> Any:

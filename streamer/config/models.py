@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from streamer.config.checks import RESERVED_ROUTES, findings, nearest
-from streamer.config.services import Control, Multicast, State, Usubscription
+from streamer.config.checks import ORIGIN, RESERVED_ROUTES, findings, nearest
+from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
 from streamer.config.types import (
     GIB,
     MIB,
@@ -32,9 +32,6 @@ from streamer.config.types import (
 from streamer.transports.base import available_transports, load_transport
 from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
 
-ORIGIN = "origin"
-"""In ``dead_letter.endpoints``: the endpoint that the message came from."""
-
 POLICY_KEYS = ("queue", "window", "flow_window", "absent_s", "retry")
 """The keys of `QueuePolicy`, which a route may set too."""
 
@@ -50,7 +47,7 @@ class QueueBounds(Section):
     """backpressure: the source waits; reject: the new message goes; evict: lowest priority first, then the oldest."""
 
 
-class Queue(QueueBounds):
+class QueueConfig(QueueBounds):
     """The queue of a route."""
 
     stalled_factor: Annotated[int, Field(ge=0)] = 10
@@ -58,14 +55,14 @@ class Queue(QueueBounds):
     so many times the bounds, before the source has to wait."""
 
 
-class DeadLetterQueue(QueueBounds):
+class DeadLetterQueueConfig(QueueBounds):
     """The same bounds for dead letters; at the bound the oldest goes."""
 
     on_full: Literal["evict"] = "evict"
     """A dead letter holds up no source, and the latest ones tell most."""
 
 
-class Retry(Section):
+class RetryConfig(Section):
     """How often and when a refused message is tried again. A lost link uses up no attempt."""
 
     initial_ms: Count = 500
@@ -87,17 +84,17 @@ class Retry(Section):
 class QueuePolicy(Section):
     """How messages wait and are sent. A route may set each key for itself."""
 
-    queue: Queue = Queue()
+    queue: QueueConfig = QueueConfig()
     window: Count = 1000
     """Unconfirmed sends per endpoint."""
     flow_window: Count = 1000
     """Unconfirmed sends per flow; 1 keeps the order even if the destination refuses a message in the middle."""
     absent_s: Annotated[float, Field(gt=0)] = 60
     """How long a message waits for somebody to listen, where the network can tell that nobody does; its TTL permitting."""
-    retry: Retry = Retry()
+    retry: RetryConfig = RetryConfig()
 
 
-class Endpoint(Section):
+class EndpointConfig(Section):
     """One network: how it is reached, and who lives there."""
 
     transport: str
@@ -131,7 +128,7 @@ class Endpoint(Section):
         return load_transport(info.data["transport"]).Options.model_validate({} if value is None else value)
 
 
-class Route(Section):
+class RouteConfig(Section):
     """One direction between two endpoints."""
 
     from_: str = Field(alias="from")
@@ -168,7 +165,7 @@ class Route(Section):
         return route
 
 
-class Journal(Section):
+class JournalConfig(Section):
     """Where unconfirmed messages are kept, to survive a crash."""
 
     path: FilePath
@@ -178,7 +175,7 @@ class Journal(Section):
     """Payloads of waiting messages that are held in memory as well; beyond that they are only in the journal."""
 
 
-class DeadLetterStore(Section):
+class DeadLetterStoreConfig(Section):
     """How many dead letters the journal keeps for ``streamer dead-letters``; the oldest go first."""
 
     messages: Count = 10_000
@@ -190,11 +187,11 @@ class DeadLetterConfig(Section):
 
     resource: TopicResource = 0x8001
     endpoints: list[str] = [ORIGIN]
-    queue: DeadLetterQueue = DeadLetterQueue()
-    store: DeadLetterStore = DeadLetterStore()
+    queue: DeadLetterQueueConfig = DeadLetterQueueConfig()
+    store: DeadLetterStoreConfig = DeadLetterStoreConfig()
 
 
-class Metrics(Section):
+class MetricsConfig(Section):
     """The HTTP port for metrics, health and administration."""
 
     listen: str = "127.0.0.1:9464"
@@ -218,7 +215,7 @@ class Metrics(Section):
         return int(self.listen.rpartition(":")[2])
 
 
-class Trace(Section):
+class TraceConfig(Section):
     """Where a record of every message is written, and how much of it is kept."""
 
     path: FilePath
@@ -235,7 +232,7 @@ class Trace(Section):
         return value
 
 
-class Log(Section):
+class LogConfig(Section):
     """What is logged, and how."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -245,14 +242,14 @@ class Log(Section):
     """The same kind of line appears at most once in so many seconds."""
 
 
-class Shutdown(Section):
+class ShutdownConfig(Section):
     """How the daemon stops."""
 
     drain_s: Annotated[float, Field(ge=0)] = 20
     """How long it waits for what is queued before it stops."""
 
 
-class Remember(Section):
+class RememberConfig(Section):
     """Bounds of the memory of message ids, by which duplicates and loops are found."""
 
     ids: Count = 200_000
@@ -263,20 +260,20 @@ class Config(Section):
     """The whole file."""
 
     authority: SingleAuthority
-    endpoints: Annotated[dict[Name, Endpoint], Field(min_length=1)]
+    endpoints: Annotated[dict[Name, EndpointConfig], Field(min_length=1)]
     queue_policy: QueuePolicy = QueuePolicy()  # above routes: these are laid over it
-    routes: list[Route]
-    journal: Journal | None = None
+    routes: list[RouteConfig]
+    journal: JournalConfig | None = None
     dead_letter: DeadLetterConfig = DeadLetterConfig()
-    metrics: Metrics | None = Metrics()
-    trace: Trace | None = None
-    log: Log = Log()
-    shutdown: Shutdown = Shutdown()
-    remember: Remember = Remember()
-    state: State = State()
-    usubscription: Usubscription | None = Usubscription()
-    control: Control = Control()
-    multicast: list[Multicast] = []
+    metrics: MetricsConfig | None = MetricsConfig()
+    trace: TraceConfig | None = None
+    log: LogConfig = LogConfig()
+    shutdown: ShutdownConfig = ShutdownConfig()
+    remember: RememberConfig = RememberConfig()
+    state: StateConfig = StateConfig()
+    usubscription: UsubscriptionConfig | None = UsubscriptionConfig()
+    control: ControlConfig = ControlConfig()
+    multicast: list[MulticastConfig] = []
 
     @property
     def catalogue(self) -> Catalogue:

@@ -19,14 +19,14 @@ from streamer.config.types import (
 )
 
 
-class State(Section):
+class StateConfig(Section):
     """Where subscriptions and what is paused are kept."""
 
     path: FilePath | None = None
     """A SQLite file; None: ``state.db`` beside the journal, and memory if there is no journal."""
 
 
-class ExternalUsubscription(Section):
+class ExternalUsubscriptionConfig(Section):
     """A uSubscription service elsewhere, which is followed instead of running one."""
 
     service: Entity
@@ -39,7 +39,7 @@ class ExternalUsubscription(Section):
     """How often everything is asked for again, beside the notifications of changes."""
 
 
-class Usubscription(Section):
+class UsubscriptionConfig(Section):
     """The uSubscription service."""
 
     local: list[SingleAuthority] | None = None
@@ -51,10 +51,10 @@ class Usubscription(Section):
     """Entries in one answer to FetchSubscribers or FetchSubscriptions."""
     max_subscriptions: Count = 100_000
     max_observers: Count = 10_000
-    external: ExternalUsubscription | None = None
+    external: ExternalUsubscriptionConfig | None = None
 
 
-class Control(Section):
+class ControlConfig(Section):
     """Who may stop and start the dispatching of topics."""
 
     allow: list[EntityPattern] | None = None
@@ -63,7 +63,7 @@ class Control(Section):
     """Who may over the HTTP port: programs on this machine, or whoever reaches the port."""
 
 
-class Multicast(Section):
+class MulticastConfig(Section):
     """A broadcast of a provider, and the topic of each partition that it can be fired for."""
 
     provider: Entity

@@ -7,7 +7,8 @@ causes no further notice. The settler sends what is made here.
 from dataclasses import dataclass, replace
 
 from streamer.clock import Clock
-from streamer.config.models import Queue, QueueBounds, QueuePolicy
+from streamer.config.checks import ORIGIN
+from streamer.config.models import QueueBounds, QueueConfig, QueuePolicy
 from streamer.delivery.custody import Custody
 from streamer.delivery.dead_letter import (
     FailedMessage,
@@ -25,8 +26,6 @@ from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at, is_authority
 from streamer.uprotocol.well_known import USTREAMER
-
-ORIGIN = "origin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class FailureNotices:
 
     def _policy(self) -> QueuePolicy:
         """Notices never hold anything up: at the bound the oldest go."""
-        bounds = Queue(messages=self.options.queue.messages, bytes=self.options.queue.bytes, on_full="evict")
+        bounds = QueueConfig(messages=self.options.queue.messages, bytes=self.options.queue.bytes, on_full="evict")
         return self.options.policy.model_copy(update={"queue": bounds})
 
     def queues(self) -> list[RouteQueue]:

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
 
-from streamer.config.services import Control as Options
+from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRuleError, PauseRules
 from streamer.routing.table import FlowKey
 from streamer.services.rpc import Method, RpcService
@@ -62,7 +62,7 @@ class PauseService:
         core: LocalTransport,
         state: State,
         pause_rules: PauseRules,
-        options: Options,
+        options: ControlConfig,
         local: Sequence[str],
         authority: str,
         apply: Callable[[], None],
@@ -87,7 +87,7 @@ class PauseService:
             }
         )
 
-    def use(self, options: Options, local: Sequence[str]) -> None:
+    def use(self, options: ControlConfig, local: Sequence[str]) -> None:
         """Who may ask over uProtocol and over HTTP from now on."""
         self.is_open_to_all = options.http == "any"
         allow = options.allow

@@ -8,7 +8,7 @@ import threading
 import time
 from dataclasses import fields
 
-from streamer.config.models import Trace
+from streamer.config.models import TraceConfig
 from streamer.traces.layout import Deleted, Folders, Sealed
 from streamer.traces.record import Buffer
 from streamer.traces.recorder import Recorder
@@ -24,7 +24,7 @@ _AT_END_S = 10.0  # that the end of the daemon waits for the last sealing
 class Tracing:
     """Traces of one streamer. ``transports``: the kind of transport of each endpoint, by name."""
 
-    def __init__(self, config: Trace, streamer: str, transports: dict[str, str]) -> None:
+    def __init__(self, config: TraceConfig, streamer: str, transports: dict[str, str]) -> None:
         self.folders = Folders(config.path, streamer)
         self.sealed = Sealed()
         self.failures = 0

@@ -12,8 +12,8 @@ from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import check_id, created_ms
 from tests.fault.clock_steps import ABSENT_MS, HOUR_MS, RETRY_MS, ROUTE, STEPS, check_latencies, nobody_listens, payloads
-from tests.flow.life import life, order
-from tests.flow.stage import CLIMATE, Stage
+from tests.flow.harness import CLIMATE, RouterHarness
+from tests.flow.journaled_run import journaled_run, order
 from tests.unit.journal.actors import Desk, row
 
 # -- what waits on the monotonic clock
@@ -21,60 +21,60 @@ from tests.unit.journal.actors import Desk, row
 
 @STEPS
 async def test_back_off_goes_on_as_before(step_ms: int) -> None:
-    async with Stage() as stage:
+    async with RouterHarness() as harness:
         attempts: list[bytes | None] = []
 
         def refuse(message: UMessage) -> RefusedError:
             attempts.append(message.payload)
             return RefusedError(UCode.UNAVAILABLE, "not now")
 
-        stage.transports["vehicle"].refuse = refuse
-        stage.arrive("cloud", order(stage, b"x"))
+        harness.transports["vehicle"].refuse = refuse
+        harness.arrive("cloud", order(harness, b"x"))
         for wait_ms in (RETRY_MS, 2 * RETRY_MS):
             before = len(attempts)
-            stage.clock.ms += step_ms
-            stage.pass_time(wait_ms - 1)
+            harness.clock.ms += step_ms
+            harness.pass_time(wait_ms - 1)
             assert len(attempts) == before
-            stage.pass_time(2)
+            harness.pass_time(2)
             assert len(attempts) == before + 1
-        assert stage.queued(ROUTE) == 1
+        assert harness.queued(ROUTE) == 1
 
 
 @STEPS
 async def test_absence_is_given_up_when_its_time_has_come_and_not_before(step_ms: int) -> None:
-    async with Stage(unconfirmed_s=10) as stage:
-        nobody_listens(stage)
-        stage.arrive("cloud", order(stage))
-        stage.clock.ms += step_ms
-        stage.pass_time(ABSENT_MS - 1)
-        assert stage.dead_letters("cloud") == []
-        stage.pass_time(2)
-        (letter,) = stage.dead_letters("cloud")
+    async with RouterHarness(unconfirmed_s=10) as harness:
+        nobody_listens(harness)
+        harness.arrive("cloud", order(harness))
+        harness.clock.ms += step_ms
+        harness.pass_time(ABSENT_MS - 1)
+        assert harness.dead_letters("cloud") == []
+        harness.pass_time(2)
+        (letter,) = harness.dead_letters("cloud")
         assert letter.status.code == UCode.UNAVAILABLE
 
 
 @STEPS
 async def test_what_nobody_confirms_is_certain_when_its_time_has_come_and_not_before(step_ms: int) -> None:
-    async with Stage(unconfirmed_s=10) as stage:
-        stage.arrive("cloud", order(stage))
-        stage.router.custody.flush()
-        stage.clock.ms += step_ms
-        stage.pass_time(9_900)
-        assert stage.outcomes(ROUTE) == {}
-        stage.pass_time(200)
-        assert stage.outcomes(ROUTE) == {"delivered": 1}
+    async with RouterHarness(unconfirmed_s=10) as harness:
+        harness.arrive("cloud", order(harness))
+        harness.router.custody.flush()
+        harness.clock.ms += step_ms
+        harness.pass_time(9_900)
+        assert harness.outcomes(ROUTE) == {}
+        harness.pass_time(200)
+        assert harness.outcomes(ROUTE) == {"delivered": 1}
 
 
 @STEPS
 async def test_second_copies_are_still_recognised(step_ms: int) -> None:
-    async with Stage() as stage:
-        message = order(stage)
-        stage.arrive("cloud", message)
-        stage.clock.ms += step_ms
-        stage.router.tick()
-        stage.arrive("cloud", message)
-        assert stage.outcomes("none") == {"duplicate": 1}
-        assert len(stage.sent("vehicle")) == 1
+    async with RouterHarness() as harness:
+        message = order(harness)
+        harness.arrive("cloud", message)
+        harness.clock.ms += step_ms
+        harness.router.tick()
+        harness.arrive("cloud", message)
+        assert harness.outcomes("none") == {"duplicate": 1}
+        assert len(harness.sent("vehicle")) == 1
 
 
 # -- what the daemon makes itself
@@ -82,35 +82,35 @@ async def test_second_copies_are_still_recognised(step_ms: int) -> None:
 
 @STEPS
 async def test_ids_that_the_daemon_makes_are_valid_and_of_the_new_time(step_ms: int) -> None:
-    async with Stage() as stage:
-        stage.clock.ms += step_ms
-        stage.transports["vehicle"].refuse = lambda message: RefusedError(UCode.UNAVAILABLE, "not now")
-        request = stage.ask(method=CLIMATE, ttl=1000)
-        stage.arrive("cloud", request)
-        stage.pass_time(1001)
-        made = stage.transports["cloud"].sent
+    async with RouterHarness() as harness:
+        harness.clock.ms += step_ms
+        harness.transports["vehicle"].refuse = lambda message: RefusedError(UCode.UNAVAILABLE, "not now")
+        request = harness.ask(method=CLIMATE, ttl=1000)
+        harness.arrive("cloud", request)
+        harness.pass_time(1001)
+        made = harness.transports["cloud"].sent
         assert {message.attributes.type for message in made} == {UMessageType.PUBLISH, UMessageType.RESPONSE}
         for message in made:
-            assert created_ms(check_id(message.id)) == stage.clock.ms
+            assert created_ms(check_id(message.id)) == harness.clock.ms
 
 
 @STEPS
 async def test_journal_is_recovered_in_order_and_goes_on_behind_it(tmp_path: Path, step_ms: int) -> None:
     path = tmp_path / "j.db"
-    async with life(path) as first:
+    async with journaled_run(path) as first:
         first.hold()
-        first.stage.arrive("cloud", *(order(first.stage, b"%d" % n) for n in range(3)))
+        first.harness.arrive("cloud", *(order(first.harness, b"%d" % n) for n in range(3)))
         await first.flush()
-        clock = first.stage.clock
+        clock = first.harness.clock
     clock.ms += step_ms
     clock.s = 5.0  # another boot
-    async with life(path, clock=clock) as second:
-        second.stage.transports["vehicle"].lose_link()
-        second.stage.arrive("cloud", *(order(second.stage, b"%d" % n) for n in range(3, 5)))
+    async with journaled_run(path, clock=clock) as second:
+        second.harness.transports["vehicle"].lose_link()
+        second.harness.arrive("cloud", *(order(second.harness, b"%d" % n) for n in range(3, 5)))
         await second.flush()
-        second.stage.transports["vehicle"].restore_link()
-        assert payloads(second.stage) == [b"%d" % n for n in range(5)]
-        check_latencies(second.stage)
+        second.harness.transports["vehicle"].restore_link()
+        assert payloads(second.harness) == [b"%d" % n for n in range(5)]
+        check_latencies(second.harness)
 
 
 @STEPS

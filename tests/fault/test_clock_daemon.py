@@ -19,7 +19,7 @@ from streamer.uprotocol.message import Options, UMessage, notification
 from streamer.uprotocol.uri import UUri
 from tests.brokers import Mosquitto, needs_mosquitto
 from tests.fault.clock_steps import HOUR_MS, LONG_MS, STEPS
-from tests.flow.stage import DEAD_LETTERS
+from tests.flow.harness import DEAD_LETTERS
 from tests.independent import MqttSide, ZenohSide, until
 from tests.zenoh_peers import free_endpoint
 
@@ -123,25 +123,25 @@ async def test_mqtt_broker_that_comes_back_after_the_clock_was_stepped_gets_what
     clock = SteppedClock()
     with Mosquitto(persistence=True) as broker:
         config = configured(tmp_path, through_mqtt(broker))
-        async with MqttSide(broker.port, "in-vehicle", ["veh1/#"]) as app, running(config, clock) as now:
-            await now.until_far(LinkState.UP)
+        async with MqttSide(broker.port, "in-vehicle", ["veh1/#"]) as app, running(config, clock) as run:
+            await run.until_far(LinkState.UP)
             broker.stop()
-            await now.until_far(LinkState.DOWN)
-            now.send("a", "b")
-            now.send("short", ttl=600_000)
-            now.send("long", ttl=LONG_MS)
+            await run.until_far(LinkState.DOWN)
+            run.send("a", "b")
+            run.send("short", ttl=600_000)
+            run.send("long", ttl=LONG_MS)
             clock.ahead_ms = step_ms
-            now.send("new", ttl=600_000)
+            run.send("new", ttl=600_000)
             expected = ["a", "b", "long", "new"] if step_ms > 0 else ["a", "b", "short", "long", "new"]
             broker.start()
             await app.reconnect()
             await until(lambda: len(app.arrived) >= len(expected), 20, "arrival")
-            await until(lambda: sum(now.outcomes().values()) == 5, 20, "an outcome of everything")
+            await until(lambda: sum(run.outcomes().values()) == 5, 20, "an outcome of everything")
             assert [message.payload.decode() for message in app.arrived] == expected
-            assert len(now.dead_letters()) == 5 - len(expected)
-            assert now.outcomes() == ({"delivered": 4, "expired": 1} if step_ms > 0 else {"delivered": 5})
-            assert all(received.acknowledged for received in now.received)
-            now.check()
+            assert len(run.dead_letters()) == 5 - len(expected)
+            assert run.outcomes() == ({"delivered": 4, "expired": 1} if step_ms > 0 else {"delivered": 5})
+            assert all(received.acknowledged for received in run.received)
+            run.check()
 
 
 @pytest.mark.mosquitto
@@ -173,14 +173,14 @@ async def test_zenoh_receiver_that_comes_after_the_clock_was_stepped_gets_what_h
     clock = SteppedClock()
     here = free_endpoint()
     far = {"transport": "zenoh", "options": {"mode": "peer", "listen": [here], "uncertain_s": 1}}
-    async with running(configured(tmp_path, far), clock) as now:
-        await now.until_far(LinkState.ALONE)
-        now.send("short", ttl=600_000)
-        now.send("long", ttl=LONG_MS)
+    async with running(configured(tmp_path, far), clock) as run:
+        await run.until_far(LinkState.ALONE)
+        run.send("short", ttl=600_000)
+        run.send("long", ttl=LONG_MS)
         clock.ahead_ms = step_ms
         expected = ["long"] if step_ms > 0 else ["short", "long"]
         async with ZenohSide(connect=[here]) as app:
             await until(lambda: len(app.arrived) >= len(expected), 20, "arrival")
-            await until(lambda: sum(now.outcomes().values()) == 2, 20, "an outcome of everything")
+            await until(lambda: sum(run.outcomes().values()) == 2, 20, "an outcome of everything")
             assert [message.payload.decode() for message in app.arrived] == expected
-        now.check()
+        run.check()

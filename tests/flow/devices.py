@@ -17,7 +17,7 @@ from streamer.transports.base import LinkState, TransportContext, UTransport
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.flow.stage import WoundClock
+from tests.clock import FakeClock
 from tests.flow.uentities import Client, Remote
 
 _runs = itertools.count()
@@ -27,7 +27,7 @@ class Devices:
     """The clock and the networks that devices share. Ends what was begun in it."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock = WoundClock()
+        self.clock = FakeClock()
         self.run = f"devices-{next(_runs)}"
         self.folder = folder
         self.devices: dict[str, Device] = {}
@@ -77,9 +77,8 @@ class Devices:
         return transport
 
     def pass_time(self, ms: int) -> None:
-        """Wind the clock forward and let routers and services notice."""
-        self.clock.ms += ms
-        self.clock.s += ms / 1000
+        """Advance the clock and let routers and services notice."""
+        self.clock.advance(ms)
         for device in self.devices.values():
             device.tick()
 

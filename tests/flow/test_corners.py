@@ -10,8 +10,9 @@ from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.flow.life import DOWN, life
-from tests.flow.stage import CLOUD_APP, ORDERS, VEHICLE_APP, Stage, WoundClock, configuration, three_networks
+from tests.clock import FakeClock
+from tests.flow.harness import CLOUD_APP, ORDERS, VEHICLE_APP, RouterHarness, configuration, three_networks
+from tests.flow.journaled_run import DOWN, journaled_run
 
 OTHER = UUri("veh1", 0xC, 1, 0)
 BOTH = [
@@ -25,127 +26,127 @@ NETWORKS = {
 }
 
 
-def order(stage: Stage, text: bytes = b"", sink: UUri = VEHICLE_APP, **options: object) -> UMessage:
-    return stage.notify(text, sink=sink, source=ORDERS, **options)
+def order(harness: RouterHarness, text: bytes = b"", sink: UUri = VEHICLE_APP, **options: object) -> UMessage:
+    return harness.notify(text, sink=sink, source=ORDERS, **options)
 
 
 async def test_a_message_with_two_destinations_is_acknowledged_when_it_is_written_for_both(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", max_bytes=16_000, endpoints=NETWORKS, routes=BOTH) as now:
-        now.hold("cloud")
-        now.hold("phone")
-        (received,) = now.stage.arrive("vehicle", now.stage.speed(bytes(10_000)))
-        await now.flush()
-        assert (now.journal.rows_written, received.acknowledged) == (1, False)
-        now.stage.transports["cloud"].release_held()
-        await now.flush()
-        assert (now.journal.rows_written, received.acknowledged) == (2, True)
+    async with journaled_run(tmp_path / "j.db", max_bytes=16_000, endpoints=NETWORKS, routes=BOTH) as run:
+        run.hold("cloud")
+        run.hold("phone")
+        (received,) = run.harness.arrive("vehicle", run.harness.speed(bytes(10_000)))
+        await run.flush()
+        assert (run.journal.rows_written, received.acknowledged) == (1, False)
+        run.harness.transports["cloud"].release_held()
+        await run.flush()
+        assert (run.journal.rows_written, received.acknowledged) == (2, True)
 
 
 async def test_what_was_acknowledged_stays_in_a_full_journal_when_it_has_to_leave_again(tmp_path: Path) -> None:
-    clock = WoundClock()
-    async with life(tmp_path / "j.db", max_bytes=40_000, unconfirmed_s=10, clock=clock) as now:
-        vehicle = now.stage.transports["vehicle"]
+    clock = FakeClock()
+    async with journaled_run(tmp_path / "j.db", max_bytes=40_000, unconfirmed_s=10, clock=clock) as run:
+        vehicle = run.harness.transports["vehicle"]
         vehicle.set_presence(ORDERS, OTHER, Presence.ABSENT)
-        precious = order(now.stage, b"precious" * 200)
-        (received,) = now.stage.arrive("cloud", precious)
-        await now.flush()
+        precious = order(run.harness, b"precious" * 200)
+        (received,) = run.harness.arrive("cloud", precious)
+        await run.flush()
         assert received.acknowledged
-        now.stage.arrive("cloud", *(order(now.stage, bytes(1000), sink=OTHER) for _ in range(60)))
-        await now.flush()
+        run.harness.arrive("cloud", *(order(run.harness, bytes(1000), sink=OTHER) for _ in range(60)))
+        await run.flush()
         vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
         vehicle.hold = True
         vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
-        await now.flush()
-    async with life(tmp_path / "j.db", max_bytes=40_000, unconfirmed_s=10, clock=clock) as now:
-        now.stage.pass_time(50)
-        assert precious in now.stage.sent("vehicle")
+        await run.flush()
+    async with journaled_run(tmp_path / "j.db", max_bytes=40_000, unconfirmed_s=10, clock=clock) as run:
+        run.harness.pass_time(50)
+        assert precious in run.harness.sent("vehicle")
 
 
 async def test_a_redriven_message_gets_its_row_in_a_full_journal(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", max_bytes=40_000) as now:
-        vehicle = now.stage.transports["vehicle"]
+    async with journaled_run(tmp_path / "j.db", max_bytes=40_000) as run:
+        vehicle = run.harness.transports["vehicle"]
         vehicle.refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
-        precious = order(now.stage, b"precious")
-        now.stage.arrive("cloud", precious)
-        await now.flush()
+        precious = order(run.harness, b"precious")
+        run.harness.arrive("cloud", precious)
+        await run.flush()
         vehicle.refuse = lambda message: None
-        now.hold()
-        now.stage.arrive("cloud", *(order(now.stage, bytes(1000), sink=OTHER) for _ in range(60)))
-        await now.flush()
-        now.stage.router.redrive.take(now.letters, [None])
-        await now.flush()
-    async with life(tmp_path / "j.db", max_bytes=40_000) as now:
-        assert precious in now.stage.sent("vehicle")
+        run.hold()
+        run.harness.arrive("cloud", *(order(run.harness, bytes(1000), sink=OTHER) for _ in range(60)))
+        await run.flush()
+        run.harness.router.redrive.take(run.letters, [None])
+        await run.flush()
+    async with journaled_run(tmp_path / "j.db", max_bytes=40_000) as run:
+        assert precious in run.harness.sent("vehicle")
 
 
 async def test_while_a_commit_hangs_what_is_delivered_is_acknowledged_and_forgotten(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", unconfirmed_s=10) as now:
-        stage, custody = now.stage, now.stage.router.custody
-        now.journal.is_busy = True
+    async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
+        harness, custody = run.harness, run.harness.router.custody
+        run.journal.is_busy = True
         received = []
         for _ in range(20):
-            received += stage.arrive("cloud", *(order(stage, b"x") for _ in range(200)))
+            received += harness.arrive("cloud", *(order(harness, b"x") for _ in range(200)))
             custody.flush()
-            stage.pass_time(11_000)
-        stage.pass_time(11_000)
-        stage.pass_time(11_000)
-        assert stage.outcomes(DOWN) == {"delivered": 4000}
+            harness.pass_time(11_000)
+        harness.pass_time(11_000)
+        harness.pass_time(11_000)
+        assert harness.outcomes(DOWN) == {"delivered": 4000}
         assert all(each.acknowledged for each in received)
         custody.flush()
         assert len(custody._recent) <= 2000
-        now.journal.is_busy = False
+        run.journal.is_busy = False
 
 
 async def test_a_message_that_expires_at_the_head_of_what_is_held_back_stops_nothing() -> None:
     config = three_networks(queue_policy={"retry": {"jitter": 0}, "queue": {"messages": 1}}, routes=BOTH)
-    async with Stage(config) as stage:
+    async with RouterHarness(config) as harness:
         for name in ("cloud", "phone"):
-            stage.transports[name].hold = True
+            harness.transports[name].hold = True
         to_phone = UUri("phone1", 5, 1, 0)
-        stage.arrive("vehicle", stage.notify(b"0", sink=CLOUD_APP))
-        stage.arrive("vehicle", stage.notify(b"1", sink=to_phone))
-        both = stage.speed(b"both")
-        stage.arrive("vehicle", both)
-        stage.arrive("vehicle", stage.notify(b"short-lived", sink=to_phone, ttl=500))
-        stage.clock.ms += 600
-        for ingress in stage.router.ingresses.values():
+        harness.arrive("vehicle", harness.notify(b"0", sink=CLOUD_APP))
+        harness.arrive("vehicle", harness.notify(b"1", sink=to_phone))
+        both = harness.speed(b"both")
+        harness.arrive("vehicle", both)
+        harness.arrive("vehicle", harness.notify(b"short-lived", sink=to_phone, ttl=500))
+        harness.clock.ms += 600
+        for ingress in harness.router.ingresses.values():
             ingress.expire_backlog()
-        stage.transports["cloud"].release_held()
-        stage.transports["phone"].release_held()
-        assert both in stage.sent("cloud")
-        assert both in stage.sent("phone")
+        harness.transports["cloud"].release_held()
+        harness.transports["phone"].release_held()
+        assert both in harness.sent("cloud")
+        assert both in harness.sent("phone")
 
 
 async def test_an_ingress_goes_on_when_everything_that_it_held_back_has_expired() -> None:
-    async with Stage(configuration(queue_policy={"retry": {"jitter": 0}, "queue": {"messages": 1}})) as stage:
+    async with RouterHarness(configuration(queue_policy={"retry": {"jitter": 0}, "queue": {"messages": 1}})) as harness:
         calls: list[str] = []
-        stage.transports["vehicle"].pause_receiving = lambda: calls.append("pause")  # type: ignore[method-assign]
-        stage.transports["vehicle"].resume_receiving = lambda: calls.append("resume")  # type: ignore[method-assign]
-        stage.transports["cloud"].hold = True
-        stage.arrive("vehicle", *(stage.speed(b"x", ttl=500) for _ in range(1200)))
-        stage.pass_time(600)
+        harness.transports["vehicle"].pause_receiving = lambda: calls.append("pause")  # type: ignore[method-assign]
+        harness.transports["vehicle"].resume_receiving = lambda: calls.append("resume")  # type: ignore[method-assign]
+        harness.transports["cloud"].hold = True
+        harness.arrive("vehicle", *(harness.speed(b"x", ttl=500) for _ in range(1200)))
+        harness.pass_time(600)
         assert calls == ["pause", "resume"]
 
 
 async def test_many_flows_are_recovered_each_into_one_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sinks = [UUri("veh1", 0x100 + number, 1, 0) for number in range(8)]
-    async with life(tmp_path / "j.db") as now:
-        now.hold()
-        sent = [order(now.stage, b"%d" % turn, sink=sink) for turn in range(2) for sink in sinks]
-        now.stage.arrive("cloud", *sent)
-        await now.flush()
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.hold()
+        sent = [order(run.harness, b"%d" % turn, sink=sink) for turn in range(2) for sink in sinks]
+        run.harness.arrive("cloud", *sent)
+        await run.flush()
     monkeypatch.setattr(queue, "_MAX_LANES", 3)
-    async with life(tmp_path / "j.db") as now:
-        arrived = now.stage.sent("vehicle")
+    async with journaled_run(tmp_path / "j.db") as run:
+        arrived = run.harness.sent("vehicle")
         assert set(arrived) == set(sent)
         for sink in sinks:
             assert [message.payload for message in arrived if message.attributes.sink == sink] == [b"0", b"1"]
 
 
 async def test_nothing_overtakes_what_was_in_flight_when_a_doubt_came_and_went() -> None:
-    async with Stage(unconfirmed_s=10) as stage:
-        vehicle = stage.transports["vehicle"]
-        stage.arrive("cloud", *(order(stage, b"%d" % number) for number in range(3)))
+    async with RouterHarness(unconfirmed_s=10) as harness:
+        vehicle = harness.transports["vehicle"]
+        harness.arrive("cloud", *(order(harness, b"%d" % number) for number in range(3)))
         late: list[tuple[list[Parcel], Done]] = []
         wire: list[bytes | None] = []
 
@@ -154,10 +155,10 @@ async def test_nothing_overtakes_what_was_in_flight_when_a_doubt_came_and_went()
             wire.extend(parcel.message.payload for parcel in parcels)
 
         vehicle.submit = submit  # type: ignore[method-assign,assignment]
-        stage.arrive("cloud", order(stage, b"3"), order(stage, b"4"))
+        harness.arrive("cloud", order(harness, b"3"), order(harness, b"4"))
         vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
         vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
-        stage.arrive("cloud", order(stage, b"5"))
+        harness.arrive("cloud", order(harness, b"5"))
         while late:
             parcels, done = late.pop(0)
             done(parcels, UNCONFIRMED)
@@ -165,20 +166,20 @@ async def test_nothing_overtakes_what_was_in_flight_when_a_doubt_came_and_went()
 
 
 async def test_at_the_stop_without_a_journal_what_is_doubted_becomes_dead_letters_too() -> None:
-    async with Stage(unconfirmed_s=10) as stage:
-        stage.arrive("cloud", *(order(stage, b"%d" % number) for number in range(600)))
-        stage.router.custody.flush()
-        stage.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
-        assert await stage.router.drain(0.05) == 600
-        assert len(stage.dead_letters("cloud")) == 600
-        assert stage.outcomes(DOWN) == {"dead_lettered": 600}
+    async with RouterHarness(unconfirmed_s=10) as harness:
+        harness.arrive("cloud", *(order(harness, b"%d" % number) for number in range(600)))
+        harness.router.custody.flush()
+        harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
+        assert await harness.router.drain(0.05) == 600
+        assert len(harness.dead_letters("cloud")) == 600
+        assert harness.outcomes(DOWN) == {"dead_lettered": 600}
 
 
 async def test_of_many_copies_the_latest_is_the_one_that_waits(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", max_bytes=1000) as now:
-        now.stage.transports["vehicle"].lose_link()
-        message = order(now.stage, bytes(2000))
-        received = [now.stage.arrive("cloud", message)[0] for _ in range(40)]
-        await now.flush()
+    async with journaled_run(tmp_path / "j.db", max_bytes=1000) as run:
+        run.harness.transports["vehicle"].lose_link()
+        message = order(run.harness, bytes(2000))
+        received = [run.harness.arrive("cloud", message)[0] for _ in range(40)]
+        await run.flush()
         assert not received[-1].acknowledged
         assert not received[0].acknowledged

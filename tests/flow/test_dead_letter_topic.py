@@ -13,7 +13,7 @@ from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_from_proto
 from streamer.uprotocol.status import UCode
-from tests.flow.stage import DEAD_LETTERS, Stage, configuration
+from tests.flow.harness import DEAD_LETTERS, RouterHarness, configuration
 
 
 class Reader(UListener):
@@ -34,9 +34,9 @@ class Reader(UListener):
 
 
 @asynccontextmanager
-async def reading(stage: Stage, network: str) -> AsyncIterator[tuple[MemoryTransport, Reader]]:
-    """Join a network of the stage and listen to the dead letter topic there, and to nothing else."""
-    options = MemoryOptions(bus=stage.transports[network].bus)
+async def reading(harness: RouterHarness, network: str) -> AsyncIterator[tuple[MemoryTransport, Reader]]:
+    """Join a network of the router and listen to the dead letter topic there, and to nothing else."""
+    options = MemoryOptions(bus=harness.transports[network].bus)
     transport, reader = MemoryTransport(TransportContext("reader", network), options), Reader()
     await transport.authenticate(DEAD_LETTERS._replace(authority=network, resource=0))
     await transport.start()
@@ -46,35 +46,39 @@ async def reading(stage: Stage, network: str) -> AsyncIterator[tuple[MemoryTrans
 
 
 async def test_who_listens_to_the_dead_letter_topic_is_told_of_every_failure_and_of_nothing_else() -> None:
-    async with Stage() as stage, reading(stage, "vehicle") as (_, reader):
-        stage.transports["cloud"].refuse = lambda message: (
+    async with RouterHarness() as harness, reading(harness, "vehicle") as (_, reader):
+        harness.transports["cloud"].refuse = lambda message: (
             PermanentError(UCode.PERMISSION_DENIED, "no") if message.payload == b"bad" else None
         )
-        fine, denied, late = stage.speed(b"fine"), stage.speed(b"bad"), stage.notify(b"late", ttl=1000)
-        stage.arrive("vehicle", fine, denied)
-        stage.clock.ms += 1001
-        stage.arrive("vehicle", late)
+        fine, denied, late = harness.speed(b"fine"), harness.speed(b"bad"), harness.notify(b"late", ttl=1000)
+        harness.arrive("vehicle", fine, denied)
+        harness.clock.ms += 1001
+        harness.arrive("vehicle", late)
         assert reader.told == [(denied, UCode.PERMISSION_DENIED), (late, UCode.DEADLINE_EXCEEDED)]
         assert {message.attributes.type for message in reader.heard} == {UMessageType.PUBLISH}
 
 
 async def test_who_no_longer_listens_is_not_told() -> None:
-    async with Stage() as stage, reading(stage, "vehicle") as (transport, reader):
-        stage.transports["cloud"].refuse = lambda message: PermanentError(UCode.INTERNAL, "no")
-        stage.arrive("vehicle", stage.speed())
+    async with RouterHarness() as harness, reading(harness, "vehicle") as (transport, reader):
+        harness.transports["cloud"].refuse = lambda message: PermanentError(UCode.INTERNAL, "no")
+        harness.arrive("vehicle", harness.speed())
         assert len(reader.told) == 1
         await transport.unregister_listener(DEAD_LETTERS, None, reader)
-        stage.arrive("vehicle", stage.speed())
-        assert len(stage.dead_letters("vehicle")) == 2
+        harness.arrive("vehicle", harness.speed())
+        assert len(harness.dead_letters("vehicle")) == 2
         assert len(reader.told) == 1
 
 
 async def test_several_networks_can_be_told() -> None:
     config = configuration(dead_letter={"endpoints": ["vehicle", "cloud"]})
-    async with Stage(config) as stage, reading(stage, "vehicle") as (_, near), reading(stage, "cloud") as (_, far):
-        stage.transports["vehicle"].refuse = lambda message: (
+    async with (
+        RouterHarness(config) as harness,
+        reading(harness, "vehicle") as (_, near),
+        reading(harness, "cloud") as (_, far),
+    ):
+        harness.transports["vehicle"].refuse = lambda message: (
             PermanentError(UCode.INTERNAL, "no") if message.attributes.type is UMessageType.REQUEST else None
         )
-        request = stage.ask()
-        stage.arrive("cloud", request)
+        request = harness.ask()
+        harness.arrive("cloud", request)
         assert near.told == far.told == [(request, UCode.INTERNAL)]

@@ -5,21 +5,23 @@ import tracemalloc
 from streamer.delivery.dedup import SeenIds
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.uuid import new_id
-from tests.flow.stage import CLIMATE, CLOUD_APP, ORDERS, START_MS, VEHICLE_APP, Stage, configuration
+from tests.clock import START_MS
+from tests.flow.harness import CLIMATE, CLOUD_APP, ORDERS, VEHICLE_APP, RouterHarness, configuration
 
 
 async def test_ids_are_bounded_in_number_and_memory_however_many_come() -> None:
     ids = 2000
-    async with Stage(configuration(remember={"ids": ids, "seconds": 600}), is_traced=False) as stage:  # no buffer of traces
-        sent = stage.transports["cloud"].sent
-        base = stage.speed()
+    untraced = RouterHarness(configuration(remember={"ids": ids, "seconds": 600}), is_traced=False)  # no buffer of traces
+    async with untraced as harness:
+        sent = harness.transports["cloud"].sent
+        base = harness.speed()
 
         def flood(batches: int) -> None:
             for _ in range(batches):
-                batch = [base._replace(id=new_id(stage.clock.ms)) for _ in range(100)]
-                stage.transports["vehicle"].inject(*(MemoryReceived(message) for message in batch))
-                assert len(stage.router.seen) <= ids + len(batch)
-                stage.router.custody.flush()
+                batch = [base._replace(id=new_id(harness.clock.ms)) for _ in range(100)]
+                harness.transports["vehicle"].inject(*(MemoryReceived(message) for message in batch))
+                assert len(harness.router.seen) <= ids + len(batch)
+                harness.router.custody.flush()
                 sent.clear()
 
         flood(100)
@@ -32,7 +34,7 @@ async def test_ids_are_bounded_in_number_and_memory_however_many_come() -> None:
             tracemalloc.stop()
         # Everything that is remembered now is younger than `before`: this is all that 60 000 messages have left.
         assert after - before < 200 * ids
-        assert stage.outcomes("vehicle-cloud") == {"delivered": 60_000}
+        assert harness.outcomes("vehicle-cloud") == {"delivered": 60_000}
 
 
 def test_remembered_id_takes_about_a_hundred_bytes() -> None:
@@ -50,11 +52,11 @@ def test_remembered_id_takes_about_a_hundred_bytes() -> None:
 
 
 async def test_ids_are_forgotten_in_silence_too() -> None:
-    async with Stage(configuration(remember={"ids": 1000, "seconds": 60})) as stage:
-        stage.arrive("vehicle", stage.notify(sink=CLOUD_APP))
-        stage.arrive("cloud", stage.ask(method=CLIMATE), stage.notify(sink=VEHICLE_APP, source=ORDERS))
-        assert len(stage.router.seen) == 3
-        stage.pass_time(30_000)
-        assert len(stage.router.seen) == 3
-        stage.pass_time(30_000)
-        assert len(stage.router.seen) == 0
+    async with RouterHarness(configuration(remember={"ids": 1000, "seconds": 60})) as harness:
+        harness.arrive("vehicle", harness.notify(sink=CLOUD_APP))
+        harness.arrive("cloud", harness.ask(method=CLIMATE), harness.notify(sink=VEHICLE_APP, source=ORDERS))
+        assert len(harness.router.seen) == 3
+        harness.pass_time(30_000)
+        assert len(harness.router.seen) == 3
+        harness.pass_time(30_000)
+        assert len(harness.router.seen) == 0

@@ -11,25 +11,18 @@ from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_from_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.flow.stage import (
-    CLIMATE,
-    CLOUD_APP,
-    DEAD_LETTERS,
-    START_MS,
-    Stage,
-    bad_request,
-    configuration,
-)
+from tests.clock import START_MS
+from tests.flow.harness import CLIMATE, CLOUD_APP, DEAD_LETTERS, RouterHarness, bad_request, configuration
 
 
-def assert_answered(stage: Stage, request: UMessage, code: UCode) -> None:
+def assert_answered(harness: RouterHarness, request: UMessage, code: UCode) -> None:
     """The cloud got a dead letter with the request and the code, and a Response that says the same."""
-    (letter,) = stage.dead_letters("cloud")
+    (letter,) = harness.dead_letters("cloud")
     assert message_from_proto(letter.message) == request
     assert letter.status.code == code
     assert letter.status.message
     assert letter.streamer == "gateway.veh1"
-    (answer,) = [m for m in stage.sent("cloud") if m.attributes.type is UMessageType.RESPONSE]
+    (answer,) = [m for m in harness.sent("cloud") if m.attributes.type is UMessageType.RESPONSE]
     assert answer.attributes.source == request.attributes.sink
     assert answer.attributes.sink == request.attributes.source
     assert answer.attributes.reqid == request.id
@@ -40,69 +33,69 @@ def assert_answered(stage: Stage, request: UMessage, code: UCode) -> None:
 
 
 async def test_unavailable_when_the_receiver_is_away_until_the_ttl_passes() -> None:
-    async with Stage() as stage:
-        stage.transports["vehicle"].lose_link()
-        request = stage.ask(ttl=1000)
-        (received,) = stage.arrive("cloud", request)
-        stage.pass_time(900)
-        assert stage.dead_letters("cloud") == []
+    async with RouterHarness() as harness:
+        harness.transports["vehicle"].lose_link()
+        request = harness.ask(ttl=1000)
+        (received,) = harness.arrive("cloud", request)
+        harness.pass_time(900)
+        assert harness.dead_letters("cloud") == []
         assert not received.acknowledged
-        stage.pass_time(200)
-        assert_answered(stage, request, UCode.UNAVAILABLE)
+        harness.pass_time(200)
+        assert_answered(harness, request, UCode.UNAVAILABLE)
         assert received.acknowledged
 
 
 async def test_deadline_exceeded_when_the_ttl_had_passed_on_arrival() -> None:
-    async with Stage() as stage:
-        request = stage.ask(ttl=1000)
-        stage.clock.ms += 1001
-        stage.arrive("cloud", request)
-        assert stage.sent("vehicle") == []
-        assert_answered(stage, request, UCode.DEADLINE_EXCEEDED)
-        assert stage.outcomes("none") == {"expired": 1}
+    async with RouterHarness() as harness:
+        request = harness.ask(ttl=1000)
+        harness.clock.ms += 1001
+        harness.arrive("cloud", request)
+        assert harness.sent("vehicle") == []
+        assert_answered(harness, request, UCode.DEADLINE_EXCEEDED)
+        assert harness.outcomes("none") == {"expired": 1}
 
 
 async def test_permission_denied_when_no_route_leads_there() -> None:
     config = configuration(routes=[{"from": "vehicle", "to": "cloud"}])
-    async with Stage(config) as stage:
-        request = stage.ask()
-        (received,) = stage.arrive("cloud", request)
-        assert_answered(stage, request, UCode.PERMISSION_DENIED)
+    async with RouterHarness(config) as harness:
+        request = harness.ask()
+        (received,) = harness.arrive("cloud", request)
+        assert_answered(harness, request, UCode.PERMISSION_DENIED)
         assert received.acknowledged
 
 
 async def test_unauthenticated_when_the_source_lives_elsewhere() -> None:
-    async with Stage() as stage:
-        request = stage.ask(source=UUri("veh1", 0xEE, 1, 0))
-        stage.arrive("cloud", request)
-        assert stage.sent("vehicle") == []
-        assert_answered(stage, request, UCode.UNAUTHENTICATED)
+    async with RouterHarness() as harness:
+        request = harness.ask(source=UUri("veh1", 0xEE, 1, 0))
+        harness.arrive("cloud", request)
+        assert harness.sent("vehicle") == []
+        assert_answered(harness, request, UCode.UNAUTHENTICATED)
 
 
 async def test_resource_exhausted_when_the_queue_is_full() -> None:
     config = configuration(queue_policy={"queue": {"messages": 1, "on_full": "reject"}})
-    async with Stage(config) as stage:
-        stage.transports["vehicle"].hold = True
-        first, second = stage.ask(), stage.ask()
-        stage.arrive("cloud", first, second)
-        assert_answered(stage, second, UCode.RESOURCE_EXHAUSTED)
-        stage.transports["vehicle"].release_held()
-        assert stage.sent("vehicle") == [first]
+    async with RouterHarness(config) as harness:
+        harness.transports["vehicle"].hold = True
+        first, second = harness.ask(), harness.ask()
+        harness.arrive("cloud", first, second)
+        assert_answered(harness, second, UCode.RESOURCE_EXHAUSTED)
+        harness.transports["vehicle"].release_held()
+        assert harness.sent("vehicle") == [first]
 
 
 async def test_invalid_argument_when_attributes_are_malformed() -> None:
-    async with Stage() as stage:
-        request = bad_request(stage.ask())
-        stage.arrive("cloud", request)
-        assert stage.sent("vehicle") == []
-        assert_answered_with_raised_priority(stage, request)
+    async with RouterHarness() as harness:
+        request = bad_request(harness.ask())
+        harness.arrive("cloud", request)
+        assert harness.sent("vehicle") == []
+        assert_answered_with_raised_priority(harness, request)
 
 
-def assert_answered_with_raised_priority(stage: Stage, request: UMessage) -> None:
-    (letter,) = stage.dead_letters("cloud")
+def assert_answered_with_raised_priority(harness: RouterHarness, request: UMessage) -> None:
+    (letter,) = harness.dead_letters("cloud")
     assert letter.status.code == UCode.INVALID_ARGUMENT
     assert "priority" in letter.status.message
-    (answer,) = stage.sent("cloud")
+    (answer,) = harness.sent("cloud")
     assert answer.attributes.reqid == request.id
     assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
     assert answer.attributes.problems == ()
@@ -110,111 +103,111 @@ def assert_answered_with_raised_priority(stage: Stage, request: UMessage) -> Non
 
 async def test_unknown_when_a_transport_fails_in_a_way_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configuration(queue_policy={"retry": {"attempts": 1, "jitter": 0}})
-    async with Stage(config) as stage:
+    async with RouterHarness(config) as harness:
 
         def broken(parcels: object, done: object) -> None:
             raise ZeroDivisionError
 
-        monkeypatch.setattr(stage.transports["vehicle"], "submit", broken)
-        request = stage.ask()
-        stage.arrive("cloud", request)
-        assert_answered(stage, request, UCode.UNKNOWN)
+        monkeypatch.setattr(harness.transports["vehicle"], "submit", broken)
+        request = harness.ask()
+        harness.arrive("cloud", request)
+        assert_answered(harness, request, UCode.UNKNOWN)
 
 
 async def test_internal_when_the_destination_fails_for_good() -> None:
-    async with Stage() as stage:
-        stage.transports["vehicle"].refuse = lambda message: PermanentError(UCode.INTERNAL, "broken")
-        request = stage.ask()
-        stage.arrive("cloud", request)
-        assert_answered(stage, request, UCode.INTERNAL)
-        assert stage.outcomes("cloud-vehicle") == {"dead_lettered": 1}
+    async with RouterHarness() as harness:
+        harness.transports["vehicle"].refuse = lambda message: PermanentError(UCode.INTERNAL, "broken")
+        request = harness.ask()
+        harness.arrive("cloud", request)
+        assert_answered(harness, request, UCode.INTERNAL)
+        assert harness.outcomes("cloud-vehicle") == {"dead_lettered": 1}
 
 
 async def test_dead_letter_tells_the_whole_story() -> None:
     config = configuration(queue_policy={"retry": {"attempts": 3, "initial_ms": 500, "jitter": 0}})
-    async with Stage(config) as stage:
-        stage.transports["cloud"].refuse = lambda message: (
+    async with RouterHarness(config) as harness:
+        harness.transports["cloud"].refuse = lambda message: (
             None if message.attributes.source == DEAD_LETTERS else RefusedError(UCode.RESOURCE_EXHAUSTED, "quota")
         )
-        message = stage.notify(b"payload", token="secret", traceparent=f"00-{'a' * 32}-{'b' * 16}-01", ttl=60_000)
-        stage.arrive("vehicle", message)
-        stage.pass_time(500)
-        stage.pass_time(1000)
-        (letter,) = stage.dead_letters("vehicle")
+        message = harness.notify(b"payload", token="secret", traceparent=f"00-{'a' * 32}-{'b' * 16}-01", ttl=60_000)
+        harness.arrive("vehicle", message)
+        harness.pass_time(500)
+        harness.pass_time(1000)
+        (letter,) = harness.dead_letters("vehicle")
         assert message_from_proto(letter.message) == message
         assert (letter.route, letter.endpoint, letter.attempts) == ("vehicle-cloud", "cloud", 3)
         assert letter.first_time.ToMilliseconds() == START_MS
         assert letter.last_time.ToMilliseconds() == START_MS + 1500
         assert (letter.status.code, letter.status.message) == (UCode.RESOURCE_EXHAUSTED, "quota")
-        assert stage.dead_letters("cloud") == []
+        assert harness.dead_letters("cloud") == []
 
 
 async def test_dead_letters_can_go_to_named_endpoints_without_the_token() -> None:
     config = configuration(dead_letter={"endpoints": ["origin", "vehicle"]})
-    async with Stage(config, addressed=("cloud",)) as stage:
-        request = stage.ask(method=CLIMATE, token="secret")
-        stage.clock.ms += 5000
-        stage.arrive("cloud", request)
-        (at_origin,) = stage.dead_letters("cloud")
-        (elsewhere,) = stage.dead_letters("vehicle")
+    async with RouterHarness(config, addressed=("cloud",)) as harness:
+        request = harness.ask(method=CLIMATE, token="secret")
+        harness.clock.ms += 5000
+        harness.arrive("cloud", request)
+        (at_origin,) = harness.dead_letters("cloud")
+        (elsewhere,) = harness.dead_letters("vehicle")
         assert at_origin.message.attributes.token == "secret"
         assert not elsewhere.message.attributes.HasField("token")
-        (letter,) = [m for m in stage.transports["cloud"].sent if m.attributes.source == DEAD_LETTERS]
+        (letter,) = [m for m in harness.transports["cloud"].sent if m.attributes.source == DEAD_LETTERS]
         assert letter.attributes.sink == everything_at("cloud")
 
 
 async def test_dead_letter_that_cannot_be_delivered_is_counted_and_not_reported_again() -> None:
-    async with Stage() as stage:
-        stage.transports["cloud"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
-        stage.transports["vehicle"].refuse = lambda message: PermanentError(UCode.INTERNAL, "no")
-        stage.arrive("cloud", stage.ask())
-        assert stage.outcomes("dead-letter/cloud") == {"dead_lettered": 1}
-        assert stage.outcomes("rpc-error/cloud") == {"dead_lettered": 1}
-        assert stage.dead_letters("cloud") == stage.dead_letters("vehicle") == []
+    async with RouterHarness() as harness:
+        harness.transports["cloud"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
+        harness.transports["vehicle"].refuse = lambda message: PermanentError(UCode.INTERNAL, "no")
+        harness.arrive("cloud", harness.ask())
+        assert harness.outcomes("dead-letter/cloud") == {"dead_lettered": 1}
+        assert harness.outcomes("rpc-error/cloud") == {"dead_lettered": 1}
+        assert harness.dead_letters("cloud") == harness.dead_letters("vehicle") == []
 
 
 async def test_dead_letters_are_bounded_and_the_oldest_go_first() -> None:
-    async with Stage(configuration(dead_letter={"queue": {"messages": 3}})) as stage:
-        stage.transports["cloud"].hold = True
-        late = [stage.notify(sink=UUri("veh1", 1, 1, 0), source=UUri("cloud", 1, 1, 0x8000), ttl=1) for _ in range(10)]
-        stage.clock.ms += 10
-        stage.transports["cloud"].set_state(type(stage.transports["cloud"].state).DOWN)
-        stage.arrive("cloud", *late)
-        assert stage.queued("dead-letter/cloud") == 3
-        assert stage.outcomes("dead-letter/cloud") == {"dead_lettered": 7}
-        stage.transports["cloud"].hold = False
-        stage.transports["cloud"].restore_link()
-        assert [letter.message.attributes.id.lsb for letter in stage.dead_letters("cloud")] == [
+    async with RouterHarness(configuration(dead_letter={"queue": {"messages": 3}})) as harness:
+        harness.transports["cloud"].hold = True
+        late = [harness.notify(sink=UUri("veh1", 1, 1, 0), source=UUri("cloud", 1, 1, 0x8000), ttl=1) for _ in range(10)]
+        harness.clock.ms += 10
+        harness.transports["cloud"].set_state(type(harness.transports["cloud"].state).DOWN)
+        harness.arrive("cloud", *late)
+        assert harness.queued("dead-letter/cloud") == 3
+        assert harness.outcomes("dead-letter/cloud") == {"dead_lettered": 7}
+        harness.transports["cloud"].hold = False
+        harness.transports["cloud"].restore_link()
+        assert [letter.message.attributes.id.lsb for letter in harness.dead_letters("cloud")] == [
             int.from_bytes(message.id[8:], "big") for message in late[-3:]
         ]
 
 
 async def test_failed_response_is_a_dead_letter_but_gets_no_answer() -> None:
-    async with Stage() as stage:
-        stage.clock.ms -= 10_000
-        request = stage.ask()
-        stage.clock.ms += 10_000
-        stage.arrive("cloud", request)
-        stage.transports["vehicle"].lose_link()
-        before = len(stage.sent("cloud"))
+    async with RouterHarness() as harness:
+        harness.clock.ms -= 10_000
+        request = harness.ask()
+        harness.clock.ms += 10_000
+        harness.arrive("cloud", request)
+        harness.transports["vehicle"].lose_link()
+        before = len(harness.sent("cloud"))
         assert before == 1
-        assert [m.attributes.sink for m in stage.sent("cloud")] == [CLOUD_APP]
+        assert [m.attributes.sink for m in harness.sent("cloud")] == [CLOUD_APP]
 
 
 async def test_dead_letter_of_another_streamer_is_counted_and_not_reported() -> None:
-    async with Stage() as stage:
-        foreign = stage.speed(b"a letter", source=UUri("gateway.veh2", 4, 1, 0x8001))
-        stage.router.ingresses["vehicle"].on_receive(MemoryReceived(foreign))
-        assert stage.outcomes("none") == {"rejected": 1}  # nobody of that authority lives behind this endpoint
-        assert stage.dead_letters("vehicle") == []
+    async with RouterHarness() as harness:
+        foreign = harness.speed(b"a letter", source=UUri("gateway.veh2", 4, 1, 0x8001))
+        harness.router.ingresses["vehicle"].on_receive(MemoryReceived(foreign))
+        assert harness.outcomes("none") == {"rejected": 1}  # nobody of that authority lives behind this endpoint
+        assert harness.dead_letters("vehicle") == []
 
 
 async def test_echo_of_a_publish_that_lost_its_sink_on_the_way_is_a_duplicate() -> None:
-    async with Stage() as stage:
-        order = stage.speed(source=UUri("cloud", 0xC0, 1, 0x9000))
+    async with RouterHarness() as harness:
+        order = harness.speed(source=UUri("cloud", 0xC0, 1, 0x9000))
         attributes = replace(order.attributes, sink=everything_at("veh1"))
-        stage.arrive("cloud", order._replace(attributes=attributes))
-        (sent,) = stage.sent("vehicle")
-        stage.router.ingresses["vehicle"].on_receive(MemoryReceived(sent))
-        assert stage.outcomes("none") == {"duplicate": 1}
-        assert stage.dead_letters("vehicle") == []
+        harness.arrive("cloud", order._replace(attributes=attributes))
+        (sent,) = harness.sent("vehicle")
+        harness.router.ingresses["vehicle"].on_receive(MemoryReceived(sent))
+        assert harness.outcomes("none") == {"duplicate": 1}
+        assert harness.dead_letters("vehicle") == []

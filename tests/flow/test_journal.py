@@ -14,119 +14,110 @@ from streamer.transports.base import Presence
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
-from tests.flow.life import DOWN, MIB, life, order
-from tests.flow.stage import (
-    CLIMATE,
-    CLOUD_APP,
-    CLOUD_METHOD,
-    ORDERS,
-    SPEED,
-    VEHICLE_APP,
-    Stage,
-    WoundClock,
-    configuration,
-)
+from tests.clock import FakeClock
+from tests.flow.harness import CLIMATE, CLOUD_APP, CLOUD_METHOD, ORDERS, SPEED, VEHICLE_APP, RouterHarness, configuration
+from tests.flow.journaled_run import DOWN, MIB, journaled_run, order
 from tests.independent import until
 
 
 async def test_what_is_confirmed_before_the_flush_never_touches_the_disk(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        (received,) = now.stage.arrive("cloud", order(now.stage))
+    async with journaled_run(tmp_path / "j.db") as run:
+        (received,) = run.harness.arrive("cloud", order(run.harness))
         assert received.acknowledged
-        await now.flush()
-        assert (now.journal.rows_written, now.journal.bytes) == (0, 0)
+        await run.flush()
+        assert (run.journal.rows_written, run.journal.bytes) == (0, 0)
 
 
 async def test_the_source_is_told_once_the_message_is_on_the_disk_and_not_before(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        now.hold()
-        (received,) = now.stage.arrive("cloud", order(now.stage))
-        for flush in now.stage.due:
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.hold()
+        (received,) = run.harness.arrive("cloud", order(run.harness))
+        for flush in run.harness.due:
             flush()
         assert not received.acknowledged
-        await until(lambda: not now.journal.is_busy, 10, "the commit")
+        await until(lambda: not run.journal.is_busy, 10, "the commit")
         assert received.acknowledged
-        assert now.journal.rows_written == 1
+        assert run.journal.rows_written == 1
 
 
 async def test_a_row_goes_only_after_the_confirmation(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        now.hold()
-        now.stage.arrive("cloud", order(now.stage))
-        await now.flush()
-        assert now.journal.bytes > 0
-        now.stage.transports["vehicle"].release_held()
-        await now.flush()
-        assert now.journal.bytes == 0
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.hold()
+        run.harness.arrive("cloud", order(run.harness))
+        await run.flush()
+        assert run.journal.bytes > 0
+        run.harness.transports["vehicle"].release_held()
+        await run.flush()
+        assert run.journal.bytes == 0
 
 
 async def test_after_a_crash_what_was_acknowledged_goes_first_and_in_order(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        now.hold()
-        waiting = [order(now.stage, b"%d" % number, ttl=60_000) for number in range(50)]
-        now.stage.arrive("cloud", *waiting)
-        await now.flush()
-    async with life(tmp_path / "j.db") as now:
-        newer = order(now.stage, b"newer")
-        now.stage.arrive("cloud", newer)
-        now.stage.router.pump.run()
-        assert now.stage.sent("vehicle") == [*waiting, newer]
-        await now.flush()
-        assert now.journal.bytes == 0
-        assert now.stage.outcomes(DOWN) == {"delivered": 51}
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.hold()
+        waiting = [order(run.harness, b"%d" % number, ttl=60_000) for number in range(50)]
+        run.harness.arrive("cloud", *waiting)
+        await run.flush()
+    async with journaled_run(tmp_path / "j.db") as run:
+        newer = order(run.harness, b"newer")
+        run.harness.arrive("cloud", newer)
+        run.harness.router.pump.run()
+        assert run.harness.sent("vehicle") == [*waiting, newer]
+        await run.flush()
+        assert run.journal.bytes == 0
+        assert run.harness.outcomes(DOWN) == {"delivered": 51}
 
 
 async def test_what_the_source_delivers_again_after_a_crash_is_known(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        now.hold()
-        message = order(now.stage)
-        now.stage.arrive("cloud", message)
-        await now.flush()
-    async with life(tmp_path / "j.db") as now:
-        now.stage.arrive("cloud", message)
-        assert now.stage.sent("vehicle") == [message]
-        assert now.stage.outcomes("none") == {"duplicate": 1}
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.hold()
+        message = order(run.harness)
+        run.harness.arrive("cloud", message)
+        await run.flush()
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.harness.arrive("cloud", message)
+        assert run.harness.sent("vehicle") == [message]
+        assert run.harness.outcomes("none") == {"duplicate": 1}
 
 
 async def test_what_left_unconfirmed_is_sent_again_after_a_crash_before_what_waited(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", unconfirmed_s=10) as now:
-        left = [order(now.stage, b"%d" % number) for number in range(5)]
-        now.stage.arrive("cloud", *left)
-        await now.flush()
-        now.stage.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.UNKNOWN)
-        waiting = [order(now.stage, b"%d" % number) for number in range(5, 8)]
-        received = now.stage.arrive("cloud", *waiting)
-        await now.flush()
+    async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
+        left = [order(run.harness, b"%d" % number) for number in range(5)]
+        run.harness.arrive("cloud", *left)
+        await run.flush()
+        run.harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.UNKNOWN)
+        waiting = [order(run.harness, b"%d" % number) for number in range(5, 8)]
+        received = run.harness.arrive("cloud", *waiting)
+        await run.flush()
         assert all(each.acknowledged for each in received)
-    async with life(tmp_path / "j.db", unconfirmed_s=10) as now:
-        assert now.stage.queued(DOWN) == 8
-        now.stage.pass_time(50)
-        assert now.stage.sent("vehicle") == left + waiting
-        now.stage.pass_time(50)
-        await now.flush()
-        now.stage.pass_time(10_050)
-        await now.flush()
-        assert now.stage.outcomes(DOWN) == {"delivered": 8}
-        assert now.journal.bytes == 0
+    async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
+        assert run.harness.queued(DOWN) == 8
+        run.harness.pass_time(50)
+        assert run.harness.sent("vehicle") == left + waiting
+        run.harness.pass_time(50)
+        await run.flush()
+        run.harness.pass_time(10_050)
+        await run.flush()
+        assert run.harness.outcomes(DOWN) == {"delivered": 8}
+        assert run.journal.bytes == 0
 
 
 async def test_a_route_that_is_gone_still_delivers_what_it_accepted(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        now.hold()
-        message = order(now.stage)
-        now.stage.arrive("cloud", message)
-        await now.flush()
-    async with life(tmp_path / "j.db", routes=[{"from": "vehicle", "to": "cloud"}]) as now:
-        assert now.stage.sent("vehicle") == [message]
-        await now.flush()
-        assert now.journal.bytes == 0
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.hold()
+        message = order(run.harness)
+        run.harness.arrive("cloud", message)
+        await run.flush()
+    async with journaled_run(tmp_path / "j.db", routes=[{"from": "vehicle", "to": "cloud"}]) as run:
+        assert run.harness.sent("vehicle") == [message]
+        await run.flush()
+        assert run.journal.bytes == 0
 
 
 async def test_an_endpoint_that_is_gone_makes_dead_letters_of_what_it_was_to_have(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        now.hold()
-        now.stage.arrive("cloud", order(now.stage))
-        await now.flush()
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.hold()
+        run.harness.arrive("cloud", order(run.harness))
+        await run.flush()
     changes = {
         "endpoints": {
             "phone": {"transport": "memory", "authorities": ["phone1"]},
@@ -134,35 +125,35 @@ async def test_an_endpoint_that_is_gone_makes_dead_letters_of_what_it_was_to_hav
         },
         "routes": [{"from": "phone", "to": "cloud"}],
     }
-    async with life(tmp_path / "j.db", **changes) as now:
-        assert [letter.status.code for letter in now.stage.dead_letters("cloud")] == [UCode.UNAVAILABLE]
-        await now.flush()
-    async with life(tmp_path / "j.db", **changes) as now:
-        assert now.stage.dead_letters("cloud") == []
+    async with journaled_run(tmp_path / "j.db", **changes) as run:
+        assert [letter.status.code for letter in run.harness.dead_letters("cloud")] == [UCode.UNAVAILABLE]
+        await run.flush()
+    async with journaled_run(tmp_path / "j.db", **changes) as run:
+        assert run.harness.dead_letters("cloud") == []
 
 
 async def test_an_rpc_answer_that_could_not_leave_before_a_crash_leaves_after_it(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        now.hold("cloud")
-        now.stage.transports["vehicle"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
-        now.stage.arrive("cloud", now.stage.ask(CLOUD_APP, CLIMATE, ttl=60_000))
-        await now.flush()
-    async with life(tmp_path / "j.db") as now:
-        codes = [m.attributes.commstatus for m in now.stage.sent("cloud")]
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.hold("cloud")
+        run.harness.transports["vehicle"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
+        run.harness.arrive("cloud", run.harness.ask(CLOUD_APP, CLIMATE, ttl=60_000))
+        await run.flush()
+    async with journaled_run(tmp_path / "j.db") as run:
+        codes = [m.attributes.commstatus for m in run.harness.sent("cloud")]
         assert codes == [UCode.PERMISSION_DENIED]
-        assert len(now.stage.dead_letters("cloud")) == 1
+        assert len(run.harness.dead_letters("cloud")) == 1
 
 
 async def test_after_the_drain_the_rest_is_in_the_journal(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        now.stage.transports["vehicle"].lose_link()
-        messages = [order(now.stage, b"%d" % number) for number in range(5)]
-        now.stage.arrive("cloud", *messages)
-        assert await now.stage.router.drain(0.05) == 5
-        await now.flush()
-        assert now.stage.dead_letters("cloud") == []
-    async with life(tmp_path / "j.db") as now:
-        assert now.stage.sent("vehicle") == messages
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.harness.transports["vehicle"].lose_link()
+        messages = [order(run.harness, b"%d" % number) for number in range(5)]
+        run.harness.arrive("cloud", *messages)
+        assert await run.harness.router.drain(0.05) == 5
+        await run.flush()
+        assert run.harness.dead_letters("cloud") == []
+    async with journaled_run(tmp_path / "j.db") as run:
+        assert run.harness.sent("vehicle") == messages
 
 
 async def test_a_journal_that_cannot_be_used_makes_sources_wait_and_nothing_else(tmp_path: Path) -> None:
@@ -171,15 +162,17 @@ async def test_a_journal_that_cannot_be_used_makes_sources_wait_and_nothing_else
     tried = journal.start(lambda: None)
     assert await asyncio.to_thread(tried.wait, 10)
     assert journal.state is JournalState.FAILING
-    async with Stage(configuration(journal={"path": str(tmp_path / "occupied" / "j.db")}), journal=journal) as stage:
-        (quick,) = stage.arrive("cloud", order(stage))
+    async with RouterHarness(
+        configuration(journal={"path": str(tmp_path / "occupied" / "j.db")}), journal=journal
+    ) as harness:
+        (quick,) = harness.arrive("cloud", order(harness))
         assert quick.acknowledged
-        stage.transports["vehicle"].hold = True
-        (slow,) = stage.arrive("cloud", order(stage))
-        for flush in stage.due:
+        harness.transports["vehicle"].hold = True
+        (slow,) = harness.arrive("cloud", order(harness))
+        for flush in harness.due:
             flush()
         assert not slow.acknowledged
-        stage.transports["vehicle"].release_held()
+        harness.transports["vehicle"].release_held()
         assert slow.acknowledged
     assert not await asyncio.to_thread(journal.stop, 0.1)
 
@@ -196,7 +189,7 @@ def test_whatever_happens_nothing_acknowledged_is_lost_and_first_arrivals_are_in
 
 
 async def _play(path: Path, steps: list[str], unconfirmed_s: int) -> None:
-    clock = WoundClock()
+    clock = FakeClock()
     arrived: list[UMessage] = []
     acknowledged: list[UMessage] = []
     chapters: list[list[str]] = [[]]
@@ -208,9 +201,9 @@ async def _play(path: Path, steps: list[str], unconfirmed_s: int) -> None:
     chapters.append(["free", "back", "flush", "wait", "flush", "long", "flush"])
     count = 0
     for chapter in chapters:
-        async with life(path, unconfirmed_s=unconfirmed_s, clock=clock) as now:
-            stage = now.stage
-            network = stage.transports["vehicle"]
+        async with journaled_run(path, unconfirmed_s=unconfirmed_s, clock=clock) as run:
+            harness = run.harness
+            network = harness.transports["vehicle"]
             network.refuse = arrived.append  # type: ignore[assignment]  # returns None: it refuses nothing
             for message in network.sent:  # while it was recovered
                 arrived.append(message)
@@ -218,11 +211,11 @@ async def _play(path: Path, steps: list[str], unconfirmed_s: int) -> None:
             for step in chapter:
                 match step:
                     case "send":
-                        batch = [order(stage, b"%d" % number) for number in range(count, count + 3)]
+                        batch = [order(harness, b"%d" % number) for number in range(count, count + 3)]
                         count += 3
-                        given += zip(batch, stage.arrive("cloud", *batch), strict=True)
+                        given += zip(batch, harness.arrive("cloud", *batch), strict=True)
                     case "flush":
-                        await now.flush()
+                        await run.flush()
                     case "hold":
                         network.hold = True
                     case "free":
@@ -232,13 +225,13 @@ async def _play(path: Path, steps: list[str], unconfirmed_s: int) -> None:
                     case "back":
                         network.set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
                     case "wait":
-                        stage.pass_time(50)
+                        harness.pass_time(50)
                     case "long":
-                        stage.pass_time(10_050)
-                stage.check_books()
+                        harness.pass_time(10_050)
+                harness.check_books()
             acknowledged += [message for message, received in given if received.acknowledged]  # type: ignore[attr-defined]
             if chapter is chapters[-1]:
-                assert now.journal.bytes == 0
+                assert run.journal.bytes == 0
     first = list(dict.fromkeys(arrived))
     assert set(acknowledged) <= set(first)
     numbers = [int(message.payload or b"") for message in first if message in set(acknowledged)]
@@ -249,12 +242,12 @@ async def _play(path: Path, steps: list[str], unconfirmed_s: int) -> None:
 async def test_what_came_through_an_endpoint_that_is_gone_fails_and_is_stored_and_told_to_nobody(
     tmp_path: Path, is_asked: bool
 ) -> None:
-    async with life(tmp_path / "j.db") as now:
-        now.hold("cloud")
-        stage = now.stage
-        late = stage.ask(VEHICLE_APP, CLOUD_METHOD, ttl=1000) if is_asked else stage.speed(b"late", ttl=1000)
-        stage.arrive("vehicle", late)
-        await now.flush()
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.hold("cloud")
+        harness = run.harness
+        late = harness.ask(VEHICLE_APP, CLOUD_METHOD, ttl=1000) if is_asked else harness.speed(b"late", ttl=1000)
+        harness.arrive("vehicle", late)
+        await run.flush()
     renamed = {
         "endpoints": {
             "car": {"transport": "memory", "authorities": ["veh1"]},
@@ -262,15 +255,15 @@ async def test_what_came_through_an_endpoint_that_is_gone_fails_and_is_stored_an
         },
         "routes": [{"from": "car", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}, {"from": "cloud", "to": "car"}],
     }
-    async with life(tmp_path / "j.db", pause_rules=[PauseRule(late.attributes.source)], **renamed) as now:
-        stage = now.stage
-        stage.pass_time(5000)
-        stage.check_books()
-        newer = stage.speed(b"newer", source=SPEED._replace(resource=0x8A51))
-        stage.arrive("car", newer)
-        assert stage.sent("cloud") == [newer]
-        assert stage.transports["car"].sent == []
-        assert [(letter.id, letter.ingress, letter.outcome) for letter in now.letters] == [(late.id, "vehicle", "expired")]
+    async with journaled_run(tmp_path / "j.db", pause_rules=[PauseRule(late.attributes.source)], **renamed) as run:
+        harness = run.harness
+        harness.pass_time(5000)
+        harness.check_books()
+        newer = harness.speed(b"newer", source=SPEED._replace(resource=0x8A51))
+        harness.arrive("car", newer)
+        assert harness.sent("cloud") == [newer]
+        assert harness.transports["car"].sent == []
+        assert [(letter.id, letter.ingress, letter.outcome) for letter in run.letters] == [(late.id, "vehicle", "expired")]
 
 
 @pytest.mark.parametrize(
@@ -278,12 +271,12 @@ async def test_what_came_through_an_endpoint_that_is_gone_fails_and_is_stored_an
 )
 async def test_what_waits_goes_on_in_order_where_a_name_has_changed(tmp_path: Path, source: str, name: str) -> None:
     """In one queue with what comes now: else the order within a flow would be lost."""
-    async with life(tmp_path / "j.db") as now:
-        now.hold("cloud")
-        before = [now.stage.speed(b"%d" % number) for number in range(3)]
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.hold("cloud")
+        before = [run.harness.speed(b"%d" % number) for number in range(3)]
         for message in before:
-            now.stage.arrive("vehicle", message)
-        await now.flush()
+            run.harness.arrive("vehicle", message)
+        await run.flush()
     changes = {
         "endpoints": {
             source: {"transport": "memory", "authorities": ["veh1"]},
@@ -291,22 +284,22 @@ async def test_what_waits_goes_on_in_order_where_a_name_has_changed(tmp_path: Pa
         },
         "routes": [{"name": name, "from": source, "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}],
     }
-    async with life(tmp_path / "j.db", **changes) as now:
-        newer = now.stage.speed(b"newer")
-        now.stage.arrive(source, newer)
-        assert now.stage.sent("cloud") == [*before, newer]
-        assert {each.name: each.stats.accepted for each in now.stage.router.accounts() if each.stats.accepted} == {name: 4}
+    async with journaled_run(tmp_path / "j.db", **changes) as run:
+        newer = run.harness.speed(b"newer")
+        run.harness.arrive(source, newer)
+        assert run.harness.sent("cloud") == [*before, newer]
+        assert {each.name: each.stats.accepted for each in run.harness.router.accounts() if each.stats.accepted} == {name: 4}
 
 
 async def test_what_came_from_and_was_to_go_to_endpoints_that_are_gone_is_stored(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        now.hold("cloud")
-        message = now.stage.speed(b"homeless")
-        now.stage.arrive("vehicle", message)
-        await now.flush()
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.hold("cloud")
+        message = run.harness.speed(b"homeless")
+        run.harness.arrive("vehicle", message)
+        await run.flush()
     others = {name: {"transport": "memory", "authorities": [name]} for name in ("car", "office")}
-    async with life(tmp_path / "j.db", endpoints=others, routes=[{"from": "car", "to": "office"}]) as now:
-        await now.flush()
+    async with journaled_run(tmp_path / "j.db", endpoints=others, routes=[{"from": "car", "to": "office"}]) as run:
+        await run.flush()
     with open_letters(tmp_path / "j.db") as file:
         found = file.find(LetterFilter())
     assert [(letter.id, letter.ingress, letter.code) for letter in found] == [(message.id, "vehicle", UCode.UNAVAILABLE)]

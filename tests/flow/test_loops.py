@@ -10,7 +10,7 @@ from collections import Counter
 from hypothesis import given, settings
 
 from streamer.uprotocol.message import UMessageType
-from tests.flow.world import ANY, Order, Traffic, World, any_message, check_deliveries, pair, play, ring, streamer
+from tests.flow.mesh import ANY, Mesh, Order, Traffic, any_message, check_deliveries, pair, play, ring, streamer
 
 
 @given(Traffic, Order)
@@ -18,10 +18,10 @@ from tests.flow.world import ANY, Order, Traffic, World, any_message, check_deli
 def test_pair_delivers_everything_twice_in_whatever_order_copies_arrive(
     traffic: list[tuple[int, int, int]], order: list[int]
 ) -> None:
-    world = pair()
-    played = asyncio.run(play(world, traffic, order))
-    check_deliveries(world, played, {("a", "b"): 2, ("b", "a"): 2})
-    assert world.outcomes()["delivered"] == 2 * len(played)
+    mesh = pair()
+    played = asyncio.run(play(mesh, traffic, order))
+    check_deliveries(mesh, played, {("a", "b"): 2, ("b", "a"): 2})
+    assert mesh.outcomes()["delivered"] == 2 * len(played)
 
 
 @given(Traffic, Order)
@@ -29,28 +29,28 @@ def test_pair_delivers_everything_twice_in_whatever_order_copies_arrive(
 def test_pair_with_a_side_for_everyone_delivers_everything_twice(
     traffic: list[tuple[int, int, int]], order: list[int]
 ) -> None:
-    world = pair(cloud="*")
-    played = asyncio.run(play(world, traffic, order))
-    check_deliveries(world, played, {("a", "b"): 2, ("b", "a"): 2})
+    mesh = pair(cloud="*")
+    played = asyncio.run(play(mesh, traffic, order))
+    check_deliveries(mesh, played, {("a", "b"): 2, ("b", "a"): 2})
 
 
 @given(Traffic, Order)
 @settings(max_examples=150, deadline=None)
 def test_ring_of_three_delivers_everything_once_per_way(traffic: list[tuple[int, int, int]], order: list[int]) -> None:
-    world = ring()
-    played = asyncio.run(play(world, traffic, order))
+    mesh = ring()
+    played = asyncio.run(play(mesh, traffic, order))
     ways = {("a", "c"): 2, ("c", "a"): 2}
-    check_deliveries(world, played, ways)
+    check_deliveries(mesh, played, ways)
 
 
 @given(Traffic, Order)
 @settings(max_examples=50, deadline=None)
 def test_ring_of_neighbours_delivers_everything_once(traffic: list[tuple[int, int, int]], order: list[int]) -> None:
     near = [("a", "b"), ("b", "c"), ("c", "a")]
-    world = World(
+    mesh = Mesh(
         *(streamer(f"gw{n}", {x: [x], y: [y]}, {x: [f"//{x}/{ANY}"], y: [f"//{y}/{ANY}"]}) for n, (x, y) in enumerate(near))
     )
-    check_deliveries(world, asyncio.run(play(world, traffic, order)), {})
+    check_deliveries(mesh, asyncio.run(play(mesh, traffic, order)), {})
 
 
 @given(Traffic, Order)
@@ -58,8 +58,8 @@ def test_ring_of_neighbours_delivers_everything_once(traffic: list[tuple[int, in
 def test_one_streamer_with_wide_patterns_both_ways_delivers_everything_once(
     traffic: list[tuple[int, int, int]], order: list[int]
 ) -> None:
-    world = World(streamer("gw1", {"a": ["a"], "b": ["b"]}))
-    check_deliveries(world, asyncio.run(play(world, traffic, order)), {})
+    mesh = Mesh(streamer("gw1", {"a": ["a"], "b": ["b"]}))
+    check_deliveries(mesh, asyncio.run(play(mesh, traffic, order)), {})
 
 
 @given(Traffic, Order, Order)
@@ -67,54 +67,54 @@ def test_one_streamer_with_wide_patterns_both_ways_delivers_everything_once(
 def test_pair_of_which_one_dies_at_any_moment_loses_nothing(
     traffic: list[tuple[int, int, int]], before: list[int], after: list[int]
 ) -> None:
-    world = pair()
-    asyncio.run(play_and_kill(world, traffic, before, after))
+    mesh = pair()
+    asyncio.run(play_and_kill(mesh, traffic, before, after))
 
 
-async def play_and_kill(world: World, traffic: list[tuple[int, int, int]], before: list[int], after: list[int]) -> None:
+async def play_and_kill(mesh: Mesh, traffic: list[tuple[int, int, int]], before: list[int], after: list[int]) -> None:
     """Send everything, let it arrive in the order ``before``, kill one, go on in the order ``after``."""
-    async with world:
+    async with mesh:
         expected: dict[str, set[bytes]] = {"a": set(), "b": set()}
         for kind, where, _ in traffic:
             source, sink = ("a", "b") if where % 2 else ("b", "a")
             message = any_message(kind, source, sink)
             expected[sink].add(message.id)
-            world.send(source, message)
+            mesh.send(source, message)
         for choice in before:
-            world.step(choice)
-        world.kill("gw1")
+            mesh.step(choice)
+        mesh.kill("gw1")
         for choice in after:
-            world.step(choice)
-        world.settle()
+            mesh.step(choice)
+        mesh.settle()
         for name, ids in expected.items():
-            counted = world.deliveries(name)
+            counted = mesh.deliveries(name)
             assert counted.keys() == ids
             assert max(counted.values(), default=0) <= 2
-        assert world.dead_letters() == 0
+        assert mesh.dead_letters() == 0
 
 
 async def test_pair_of_which_one_has_lost_a_link_still_delivers_and_reports_nothing() -> None:
     """What the other one carries meanwhile comes only as a copy, whose original is never heard."""
-    world = pair(cloud="*")
-    async with world:
-        world.inlets[3].lose_link()  # gw2 on network b
+    mesh = pair(cloud="*")
+    async with mesh:
+        mesh.transports[3].lose_link()  # gw2 on network b
         messages = [any_message(kind, "b", "a") for kind in (1, 2, 3)]
         for message in messages:
-            world.send("b", message)
-        world.settle()
-        assert world.deliveries("a") == Counter(m.id for m in messages)
-        assert world.dead_letters() == 0
-        assert world.outcomes() == {"delivered": 3, "local": 3}
+            mesh.send("b", message)
+        mesh.settle()
+        assert mesh.deliveries("a") == Counter(m.id for m in messages)
+        assert mesh.dead_letters() == 0
+        assert mesh.outcomes() == {"delivered": 3, "local": 3}
 
 
 async def test_request_that_neither_of_a_pair_can_deliver_is_answered_by_both() -> None:
-    world = pair()
-    async with world:
+    mesh = pair()
+    async with mesh:
         late = any_message(2, "a", "b")
-        world.clock.ms += 60_001
-        world.send("a", late)
-        world.settle()
-        answers = [r.message for r in world.networks["a"].inbox if r.message.attributes.type is UMessageType.RESPONSE]
+        mesh.clock.ms += 60_001
+        mesh.send("a", late)
+        mesh.settle()
+        answers = [r.message for r in mesh.networks["a"].inbox if r.message.attributes.type is UMessageType.RESPONSE]
         assert [answer.attributes.reqid for answer in answers] == [late.id] * 2
         assert len({answer.id for answer in answers}) == 2
-        assert world.dead_letters() == 2  # one per streamer, and none about the other one's answer
+        assert mesh.dead_letters() == 2  # one per streamer, and none about the other one's answer

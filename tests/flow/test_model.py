@@ -22,7 +22,7 @@ from streamer.uprotocol.protobuf import id_from_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import created_ms
-from tests.flow.stage import CLOUD_APP, Stage, configuration, three_networks
+from tests.flow.harness import CLOUD_APP, RouterHarness, configuration, three_networks
 
 FLOWS = [UUri("veh1", 0xA, 1, 0x8000 + n) for n in range(4)]
 EVERY_TOPIC = "//veh1/FFFFFFFF/FF/FFFF"
@@ -31,14 +31,14 @@ EVERY_TOPIC = "//veh1/FFFFFFFF/FF/FFFF"
 class Recorder:
     """Notes when a message is sent first, and refuses some: payload byte 0 says how often, 255 for ever."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
+    def __init__(self, harness: RouterHarness) -> None:
+        self.harness = harness
         self.refusals: Counter[bytes] = Counter()
         self.first_sent_ms: dict[bytes, int] = {}
         self.refused_in_flow: set[UUri] = set()
 
     def submitted(self, message: UMessage) -> None:
-        self.first_sent_ms.setdefault(message.id, self.stage.clock.ms)
+        self.first_sent_ms.setdefault(message.id, self.harness.clock.ms)
 
     def verdict(self, message: UMessage) -> SendError | None:
         times = (message.payload or b"\0")[0]
@@ -61,9 +61,9 @@ class Traffic(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.stage = Stage(self.config())
-        self.cloud = self.stage.transports["cloud"]
-        self.recorder = Recorder(self.stage)
+        self.harness = RouterHarness(self.config())
+        self.cloud = self.harness.transports["cloud"]
+        self.recorder = Recorder(self.harness)
         self.cloud.refuse = self.recorder.verdict
         submit = self.cloud.submit
 
@@ -73,7 +73,7 @@ class Traffic(RuleBasedStateMachine):
             submit(parcels, done)
 
         self.cloud.submit = recording
-        self.loop.run_until_complete(self.stage.router.start())
+        self.loop.run_until_complete(self.harness.router.start())
         self.arrived: dict[bytes, UMessage] = {}
         self.order: dict[tuple[UMessageType, UUri], list[bytes]] = {}
         self.receipts: dict[bytes, list[MemoryReceived]] = {}
@@ -116,14 +116,14 @@ class Traffic(RuleBasedStateMachine):
             options = Options(priority=priority, ttl=ttl)
             payload = bytes([refusals])
             if to_somebody:
-                made = notification(self.stage.clock.ms, FLOWS[flow], CLOUD_APP, payload, options)
+                made = notification(self.harness.clock.ms, FLOWS[flow], CLOUD_APP, payload, options)
             else:
-                made = publish(self.stage.clock.ms, FLOWS[flow], payload, options)
+                made = publish(self.harness.clock.ms, FLOWS[flow], payload, options)
             messages.append(made)
         self.enter(*messages)
 
     def enter(self, *messages: UMessage) -> None:
-        for message, received in zip(messages, self.stage.arrive("vehicle", *messages), strict=True):
+        for message, received in zip(messages, self.harness.arrive("vehicle", *messages), strict=True):
             if message.id not in self.arrived:
                 self.arrived[message.id] = message
                 flow = (message.attributes.type, message.attributes.source)
@@ -158,16 +158,15 @@ class Traffic(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 49, 51, 100, 400, 1001]))
     def time_passes(self, ms: int) -> None:
-        self.stage.pass_time(ms)
+        self.harness.pass_time(ms)
 
     @rule(ms=st.sampled_from([1, 51, 1001]))
     def time_passes_unnoticed(self, ms: int) -> None:
-        self.stage.clock.ms += ms
-        self.stage.clock.s += ms / 1000
+        self.harness.clock.advance(ms)
 
     @rule(messages=st.sampled_from([3, 6, 50]))
     def configuration_is_read_again(self, messages: int) -> None:
-        self.loop.run_until_complete(self.stage.router.reload(self.config(messages=messages)))
+        self.loop.run_until_complete(self.harness.router.reload(self.config(messages=messages)))
 
     @rule()
     def route_goes_and_comes_back(self) -> None:
@@ -177,14 +176,14 @@ class Traffic(RuleBasedStateMachine):
         held = self.waiting_outside()
         if held:  # what is held back outside would find no route, and rightly be refused
             return
-        self.loop.run_until_complete(self.stage.router.reload(without))
-        self.stage.check_books()
-        self.loop.run_until_complete(self.stage.router.reload(everything))
+        self.loop.run_until_complete(self.harness.router.reload(without))
+        self.harness.check_books()
+        self.loop.run_until_complete(self.harness.router.reload(everything))
 
     @rule()
     def custody_is_taken(self) -> None:
         self.kept |= {uuid for uuid in self.arrived if uuid not in self.waiting_outside() and not self.ended(uuid)}
-        self.stage.router.custody.flush()
+        self.harness.router.custody.flush()
 
     # what must hold
 
@@ -196,14 +195,16 @@ class Traffic(RuleBasedStateMachine):
 
     def backlog(self) -> list[Received]:
         found: list[Received] = []
-        self.stage.router.ingresses["vehicle"].backlog.remove(lambda received: bool(found.append(received)))  # removes none
+        self.harness.router.ingresses["vehicle"].backlog.remove(
+            lambda received: bool(found.append(received))
+        )  # removes none
         return found
 
     def delivered(self) -> list[bytes]:
         return [message.id for message in self.cloud.sent]
 
     def reported(self) -> list[bytes]:
-        letters = self.stage.transports["vehicle"].sent
+        letters = self.harness.transports["vehicle"].sent
         for letter in letters[len(self.letters) :]:
             self.letters.append(id_from_proto(pb.DeadLetter.FromString(letter.payload or b"").message.attributes.id))
         return self.letters
@@ -213,8 +214,8 @@ class Traffic(RuleBasedStateMachine):
 
     @invariant()
     def books_balance(self) -> None:
-        self.stage.check_books()
-        names = [(a.name, a.source, a.target) for a in self.stage.router.accounts()]
+        self.harness.check_books()
+        names = [(a.name, a.source, a.target) for a in self.harness.router.accounts()]
         assert len(names) == len(set(names)), "two accounts under one name"
 
     @invariant()
@@ -242,9 +243,9 @@ class Traffic(RuleBasedStateMachine):
 
     @invariant()
     def bounds_hold(self) -> None:
-        egress = self.stage.router.egresses["cloud"]
+        egress = self.harness.router.egresses["cloud"]
         assert egress.in_flight <= 4
-        assert self.stage.queued("vehicle-cloud") <= 50
+        assert self.harness.queued("vehicle-cloud") <= 50
 
     @invariant()
     def order_is_kept(self) -> None:
@@ -261,10 +262,10 @@ class Traffic(RuleBasedStateMachine):
             self.cloud.restore_link()
             self.cloud.release_held()
             for _ in range(200):
-                self.stage.pass_time(500)
-                if not self.stage.router.unsettled() and not self.waiting_outside():
+                self.harness.pass_time(500)
+                if not self.harness.router.unsettled() and not self.waiting_outside():
                     break
-            assert self.stage.router.unsettled() == 0
+            assert self.harness.router.unsettled() == 0
             assert self.waiting_outside() == set()
             ends = Counter(self.delivered()) + Counter(self.reported())
             assert ends == Counter(self.arrived.keys())
@@ -274,9 +275,9 @@ class Traffic(RuleBasedStateMachine):
             self.nothing_is_sent_first_after_its_ttl()
             for message in self.cloud.sent:
                 assert message == self.arrived[message.id]
-            assert self.stage.router.egresses["cloud"].in_flight == 0
+            assert self.harness.router.egresses["cloud"].in_flight == 0
         finally:
-            for transport in self.stage.transports.values():
+            for transport in self.harness.transports.values():
                 self.loop.run_until_complete(transport.stop())
             self.loop.close()
 
@@ -299,25 +300,25 @@ def test_messages_held_back_for_two_routes_keep_their_order_on_both(steps: list[
             {"from": "cloud", "to": "vehicle"},
         ],
     )
-    asyncio.run(_held_back_for_two_routes(Stage(config), steps))
+    asyncio.run(_held_back_for_two_routes(RouterHarness(config), steps))
 
 
-async def _held_back_for_two_routes(stage: Stage, steps: list[str]) -> None:
+async def _held_back_for_two_routes(harness: RouterHarness, steps: list[str]) -> None:
     messages = []
-    async with stage:
-        networks = {name: stage.transports[name] for name in ("cloud", "phone")}
+    async with harness:
+        networks = {name: harness.transports[name] for name in ("cloud", "phone")}
         for transport in networks.values():
             transport.hold = True
         for step in ["arrive"] * 6 + steps:
             if step == "arrive":
-                messages.append(stage.speed(len(messages).to_bytes(2, "big")))
-                stage.arrive("vehicle", messages[-1])
+                messages.append(harness.speed(len(messages).to_bytes(2, "big")))
+                harness.arrive("vehicle", messages[-1])
             elif step == "tick":
-                stage.pass_time(1)
+                harness.pass_time(1)
             elif networks[step]._unconfirmed:
                 networks[step].release_held(1)
         for transport in networks.values():
             transport.release_held()
-        stage.pass_time(1)
-        assert stage.sent("cloud") == messages
-        assert stage.sent("phone") == messages
+        harness.pass_time(1)
+        assert harness.sent("cloud") == messages
+        assert harness.sent("phone") == messages

@@ -11,7 +11,8 @@ from streamer.services.state import State
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, publish
 from streamer.uprotocol.multicast import MulticastId
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.flow.stage import START_MS, Stage, configuration
+from tests.clock import START_MS
+from tests.flow.harness import RouterHarness, configuration
 
 NEWS = "//cloud/C0/1/0/news"
 LOCAL_NEWS, WORLD_NEWS, PLAIN = (UUri("cloud", 0xC0, 1, resource) for resource in (0x9001, 0x9002, 0x9003))
@@ -43,155 +44,157 @@ def networks(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def stage(**changes: Any) -> Stage:
-    return Stage(configuration(**networks(**changes)), addressed=("cloud",))
+def networked_router(**changes: Any) -> RouterHarness:
+    return RouterHarness(configuration(**networks(**changes)), addressed=("cloud",))
 
 
-async def receivers(stage: Stage, *registrations: tuple[UUri, str]) -> Receivers:
-    """The service on this stage, with these uEntities registered for these ids."""
+async def receivers(harness: RouterHarness, *registrations: tuple[UUri, str]) -> Receivers:
+    """The service on this router, with these uEntities registered for these ids."""
     state = State(None)
     state.open(Receivers.SCHEMA)
     made = Receivers(
-        state, stage.config.catalogue, lambda topic, interested: stage.router.want(topic, interested, "multicast")
+        state, harness.config.catalogue, lambda topic, interested: harness.router.want(topic, interested, "multicast")
     )
     for receiver, pattern in registrations:
         await made.register(Registration(receiver, MulticastId.parse(pattern)))
-    await follow(stage)
+    await follow(harness)
     return made
 
 
-async def follow(stage: Stage) -> None:
+async def follow(harness: RouterHarness) -> None:
     await asyncio.sleep(0)  # the turn of the loop after which it holds
-    await stage.router.subscriber.catch_up()
+    await harness.router.subscriber.catch_up()
 
 
 def fired(topic: UUri, payload: bytes = b"") -> UMessage:
     return publish(START_MS, topic, payload)
 
 
-def payloads(stage: Stage, endpoint: str) -> list[bytes | None]:
-    return [message.payload for message in stage.sent(endpoint)]
+def payloads(harness: RouterHarness, endpoint: str) -> list[bytes | None]:
+    return [message.payload for message in harness.sent(endpoint)]
 
 
 async def test_who_has_registered_with_wildcards_gets_what_they_match() -> None:
-    async with stage() as world:
-        await receivers(world, (VEHICLE_APP, f"{NEWS}/world/*"))
-        world.arrive("cloud", fired(LOCAL_NEWS, b"local"), fired(WORLD_NEWS, b"world"), fired(PLAIN, b"plain"))
-        assert payloads(world, "vehicle") == [b"world"]
-        assert payloads(world, "phone") == []
+    async with networked_router() as harness:
+        await receivers(harness, (VEHICLE_APP, f"{NEWS}/world/*"))
+        harness.arrive("cloud", fired(LOCAL_NEWS, b"local"), fired(WORLD_NEWS, b"world"), fired(PLAIN, b"plain"))
+        assert payloads(harness, "vehicle") == [b"world"]
+        assert payloads(harness, "phone") == []
 
 
 async def test_it_goes_on_until_the_last_registration_is_gone() -> None:
-    async with stage() as world:
-        service = await receivers(world, (VEHICLE_APP, f"{NEWS}/*"), (SECOND_APP, f"{NEWS}/world/+"))
+    async with networked_router() as harness:
+        service = await receivers(harness, (VEHICLE_APP, f"{NEWS}/*"), (SECOND_APP, f"{NEWS}/world/+"))
         await service.unregister(Registration(VEHICLE_APP, MulticastId.parse(f"{NEWS}/*")))
-        await follow(world)
-        world.arrive("cloud", fired(LOCAL_NEWS, b"1"), fired(WORLD_NEWS, b"2"))
+        await follow(harness)
+        harness.arrive("cloud", fired(LOCAL_NEWS, b"1"), fired(WORLD_NEWS, b"2"))
         await service.unregister(Registration(SECOND_APP, MulticastId.parse(f"{NEWS}/world/+")))
-        await follow(world)
-        world.arrive("cloud", fired(WORLD_NEWS, b"3"))
-        assert payloads(world, "vehicle") == [b"2"]
-        assert world.router.ingresses["cloud"].stats.received == 1
+        await follow(harness)
+        harness.arrive("cloud", fired(WORLD_NEWS, b"3"))
+        assert payloads(harness, "vehicle") == [b"2"]
+        assert harness.router.ingresses["cloud"].stats.received == 1
 
 
 async def test_an_ordinary_subscription_and_a_registration_do_not_end_each_other() -> None:
-    async with stage() as world:
-        service = await receivers(world, (VEHICLE_APP, f"{NEWS}/local"))
-        world.router.want(LOCAL_NEWS, {"veh1": 0}, "subscription")
+    async with networked_router() as harness:
+        service = await receivers(harness, (VEHICLE_APP, f"{NEWS}/local"))
+        harness.router.want(LOCAL_NEWS, {"veh1": 0}, "subscription")
         await service.unregister(Registration(VEHICLE_APP, MulticastId.parse(f"{NEWS}/local")))
-        await follow(world)
-        world.arrive("cloud", fired(LOCAL_NEWS, b"subscribed"))
+        await follow(harness)
+        harness.arrive("cloud", fired(LOCAL_NEWS, b"subscribed"))
         await service.register(Registration(VEHICLE_APP, MulticastId.parse(f"{NEWS}/local")))
-        world.router.want(LOCAL_NEWS, {}, "subscription")
-        await follow(world)
-        world.arrive("cloud", fired(LOCAL_NEWS, b"registered"))
-        assert payloads(world, "vehicle") == [b"subscribed", b"registered"]
+        harness.router.want(LOCAL_NEWS, {}, "subscription")
+        await follow(harness)
+        harness.arrive("cloud", fired(LOCAL_NEWS, b"registered"))
+        assert payloads(harness, "vehicle") == [b"subscribed", b"registered"]
 
 
 async def test_one_publish_reaches_every_network_on_which_somebody_has_registered() -> None:
-    async with stage() as world:
-        await receivers(world, (BACKEND_APP, DOORS), (PHONE_APP, f"{DOORS}/*"))
-        world.arrive("vehicle", fired(DOOR, b"open"))
-        assert payloads(world, "cloud") == payloads(world, "phone") == [b"open"]
-        assert world.sent("cloud")[0].attributes.sink == everything_at("cloud")
+    async with networked_router() as harness:
+        await receivers(harness, (BACKEND_APP, DOORS), (PHONE_APP, f"{DOORS}/*"))
+        harness.arrive("vehicle", fired(DOOR, b"open"))
+        assert payloads(harness, "cloud") == payloads(harness, "phone") == [b"open"]
+        assert harness.sent("cloud")[0].attributes.sink == everything_at("cloud")
 
 
 # The transient mark.
 
 
 async def test_what_came_from_a_global_network_is_published_to_no_other_global_one() -> None:
-    async with stage() as world:
-        await receivers(world, (VEHICLE_APP, f"{NEWS}/local"), (PHONE_APP, f"{NEWS}/local"))
-        world.arrive("cloud", fired(LOCAL_NEWS, b"news"))
-        assert payloads(world, "vehicle") == [b"news"]
-        assert payloads(world, "phone") == []
+    async with networked_router() as harness:
+        await receivers(harness, (VEHICLE_APP, f"{NEWS}/local"), (PHONE_APP, f"{NEWS}/local"))
+        harness.arrive("cloud", fired(LOCAL_NEWS, b"news"))
+        assert payloads(harness, "vehicle") == [b"news"]
+        assert payloads(harness, "phone") == []
 
 
 async def test_a_pattern_of_a_route_does_not_lift_the_mark() -> None:
     routes = [{"from": "cloud", "to": "phone", "publish": ["//cloud/FFFFFFFF/FF/FFFF"]}]
-    async with stage(routes=routes) as world:
-        world.arrive("cloud", fired(LOCAL_NEWS, b"multicast"), fired(PLAIN, b"plain"))
-        assert payloads(world, "phone") == [b"plain"]
+    async with networked_router(routes=routes) as harness:
+        harness.arrive("cloud", fired(LOCAL_NEWS, b"multicast"), fired(PLAIN, b"plain"))
+        assert payloads(harness, "phone") == [b"plain"]
 
 
 async def test_an_ordinary_topic_goes_from_one_global_network_to_another() -> None:
-    async with stage() as world:
-        world.router.want(PLAIN, {"phone1": 0}, "subscription")
-        await follow(world)
-        world.arrive("cloud", fired(PLAIN, b"plain"))
-        assert payloads(world, "phone") == [b"plain"]
+    async with networked_router() as harness:
+        harness.router.want(PLAIN, {"phone1": 0}, "subscription")
+        await follow(harness)
+        harness.arrive("cloud", fired(PLAIN, b"plain"))
+        assert payloads(harness, "phone") == [b"plain"]
 
 
 async def test_an_address_does_not_lift_the_mark() -> None:
-    async with stage() as world:
+    async with networked_router() as harness:
         for topic, payload in ((LOCAL_NEWS, b"multicast"), (PLAIN, b"plain")):
             attributes = Attributes(UMessageType.PUBLISH, topic, everything_at("phone1"))
-            world.arrive("cloud", UMessage(fired(topic).id, attributes, payload))
-        assert payloads(world, "phone") == [b"plain"]
-        assert world.dead_letters("cloud") == []
+            harness.arrive("cloud", UMessage(fired(topic).id, attributes, payload))
+        assert payloads(harness, "phone") == [b"plain"]
+        assert harness.dead_letters("cloud") == []
 
 
 async def test_the_mark_leaves_no_trace_in_the_message() -> None:
-    async with stage() as world:
-        await receivers(world, (VEHICLE_APP, f"{NEWS}/local"))
+    async with networked_router() as harness:
+        await receivers(harness, (VEHICLE_APP, f"{NEWS}/local"))
         message = publish(START_MS, LOCAL_NEWS, b"news", Options(ttl=5000, token="t"))
-        world.arrive("cloud", message)
-        assert world.sent("vehicle") == [message]
+        harness.arrive("cloud", message)
+        assert harness.sent("vehicle") == [message]
 
 
 @pytest.mark.parametrize(("cloud", "phone"), [(False, True), (True, False), (False, False)])
 async def test_both_ends_have_to_be_global(cloud: bool, phone: bool) -> None:
     endpoints = networks()["endpoints"]
     endpoints["cloud"]["global"], endpoints["phone"]["global"] = cloud, phone
-    async with stage(endpoints=endpoints) as world:
-        await receivers(world, (PHONE_APP, f"{NEWS}/local"))
-        world.arrive("cloud", fired(LOCAL_NEWS, b"news"))
-        assert payloads(world, "phone") == [b"news"]
+    async with networked_router(endpoints=endpoints) as harness:
+        await receivers(harness, (PHONE_APP, f"{NEWS}/local"))
+        harness.arrive("cloud", fired(LOCAL_NEWS, b"news"))
+        assert payloads(harness, "phone") == [b"news"]
 
 
 async def test_a_network_that_wants_a_sink_authority_is_global_unless_it_says_otherwise() -> None:
-    table = stage().router.table
+    table = networked_router().router.table
     assert table.connecting == {"cloud", "phone"}
     endpoints = networks()["endpoints"]
     endpoints["cloud"]["global"] = False
-    assert stage(endpoints=endpoints).router.table.connecting == {"phone"}
+    assert networked_router(endpoints=endpoints).router.table.connecting == {"phone"}
 
 
 async def test_it_is_explained() -> None:
-    decision = decide(UMessageType.PUBLISH, LOCAL_NEWS, None, "cloud", stage().router.table, {"phone1": 0, "veh1": 0})
+    decision = decide(
+        UMessageType.PUBLISH, LOCAL_NEWS, None, "cloud", networked_router().router.table, {"phone1": 0, "veh1": 0}
+    )
     assert [hop.route.name for hop in decision.hops] == ["cloud-vehicle"]
     (line,) = [line for line in decision.why if "cloud-phone" in line]
     assert "multicast" in line
 
 
 async def test_a_reload_marks_by_the_new_catalogue() -> None:
-    async with stage() as world:
-        service = await receivers(world, (PHONE_APP, f"{NEWS}/local"), (VEHICLE_APP, f"{NEWS}/local"))
-        world.router.want(LOCAL_NEWS, {"phone1": 0}, "subscription")
+    async with networked_router() as harness:
+        service = await receivers(harness, (PHONE_APP, f"{NEWS}/local"), (VEHICLE_APP, f"{NEWS}/local"))
+        harness.router.want(LOCAL_NEWS, {"phone1": 0}, "subscription")
         new = configuration(**networks(multicast=CATALOGUE[1:]))
-        await world.router.reload(new)
+        await harness.router.reload(new)
         service.use(new.catalogue)
-        await follow(world)
-        world.arrive("cloud", fired(LOCAL_NEWS, b"plain now"))
-        assert payloads(world, "phone") == [b"plain now"]
-        assert payloads(world, "vehicle") == []
+        await follow(harness)
+        harness.arrive("cloud", fired(LOCAL_NEWS, b"plain now"))
+        assert payloads(harness, "phone") == [b"plain now"]
+        assert payloads(harness, "vehicle") == []

@@ -18,19 +18,19 @@ from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.flow.life import life
-from tests.flow.stage import (
+from tests.flow.harness import (
     CLIMATE,
     CLOUD_APP,
     CLOUD_METHOD,
     ORDERS,
     SPEED,
     VEHICLE_APP,
-    Stage,
+    RouterHarness,
     configuration,
     three_networks,
 )
-from tests.unit.delivery.actors import NoOwner, queue_policy
+from tests.flow.journaled_run import journaled_run
+from tests.unit.delivery.messages import FakeOwner, queue_policy
 
 UP = "vehicle-cloud"
 DOORS = UUri("veh1", 0xA8000, 2, 0x8A51)
@@ -52,99 +52,99 @@ def waiting(router: Router) -> int:
 
 
 async def test_stopped_topic_waits_in_order_while_others_go_on_and_goes_out_in_order_on_start() -> None:
-    async with Stage() as stage:
-        pause(stage.router, SPEED)
-        held = [stage.speed(b"%d" % number) for number in range(5)]
-        doors = stage.speed(source=DOORS)
-        stage.arrive("vehicle", *held[:3], doors, *held[3:])
-        assert stage.sent("cloud") == [doors]
-        assert (stage.queued(UP), waiting(stage.router)) == (5, 5)
-        resume(stage.router, SPEED)
-        stage.check_books()
-        assert stage.sent("cloud") == [doors, *held]
-        assert (stage.queued(UP), waiting(stage.router)) == (0, 0)
+    async with RouterHarness() as harness:
+        pause(harness.router, SPEED)
+        held = [harness.speed(b"%d" % number) for number in range(5)]
+        doors = harness.speed(source=DOORS)
+        harness.arrive("vehicle", *held[:3], doors, *held[3:])
+        assert harness.sent("cloud") == [doors]
+        assert (harness.queued(UP), waiting(harness.router)) == (5, 5)
+        resume(harness.router, SPEED)
+        harness.check_books()
+        assert harness.sent("cloud") == [doors, *held]
+        assert (harness.queued(UP), waiting(harness.router)) == (0, 0)
 
 
 async def test_a_lane_that_exists_is_stopped_too_and_what_is_in_flight_finishes() -> None:
-    async with Stage() as stage:
-        cloud = stage.transports["cloud"]
+    async with RouterHarness() as harness:
+        cloud = harness.transports["cloud"]
         cloud.hold = True
-        in_flight, later = stage.speed(b"in flight"), stage.speed(b"later")
-        stage.arrive("vehicle", in_flight)
-        pause(stage.router, SPEED)
-        stage.arrive("vehicle", later)
-        assert waiting(stage.router) == 1
+        in_flight, later = harness.speed(b"in flight"), harness.speed(b"later")
+        harness.arrive("vehicle", in_flight)
+        pause(harness.router, SPEED)
+        harness.arrive("vehicle", later)
+        assert waiting(harness.router) == 1
         cloud.release_held()
-        stage.check_books()
-        assert stage.sent("cloud") == [in_flight]
-        assert stage.outcomes(UP) == {"delivered": 1}
-        resume(stage.router, SPEED)
-        assert stage.sent("cloud") == [in_flight, later]
+        harness.check_books()
+        assert harness.sent("cloud") == [in_flight]
+        assert harness.outcomes(UP) == {"delivered": 1}
+        resume(harness.router, SPEED)
+        assert harness.sent("cloud") == [in_flight, later]
 
 
 async def test_what_was_in_flight_and_comes_back_waits_at_its_old_place() -> None:
-    async with Stage() as stage:
-        cloud = stage.transports["cloud"]
+    async with RouterHarness() as harness:
+        cloud = harness.transports["cloud"]
         cloud.hold = True
-        messages = [stage.speed(b"%d" % number) for number in range(3)]
-        stage.arrive("vehicle", *messages)
-        pause(stage.router, SPEED)
+        messages = [harness.speed(b"%d" % number) for number in range(3)]
+        harness.arrive("vehicle", *messages)
+        pause(harness.router, SPEED)
         cloud.lose_link()
         cloud.hold = False
         cloud.restore_link()
-        stage.pass_time(100)
-        assert stage.sent("cloud") == []
-        assert waiting(stage.router) == 3
-        resume(stage.router, SPEED)
-        assert stage.sent("cloud") == messages
+        harness.pass_time(100)
+        assert harness.sent("cloud") == []
+        assert waiting(harness.router) == 3
+        resume(harness.router, SPEED)
+        assert harness.sent("cloud") == messages
 
 
 async def test_refused_message_is_not_tried_again_while_stopped() -> None:
-    async with Stage() as stage:
-        stage.transports["cloud"].refuse = lambda message: RefusedError(UCode.RESOURCE_EXHAUSTED, "not now")
-        message = stage.speed()
-        stage.arrive("vehicle", message)
-        pause(stage.router, SPEED)
-        stage.transports["cloud"].refuse = lambda message: None
-        stage.pass_time(60_000)
-        assert stage.sent("cloud") == []
-        resume(stage.router, SPEED)
-        assert stage.sent("cloud") == [message]
+    async with RouterHarness() as harness:
+        harness.transports["cloud"].refuse = lambda message: RefusedError(UCode.RESOURCE_EXHAUSTED, "not now")
+        message = harness.speed()
+        harness.arrive("vehicle", message)
+        pause(harness.router, SPEED)
+        harness.transports["cloud"].refuse = lambda message: None
+        harness.pass_time(60_000)
+        assert harness.sent("cloud") == []
+        resume(harness.router, SPEED)
+        assert harness.sent("cloud") == [message]
 
 
 async def test_expired_message_of_a_stopped_lane_is_a_dead_letter_that_says_why() -> None:
-    async with Stage() as stage:
-        pause(stage.router, SPEED)
-        stage.arrive("vehicle", stage.speed(ttl=500), stage.speed(b"lasts", ttl=5000))
-        stage.pass_time(1000)
-        assert stage.outcomes(UP) == {"expired": 1}
-        (letter,) = stage.dead_letters("vehicle")
+    async with RouterHarness() as harness:
+        pause(harness.router, SPEED)
+        harness.arrive("vehicle", harness.speed(ttl=500), harness.speed(b"lasts", ttl=5000))
+        harness.pass_time(1000)
+        assert harness.outcomes(UP) == {"expired": 1}
+        (letter,) = harness.dead_letters("vehicle")
         assert letter.status.code == UCode.UNAVAILABLE
         assert letter.status.message == "its TTL passed while it was paused"
-        resume(stage.router, SPEED)
-        assert [message.payload for message in stage.sent("cloud")] == [b"lasts"]
+        resume(harness.router, SPEED)
+        assert [message.payload for message in harness.sent("cloud")] == [b"lasts"]
 
 
 async def test_stopped_request_that_expires_is_answered_with_unavailable() -> None:
-    async with Stage() as stage:
-        pause(stage.router, EVERYTHING._replace(sink=CLIMATE))
-        asked = stage.ask(ttl=500)
-        stage.arrive("cloud", asked)
-        stage.pass_time(1000)
-        assert stage.sent("vehicle") == []
-        (answer,) = stage.sent("cloud")
+    async with RouterHarness() as harness:
+        pause(harness.router, EVERYTHING._replace(sink=CLIMATE))
+        asked = harness.ask(ttl=500)
+        harness.arrive("cloud", asked)
+        harness.pass_time(1000)
+        assert harness.sent("vehicle") == []
+        (answer,) = harness.sent("cloud")
         assert (answer.attributes.reqid, answer.attributes.commstatus) == (asked.id, UCode.UNAVAILABLE)
 
 
 async def test_rule_with_a_sink_stops_only_what_goes_there() -> None:
-    async with Stage() as stage:
-        pause(stage.router, SPEED, CLOUD_APP)
+    async with RouterHarness() as harness:
+        pause(harness.router, SPEED, CLOUD_APP)
         other = CLOUD_APP._replace(ue_id=0xC1)
-        there, elsewhere, published = stage.notify(), stage.notify(sink=other), stage.speed()
-        stage.arrive("vehicle", there, elsewhere, published)
-        assert stage.sent("cloud") == [elsewhere, published]
-        resume(stage.router, SPEED, CLOUD_APP)
-        assert stage.sent("cloud") == [elsewhere, published, there]
+        there, elsewhere, published = harness.notify(), harness.notify(sink=other), harness.speed()
+        harness.arrive("vehicle", there, elsewhere, published)
+        assert harness.sent("cloud") == [elsewhere, published]
+        resume(harness.router, SPEED, CLOUD_APP)
+        assert harness.sent("cloud") == [elsewhere, published, there]
 
 
 async def test_where_a_publish_is_addressed_a_rule_stops_it_for_one_authority() -> None:
@@ -154,12 +154,12 @@ async def test_where_a_publish_is_addressed_a_rule_stops_it_for_one_authority() 
             "cloud": {"transport": "memory", "authorities": ["cloud", "backup"]},
         }
     )
-    async with Stage(config, addressed=("cloud",)) as stage:
-        pause(stage.router, SPEED, UUri.parse("//backup/FFFFFFFF/FF/FFFF"))
-        stage.arrive("vehicle", stage.speed())
-        assert [m.attributes.sink.authority for m in stage.sent("cloud") if m.attributes.sink] == ["cloud"]
-        resume(stage.router, SPEED, UUri.parse("//backup/FFFFFFFF/FF/FFFF"))
-        assert [m.attributes.sink.authority for m in stage.sent("cloud") if m.attributes.sink] == ["cloud", "backup"]
+    async with RouterHarness(config, addressed=("cloud",)) as harness:
+        pause(harness.router, SPEED, UUri.parse("//backup/FFFFFFFF/FF/FFFF"))
+        harness.arrive("vehicle", harness.speed())
+        assert [m.attributes.sink.authority for m in harness.sent("cloud") if m.attributes.sink] == ["cloud"]
+        resume(harness.router, SPEED, UUri.parse("//backup/FFFFFFFF/FF/FFFF"))
+        assert [m.attributes.sink.authority for m in harness.sent("cloud") if m.attributes.sink] == ["cloud", "backup"]
 
 
 async def test_rule_stops_the_topic_on_every_route() -> None:
@@ -170,49 +170,49 @@ async def test_rule_stops_the_topic_on_every_route() -> None:
             {"from": "vehicle", "to": "phone", "publish": publish},
         ]
     )
-    async with Stage(config) as stage:
-        pause(stage.router, SPEED)
-        message = stage.speed()
-        stage.arrive("vehicle", message)
-        assert (stage.sent("cloud"), stage.sent("phone")) == ([], [])
-        resume(stage.router, SPEED)
-        assert (stage.sent("cloud"), stage.sent("phone")) == ([message], [message])
+    async with RouterHarness(config) as harness:
+        pause(harness.router, SPEED)
+        message = harness.speed()
+        harness.arrive("vehicle", message)
+        assert (harness.sent("cloud"), harness.sent("phone")) == ([], [])
+        resume(harness.router, SPEED)
+        assert (harness.sent("cloud"), harness.sent("phone")) == ([message], [message])
 
 
 async def test_lane_goes_on_only_when_the_last_rule_that_stops_it_is_gone() -> None:
-    async with Stage() as stage:
-        pause(stage.router, SPEED)
-        pause(stage.router, EVERYTHING)
-        message = stage.speed()
-        stage.arrive("vehicle", message)
-        resume(stage.router, SPEED)
-        assert stage.sent("cloud") == []
-        resume(stage.router, EVERYTHING)
-        assert stage.sent("cloud") == [message]
+    async with RouterHarness() as harness:
+        pause(harness.router, SPEED)
+        pause(harness.router, EVERYTHING)
+        message = harness.speed()
+        harness.arrive("vehicle", message)
+        resume(harness.router, SPEED)
+        assert harness.sent("cloud") == []
+        resume(harness.router, EVERYTHING)
+        assert harness.sent("cloud") == [message]
 
 
 async def test_reports_leave_whatever_is_stopped() -> None:
     """Dead letters and the errors that answer Requests are on queues without source."""
-    async with Stage() as stage:
-        pause(stage.router, EVERYTHING)
-        asked = stage.ask(source=VEHICLE_APP, method=CLOUD_METHOD, ttl=100)
-        stage.arrive("vehicle", asked)
-        stage.pass_time(1000)
-        assert len(stage.dead_letters("vehicle")) == 1
-        (answer,) = stage.sent("vehicle")
+    async with RouterHarness() as harness:
+        pause(harness.router, EVERYTHING)
+        asked = harness.ask(source=VEHICLE_APP, method=CLOUD_METHOD, ttl=100)
+        harness.arrive("vehicle", asked)
+        harness.pass_time(1000)
+        assert len(harness.dead_letters("vehicle")) == 1
+        (answer,) = harness.sent("vehicle")
         assert answer.attributes.reqid == asked.id
 
 
 async def test_reports_whose_lanes_exist_already_leave_whatever_is_stopped() -> None:
-    async with Stage() as stage:
-        late = stage.speed(ttl=1)
-        stage.clock.ms += 10
-        stage.arrive("vehicle", late)
-        assert len(stage.dead_letters("vehicle")) == 1
-        pause(stage.router, EVERYTHING)
-        stage.arrive("vehicle", stage.speed(ttl=100))
-        stage.pass_time(1000)
-        assert len(stage.dead_letters("vehicle")) == 2
+    async with RouterHarness() as harness:
+        late = harness.speed(ttl=1)
+        harness.clock.ms += 10
+        harness.arrive("vehicle", late)
+        assert len(harness.dead_letters("vehicle")) == 1
+        pause(harness.router, EVERYTHING)
+        harness.arrive("vehicle", harness.speed(ttl=100))
+        harness.pass_time(1000)
+        assert len(harness.dead_letters("vehicle")) == 2
 
 
 @pytest.mark.parametrize(
@@ -225,121 +225,121 @@ async def test_reports_whose_lanes_exist_already_leave_whatever_is_stopped() -> 
     ],
 )
 def test_only_what_is_between_others_can_be_stopped(source: str, target: str, may_pause: bool) -> None:
-    assert RouteQueue("any", source, target, queue_policy(), RouteStats(), NoOwner()).may_pause is may_pause
+    assert RouteQueue("any", source, target, queue_policy(), RouteStats(), FakeOwner()).may_pause is may_pause
 
 
 async def test_stopped_publish_that_nobody_listens_to_waits_and_is_for_nobody_only_when_started() -> None:
-    async with Stage() as stage:
-        stage.transports["cloud"].set_presence(SPEED, None, Presence.ABSENT)
-        pause(stage.router, SPEED)
-        stage.arrive("vehicle", stage.speed())
-        stage.pass_time(600_000)
-        assert (stage.outcomes(UP), waiting(stage.router)) == ({}, 1)
-        resume(stage.router, SPEED)
-        stage.pass_time(100)
-        assert stage.outcomes(UP) == {"unheard": 1}
+    async with RouterHarness() as harness:
+        harness.transports["cloud"].set_presence(SPEED, None, Presence.ABSENT)
+        pause(harness.router, SPEED)
+        harness.arrive("vehicle", harness.speed())
+        harness.pass_time(600_000)
+        assert (harness.outcomes(UP), waiting(harness.router)) == ({}, 1)
+        resume(harness.router, SPEED)
+        harness.pass_time(100)
+        assert harness.outcomes(UP) == {"unheard": 1}
 
 
 async def test_listener_that_comes_while_it_is_stopped_gets_what_has_waited() -> None:
-    async with Stage() as stage:
-        cloud = stage.transports["cloud"]
+    async with RouterHarness() as harness:
+        cloud = harness.transports["cloud"]
         cloud.set_presence(SPEED, CLOUD_APP, Presence.ABSENT)
-        pause(stage.router, SPEED)
-        message = stage.notify()
-        stage.arrive("vehicle", message)
-        stage.pass_time(600_000)  # far beyond absent_s
+        pause(harness.router, SPEED)
+        message = harness.notify()
+        harness.arrive("vehicle", message)
+        harness.pass_time(600_000)  # far beyond absent_s
         cloud.set_presence(SPEED, CLOUD_APP, Presence.PRESENT)
-        assert stage.sent("cloud") == []
-        resume(stage.router, SPEED)
-        assert stage.sent("cloud") == [message]
+        assert harness.sent("cloud") == []
+        resume(harness.router, SPEED)
+        assert harness.sent("cloud") == [message]
 
 
 async def test_what_was_unsure_and_is_doubted_while_stopped_goes_first_on_start() -> None:
     flow = (ORDERS, VEHICLE_APP)
-    async with Stage(unconfirmed_s=10) as stage:
-        vehicle = stage.transports["vehicle"]
-        first, second, third = (stage.notify(b"%d" % number, sink=flow[1], source=flow[0]) for number in range(3))
-        stage.arrive("cloud", first, second)
-        stage.router.custody.flush()
-        pause(stage.router, ORDERS)
-        assert waiting(stage.router) == 0  # they have left
+    async with RouterHarness(unconfirmed_s=10) as harness:
+        vehicle = harness.transports["vehicle"]
+        first, second, third = (harness.notify(b"%d" % number, sink=flow[1], source=flow[0]) for number in range(3))
+        harness.arrive("cloud", first, second)
+        harness.router.custody.flush()
+        pause(harness.router, ORDERS)
+        assert waiting(harness.router) == 0  # they have left
         vehicle.set_presence(*flow, Presence.ABSENT)
-        stage.arrive("cloud", third)
+        harness.arrive("cloud", third)
         vehicle.set_presence(*flow, Presence.PRESENT)
-        stage.pass_time(1000)
-        assert stage.sent("vehicle") == [first, second]
-        assert waiting(stage.router) == 3  # packed or not
-        resume(stage.router, ORDERS)
-        stage.check_books()
-        assert stage.sent("vehicle") == [first, second, first, second, third]
+        harness.pass_time(1000)
+        assert harness.sent("vehicle") == [first, second]
+        assert waiting(harness.router) == 3  # packed or not
+        resume(harness.router, ORDERS)
+        harness.check_books()
+        assert harness.sent("vehicle") == [first, second, first, second, third]
 
 
 async def test_idle_lane_of_a_stopped_flow_may_go_and_a_new_one_is_stopped() -> None:
-    async with Stage() as stage:
-        pause(stage.router, SPEED)
-        stage.arrive("vehicle", stage.speed(ttl=100))
-        stage.pass_time(1000)
-        (queue,) = (queue for queue in stage.router.egresses["cloud"].queues if queue.name == UP)
+    async with RouterHarness() as harness:
+        pause(harness.router, SPEED)
+        harness.arrive("vehicle", harness.speed(ttl=100))
+        harness.pass_time(1000)
+        (queue,) = (queue for queue in harness.router.egresses["cloud"].queues if queue.name == UP)
         (before,) = queue.paused_lanes()
         queue._retire_idle_lanes()
         assert before.retired
-        stage.arrive("vehicle", stage.speed())
-        assert stage.sent("cloud") == []
-        assert waiting(stage.router) == 1
+        harness.arrive("vehicle", harness.speed())
+        assert harness.sent("cloud") == []
+        assert waiting(harness.router) == 1
 
 
 async def test_rules_hold_over_a_restart_with_what_the_journal_has_kept(tmp_path: Path) -> None:
     """As the daemon does it: the rules are there before the router recovers."""
-    async with life(tmp_path / "j.db", pause_rules=[PauseRule(ORDERS)]) as now:
-        kept = [now.stage.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
-        batch = now.stage.arrive("cloud", *kept)
-        await now.flush()
+    async with journaled_run(tmp_path / "j.db", pause_rules=[PauseRule(ORDERS)]) as run:
+        kept = [run.harness.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
+        batch = run.harness.arrive("cloud", *kept)
+        await run.flush()
         assert all(received.acknowledged for received in batch)
-    async with life(tmp_path / "j.db", pause_rules=[PauseRule(ORDERS)]) as now:
-        newer = now.stage.notify(b"newer", sink=VEHICLE_APP, source=ORDERS)
-        now.stage.arrive("cloud", newer)
-        now.stage.pass_time(1000)
-        assert now.stage.sent("vehicle") == []
-        assert waiting(now.stage.router) == 4
-        resume(now.stage.router, ORDERS)
-        assert now.stage.sent("vehicle") == [*kept, newer]
+    async with journaled_run(tmp_path / "j.db", pause_rules=[PauseRule(ORDERS)]) as run:
+        newer = run.harness.notify(b"newer", sink=VEHICLE_APP, source=ORDERS)
+        run.harness.arrive("cloud", newer)
+        run.harness.pass_time(1000)
+        assert run.harness.sent("vehicle") == []
+        assert waiting(run.harness.router) == 4
+        resume(run.harness.router, ORDERS)
+        assert run.harness.sent("vehicle") == [*kept, newer]
 
 
 async def test_what_left_unconfirmed_before_a_crash_waits_packed_while_it_is_stopped(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", unconfirmed_s=10) as now:
-        left = [now.stage.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
-        now.stage.arrive("cloud", *left)
-        await now.flush()
-        assert now.stage.sent("vehicle") == left
-    async with life(tmp_path / "j.db", unconfirmed_s=10, pause_rules=[PauseRule(ORDERS)]) as now:
-        now.stage.pass_time(1000)
-        assert now.stage.sent("vehicle") == []
-        assert waiting(now.stage.router) == 3
-        resume(now.stage.router, ORDERS)
-        assert now.stage.sent("vehicle") == left
+    async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
+        left = [run.harness.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
+        run.harness.arrive("cloud", *left)
+        await run.flush()
+        assert run.harness.sent("vehicle") == left
+    async with journaled_run(tmp_path / "j.db", unconfirmed_s=10, pause_rules=[PauseRule(ORDERS)]) as run:
+        run.harness.pass_time(1000)
+        assert run.harness.sent("vehicle") == []
+        assert waiting(run.harness.router) == 3
+        resume(run.harness.router, ORDERS)
+        assert run.harness.sent("vehicle") == left
 
 
 async def test_a_drain_with_a_journal_does_not_wait_for_what_is_stopped(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        pause(now.stage.router, ORDERS)
-        now.stage.arrive("cloud", now.stage.notify(sink=VEHICLE_APP, source=ORDERS))
-        await now.flush()
+    async with journaled_run(tmp_path / "j.db") as run:
+        pause(run.harness.router, ORDERS)
+        run.harness.arrive("cloud", run.harness.notify(sink=VEHICLE_APP, source=ORDERS))
+        await run.flush()
         async with asyncio.timeout(30):
-            assert await now.stage.router.drain(600) == 1
+            assert await run.harness.router.drain(600) == 1
 
 
 async def test_metrics_count_rules_lanes_and_messages() -> None:
-    async with Stage() as stage:
-        pause(stage.router, SPEED)
-        pause(stage.router, DOORS)
-        stage.arrive("vehicle", stage.speed(), stage.speed(), stage.speed(source=DOORS))
-        text = Exposition(stage.router).text().decode()
+    async with RouterHarness() as harness:
+        pause(harness.router, SPEED)
+        pause(harness.router, DOORS)
+        harness.arrive("vehicle", harness.speed(), harness.speed(), harness.speed(source=DOORS))
+        text = Exposition(harness.router).text().decode()
         labels = '{egress="cloud",ingress="vehicle",route="vehicle-cloud"}'
         assert "ustreamer_pause_rules 2.0" in text
         assert f"ustreamer_paused_lanes{labels} 2.0" in text
         assert f"ustreamer_paused_messages{labels} 3.0" in text
-        resume(stage.router, DOORS)
-        text = Exposition(stage.router).text().decode()
+        resume(harness.router, DOORS)
+        text = Exposition(harness.router).text().decode()
         assert "ustreamer_pause_rules 1.0" in text
         assert f"ustreamer_paused_messages{labels} 2.0" in text
 
@@ -366,14 +366,16 @@ async def test_whatever_is_stopped_and_started_every_message_leaves_once_and_in_
     steps: list[tuple[str, object]],
 ) -> None:
     sent: dict[UUri, list[UMessage]] = {topic: [] for topic in TOPICS}
-    async with Stage(configuration(queue_policy={"flow_window": 1, "retry": {"jitter": 0, "attempts": 1_000_000}})) as stage:
-        cloud, router = stage.transports["cloud"], stage.router
+    async with RouterHarness(
+        configuration(queue_policy={"flow_window": 1, "retry": {"jitter": 0, "attempts": 1_000_000}})
+    ) as harness:
+        cloud, router = harness.transports["cloud"], harness.router
         for step, what in steps:
-            left = len(stage.sent("cloud"))
+            left = len(harness.sent("cloud"))
             match step, what:
                 case "publish", UUri() as topic:
-                    sent[topic].append(stage.speed(source=topic))
-                    stage.arrive("vehicle", sent[topic][-1])
+                    sent[topic].append(harness.speed(source=topic))
+                    harness.arrive("vehicle", sent[topic][-1])
                 case "stop", PauseRule() as rule:
                     pause(router, rule)
                 case "start", PauseRule() as rule:
@@ -385,15 +387,15 @@ async def test_whatever_is_stopped_and_started_every_message_leaves_once_and_in_
                     error = RefusedError(UCode.RESOURCE_EXHAUSTED, "not now") if refuses else None
                     cloud.refuse = lambda message, error=error: error  # type: ignore[misc]
                 case "time", int() as ms:
-                    stage.pass_time(ms)
-            stage.check_books()
-            for message in stage.sent("cloud")[left:]:
+                    harness.pass_time(ms)
+            harness.check_books()
+            for message in harness.sent("cloud")[left:]:
                 assert router.pause_rules.rule_for(message.attributes.source, None) is None
         for rule in router.pause_rules.rules:
             resume(router, rule)
         cloud.refuse = lambda message: None
         cloud.restore_link()
-        stage.pass_time(20_000)
-        stage.pass_time(20_000)
+        harness.pass_time(20_000)
+        harness.pass_time(20_000)
         for topic in TOPICS:
-            assert [m for m in stage.sent("cloud") if m.attributes.source == topic] == sent[topic]
+            assert [m for m in harness.sent("cloud") if m.attributes.source == topic] == sent[topic]

@@ -9,48 +9,48 @@ from streamer.journal.letters import LetterFilter, LetterSummary, open_letters
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.status import UCode
-from tests.flow.life import DOWN, life, order
-from tests.flow.stage import SPEED
+from tests.flow.harness import SPEED
+from tests.flow.journaled_run import DOWN, journaled_run, order
 from tests.flow.test_interest import want
 from tests.independent import until
 
 
 async def test_a_dead_letter_is_kept_and_can_be_sent_again_with_its_id_and_attributes(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        vehicle = now.stage.transports["vehicle"]
+    async with journaled_run(tmp_path / "j.db") as run:
+        vehicle = run.harness.transports["vehicle"]
         vehicle.refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
-        message = order(now.stage, b"again", ttl=60_000)
-        now.stage.arrive("cloud", message)
-        await now.flush()
-        assert now.journal.bytes > 0
-        assert now.stage.outcomes(DOWN) == {"dead_lettered": 1}
+        message = order(run.harness, b"again", ttl=60_000)
+        run.harness.arrive("cloud", message)
+        await run.flush()
+        assert run.journal.bytes > 0
+        assert run.harness.outcomes(DOWN) == {"dead_lettered": 1}
         vehicle.refuse = lambda message: None
-        now.stage.router.redrive.take(now.letters, [None])
-        now.stage.router.redrive.take(now.letters, [None])
-        assert now.stage.sent("vehicle") == [message]
-        await now.flush()
-        assert now.journal.bytes == 0
+        run.harness.router.redrive.take(run.letters, [None])
+        run.harness.router.redrive.take(run.letters, [None])
+        assert run.harness.sent("vehicle") == [message]
+        await run.flush()
+        assert run.journal.bytes == 0
 
 
 @pytest.mark.parametrize(("ttl_ms", "leaves_with"), [(None, None), (5_000, 65_000), (0, 0)])
 async def test_an_expired_one_is_sent_again_only_with_a_new_ttl(
     tmp_path: Path, ttl_ms: int | None, leaves_with: int | None
 ) -> None:
-    async with life(tmp_path / "j.db") as now:
-        vehicle = now.stage.transports["vehicle"]
+    async with journaled_run(tmp_path / "j.db") as run:
+        vehicle = run.harness.transports["vehicle"]
         vehicle.refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
-        message = order(now.stage, b"again", ttl=30_000)
-        now.stage.arrive("cloud", message)
-        await now.flush()
+        message = order(run.harness, b"again", ttl=30_000)
+        run.harness.arrive("cloud", message)
+        await run.flush()
         vehicle.refuse = lambda message: None
-        now.stage.pass_time(60_000)
-        now.stage.router.redrive.take(now.letters[:1], [ttl_ms])
-        await now.flush()
+        run.harness.pass_time(60_000)
+        run.harness.router.redrive.take(run.letters[:1], [ttl_ms])
+        await run.flush()
         if leaves_with is None:
-            assert now.stage.sent("vehicle") == []
-            assert [letter.outcome for letter in now.letters] == ["dead_lettered", "expired"]
+            assert run.harness.sent("vehicle") == []
+            assert [letter.outcome for letter in run.letters] == ["dead_lettered", "expired"]
         else:
-            (left,) = now.stage.sent("vehicle")
+            (left,) = run.harness.sent("vehicle")
             assert (left.id, left.payload, left.attributes.ttl) == (message.id, b"again", leaves_with)
 
 
@@ -58,47 +58,47 @@ async def test_one_that_nobody_wants_now_stays_and_can_be_asked_for_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "j.db"
-    async with life(path, routes=[{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}]) as now:
-        cloud, redrive = now.stage.transports["cloud"], now.stage.router.redrive
-        await want(now.stage, SPEED, {"backend": EVERY_MESSAGE})
+    async with journaled_run(path, routes=[{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}]) as run:
+        cloud, redrive = run.harness.transports["cloud"], run.harness.router.redrive
+        await want(run.harness, SPEED, {"backend": EVERY_MESSAGE})
         cloud.refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
-        message = now.stage.speed(b"again")
-        now.stage.arrive("vehicle", message)
-        await now.flush()
+        message = run.harness.speed(b"again")
+        run.harness.arrive("vehicle", message)
+        await run.flush()
         cloud.refuse = lambda message: None
-        await want(now.stage, SPEED, {})
+        await want(run.harness, SPEED, {})
         (before,) = stored(path)
 
         mark(path)
-        await until(lambda: bool(now.stage.due), 10, "the redrive")
-        await now.flush()
+        await until(lambda: bool(run.harness.due), 10, "the redrive")
+        await run.flush()
         assert stored(path) == [before]  # and nobody asks for it any more
         assert (redrive.count, cloud.sent[1:]) == (0, [])
         assert [record.message for record in caplog.records if "redrive_kept" in record.message] == [
             f"redrive_kept letters=1 first_id={message.id.hex()} reason=nobody wants it now"
         ]
 
-        await want(now.stage, SPEED, {"backend": EVERY_MESSAGE})
+        await want(run.harness, SPEED, {"backend": EVERY_MESSAGE})
         mark(path)
-        await until(lambda: bool(now.stage.sent("cloud")), 10, "the second redrive")
-        await now.flush()
-        assert (redrive.count, now.stage.sent("cloud"), stored(path)) == (1, [message], [])
+        await until(lambda: bool(run.harness.sent("cloud")), 10, "the second redrive")
+        await run.flush()
+        assert (redrive.count, run.harness.sent("cloud"), stored(path)) == (1, [message], [])
 
 
 async def test_one_that_would_stay_where_it_came_from_stays_a_letter(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db") as now:
-        now.stage.transports["cloud"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
-        now.stage.arrive("vehicle", now.stage.notify(b"to the cloud"))
-        await now.flush()
-        letters = now.letters
+    async with journaled_run(tmp_path / "j.db") as run:
+        run.harness.transports["cloud"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
+        run.harness.arrive("vehicle", run.harness.notify(b"to the cloud"))
+        await run.flush()
+        letters = run.letters
     moved = {
         "vehicle": {"transport": "memory", "authorities": ["veh1", "cloud"]},
         "cloud": {"transport": "memory", "authorities": ["*"]},
     }
-    async with life(tmp_path / "j.db", endpoints=moved) as now:
-        now.stage.router.redrive.take(letters, [None])
-        await now.flush()
-        assert now.stage.router.redrive.count == 0
+    async with journaled_run(tmp_path / "j.db", endpoints=moved) as run:
+        run.harness.router.redrive.take(letters, [None])
+        await run.flush()
+        assert run.harness.router.redrive.count == 0
     assert [letter.number for letter in stored(tmp_path / "j.db")] == [letters[0].number]
 
 
@@ -107,14 +107,14 @@ async def test_one_that_cannot_be_sent_again_stays_and_nobody_asks_for_it_any_mo
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     path = tmp_path / "j.db"
-    async with life(path) as now:
-        now.stage.transports["vehicle"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
-        now.stage.arrive("cloud", order(now.stage))
-        await now.flush()
+    async with journaled_run(path) as run:
+        run.harness.transports["vehicle"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
+        run.harness.arrive("cloud", order(run.harness))
+        await run.flush()
         mark(path)
-        (letter,) = now.letters
-        now.stage.router.redrive.take([letter._replace(**changes)], [None])
-        await now.flush()
+        (letter,) = run.letters
+        run.harness.router.redrive.take([letter._replace(**changes)], [None])
+        await run.flush()
         assert [each.redrive_ms for each in stored(path)] == [None]
 
 

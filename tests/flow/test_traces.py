@@ -8,8 +8,9 @@ from streamer.transports.base import Presence
 from streamer.transports.errors import PermanentError, RefusedError
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
-from tests.flow.life import life
-from tests.flow.stage import CLIMATE, CLOUD_APP, ORDERS, SPEED, START_MS, VEHICLE_APP, Stage, three_networks
+from tests.clock import START_MS
+from tests.flow.harness import CLIMATE, CLOUD_APP, ORDERS, SPEED, VEHICLE_APP, RouterHarness, three_networks
+from tests.flow.journaled_run import journaled_run
 
 START = datetime.fromtimestamp(START_MS / 1000, UTC)
 UNCONFIRMED_S = 10
@@ -21,19 +22,19 @@ def told(row: dict[str, object], *names: str) -> tuple[object, ...]:
 
 
 async def test_times_from_entry_to_the_last_send_and_to_the_confirmation() -> None:
-    async with Stage() as stage:
-        cloud = stage.transports["cloud"]
+    async with RouterHarness() as harness:
+        cloud = harness.transports["cloud"]
         cloud.lose_link()
-        message = stage.notify(b"12345", ttl=60_000, traceparent=TRACEPARENT)
-        stage.clock.ms += 40  # it is this old when it comes
-        stage.arrive("vehicle", message)
-        stage.pass_time(3000)
+        message = harness.notify(b"12345", ttl=60_000, traceparent=TRACEPARENT)
+        harness.clock.ms += 40  # it is this old when it comes
+        harness.arrive("vehicle", message)
+        harness.pass_time(3000)
         cloud.hold = True
         cloud.restore_link()
-        stage.pass_time(500)
-        assert stage.traces() == []
+        harness.pass_time(500)
+        assert harness.traces() == []
         cloud.release_held()
-        (row,) = stage.traces()
+        (row,) = harness.traces()
     assert row["ts"] == START + timedelta(milliseconds=40)
     assert row["msg_ts"] == START
     assert told(row, "age_us", "queue_wait_us", "latency_us") == (40_000, 3_000_000, 3_500_000)
@@ -45,98 +46,98 @@ async def test_times_from_entry_to_the_last_send_and_to_the_confirmation() -> No
 
 async def test_a_message_with_two_destinations_gives_two_records_and_one_with_none_gives_one() -> None:
     routes = [{"from": "vehicle", "to": to, "publish": [str(SPEED)]} for to in ("cloud", "phone")]
-    async with Stage(three_networks(routes=routes)) as stage:
-        stage.arrive("vehicle", stage.speed())
-        assert sorted(str(row["egress"]) for row in stage.traces()) == ["cloud", "phone"]
-    async with Stage() as stage:
-        stage.arrive("vehicle", stage.notify(sink=VEHICLE_APP))
-        (row,) = stage.traces()
+    async with RouterHarness(three_networks(routes=routes)) as harness:
+        harness.arrive("vehicle", harness.speed())
+        assert sorted(str(row["egress"]) for row in harness.traces()) == ["cloud", "phone"]
+    async with RouterHarness() as harness:
+        harness.arrive("vehicle", harness.notify(sink=VEHICLE_APP))
+        (row,) = harness.traces()
     assert told(row, "route", "ingress", "egress", "outcome") == (NO_ROUTE, "vehicle", None, "local")
 
 
 async def test_refusals_are_retries() -> None:
     refusals = 2
 
-    async with Stage() as stage:
+    async with RouterHarness() as harness:
         left = [RefusedError(UCode.RESOURCE_EXHAUSTED, "not now")] * refusals
-        stage.transports["cloud"].refuse = lambda message: left.pop() if left else None
-        stage.arrive("vehicle", stage.notify())
+        harness.transports["cloud"].refuse = lambda message: left.pop() if left else None
+        harness.arrive("vehicle", harness.notify())
         for _ in range(10):
-            stage.pass_time(1000)
-        (row,) = stage.traces()
+            harness.pass_time(1000)
+        (row,) = harness.traces()
     assert told(row, "outcome", "retries", "redelivered") == ("delivered", refusals, False)
 
 
 async def test_a_permanent_refusal_is_traced_and_its_dead_letter_is_a_message_of_its_own() -> None:
-    async with Stage() as stage:
-        stage.transports["cloud"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "never")
-        message = stage.notify()
-        stage.arrive("vehicle", message)
-        refused, letter = stage.traces()
+    async with RouterHarness() as harness:
+        harness.transports["cloud"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "never")
+        message = harness.notify()
+        harness.arrive("vehicle", message)
+        refused, letter = harness.traces()
     assert told(refused, "msg_id", "outcome", "ucode") == (message.id, "dead_lettered", "PERMISSION_DENIED")
     assert told(letter, "route", "ingress", "egress", "outcome") == ("dead-letter/vehicle", None, "vehicle", "delivered")
     assert letter["src_resource_id"] == 0x8001
 
 
 async def test_what_was_unconfirmed_when_the_link_was_lost_is_marked() -> None:
-    async with Stage() as stage:
-        cloud = stage.transports["cloud"]
+    async with RouterHarness() as harness:
+        cloud = harness.transports["cloud"]
         cloud.hold = True
-        stage.arrive("vehicle", stage.notify())
+        harness.arrive("vehicle", harness.notify())
         cloud.lose_link()
         cloud.hold = False
         cloud.restore_link()
-        stage.pass_time(100)
-        (row,) = stage.traces()
+        harness.pass_time(100)
+        (row,) = harness.traces()
     assert told(row, "outcome", "retries", "redelivered") == ("delivered", 0, True)
 
 
 async def test_a_copy_is_traced_beside_the_first() -> None:
-    async with Stage() as stage:
-        message = stage.notify()
-        stage.arrive("vehicle", message)
-        stage.arrive("vehicle", message)
-        first, copy = stage.traces()
+    async with RouterHarness() as harness:
+        message = harness.notify()
+        harness.arrive("vehicle", message)
+        harness.arrive("vehicle", message)
+        first, copy = harness.traces()
     assert told(first, "route", "outcome") == ("vehicle-cloud", "delivered")
     assert told(copy, "route", "outcome", "msg_id") == (NO_ROUTE, "duplicate", message.id)
 
 
 async def test_a_request_that_expires_and_its_error_response() -> None:
-    async with Stage() as stage:
-        stage.transports["vehicle"].lose_link()
-        request = stage.ask(ttl=1000)
-        stage.arrive("cloud", request)
-        stage.pass_time(1100)
-        rows = {str(row["route"]): row for row in stage.traces()}
+    async with RouterHarness() as harness:
+        harness.transports["vehicle"].lose_link()
+        request = harness.ask(ttl=1000)
+        harness.arrive("cloud", request)
+        harness.pass_time(1100)
+        rows = {str(row["route"]): row for row in harness.traces()}
     expired, answer = rows["cloud-vehicle"], rows["rpc-error/cloud"]
     assert told(expired, "msg_type", "outcome", "ucode", "queue_wait_us") == ("request", "expired", "UNAVAILABLE", None)
     assert told(answer, "msg_type", "req_id", "sink_authority") == ("response", request.id, "cloud")
 
 
 async def test_what_nobody_confirms_is_traced_when_it_is_certain_with_the_time_when_it_left() -> None:
-    async with Stage(unconfirmed_s=UNCONFIRMED_S) as stage:
-        stage.arrive("cloud", stage.notify(sink=VEHICLE_APP, source=ORDERS))
-        stage.router.custody.flush()
-        stage.pass_time(UNCONFIRMED_S * 1000 - 100)
-        assert stage.traces() == []
-        stage.pass_time(200)
-        (row,) = stage.traces()
+    async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
+        harness.arrive("cloud", harness.notify(sink=VEHICLE_APP, source=ORDERS))
+        harness.router.custody.flush()
+        harness.pass_time(UNCONFIRMED_S * 1000 - 100)
+        assert harness.traces() == []
+        harness.pass_time(200)
+        (row,) = harness.traces()
     assert told(row, "outcome", "latency_us", "redelivered", "ts") == ("delivered", 0, False, START)
 
 
 async def test_what_is_sent_again_after_a_doubt_is_traced_once() -> None:
-    async with Stage(unconfirmed_s=UNCONFIRMED_S) as stage:
-        vehicle = stage.transports["vehicle"]
-        messages = [stage.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
-        stage.arrive("cloud", *messages)
-        stage.router.custody.flush()
+    async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
+        vehicle = harness.transports["vehicle"]
+        messages = [harness.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
+        harness.arrive("cloud", *messages)
+        harness.router.custody.flush()
         vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
-        stage.pass_time(2000)
+        harness.pass_time(2000)
         vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
-        stage.router.custody.flush()
-        stage.pass_time(UNCONFIRMED_S * 1000 + 50)
-        rows = stage.traces()
-        assert len(stage.sent("vehicle")) == 6
+        harness.router.custody.flush()
+        harness.pass_time(UNCONFIRMED_S * 1000 + 50)
+        rows = harness.traces()
+        assert len(harness.sent("vehicle")) == 6
     assert [row["msg_id"] for row in rows] == [message.id for message in messages]
     assert {told(row, "outcome", "redelivered", "ts", "latency_us") for row in rows} == {
         ("delivered", True, START, 2_000_000)
@@ -145,17 +146,17 @@ async def test_what_is_sent_again_after_a_doubt_is_traced_once() -> None:
 
 async def test_what_the_journal_gives_back_keeps_when_it_came_in(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    async with life(path) as first:
+    async with journaled_run(path) as first:
         first.hold()
-        message = first.stage.notify(sink=VEHICLE_APP, source=ORDERS)
-        first.stage.arrive("cloud", message)
+        message = first.harness.notify(sink=VEHICLE_APP, source=ORDERS)
+        first.harness.arrive("cloud", message)
         await first.flush()
-        assert first.stage.traces() == []
-        clock = first.stage.clock
+        assert first.harness.traces() == []
+        clock = first.harness.clock
     clock.ms += 60_000
     clock.s = 5.0  # the machine was started again
-    async with life(path, clock=clock) as second:
-        (row,) = second.stage.traces()
+    async with journaled_run(path, clock=clock) as second:
+        (row,) = second.harness.traces()
     assert told(row, "msg_id", "outcome", "redelivered", "ts", "latency_us") == (
         message.id,
         "delivered",
@@ -166,11 +167,11 @@ async def test_what_the_journal_gives_back_keeps_when_it_came_in(tmp_path: Path)
 
 
 async def test_a_response_names_its_request() -> None:
-    async with Stage() as stage:
-        request = stage.ask()
-        stage.arrive("cloud", request)
+    async with RouterHarness() as harness:
+        request = harness.ask()
+        harness.arrive("cloud", request)
         answer = request._replace(
-            id=stage.notify().id,
+            id=harness.notify().id,
             attributes=type(request.attributes)(
                 UMessageType.RESPONSE,
                 CLIMATE,
@@ -179,7 +180,7 @@ async def test_a_response_names_its_request() -> None:
                 priority=request.attributes.priority,
             ),
         )
-        stage.arrive("vehicle", answer)
-        asked, answered = stage.traces()
+        harness.arrive("vehicle", answer)
+        asked, answered = harness.traces()
     assert told(asked, "msg_type", "msg_id", "req_id") == ("request", request.id, None)
     assert told(answered, "msg_type", "msg_id", "req_id") == ("response", answer.id, request.id)

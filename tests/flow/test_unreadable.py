@@ -8,7 +8,7 @@ import pytest
 from streamer.journal import reading
 from streamer.journal.entries import JournalError
 from streamer.transports.base import Presence
-from tests.flow.life import life, order
+from tests.flow.journaled_run import journaled_run, order
 from tests.flow.test_unconfirmed import reach
 
 
@@ -17,36 +17,36 @@ def fails(number: int) -> bytes:
 
 
 async def test_spilled_payload_that_cannot_be_read_now_waits(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", memory=1) as now:
-        now.hold()
-        now.stage.arrive("cloud", *(order(now.stage, b"%d" % n) for n in range(5)))
-        await now.flush()
-        assert now.stage.router.custody.spilled
+    async with journaled_run(tmp_path / "j.db", memory=1) as run:
+        run.hold()
+        run.harness.arrive("cloud", *(order(run.harness, b"%d" % n) for n in range(5)))
+        await run.flush()
+        assert run.harness.router.custody.spilled
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(now.journal, "row_body", fails)
-            now.stage.transports["vehicle"].release_held()
-            now.stage.pass_time(100)
-        now.stage.pass_time(1000)
-        assert [m.payload for m in now.stage.sent("vehicle")] == [b"%d" % n for n in range(5)]
+            patch.setattr(run.journal, "row_body", fails)
+            run.harness.transports["vehicle"].release_held()
+            run.harness.pass_time(100)
+        run.harness.pass_time(1000)
+        assert [m.payload for m in run.harness.sent("vehicle")] == [b"%d" % n for n in range(5)]
 
 
 async def test_segment_that_cannot_be_read_now_waits(tmp_path: Path) -> None:
-    async with life(tmp_path / "j.db", memory=1, unconfirmed_s=10) as now:
-        now.stage.arrive("cloud", *(order(now.stage, b"%d" % n) for n in range(5)))
-        await now.flush()
+    async with journaled_run(tmp_path / "j.db", memory=1, unconfirmed_s=10) as run:
+        run.harness.arrive("cloud", *(order(run.harness, b"%d" % n) for n in range(5)))
+        await run.flush()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(now.stage.router.custody, "batch_body", fails)
-            reach(now.stage, Presence.ABSENT)
-            reach(now.stage, Presence.PRESENT)
-            now.stage.pass_time(100)
-        now.stage.pass_time(1000)
-        assert [m.payload for m in now.stage.sent("vehicle")] == 2 * [b"%d" % n for n in range(5)]
+            patch.setattr(run.harness.router.custody, "batch_body", fails)
+            reach(run.harness, Presence.ABSENT)
+            reach(run.harness, Presence.PRESENT)
+            run.harness.pass_time(100)
+        run.harness.pass_time(1000)
+        assert [m.payload for m in run.harness.sent("vehicle")] == 2 * [b"%d" % n for n in range(5)]
 
 
 async def test_recovery_that_cannot_read_now_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with life(tmp_path / "j.db") as before:
+    async with journaled_run(tmp_path / "j.db") as before:
         before.hold()
-        before.stage.arrive("cloud", *(order(before.stage, b"%d" % n) for n in range(5)))
+        before.harness.arrive("cloud", *(order(before.harness, b"%d" % n) for n in range(5)))
         await before.flush()
     real, calls = reading.connect, []
 
@@ -57,7 +57,7 @@ async def test_recovery_that_cannot_read_now_is_tried_again(tmp_path: Path, monk
         return real(path, read_only)
 
     monkeypatch.setattr(reading, "connect", connect)
-    async with life(tmp_path / "j.db") as after:
+    async with journaled_run(tmp_path / "j.db") as after:
         for _ in range(20):
-            after.stage.pass_time(50)
-        assert [m.payload for m in after.stage.sent("vehicle")] == [b"%d" % n for n in range(5)]
+            after.harness.pass_time(50)
+        assert [m.payload for m in after.harness.sent("vehicle")] == [b"%d" % n for n in range(5)]

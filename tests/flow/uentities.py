@@ -24,7 +24,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.flow.stage import WoundClock
+from tests.clock import FakeClock
 
 SUBSCRIBE, UNSUBSCRIBE, FETCH_SUBSCRIPTIONS, REGISTER, UNREGISTER, FETCH_SUBSCRIBERS, RESET = 1, 2, 3, 6, 7, 8, 9
 CHANGES = 0x8000
@@ -50,7 +50,7 @@ class Ear(UListener):
 
     transport: MemoryTransport
 
-    def __init__(self, clock: WoundClock) -> None:
+    def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
         self.heard: list[UMessage] = []
 
@@ -66,7 +66,7 @@ class Ear(UListener):
 class Client(Ear):
     """A uEntity that asks, is notified, and publishes."""
 
-    def __init__(self, clock: WoundClock, uri: UUri) -> None:
+    def __init__(self, clock: FakeClock, uri: UUri) -> None:
         super().__init__(clock)
         self.uri = uri
         self.service = uri.authority
@@ -168,7 +168,7 @@ class Client(Ear):
 class Remote(Ear):
     """Another device's uSubscription service. What it is asked waits in ``asked`` until the test answers."""
 
-    def __init__(self, clock: WoundClock, authority: str) -> None:
+    def __init__(self, clock: FakeClock, authority: str) -> None:
         super().__init__(clock)
         self.authority = authority
 

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from streamer.cli.main import _parser
-from streamer.config.models import Config, Metrics, Shutdown
+from streamer.config.models import Config, MetricsConfig, ShutdownConfig
 
 ROOT = Path(__file__).parents[2]
-DRAIN_S = Shutdown().drain_s
+DRAIN_S = ShutdownConfig().drain_s
 CLOSING_S = 10  # a few seconds for each transport
 
 
@@ -153,7 +153,7 @@ def test_the_image_starts_a_command_that_the_package_installs() -> None:
 
 def test_the_image_asks_for_health_where_the_daemon_answers_by_default() -> None:
     check = instruction(dockerfile()[-1], "HEALTHCHECK")
-    assert f"http://{Metrics().listen}/healthz" in check
+    assert f"http://{MetricsConfig().listen}/healthz" in check
 
 
 def test_the_image_has_a_python_that_the_package_takes() -> None:
@@ -201,7 +201,7 @@ def test_the_configuration_in_the_compose_file_is_good() -> None:
     assert set(config.endpoints) == {"vehicle", "cloud"}
     assert config.routes[0].publish_to == ["cloud"]  # an off-vehicle topic cannot be addressed to everyone
     assert config.metrics is not None
-    assert config.metrics.port == Metrics().port
+    assert config.metrics.port == MetricsConfig().port
     broker = config.endpoints["cloud"].options
     (secret,) = compose()["secrets"]
     assert broker.host in compose()["services"]

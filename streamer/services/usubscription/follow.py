@@ -41,7 +41,13 @@ class Follower:
     )
 
     def __init__(
-        self, core: LocalTransport, state: State, options: config.Usubscription, authority: str, clock: Clock, want: Want
+        self,
+        core: LocalTransport,
+        state: State,
+        options: config.UsubscriptionConfig,
+        authority: str,
+        clock: Clock,
+        want: Want,
     ) -> None:
         external = options.external
         if external is None:

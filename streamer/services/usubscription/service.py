@@ -62,7 +62,13 @@ class USubscription:
     SCHEMA: ClassVar[tuple[str, ...]] = rows.SCHEMA
 
     def __init__(
-        self, core: LocalTransport, state: State, options: config.Usubscription, authority: str, clock: Clock, want: Want
+        self,
+        core: LocalTransport,
+        state: State,
+        options: config.UsubscriptionConfig,
+        authority: str,
+        clock: Clock,
+        want: Want,
     ) -> None:
         self._core = core
         self._state = state

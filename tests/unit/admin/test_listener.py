@@ -10,19 +10,19 @@ import pytest
 from streamer.admin import listener
 from streamer.admin.metrics import Exposition
 from streamer.admin.server import AdminServer
-from tests.flow.stage import Stage
+from tests.flow.harness import RouterHarness
 from tests.unit.admin.test_server import free_port
 
 
 @pytest.fixture
 async def number() -> AsyncIterator[int]:
     """The port of a running server."""
-    stage, number = Stage(), free_port()
-    server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", number)
+    harness, number = RouterHarness(), free_port()
+    server = AdminServer(harness.router, Exposition(harness.router), "127.0.0.1", number)
     await server.start()
     yield number
     await server.stop()
-    for transport in stage.transports.values():
+    for transport in harness.transports.values():
         await transport.stop()
 
 
@@ -67,8 +67,8 @@ async def test_crowd_that_says_nothing_keeps_nobody_out_and_takes_a_bounded_numb
 
 
 async def test_stopping_cuts_what_is_open() -> None:
-    stage, other = Stage(), free_port()
-    server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", other)
+    harness, other = RouterHarness(), free_port()
+    server = AdminServer(harness.router, Exposition(harness.router), "127.0.0.1", other)
     await server.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", other)
     assert await health(other) == 200  # so the one before it was accepted
@@ -78,8 +78,8 @@ async def test_stopping_cuts_what_is_open() -> None:
 
 
 async def test_host_may_be_a_name() -> None:
-    stage, number = Stage(), free_port()
-    server = AdminServer(stage.router, Exposition(stage.router), "localhost", number)
+    harness, number = RouterHarness(), free_port()
+    server = AdminServer(harness.router, Exposition(harness.router), "localhost", number)
     await server.start()
     assert await health(number) == 200
     await server.stop()

@@ -15,7 +15,7 @@ from streamer.transports.errors import PermanentError, RefusedError
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.flow.stage import ORDERS, Stage, configuration
+from tests.flow.harness import ORDERS, RouterHarness, configuration
 
 NAMES = {
     # name: (type, labels)
@@ -52,10 +52,10 @@ NAMES = {
 class Scrape:
     """One scrape: samples by name and labels. A sample that comes twice fails, as it does in Prometheus."""
 
-    def __init__(self, stage: Stage, exposition: Exposition | None = None) -> None:
+    def __init__(self, harness: RouterHarness, exposition: Exposition | None = None) -> None:
         self.families = list(
             text_string_to_metric_families(
-                (exposition or Exposition(stage.router, None, lambda: {"subscriptions": 7})).text().decode()
+                (exposition or Exposition(harness.router, None, lambda: {"subscriptions": 7})).text().decode()
             )
         )
         self.samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
@@ -78,31 +78,33 @@ class Scrape:
             assert accepted == outcomes + self.sum("ustreamer_queue_messages", **labels), labels
 
 
-async def played() -> Stage:
-    """A stage after some of everything."""
-    stage = Stage(configuration(queue_policy={"retry": {"jitter": 0, "attempts": 2}}))
-    await stage.router.start()
-    cloud = stage.transports["cloud"]
+async def played() -> RouterHarness:
+    """A router after some of everything."""
+    harness = RouterHarness(configuration(queue_policy={"retry": {"jitter": 0, "attempts": 2}}))
+    await harness.router.start()
+    cloud = harness.transports["cloud"]
     cloud.refuse = lambda message: {
         b"not now": RefusedError(UCode.RESOURCE_EXHAUSTED, "not now"),
         b"never": PermanentError(UCode.PERMISSION_DENIED, "never"),
     }.get(message.payload or b"")
-    message = stage.speed(b"fine")
-    stage.arrive("vehicle", message, message, stage.speed(b"never"), stage.notify(b"not now"), stage.speed(b"x", ttl=1))
-    stage.arrive("cloud", stage.ask(), stage.ask(source=UUri("veh1", 1, 1, 0)))
-    stage.router.ingresses["cloud"].on_receive(MemoryReceived(stage.speed(source=ORDERS)))
-    stage.pass_time(700)
+    message = harness.speed(b"fine")
+    harness.arrive(
+        "vehicle", message, message, harness.speed(b"never"), harness.notify(b"not now"), harness.speed(b"x", ttl=1)
+    )
+    harness.arrive("cloud", harness.ask(), harness.ask(source=UUri("veh1", 1, 1, 0)))
+    harness.router.ingresses["cloud"].on_receive(MemoryReceived(harness.speed(source=ORDERS)))
+    harness.pass_time(700)
     cloud.hold = True
-    stage.arrive("vehicle", stage.speed(b"in flight"), stage.speed(b"waits", source=UUri("veh1", 9, 1, 0x8000)))
-    stage.pass_time(1500)
-    return stage
+    harness.arrive("vehicle", harness.speed(b"in flight"), harness.speed(b"waits", source=UUri("veh1", 9, 1, 0x8000)))
+    harness.pass_time(1500)
+    return harness
 
 
 async def test_every_family_has_its_name_type_help_and_labels() -> None:
-    stage = await played()
-    stage.router.ingresses["vehicle"].stats.malformed["marker"] = 3
+    harness = await played()
+    harness.router.ingresses["vehicle"].stats.malformed["marker"] = 3
     ours = {}
-    for family in Scrape(stage).families:
+    for family in Scrape(harness).families:
         if not family.name.startswith(("process_", "python_")):
             name = f"{family.name}_total" if family.type == "counter" else family.name
             labels = {label for sample in family.samples for label in sample.labels} - {"le"}
@@ -140,19 +142,19 @@ async def test_names_carry_our_prefix_and_their_unit() -> None:
 
 
 async def test_every_route_balances_at_every_scrape() -> None:
-    stage = await played()
-    scrape = Scrape(stage)
+    harness = await played()
+    scrape = Scrape(harness)
     scrape.check_books()
     assert scrape.sum("ustreamer_queue_messages", route="vehicle-cloud") == 2
-    stage.transports["cloud"].release_held()
-    after = Scrape(stage)
+    harness.transports["cloud"].release_held()
+    after = Scrape(harness)
     after.check_books()
     assert after.sum("ustreamer_queue_messages", route="vehicle-cloud") == 0
 
 
 async def test_figures_are_those_of_what_happened() -> None:
-    stage = await played()
-    scrape = Scrape(stage)
+    harness = await played()
+    scrape = Scrape(harness)
     up = {"route": "vehicle-cloud", "ingress": "vehicle", "egress": "cloud"}
     assert scrape.sum("ustreamer_outcomes_total", **up, outcome="delivered", code="OK") == 2
     assert scrape.sum("ustreamer_outcomes_total", **up, outcome="dead_lettered", code="PERMISSION_DENIED") == 1
@@ -169,43 +171,43 @@ async def test_figures_are_those_of_what_happened() -> None:
 
 
 async def test_age_of_the_oldest_waiting_message_grows_and_goes() -> None:
-    async with Stage() as stage:
-        stage.transports["cloud"].lose_link()
-        stage.arrive("vehicle", stage.speed())
-        stage.pass_time(2500)
-        assert Scrape(stage).sum("ustreamer_queue_oldest_age_seconds", route="vehicle-cloud") == pytest.approx(2.5)
-        assert Scrape(stage).sum("ustreamer_endpoint_up", endpoint="cloud") == 0
-        assert Scrape(stage).sum("ustreamer_endpoint_up", endpoint="vehicle") == 1
-        stage.transports["cloud"].restore_link()
-        assert Scrape(stage).sum("ustreamer_queue_oldest_age_seconds", route="vehicle-cloud") == 0
+    async with RouterHarness() as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", harness.speed())
+        harness.pass_time(2500)
+        assert Scrape(harness).sum("ustreamer_queue_oldest_age_seconds", route="vehicle-cloud") == pytest.approx(2.5)
+        assert Scrape(harness).sum("ustreamer_endpoint_up", endpoint="cloud") == 0
+        assert Scrape(harness).sum("ustreamer_endpoint_up", endpoint="vehicle") == 1
+        harness.transports["cloud"].restore_link()
+        assert Scrape(harness).sum("ustreamer_queue_oldest_age_seconds", route="vehicle-cloud") == 0
 
 
 async def test_problems_of_an_endpoint_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Stage() as stage:
-        monkeypatch.setattr(stage.transports["cloud"], "problems", lambda: ["one", "two"])
-        assert Scrape(stage).sum("ustreamer_endpoint_problems", endpoint="cloud", transport="memory") == 2
-        assert Scrape(stage).sum("ustreamer_endpoint_problems", endpoint="vehicle") == 0
+    async with RouterHarness() as harness:
+        monkeypatch.setattr(harness.transports["cloud"], "problems", lambda: ["one", "two"])
+        assert Scrape(harness).sum("ustreamer_endpoint_problems", endpoint="cloud", transport="memory") == 2
+        assert Scrape(harness).sum("ustreamer_endpoint_problems", endpoint="vehicle") == 0
 
 
 async def test_nobody_on_the_other_side_is_not_up() -> None:
-    async with Stage() as stage:
-        stage.transports["cloud"].set_state(LinkState.ALONE)
-        assert Scrape(stage).sum("ustreamer_endpoint_up", endpoint="cloud") == 0
+    async with RouterHarness() as harness:
+        harness.transports["cloud"].set_state(LinkState.ALONE)
+        assert Scrape(harness).sum("ustreamer_endpoint_up", endpoint="cloud") == 0
 
 
 @pytest.mark.parametrize(
     ("wait_ms", "first"), [(0, 0.0005), (100, 0.1), (101, 0.25), (60_000, 60.0), (60_001, float("inf"))]
 )
 async def test_latency_falls_into_the_first_bucket_that_holds_it(wait_ms: int, first: float) -> None:
-    async with Stage() as stage:
-        stage.transports["cloud"].hold = True
-        message = stage.speed()
-        stage.clock.ms += 0
-        stage.arrive("vehicle", message)
-        stage.clock.ms += wait_ms
-        stage.clock.s = 100.0 + wait_ms / 1000
-        stage.transports["cloud"].release_held()
-        scrape = Scrape(stage)
+    async with RouterHarness() as harness:
+        harness.transports["cloud"].hold = True
+        message = harness.speed()
+        harness.clock.ms += 0
+        harness.arrive("vehicle", message)
+        harness.clock.ms += wait_ms
+        harness.clock.s = 100.0 + wait_ms / 1000
+        harness.transports["cloud"].release_held()
+        scrape = Scrape(harness)
         up = {"route": "vehicle-cloud", "ingress": "vehicle", "egress": "cloud"}
         name = "ustreamer_end_to_end_latency_seconds"
         buckets = {
@@ -220,33 +222,33 @@ async def test_latency_falls_into_the_first_bucket_that_holds_it(wait_ms: int, f
 
 
 async def test_message_from_the_future_counts_as_no_latency() -> None:
-    async with Stage() as stage:
-        message = stage.speed()
-        stage.clock.ms -= 5000
-        stage.arrive("vehicle", message)
-        assert Scrape(stage).sum("ustreamer_end_to_end_latency_seconds_sum", route="vehicle-cloud") == 0
+    async with RouterHarness() as harness:
+        message = harness.speed()
+        harness.clock.ms -= 5000
+        harness.arrive("vehicle", message)
+        assert Scrape(harness).sum("ustreamer_end_to_end_latency_seconds_sum", route="vehicle-cloud") == 0
 
 
 async def test_no_series_appears_twice_when_a_route_goes_and_comes_back() -> None:
-    async with Stage() as stage:
-        stage.transports["cloud"].lose_link()
-        stage.arrive("vehicle", stage.speed())
-        everything = stage.config
-        await stage.router.reload(everything.model_copy(update={"routes": everything.routes[1:]}))
-        Scrape(stage).check_books()
-        await stage.router.reload(everything)
-        stage.arrive("vehicle", stage.speed())
-        scrape = Scrape(stage)
+    async with RouterHarness() as harness:
+        harness.transports["cloud"].lose_link()
+        harness.arrive("vehicle", harness.speed())
+        everything = harness.config
+        await harness.router.reload(everything.model_copy(update={"routes": everything.routes[1:]}))
+        Scrape(harness).check_books()
+        await harness.router.reload(everything)
+        harness.arrive("vehicle", harness.speed())
+        scrape = Scrape(harness)
         scrape.check_books()
         assert scrape.sum("ustreamer_accepted_messages_total", route="vehicle-cloud") == 2
 
 
 async def test_reloads_and_lag_are_those_that_were_told() -> None:
-    async with Stage() as stage:
-        exposition = Exposition(stage.router)
+    async with RouterHarness() as harness:
+        exposition = Exposition(harness.router)
         exposition.collector.reloads["refused"] += 2
         exposition.collector.lag.observe(0.25)
-        scrape = Scrape(stage, exposition)
+        scrape = Scrape(harness, exposition)
         assert scrape.sum("ustreamer_reloads_total", result="refused") == 2
         assert scrape.sum("ustreamer_reloads_total", result="ok") == 0
         assert scrape.sum("ustreamer_event_loop_lag_seconds_sum") == 0.25
@@ -259,8 +261,8 @@ async def test_the_journal_is_seen_if_there_is_one(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db", 1 << 20, 10, 1 << 20, lambda call, *args: None)
     assert journal.start(lambda: None).wait(10)
     try:
-        async with Stage(journal=journal) as stage:
-            scrape = Scrape(stage)
+        async with RouterHarness(journal=journal) as harness:
+            scrape = Scrape(harness)
             assert scrape.sum("ustreamer_journal_up") == 1
             assert scrape.sum("ustreamer_journal_max_bytes") == 1 << 20
             assert scrape.sum("ustreamer_journal_commits_total") == scrape.sum("ustreamer_journal_bytes") == 0
@@ -273,15 +275,15 @@ async def test_a_journal_that_cannot_be_used_makes_the_streamer_unready(tmp_path
     journal = Journal(tmp_path / "occupied" / "j.db", 1 << 20, 10, 1 << 20, lambda call, *args: None)
     assert journal.start(lambda: None).wait(10)
     try:
-        async with Stage(journal=journal) as stage:
-            assert Scrape(stage).sum("ustreamer_journal_up") == 0
-            (reason,) = unready(stage.router)
+        async with RouterHarness(journal=journal) as harness:
+            assert Scrape(harness).sum("ustreamer_journal_up") == 0
+            (reason,) = unready(harness.router)
             assert reason.startswith("journal: ")
     finally:
         journal.stop(10)
 
 
 async def test_two_expositions_in_one_process_do_not_collide() -> None:
-    async with Stage() as one, Stage() as other:
+    async with RouterHarness() as one, RouterHarness() as other:
         assert await asyncio.to_thread(Exposition(one.router).text)
         assert await asyncio.to_thread(Exposition(other.router).text)

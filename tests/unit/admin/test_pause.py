@@ -16,14 +16,14 @@ from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages, is_address
 from streamer.admin.server import AdminServer
 from streamer.cli.main import main
-from streamer.config.services import Control as Options
+from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule
 from streamer.services.pause import PauseService
 from streamer.services.state import State, StateError, Statement
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.uri import UUri
-from tests.flow.stage import GATEWAY, SPEED, Stage, configuration
+from tests.flow.harness import GATEWAY, SPEED, RouterHarness, configuration
 from tests.unit.admin.test_server import free_port
 
 TOPIC = str(SPEED)
@@ -43,12 +43,12 @@ class House:
     """A router, the pause service and the HTTP port, as the daemon has them."""
 
     def __init__(self) -> None:
-        self.stage = Stage()
+        self.harness = RouterHarness()
         self.state = Disk(None)
-        router = self.stage.router
+        router = self.harness.router
         core = LocalTransport(TransportContext("core", GATEWAY))
         self.control = PauseService(
-            core, self.state, router.pause_rules, Options(), (), GATEWAY, router.apply_pause_rules, router.paused_flows
+            core, self.state, router.pause_rules, ControlConfig(), (), GATEWAY, router.apply_pause_rules, router.paused_flows
         )
         self.port = free_port()
         self.server = AdminServer(router, Exposition(router), "127.0.0.1", self.port, self.control)
@@ -60,7 +60,7 @@ async def house() -> AsyncIterator[House]:
     house.state.open(PauseService.SCHEMA)
     house.control.restore()
     await house.server.start()
-    async with house.stage:
+    async with house.harness:
         yield house
     await house.server.stop()
     house.state.close()
@@ -79,7 +79,9 @@ async def test_stop_list_and_start(house: House, http: aiohttp.ClientSession) ->
         assert (answer.status, await answer.json()) == (200, {"changed": True})
     async with http.post("/pause", json={"topic": TOPIC, "sink": SINK}) as answer:
         assert answer.status == 200
-    house.stage.arrive("vehicle", house.stage.speed(), house.stage.speed(), house.stage.notify(sink=UUri.parse(SINK)))
+    house.harness.arrive(
+        "vehicle", house.harness.speed(), house.harness.speed(), house.harness.notify(sink=UUri.parse(SINK))
+    )
     async with http.get("/paused") as answer:
         assert await answer.json() == {
             "paused": [
@@ -91,8 +93,8 @@ async def test_stop_list_and_start(house: House, http: aiohttp.ClientSession) ->
         assert (answer.status, await answer.json()) == (200, {"changed": False})
     async with http.post("/resume", json={"topic": TOPIC}) as answer:
         assert (answer.status, await answer.json()) == (200, {"changed": True})
-    assert len(house.stage.sent("cloud")) == 2
-    assert house.stage.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
+    assert len(house.harness.sent("cloud")) == 2
+    assert house.harness.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
 
 
 async def test_start_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSession) -> None:
@@ -124,7 +126,7 @@ async def test_bad_bodies_are_told_what_was_expected(
     async with http.post(page, data=body, headers={"Content-Type": "application/json"}) as answer:
         assert answer.status == 400
         assert expected in (await answer.json())["error"]
-    assert house.stage.router.pause_rules.rules == ()
+    assert house.harness.router.pause_rules.rules == ()
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
@@ -135,7 +137,7 @@ async def test_what_a_foreign_page_could_post_is_not_taken(
     async with http.post("/pause", data=body, headers={"Content-Type": content_type}) as answer:
         assert answer.status == 415
         assert "application/json" in (await answer.json())["error"]
-    assert house.stage.router.pause_rules.rules == ()
+    assert house.harness.router.pause_rules.rules == ()
 
 
 @pytest.mark.parametrize("is_chunked", [False, True], ids=["length", "chunked"])
@@ -148,7 +150,7 @@ async def test_large_bodies_are_not_read(house: House, http: aiohttp.ClientSessi
     headers = {"Content-Type": "application/json"}
     async with http.post("/pause", data=chunks() if is_chunked else body, headers=headers) as answer:
         assert answer.status == 413
-    assert house.stage.router.pause_rules.rules == ()
+    assert house.harness.router.pause_rules.rules == ()
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH"])
@@ -156,7 +158,7 @@ async def test_large_bodies_are_not_read(house: House, http: aiohttp.ClientSessi
 async def test_only_a_post_changes_anything(house: House, http: aiohttp.ClientSession, page: str, method: str) -> None:
     async with http.request(method, page, json={"topic": TOPIC}) as answer:
         assert (answer.status, answer.headers["Allow"]) == (405, "POST")
-    assert house.stage.router.pause_rules.rules == ()
+    assert house.harness.router.pause_rules.rules == ()
 
 
 async def test_too_many_rules_and_a_failing_disk_are_told_apart(house: House, http: aiohttp.ClientSession) -> None:
@@ -164,15 +166,15 @@ async def test_too_many_rules_and_a_failing_disk_are_told_apart(house: House, ht
     async with http.post("/pause", json={"topic": TOPIC}) as answer:
         assert answer.status == 503
     for number in range(MAX_RULES):
-        house.stage.router.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
+        house.harness.router.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
     async with http.post("/pause", json={"topic": TOPIC}) as answer:
         assert answer.status == 429
         assert "1000 rules" in (await answer.json())["error"]
 
 
 async def test_without_control_there_are_no_such_pages() -> None:
-    stage, port = Stage(configuration()), free_port()
-    server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", port)
+    harness, port = RouterHarness(configuration()), free_port()
+    server = AdminServer(harness.router, Exposition(harness.router), "127.0.0.1", port)
     await server.start()
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session, session.get("/paused") as answer:
         assert answer.status == 404
@@ -220,9 +222,9 @@ async def posted(control: PauseService, request: web.Request) -> tuple[int, str]
 async def test_a_post_is_taken_from_this_machine_or_as_configured(
     house: House, peer: str, own: str, http: str, status: int
 ) -> None:
-    house.control.use(Options.model_validate({"http": http}), ())
+    house.control.use(ControlConfig.model_validate({"http": http}), ())
     found, text = await posted(house.control, remote({"topic": TOPIC}, peer, own))
-    assert (found, len(house.stage.router.pause_rules.rules)) == (status, int(status == 200))
+    assert (found, len(house.harness.router.pause_rules.rules)) == (status, int(status == 200))
     assert ("only from this machine itself, unless control.http is any" in text) == (status == 403)
 
 
@@ -240,14 +242,14 @@ async def test_a_post_is_taken_from_this_machine_or_as_configured(
 async def test_a_page_in_a_browser_can_neither_stop_nor_start_anything(
     house: House, http: aiohttp.ClientSession, page: str, headers: dict[str, str], expected: str, who: str
 ) -> None:
-    house.control.use(Options.model_validate({"http": who}), ())
+    house.control.use(ControlConfig.model_validate({"http": who}), ())
     rule = PauseRule(UUri("veh2", 1, 1, 0x8000))
-    house.stage.router.pause_rules.add(rule)
+    house.harness.router.pause_rules.add(rule)
     topic = str(rule.source) if page.endswith("start") else TOPIC
     async with http.post(page, json={"topic": topic}, headers=headers) as answer:
         assert answer.status == 403
         assert expected in (await answer.json())["error"]
-    assert house.stage.router.pause_rules.rules == (rule,)
+    assert house.harness.router.pause_rules.rules == (rule,)
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9464", "127.0.0.1", "[::1]:9464", "[::1]", "10.1.2.3:80"])
@@ -292,16 +294,16 @@ async def test_pause_list_and_resume(house: House, tmp_path: Path, capsys: pytes
         f"{TOPIC} was paused already",
         f"paused {TOPIC} → {SINK}",
     ]
-    house.stage.arrive("vehicle", house.stage.speed(), house.stage.speed())
+    house.harness.arrive("vehicle", house.harness.speed(), house.harness.speed())
     assert await run("pause", "--config", config) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [["TOPIC", "SINK", "FLOWS", "WAITING"], [TOPIC, "any", "1", "2"], [TOPIC, SINK, "0", "0"]]
     assert await run("resume", "--config", config, "--topic", TOPIC) == 0
     assert capsys.readouterr().out == f"resumed {TOPIC}\n"
-    assert len(house.stage.sent("cloud")) == 2
+    assert len(house.harness.sent("cloud")) == 2
     assert await run("resume", "--config", config, "--topic", TOPIC) == 1
     assert f"no rule pauses {TOPIC}" in capsys.readouterr().err
-    assert house.stage.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
+    assert house.harness.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
 
 
 async def test_proxies_of_the_environment_are_not_asked(
@@ -351,7 +353,7 @@ async def test_a_machine_that_is_configured_by_name_is_asked_as_localhost(tmp_pa
 
 async def test_older_streamer_answers(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
-    server = AdminServer(house.stage.router, Exposition(house.stage.router), "127.0.0.1", port)
+    server = AdminServer(house.harness.router, Exposition(house.harness.router), "127.0.0.1", port)
     await server.start()
     config = written(tmp_path / "s.yaml", {"listen": f"127.0.0.1:{port}"})
     assert await run("pause", "--config", config, "--topic", TOPIC) == 1

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
 from streamer.admin.server import AdminServer, unready
 from streamer.transports.base import LinkState
-from tests.flow.stage import Stage
+from tests.flow.harness import RouterHarness
 
 
 def free_port() -> int:
@@ -20,27 +20,27 @@ def free_port() -> int:
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
+async def harness() -> AsyncIterator[RouterHarness]:
     """A router that is not started yet."""
-    stage = Stage()
-    yield stage
-    for transport in stage.transports.values():
+    harness = RouterHarness()
+    yield harness
+    for transport in harness.transports.values():
         await transport.stop()
 
 
 @pytest.fixture
-async def http(stage: Stage) -> AsyncIterator[aiohttp.ClientSession]:
+async def http(harness: RouterHarness) -> AsyncIterator[aiohttp.ClientSession]:
     port = free_port()
-    server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", port)
+    server = AdminServer(harness.router, Exposition(harness.router), "127.0.0.1", port)
     await server.start()
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         yield session
     await server.stop()
 
 
-async def test_metrics_are_served_in_the_prometheus_format(stage: Stage, http: aiohttp.ClientSession) -> None:
-    await stage.router.start()
-    stage.arrive("vehicle", stage.speed())
+async def test_metrics_are_served_in_the_prometheus_format(harness: RouterHarness, http: aiohttp.ClientSession) -> None:
+    await harness.router.start()
+    harness.arrive("vehicle", harness.speed())
     async with http.get("/metrics") as answer:
         assert answer.status == 200
         assert answer.headers["Content-Type"] == CONTENT_TYPE
@@ -55,7 +55,7 @@ async def test_health_says_ok_even_when_nothing_is_connected(http: aiohttp.Clien
 
 
 async def test_readiness_gives_its_reasons_until_every_endpoint_is_connected(
-    stage: Stage, http: aiohttp.ClientSession
+    harness: RouterHarness, http: aiohttp.ClientSession
 ) -> None:
     async with http.get("/readyz") as answer:
         assert answer.status == 503
@@ -66,28 +66,28 @@ async def test_readiness_gives_its_reasons_until_every_endpoint_is_connected(
                 "endpoint cloud (memory) is not connected",
             ],
         }
-    await stage.router.start()
+    await harness.router.start()
     async with http.get("/readyz") as answer:
         assert answer.status == 200
         assert await answer.json() == {"ready": True, "reasons": []}
-    stage.transports["cloud"].lose_link()
+    harness.transports["cloud"].lose_link()
     async with http.get("/readyz") as answer:
         assert answer.status == 503
         assert (await answer.json())["reasons"] == ["endpoint cloud (memory) is not connected"]
 
 
-async def test_peer_without_another_peer_yet_is_ready(stage: Stage) -> None:
-    await stage.router.start()
-    stage.transports["vehicle"].set_state(LinkState.ALONE)
-    assert unready(stage.router) == []
+async def test_peer_without_another_peer_yet_is_ready(harness: RouterHarness) -> None:
+    await harness.router.start()
+    harness.transports["vehicle"].set_state(LinkState.ALONE)
+    assert unready(harness.router) == []
 
 
 async def test_endpoint_that_is_connected_and_has_a_problem_is_not_ready(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    harness: RouterHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await stage.router.start()
-    monkeypatch.setattr(stage.transports["cloud"], "problems", lambda: ["the broker refused 'a/b'"])
-    assert unready(stage.router) == ["endpoint cloud (memory): the broker refused 'a/b'"]
+    await harness.router.start()
+    monkeypatch.setattr(harness.transports["cloud"], "problems", lambda: ["the broker refused 'a/b'"])
+    assert unready(harness.router) == ["endpoint cloud (memory): the broker refused 'a/b'"]
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics/x", "/../etc/passwd"])
@@ -102,20 +102,20 @@ async def test_pages_are_for_reading_only(path: str, http: aiohttp.ClientSession
         assert answer.status == 405
 
 
-async def test_port_that_is_taken_is_an_os_error_and_stopping_afterwards_is_fine(stage: Stage) -> None:
+async def test_port_that_is_taken_is_an_os_error_and_stopping_afterwards_is_fine(harness: RouterHarness) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", taken.getsockname()[1])
+        server = AdminServer(harness.router, Exposition(harness.router), "127.0.0.1", taken.getsockname()[1])
         with pytest.raises(OSError, match="address already in use"):
             await server.start()
         await server.stop()
         await server.stop()
 
 
-async def test_port_is_free_again_after_stopping(stage: Stage) -> None:
+async def test_port_is_free_again_after_stopping(harness: RouterHarness) -> None:
     port = free_port()
     for _ in range(2):
-        server = AdminServer(stage.router, Exposition(stage.router), "127.0.0.1", port)
+        server = AdminServer(harness.router, Exposition(harness.router), "127.0.0.1", port)
         await server.start()
         await server.stop()

@@ -285,7 +285,7 @@ def test_the_schema_knows_the_keys_as_the_file_has_them() -> None:
     json.dumps(schema)
     definitions = schema["$defs"]
     assert set(schema["required"]) == {"authority", "endpoints", "routes"}
-    route = definitions["Route"]["properties"]
+    route = definitions["RouteConfig"]["properties"]
     assert {"from", "to", "publish", "queue", "window", "flow_window", "retry"} <= set(route)
     assert "queue_policy" not in route
     assert "broker" in definitions["mqtt5.options"]["properties"]

@@ -6,7 +6,18 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from streamer.config.models import Config, Endpoint, Journal, Metrics, Multicast, Queue, QueuePolicy, Retry, Route, Trace
+from streamer.config.models import (
+    Config,
+    EndpointConfig,
+    JournalConfig,
+    MetricsConfig,
+    MulticastConfig,
+    QueueConfig,
+    QueuePolicy,
+    RetryConfig,
+    RouteConfig,
+    TraceConfig,
+)
 from streamer.transports.memory import MemoryOptions
 from streamer.uprotocol.uri import UUri
 
@@ -33,24 +44,26 @@ def messages(value: Any) -> list[str]:
 def test_everything_but_authority_endpoints_and_routes_has_its_documented_default() -> None:
     config = Config.model_validate(raw())
     assert config.queue_policy == QueuePolicy(
-        queue=Queue(messages=10_000, bytes=64 * MIB, on_full="backpressure"),
+        queue=QueueConfig(messages=10_000, bytes=64 * MIB, on_full="backpressure"),
         window=1000,
         flow_window=1000,
-        retry=Retry(initial_ms=500, factor=2.0, max_ms=10_000, jitter=0.2, attempts=10),
+        retry=RetryConfig(initial_ms=500, factor=2.0, max_ms=10_000, jitter=0.2, attempts=10),
     )
     assert config.journal is None
     assert config.trace is None
     assert (config.dead_letter.resource, config.dead_letter.endpoints) == (0x8001, ["origin"])
     assert config.dead_letter.queue.model_dump() == {"messages": 10000, "bytes": 64 * MIB, "on_full": "evict"}
-    assert config.metrics == Metrics(listen="127.0.0.1:9464")
+    assert config.metrics == MetricsConfig(listen="127.0.0.1:9464")
     assert config.log.model_dump() == {"level": "info", "format": "auto", "repeat_s": 10}
     assert config.shutdown.drain_s == 20
     assert config.remember.model_dump() == {"ids": 200_000, "seconds": 600}
 
 
 def test_sections_that_are_given_have_defaults_too() -> None:
-    assert Journal.model_validate({"path": "/var/lib/j.db"}) == Journal(path=Path("/var/lib/j.db"), max_bytes=1024 * MIB)
-    trace = Trace.model_validate({"path": "/var/lib/t"})
+    assert JournalConfig.model_validate({"path": "/var/lib/j.db"}) == JournalConfig(
+        path=Path("/var/lib/j.db"), max_bytes=1024 * MIB
+    )
+    trace = TraceConfig.model_validate({"path": "/var/lib/t"})
     assert (trace.rotate_s, trace.rotate_bytes, trace.max_bytes) == (300, 64 * MIB, 4096 * MIB)
 
 
@@ -70,14 +83,16 @@ def test_a_route_lays_its_own_keys_over_the_queue_policy() -> None:
         )
     )
     own, plain = (route.queue_policy for route in config.routes)
-    assert own == QueuePolicy(queue=Queue(messages=5, bytes=MIB), window=7, flow_window=1, retry=Retry(attempts=3, jitter=0))
+    assert own == QueuePolicy(
+        queue=QueueConfig(messages=5, bytes=MIB), window=7, flow_window=1, retry=RetryConfig(attempts=3, jitter=0)
+    )
     assert plain == config.queue_policy
 
 
 def test_a_route_can_be_built_alone() -> None:
-    route = Route.model_validate({"from": "a", "to": "b", "window": 5})
+    route = RouteConfig.model_validate({"from": "a", "to": "b", "window": 5})
     assert (route.name, route.queue_policy) == ("a-b", QueuePolicy(window=5))
-    assert Route(from_="a", to="b", queue_policy=QueuePolicy(window=9)).queue_policy.window == 9  # type: ignore[call-arg]  # alias
+    assert RouteConfig(from_="a", to="b", queue_policy=QueuePolicy(window=9)).queue_policy.window == 9  # type: ignore[call-arg]  # alias
 
 
 def test_a_route_is_named_after_its_ends_unless_it_has_a_name() -> None:
@@ -96,7 +111,7 @@ def test_patterns_are_parsed() -> None:
 def test_multicast_partitions_have_topics() -> None:
     entry = {"provider": "//veh1/A8000/2/0", "broadcast": "doorOpened", "partitions": {"": 0x8001, "Front/left": 0xFFFE}}
     (multicast,) = Config.model_validate(raw(multicast=[entry])).multicast
-    assert multicast == Multicast(
+    assert multicast == MulticastConfig(
         provider=UUri("veh1", 0xA8000, 2, 0), broadcast="doorOpened", partitions={"": 0x8001, "Front/left": 0xFFFE}
     )
     assert Config.model_validate(raw()).multicast == []
@@ -116,9 +131,14 @@ def test_the_catalogue_of_multicast_has_every_partition() -> None:
 
 
 def test_options_become_the_transport_s_own_model() -> None:
-    endpoint = Endpoint.model_validate({"transport": "memory", "authorities": ["*"], "options": {"bus": "b", "window": 3}})
+    endpoint = EndpointConfig.model_validate(
+        {"transport": "memory", "authorities": ["*"], "options": {"bus": "b", "window": 3}}
+    )
     assert endpoint.options == MemoryOptions(bus="b", window=3)
-    assert Endpoint.model_validate({"transport": "memory", "authorities": ["*"], "options": None}).options == MemoryOptions()
+    assert (
+        EndpointConfig.model_validate({"transport": "memory", "authorities": ["*"], "options": None}).options
+        == MemoryOptions()
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,27 +157,27 @@ def test_options_become_the_transport_s_own_model() -> None:
     ],
 )
 def test_sizes_are_bytes_or_text_with_a_unit(text: object, size: int) -> None:
-    assert Queue.model_validate({"bytes": text}).bytes == size
+    assert QueueConfig.model_validate({"bytes": text}).bytes == size
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "-1MiB", "1 Mib", "1MiBs", "0x10", 1.5, True, None, 0, "0MiB", "0.1B"])
 def test_what_is_no_size_is_refused(text: object) -> None:
     with pytest.raises(ValidationError, match="expected a size"):
-        Queue.model_validate({"bytes": text})
+        QueueConfig.model_validate({"bytes": text})
 
 
 @pytest.mark.parametrize(
     ("listen", "host", "port"), [("0.0.0.0:80", "0.0.0.0", 80), ("[::1]:9464", "::1", 9464), ("localhost:0", "localhost", 0)]
 )
 def test_listen_has_a_host_and_a_port(listen: str, host: str, port: int) -> None:
-    metrics = Metrics(listen=listen)
+    metrics = MetricsConfig(listen=listen)
     assert (metrics.host, metrics.port) == (host, port)
 
 
 @pytest.mark.parametrize("listen", ["9464", ":9464", "localhost", "::1:9464", "localhost:65536", "a b:1"])
 def test_listen_without_host_or_port_is_refused(listen: str) -> None:
     with pytest.raises(ValidationError, match="expected host:port"):
-        Metrics(listen=listen)
+        MetricsConfig(listen=listen)
 
 
 @pytest.mark.parametrize("value", ["5", 5.0, True, None])
@@ -169,7 +189,7 @@ def test_a_number_is_not_guessed_from_something_else(value: object) -> None:
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 def test_numbers_are_finite(value: float) -> None:
     with pytest.raises(ValidationError, match="finite"):
-        Retry(factor=value)
+        RetryConfig(factor=value)
 
 
 def test_mistakes_inside_and_between_the_parts_come_together() -> None:

@@ -25,7 +25,7 @@ from streamer.uprotocol.protobuf import message_from_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import created_ms, new_id
-from tests.unit.delivery.actors import NOW_MS
+from tests.unit.delivery.messages import NOW_MS
 from tests.unit.uprotocol.strategies import messages
 
 APP, METHOD, TOPIC = UUri("cloud", 0xC, 1, 0), UUri("veh1", 0xB, 1, 7), UUri("veh1", 0xA, 1, 0x8000)

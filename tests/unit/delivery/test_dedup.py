@@ -11,7 +11,7 @@ from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import everything_at
-from tests.unit.delivery.actors import message
+from tests.unit.delivery.messages import message
 
 
 def key(number: int) -> bytes:

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from streamer.delivery.lane import CLASSES, Delivery, Hold, Lane, State
 from streamer.transports.memory import MemoryReceived
-from tests.unit.delivery.actors import NOW_MS, message, route_queue, topic
+from tests.unit.delivery.messages import NOW_MS, message, route_queue, topic
 
 
 @dataclass

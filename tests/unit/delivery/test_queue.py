@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from streamer.delivery import queue as queue_module
 from streamer.delivery.lane import Delivery, Hold
 from streamer.delivery.queue import OVERHEAD_BYTES, Room, RouteQueue
-from tests.unit.delivery.actors import NOW_MS, message, push, queue_policy, route_queue, topic
+from tests.unit.delivery.messages import NOW_MS, message, push, queue_policy, route_queue, topic
 
 
 def take(queue: RouteQueue, delivery: Delivery) -> None:

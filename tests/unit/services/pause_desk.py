@@ -8,15 +8,14 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from streamer.config.services import Control as Options
+from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import PauseRule, PauseRules
 from streamer.routing.table import FlowKey
 from streamer.services.pause import PauseService
 from streamer.services.state import State, StateError, Statement
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LocalTransport
-from streamer.uprotocol.message import Options as MessageOptions
-from streamer.uprotocol.message import UMessage, UPayloadFormat, request
+from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from streamer.uprotocol.protobuf import uri_to_proto
@@ -67,7 +66,9 @@ class Disk(State):
 class Desk:
     """One life of the service."""
 
-    def __init__(self, path: Path | None = None, options: Options | None = None, local: Sequence[str] = ("veh1",)) -> None:
+    def __init__(
+        self, path: Path | None = None, options: ControlConfig | None = None, local: Sequence[str] = ("veh1",)
+    ) -> None:
         self.core = Mouthpiece()
         self.state = Disk(path)
         self.pause_rules = PauseRules()
@@ -77,7 +78,7 @@ class Desk:
             self.core,
             self.state,
             self.pause_rules,
-            options or Options(),
+            options or ControlConfig(),
             local,
             GATEWAY,
             lambda: self.applied.append(self.pause_rules.rules),
@@ -96,7 +97,7 @@ class Desk:
         """The Response to a Request, which counts as done exactly once."""
         if isinstance(payload, Message):
             payload = payload.SerializeToString()
-        options = MessageOptions(payload_format=UPayloadFormat.UNSPECIFIED if payload is None else form)
+        options = Options(payload_format=UPayloadFormat.UNSPECIFIED if payload is None else form)
         message = request(NOW_MS, caller, UUri(GATEWAY, 4, 1, method), 5000, payload, options)
         done: asyncio.Queue[None] = asyncio.Queue()
         self.core._handlers[4, 1](message, lambda: done.put_nowait(None))

@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.any_pb2 import Any as AnyProto
 from google.protobuf.message import Message
 
-from streamer.config.services import Control as Options
+from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRules
 from streamer.services.pause import FETCH, PAUSE, RESUME, PausedRule, PauseService
 from streamer.services.rpc import Method
@@ -133,7 +133,7 @@ async def test_failing_disk_changes_nothing_and_says_so() -> None:
 
 async def test_before_the_rules_are_read_and_after_the_end_nothing_is_changed() -> None:
     state, pause_rules = State(None), PauseRules()
-    control = PauseService(Mouthpiece(), state, pause_rules, Options(), (), GATEWAY, lambda: None)
+    control = PauseService(Mouthpiece(), state, pause_rules, ControlConfig(), (), GATEWAY, lambda: None)
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
         await control.pause(PauseRule(SPEED))
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
@@ -185,11 +185,11 @@ async def test_by_default_uentities_of_local_authorities_may_ask_and_nobody_else
 
 
 async def test_listed_patterns_may_ask_instead() -> None:
-    desk = Desk(options=Options(allow=["//cloud/FFFF8000/2/0"]))
+    desk = Desk(options=ControlConfig(allow=["//cloud/FFFF8000/2/0"]))
     assert (await desk.ask(PAUSE, stop_request(SPEED), STRANGER)).attributes.commstatus is None
     failure(await desk.ask(PAUSE, stop_request(DOORS), CALLER), UCode.PERMISSION_DENIED)
     failure(await desk.ask(PAUSE, stop_request(DOORS), STRANGER._replace(version=1)), UCode.PERMISSION_DENIED)
-    desk.control.use(Options(allow=[]), ("veh1",))
+    desk.control.use(ControlConfig(allow=[]), ("veh1",))
     failure(await desk.ask(RESUME, start_request(SPEED), STRANGER), UCode.PERMISSION_DENIED)
 
 

@@ -11,7 +11,7 @@ from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
-from tests.unit.delivery.actors import route_queue
+from tests.unit.delivery.messages import route_queue
 
 NOW_MS = 1_700_000_000_000
 NEVER = Failure(Outcome.DEAD_LETTERED, UCode.PERMISSION_DENIED, "never")

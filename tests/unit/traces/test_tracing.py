@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from streamer.config.models import Trace
+from streamer.config.models import TraceConfig
 from streamer.traces.tracing import Tracing
-from tests.unit.delivery.actors import message, push, route_queue
+from tests.unit.delivery.messages import message, push, route_queue
 
 
 def tracing(path) -> Tracing:
-    return Tracing(Trace(path=str(path)), "gateway.veh1", {"vehicle": "zenoh", "cloud": "mqtt5"})
+    return Tracing(TraceConfig(path=str(path)), "gateway.veh1", {"vehicle": "zenoh", "cloud": "mqtt5"})
 
 
 def test_what_was_recorded_is_sealed_when_it_ends(tmp_path: Path) -> None:

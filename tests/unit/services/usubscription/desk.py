@@ -5,7 +5,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from streamer.config.services import Usubscription
+from streamer.config.services import UsubscriptionConfig
 from streamer.services.state import State
 from streamer.services.usubscription import USubscription, wire
 from streamer.services.usubscription.entries import Standing
@@ -86,7 +86,7 @@ class Desk:
 
     def __init__(self, path: Path, **options: object) -> None:
         self.path = path
-        self.options = Usubscription(**{"local": ["dev1"], **options})
+        self.options = UsubscriptionConfig(**{"local": ["dev1"], **options})
         self.clock = StillClock()
         self.wanted: dict[UUri, Mapping[str, int]] = {}
         self.done: list[bytes] = []

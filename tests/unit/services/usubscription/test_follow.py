@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
-from streamer.config.services import Usubscription
+from streamer.config.services import UsubscriptionConfig
 from streamer.services.state import State
 from streamer.services.usubscription import Follower, wire
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, request, response
@@ -49,7 +49,7 @@ class Outpost:
             "subscribers": [str(CLOUD)],
             "refresh_s": REFRESH_MS / 1000,
         }
-        self.options = Usubscription(external=external)
+        self.options = UsubscriptionConfig(external=external)
         self.path = path
         self.clock = StillClock()
         self.open()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.config.services import Usubscription
+from streamer.config.services import UsubscriptionConfig
 from streamer.services.usubscription import wire
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.well_known import USUBSCRIPTION
@@ -22,9 +22,9 @@ DAY_MS = 24 * 3_600_000
 
 
 def test_the_timeout_is_at_least_five_minutes() -> None:
-    assert Usubscription().remote_timeout_s >= 300
+    assert UsubscriptionConfig().remote_timeout_s >= 300
     with pytest.raises(ValueError, match="remote_timeout_s"):
-        Usubscription(remote_timeout_s=299.9)
+        UsubscriptionConfig(remote_timeout_s=299.9)
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["subscribe", "unsubscribe"])

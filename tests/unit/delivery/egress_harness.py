@@ -1,4 +1,4 @@
-"""An egress by itself: with its queues, a clock to wind, and a transport that obeys."""
+"""An egress by itself, with its queues, a clock that the test advances, and a `FakeTransport`."""
 
 from streamer.config.models import QueueBounds, QueuePolicy
 from streamer.delivery.custody import Custody
@@ -12,42 +12,44 @@ from streamer.delivery.settle import Settler
 from streamer.transports.errors import PermanentError, RefusedError
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
-from tests.unit.delivery.actors import Harbour, WoundClock, message, push, route_queue
+from tests.clock import FakeClock
+from tests.unit.delivery.fake_transport import FakeTransport
+from tests.unit.delivery.messages import message, push, route_queue
 
 NOT_NOW = RefusedError(UCode.RESOURCE_EXHAUSTED, "not now")
 NEVER = PermanentError(UCode.PERMISSION_DENIED, "never")
 PATIENT = {"initial_ms": 100, "factor": 1, "max_ms": 100, "jitter": 0, "attempts": 1_000_000}
 
 
-class Port:
-    """An egress with its queues, and a transport that obeys. Every settling sends on, as in the router."""
+class EgressHarness:
+    """An egress with its queues and a transport. Every settled delivery lets the next one go, as in the router."""
 
-    def __init__(self, harbour: Harbour | None = None, **keys: object) -> None:
-        self.clock = WoundClock()
-        self.harbour = harbour or Harbour()
+    def __init__(self, transport: FakeTransport | None = None, **keys: object) -> None:
+        self.clock = FakeClock()
+        self.transport = transport or FakeTransport()
         seen = SeenIds(1000, 1000, 0)
         custody = Custody(lambda after_s, call: None, self.clock, seen)
         options = NoticeOptions("gateway", 0x8001, (), QueueBounds(), QueuePolicy())
         self.settler = Settler(self.clock, seen, custody, FailureNotices(options, custody, self.clock))
         self.turns = Pump(self.clock)
-        self.egress = Egress("cloud", self.harbour, self.settler, custody, self.clock, lambda: 0.5, self.turns)
-        self.queue = route_queue(owner=self.egress, **keys)
+        self.egress = Egress("cloud", self.transport, self.settler, custody, self.clock, lambda: 0.5, self.turns)
+        self.queue = route_queue("up", self.egress, **keys)
         self.egress.add_queue(self.queue)
 
-    def load(self, *messages: UMessage, queue: RouteQueue | None = None) -> list["Loaded"]:
+    def load(self, *messages: UMessage, queue: RouteQueue | None = None) -> list["LoadedDelivery"]:
         """Accept messages without sending yet."""
         held = []
         for sent in messages:
             delivery = push(queue or self.queue, sent)
-            held.append(Loaded(delivery))
+            held.append(LoadedDelivery(delivery))
             self.egress.file(delivery.lane)
         return held
 
     def pump(self) -> None:
         self.egress.pump(self.clock.ms)
 
-    def wind(self, ms: int) -> None:
-        self.clock.wind(ms)
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
         self.egress.tick(self.clock.s, self.clock.ms)
 
     def outcomes(self) -> dict[str, int]:
@@ -63,7 +65,7 @@ class Port:
         assert self.queue.messages == self.egress.in_flight + sum(lane.live for lane in lanes)
 
 
-class Loaded:
+class LoadedDelivery:
     """A delivery, with the message and receipt that it lets go of when it is settled."""
 
     def __init__(self, delivery: Delivery) -> None:
@@ -79,12 +81,12 @@ def flows(messages: list[UMessage]) -> list[int]:
     return [m.attributes.source.resource - 0x8000 for m in messages]
 
 
-def open_windows(port: Port, flow_numbers: list[int], messages: int = 100) -> None:
+def open_windows(harness: EgressHarness, flow_numbers: list[int], messages: int = 100) -> None:
     """Let lanes reach a wide window, then forget what was sent for it."""
-    waiting = port.harbour.confirms_at_once
-    port.harbour.confirms_at_once = True
+    waiting = harness.transport.confirms_at_once
+    harness.transport.confirms_at_once = True
     for flow in flow_numbers:
-        port.load(*(message(flow) for _ in range(messages)))
-    port.pump()
-    port.harbour.submitted.clear()
-    port.harbour.confirms_at_once = waiting
+        harness.load(*(message(flow) for _ in range(messages)))
+    harness.pump()
+    harness.transport.batches.clear()
+    harness.transport.confirms_at_once = waiting

@@ -11,13 +11,13 @@ from streamer.transports.base import Received, TransportContext
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.message import UMessage, notification, publish, request, response
 from streamer.uprotocol.uri import UUri
-from tests.flow.stage import START_MS, WoundClock
+from tests.clock import START_MS, FakeClock
 
 ANY = "FFFFFFFF/FF/FFFF"
 _runs = itertools.count()
 
 
-class Inlet(MemoryTransport):
+class SteppedTransport(MemoryTransport):
     """Lets in what arrives only when told, one by one, so that a test can have networks of any speed."""
 
     def __init__(self, context: TransportContext, options: MemoryOptions) -> None:
@@ -27,29 +27,29 @@ class Inlet(MemoryTransport):
     def inject(self, *batch: Received) -> None:
         self.inbox.extend(batch)
 
-    def let_in(self) -> None:
+    def deliver_next(self) -> None:
         self.registry.deliver((self.inbox.popleft(),))
 
 
-class World:
+class Mesh:
     """Networks with a uEntity on each, and the routers between them. The endpoints' names are those of the networks."""
 
     def __init__(self, *configs: Config) -> None:
-        self.clock = WoundClock()
+        self.clock = FakeClock()
         self.run = next(_runs)
         self.networks = {name: self._join(name, "app") for name in sorted({n for c in configs for n in c.endpoints})}
-        self.inlets: list[Inlet] = []
+        self.transports: list[SteppedTransport] = []
         self.routers: list[Router] = []
         for config in configs:
             transports = {name: self._join(name, config.authority) for name in config.endpoints}
-            self.inlets += transports.values()
+            self.transports += transports.values()
             self.routers.append(Router(config, dict(transports), self.clock, later=lambda after_s, call: None))
 
-    def _join(self, network: str, authority: str) -> Inlet:
+    def _join(self, network: str, authority: str) -> SteppedTransport:
         context = TransportContext(network, authority, now_ms=self.clock.wall_ms)
-        return Inlet(context, MemoryOptions(bus=f"loops-{self.run}-{network}"))
+        return SteppedTransport(context, MemoryOptions(bus=f"loops-{self.run}-{network}"))
 
-    async def __aenter__(self) -> "World":
+    async def __aenter__(self) -> "Mesh":
         for app in self.networks.values():
             await app.start()
         for router in self.routers:
@@ -57,7 +57,7 @@ class World:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        for transport in (*self.networks.values(), *self.inlets):
+        for transport in (*self.networks.values(), *self.transports):
             await transport.stop()
 
     def send(self, network: str, message: UMessage) -> None:
@@ -65,9 +65,9 @@ class World:
 
     def step(self, choice: int) -> bool:
         """Let one message in at one of the places where some wait; False if none do."""
-        ready = [inlet for inlet in self.inlets if inlet.inbox]
+        ready = [transport for transport in self.transports if transport.inbox]
         if ready:
-            ready[choice % len(ready)].let_in()
+            ready[choice % len(ready)].deliver_next()
         return bool(ready)
 
     def settle(self) -> None:
@@ -75,18 +75,17 @@ class World:
         for _ in range(3):
             while self.step(0):
                 pass
-            self.clock.ms += 1000
-            self.clock.s += 1
+            self.clock.advance(1000)
             for router in self.routers:
                 router.tick()
         self.check_books()
-        assert not any(inlet.inbox for inlet in self.inlets)
+        assert not any(transport.inbox for transport in self.transports)
 
     def kill(self, authority: str) -> None:
         """A router dies, with all that is on its way to it."""
-        for inlet in [inlet for inlet in self.inlets if inlet.context.authority == authority]:
-            inlet.lose_link()
-            self.inlets.remove(inlet)
+        for transport in [transport for transport in self.transports if transport.context.authority == authority]:
+            transport.lose_link()
+            self.transports.remove(transport)
         self.routers = [router for router in self.routers if router.table.authority != authority]
 
     def check_books(self) -> None:
@@ -102,7 +101,7 @@ class World:
 
     def sends(self) -> Counter[bytes]:
         """Id → how often any router sent it anywhere."""
-        return Counter(message.id for inlet in self.inlets for message in inlet.sent)
+        return Counter(message.id for transport in self.transports for message in transport.sent)
 
     def outcomes(self) -> Counter[str]:
         """Outcome → how often, over all routers."""
@@ -138,17 +137,17 @@ def streamer(name: str, left: dict[str, list[str]], patterns: dict[str, list[str
     )
 
 
-def pair(cloud: str = "b") -> World:
-    return World(*(streamer(name, {"a": ["a"], "b": [cloud]}) for name in ("gw1", "gw2")))
+def pair(cloud: str = "b") -> Mesh:
+    return Mesh(*(streamer(name, {"a": ["a"], "b": [cloud]}) for name in ("gw1", "gw2")))
 
 
-def ring() -> World:
+def ring() -> Mesh:
     """a – b – c in a row, and a shortcut from a to c: two ways between a and c, one between all others."""
 
     def of(*authorities: str) -> list[str]:
         return [f"//{authority}/{ANY}" for authority in authorities]
 
-    return World(
+    return Mesh(
         streamer("gw1", {"a": ["a"], "b": ["b", "c"]}, {"a": of("a"), "b": of("b", "c")}),
         streamer("gw2", {"b": ["a", "b"], "c": ["c"]}, {"b": of("a", "b"), "c": of("c")}),
         streamer("gw3", {"a": ["a"], "c": ["c"]}, {"a": of("a"), "c": of("c")}),
@@ -170,36 +169,36 @@ Traffic = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0
 Order = st.lists(st.integers(0, 5), max_size=80)
 
 
-async def play(world: World, traffic: list[tuple[int, int, int]], order: list[int]) -> list[tuple[UMessage, str, str]]:
+async def play(mesh: Mesh, traffic: list[tuple[int, int, int]], order: list[int]) -> list[tuple[UMessage, str, str]]:
     """Send messages and let them arrive in the given order; what was sent is returned with its source and sink."""
-    names = list(world.networks)
+    names = list(mesh.networks)
     played = []
     choices = iter(order)
-    async with world:
+    async with mesh:
         for kind, where, whereto in traffic:
             source = names[where % len(names)]
             sink = [name for name in names if name != source][whereto % (len(names) - 1)]
             played.append((any_message(kind, source, sink), source, sink))
-            world.send(source, played[-1][0])
+            mesh.send(source, played[-1][0])
             for choice in itertools.islice(choices, 4):
-                world.step(choice)
+                mesh.step(choice)
         for choice in choices:
-            world.step(choice)
-        world.settle()
+            mesh.step(choice)
+        mesh.settle()
     return played
 
 
-def check_deliveries(world: World, played: list[tuple[UMessage, str, str]], ways: dict[tuple[str, str], int]) -> None:
+def check_deliveries(mesh: Mesh, played: list[tuple[UMessage, str, str]], ways: dict[tuple[str, str], int]) -> None:
     """Every message at each receiver exactly once per way there, and nowhere else."""
-    expected: dict[str, Counter[bytes]] = {name: Counter() for name in world.networks}
+    expected: dict[str, Counter[bytes]] = {name: Counter() for name in mesh.networks}
     for message, source, sink in played:
-        receivers = [sink] if message.attributes.sink else [name for name in world.networks if name != source]
+        receivers = [sink] if message.attributes.sink else [name for name in mesh.networks if name != source]
         for receiver in receivers:
             expected[receiver][message.id] = ways.get((source, receiver), 1)
     for name, counted in expected.items():
         unsought = {m.id for m, source, sink in played if name not in (source, sink) and m.attributes.sink}
-        assert {uuid: n for uuid, n in world.deliveries(name).items() if uuid not in unsought} == counted
-    routes = sum(len(router.table.routes) for router in world.routers)
-    assert max(world.sends().values()) <= routes
-    assert world.dead_letters() == 0
-    assert world.outcomes()["rejected"] == world.outcomes()["expired"] == 0
+        assert {uuid: n for uuid, n in mesh.deliveries(name).items() if uuid not in unsought} == counted
+    routes = sum(len(router.table.routes) for router in mesh.routers)
+    assert max(mesh.sends().values()) <= routes
+    assert mesh.dead_letters() == 0
+    assert mesh.outcomes()["rejected"] == mesh.outcomes()["expired"] == 0

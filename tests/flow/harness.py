@@ -1,4 +1,4 @@
-"""A router on memory transports with a clock that the test winds: the stage on which the flow tests play."""
+"""A router on memory transports, with a clock that the test advances."""
 
 import itertools
 from collections import Counter
@@ -17,8 +17,8 @@ from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageTy
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from tests.clock import FakeClock
 
-START_MS = 1_700_000_000_000
 GATEWAY = "gateway.veh1"
 DEAD_LETTERS = UUri(GATEWAY, 4, 1, 0x8001)
 
@@ -30,20 +30,6 @@ CLOUD_METHOD = UUri("cloud", 0xC0, 1, 9)
 ORDERS = UUri("cloud", 0xC0, 1, 0x9000)
 
 _buses = itertools.count()
-
-
-class WoundClock:
-    """Moves only when told."""
-
-    def __init__(self) -> None:
-        self.ms = START_MS
-        self.s = 100.0
-
-    def wall_ms(self) -> int:
-        return self.ms
-
-    def monotonic_s(self) -> float:
-        return self.s
 
 
 def configuration(**changes: object) -> Config:
@@ -75,7 +61,7 @@ def three_networks(**changes: object) -> Config:
     )
 
 
-class Stage:
+class RouterHarness:
     """The router with its two (or more) networks. ``sent(name)`` is what has left through an endpoint."""
 
     def __init__(
@@ -84,12 +70,12 @@ class Stage:
         addressed: tuple[str, ...] = (),
         unconfirmed_s: float = 0,
         journal: Journal | None = None,
-        clock: WoundClock | None = None,
+        clock: FakeClock | None = None,
         is_traced: bool = True,
     ) -> None:
         """``unconfirmed_s``: nobody confirms on the vehicle's network, as with Zenoh."""
         self.config = config or configuration()
-        self.clock = clock or WoundClock()
+        self.clock = clock or FakeClock()
         self.due: list[Callable[[], None]] = []  # flushes that the router has asked for, with a journal
         run = next(_buses)
         self.transports = {
@@ -120,7 +106,7 @@ class Stage:
     def _on_state(self, name: str) -> Callable[[LinkState], None]:
         return lambda state: self.router.link_changed(name, state)
 
-    async def __aenter__(self) -> "Stage":
+    async def __aenter__(self) -> "RouterHarness":
         await self.router.start()
         return self
 
@@ -145,9 +131,8 @@ class Stage:
         return [pb.DeadLetter.FromString(letter.payload or b"") for letter in letters]
 
     def pass_time(self, ms: int) -> None:
-        """Wind both clocks forward and let the router tick."""
-        self.clock.ms += ms
-        self.clock.s += ms / 1000
+        """Advance both clocks and let the router tick."""
+        self.clock.advance(ms)
         self.router.tick()
         self.check_books()
 

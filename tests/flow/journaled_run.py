@@ -9,21 +9,22 @@ from streamer.journal.entries import Letter
 from streamer.journal.journal import Journal
 from streamer.routing.pause_rules import PauseRule
 from streamer.uprotocol.message import UMessage
-from tests.flow.stage import ORDERS, VEHICLE_APP, Stage, WoundClock, configuration
+from tests.clock import FakeClock
+from tests.flow.harness import ORDERS, VEHICLE_APP, RouterHarness, configuration
 from tests.independent import until
 
 MIB = 1 << 20
 DOWN = "cloud-vehicle"
 
 
-class Life:
+class JournaledRun:
     """One life of the daemon's router, on the journal's file."""
 
-    def __init__(self, stage: Stage, journal: Journal) -> None:
-        self.stage = stage
+    def __init__(self, harness: RouterHarness, journal: Journal) -> None:
+        self.harness = harness
         self.journal = journal
         self.letters: list[Letter] = []  # that the journal was given
-        custody = stage.router.custody
+        custody = harness.router.custody
         keep = custody.letter
 
         def letter(letter: Letter) -> None:
@@ -34,28 +35,28 @@ class Life:
 
     async def flush(self) -> None:
         """Write what is due, and all that comes of it."""
-        while self.stage.due or self.journal.is_busy:
-            due = list(self.stage.due)
-            self.stage.due.clear()
+        while self.harness.due or self.journal.is_busy:
+            due = list(self.harness.due)
+            self.harness.due.clear()
             for flush in due:
                 flush()
             await until(lambda: not self.journal.is_busy, 10, "the commit")
-        self.stage.check_books()
+        self.harness.check_books()
 
     def hold(self, endpoint: str = "vehicle") -> None:
-        self.stage.transports[endpoint].hold = True
+        self.harness.transports[endpoint].hold = True
 
 
 @asynccontextmanager
-async def life(
+async def journaled_run(
     path: Path,
     max_bytes: int = 64 * MIB,
     memory: int = 64 * MIB,
     unconfirmed_s: float = 0,
-    clock: WoundClock | None = None,
+    clock: FakeClock | None = None,
     pause_rules: Iterable[PauseRule] = (),
     **changes: object,
-) -> AsyncIterator[Life]:
+) -> AsyncIterator[JournaledRun]:
     """A router on ``path``, under these rules, that has recovered what was there. It ends without a farewell."""
     config = configuration(journal={"path": str(path), "max_bytes": max_bytes, "memory": memory}, **changes)
     journal = Journal(path, max_bytes, 1000, max_bytes // 4, asyncio.get_running_loop().call_soon_threadsafe)
@@ -63,17 +64,17 @@ async def life(
     journal.start(opened.set)
     await asyncio.wait_for(opened.wait(), 10)
     try:
-        async with Stage(config, unconfirmed_s=unconfirmed_s, journal=journal, clock=clock) as stage:
+        async with RouterHarness(config, unconfirmed_s=unconfirmed_s, journal=journal, clock=clock) as harness:
             for rule in pause_rules:
-                stage.router.pause_rules.add(rule)
-            stage.router.recover()
-            journal.on_redrive = stage.router.redrive.take
-            yield Life(stage, journal)
-            stage.router.custody.flush = lambda: None  # type: ignore[method-assign]  # nothing is written after the end
-            stage.due.clear()
+                harness.router.pause_rules.add(rule)
+            harness.router.recover()
+            journal.on_redrive = harness.router.redrive.take
+            yield JournaledRun(harness, journal)
+            harness.router.custody.flush = lambda: None  # type: ignore[method-assign]  # nothing is written after the end
+            harness.due.clear()
     finally:
         assert await asyncio.to_thread(journal.stop, 10)
 
 
-def order(stage: Stage, text: bytes = b"", **options: object) -> UMessage:
-    return stage.notify(text, sink=VEHICLE_APP, source=ORDERS, **options)
+def order(harness: RouterHarness, text: bytes = b"", **options: object) -> UMessage:
+    return harness.notify(text, sink=VEHICLE_APP, source=ORDERS, **options)
