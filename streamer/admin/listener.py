@@ -24,7 +24,7 @@ _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 logger = logging.getLogger("ustreamer.admin")
 
 
-class Port:
+class AdminListener:
     """Makes a protocol with ``factory`` for every connection that it accepts."""
 
     def __init__(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> None:

@@ -164,21 +164,21 @@ class RouterCollector(Collector):
             yield CounterMetricFamily(name, text, value)
 
     def _traces(self, tracing: "Tracing") -> Iterable[Metric]:
-        sealed, deleted = tracing.sealed, tracing.deleted
+        compacted, deleted = tracing.compacted, tracing.deleted
         yield GaugeMetricFamily("ustreamer_trace_up", "1 while trace records can be written.", int(not tracing.problem))
         yield GaugeMetricFamily(
-            "ustreamer_trace_bytes", "What the traces on the disk take, since the last sealing.", sealed.bytes
+            "ustreamer_trace_bytes", "Disk space of the traces, as of the last compaction.", compacted.bytes
         )
         for name, text, value in (
             ("ustreamer_trace_written_records", "Trace records that are on the disk.", tracing.written),
             ("ustreamer_trace_dropped_records", "Trace records that could not be written: holes in seq.", tracing.dropped),
-            ("ustreamer_trace_sealed_files", "Parquet files that were completed.", sealed.files),
-            ("ustreamer_trace_sealed_records", "Records in them.", sealed.records),
-            ("ustreamer_trace_torn_files", "Spool files that ended in the middle of a batch.", sealed.torn),
-            ("ustreamer_trace_bad_files", "Spool files that could not be sealed and were set aside.", sealed.bad),
+            ("ustreamer_trace_parquet_files", "Parquet files that were completed.", compacted.files),
+            ("ustreamer_trace_parquet_records", "Records in these files.", compacted.records),
+            ("ustreamer_trace_torn_files", "Spool files that ended in the middle of a batch.", compacted.torn),
+            ("ustreamer_trace_bad_files", "Spool files that could not be compacted and were set aside.", compacted.bad),
             ("ustreamer_trace_deleted_files", "Files that went because traces are bounded.", deleted.files),
             ("ustreamer_trace_deleted_bytes", "What those files took.", deleted.bytes),
-            ("ustreamer_trace_sealing_failures", "Sealings that failed, and are tried again.", tracing.failures),
+            ("ustreamer_trace_compaction_failures", "Compactions that failed and are repeated.", tracing.failures),
         ):
             yield CounterMetricFamily(name, text, value)
 

@@ -3,7 +3,7 @@
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from streamer.admin.listener import Port
+from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
 from streamer.admin.pause import BODY_BYTES, PausePages
 from streamer.delivery.router import Router
@@ -25,7 +25,7 @@ class AdminServer:
         self._host = host
         self._port = port
         self._runner: web.AppRunner | None = None
-        self._open_port: Port | None = None
+        self._open_port: AdminListener | None = None
 
     async def start(self) -> None:
         """Begin to listen. Raises OSError if the port is taken."""
@@ -43,7 +43,7 @@ class AdminServer:
         await self._runner.setup()
         factory = self._runner.server
         assert factory is not None
-        port = Port(factory, self._host.strip("[]"), self._port)
+        port = AdminListener(factory, self._host.strip("[]"), self._port)
         await port.open()
         self._open_port = port
 
@@ -69,7 +69,7 @@ class AdminServer:
 
 @web.middleware
 async def _say_goodbye(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Who wants another page connects again: a connection lasts a few seconds at most (`Port`)."""
+    """Who wants another page connects again: a connection lasts a few seconds at most (`AdminListener`)."""
     try:
         answer = await handler(request)
     except web.HTTPException as exc:

@@ -129,37 +129,45 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
 
 
 def _tail(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> int:
-    from streamer.traces.reader import CLOCK_SLACK_US, Seen, Spool, ended_us, newest, read_part, sealed  # noqa: PLC0415  # slow
+    from streamer.traces.reader import (  # noqa: PLC0415  # slow
+        CLOCK_SLACK_US,
+        SeenRecords,
+        SpoolReader,
+        ended_us,
+        newest,
+        parquet_files,
+        read_parquet,
+    )
 
     wanted = _wanted(arguments)
-    seen, spool, kept = Seen(), Spool(folder), None
+    seen, spool, kept = SeenRecords(), SpoolReader(folder), None
     try:
         for batch in spool.batches():
             if arguments.follow:
                 seen.add(batch)
             kept = newest(kept, _filtered(batch, wanted), arguments.n)
-        parts = sealed(folder)
-        for part in parts if arguments.n else ():
+        files = parquet_files(folder)
+        for file in files if arguments.n else ():
             is_full = kept is not None and kept.num_rows == arguments.n
-            if is_full and part.modified_us + CLOCK_SLACK_US < int(ended_us(kept)[0]):
+            if is_full and file.modified_us + CLOCK_SLACK_US < int(ended_us(kept)[0]):
                 break  # this file and those behind it were written before what is kept ended
-            for batch in read_part(part, wanted, unreadable):
+            for batch in read_parquet(file, wanted, unreadable):
                 kept = newest(kept, batch, arguments.n)
         rows = [] if kept is None else kept.to_pylist()
         if not rows and not arguments.follow:
             return _nothing()
         printer = Printer(arguments.json, rows)
-        known = {part.path for part in parts}
+        known = {file.path for file in files}
         while arguments.follow:
             _sleep()
             for batch in spool.batches():
                 printer.add(_filtered(seen.add(batch), wanted).to_pylist())
-            present = sealed(folder)
-            for part in present:
-                if part.path not in known:
-                    for batch in read_part(part, None, unreadable):
+            present = parquet_files(folder)
+            for file in present:
+                if file.path not in known:
+                    for batch in read_parquet(file, None, unreadable):
                         printer.add(_filtered(seen.add(batch), wanted).to_pylist())
-            known = {part.path for part in present}
+            known = {file.path for file in present}
     except KeyboardInterrupt:
         return 0
     finally:
@@ -168,21 +176,21 @@ def _tail(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
 
 
 def _summary(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> int:
-    from streamer.traces.reader import CLOCK_SLACK_US, Spool, read_part, sealed  # noqa: PLC0415  # slow
+    from streamer.traces.reader import CLOCK_SLACK_US, SpoolReader, parquet_files, read_parquet  # noqa: PLC0415  # slow
     from streamer.traces.summary import COLUMNS, Summary  # noqa: PLC0415
 
     now_ms = _now_ms()
     summary = Summary((now_ms - arguments.last) * 1000)
-    spool = Spool(folder)
+    spool = SpoolReader(folder)
     try:
         for batch in spool.batches():
             summary.add(batch)
     finally:
         spool.close()
-    for part in sealed(folder):
-        if part.modified_us + CLOCK_SLACK_US < summary.since_us:
+    for file in parquet_files(folder):
+        if file.modified_us + CLOCK_SLACK_US < summary.since_us:
             break
-        for batch in read_part(part, None, unreadable, COLUMNS):
+        for batch in read_parquet(file, None, unreadable, COLUMNS):
             summary.add(batch)
     if arguments.json:
         lines_out([json.dumps(summary_json(summary, arguments.last, now_ms))])
@@ -194,7 +202,7 @@ def _summary(arguments: argparse.Namespace, folder: Path, unreadable: Complain) 
 def _find(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> int:
     import pyarrow.compute as pc  # noqa: PLC0415  # slow
 
-    from streamer.traces.reader import HOUR_US, Spool, read_part, sealed  # noqa: PLC0415
+    from streamer.traces.reader import HOUR_US, SpoolReader, parquet_files, read_parquet  # noqa: PLC0415
 
     wanted = (pc.field("msg_id") == arguments.id) | (pc.field("req_id") == arguments.id)
     created_us = created_ms(arguments.id) * 1000
@@ -203,16 +211,16 @@ def _find(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
     left_out = 0
 
     def batches() -> Iterator["pa.RecordBatch | pa.Table"]:
-        spool = Spool(folder)
+        spool = SpoolReader(folder)
         try:
             for batch in spool.batches():
                 yield _filtered(batch, wanted)
         finally:
             spool.close()
-        for part in sealed(folder):
-            hours = (part.hour_us - created_us) / HOUR_US  # from the message to the beginning of the partition
+        for file in parquet_files(folder):
+            hours = (file.hour_us - created_us) / HOUR_US  # from the message to the beginning of the partition
             if is_all or -_HOURS_BEFORE - 1 < hours <= _HOURS_AFTER:
-                yield from read_part(part, wanted, unreadable)
+                yield from read_parquet(file, wanted, unreadable)
 
     for batch in batches():
         for row in batch.to_pylist():
@@ -230,7 +238,7 @@ def _find(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
         complain(f"{left_out} more records are not shown", 0)
     if not rows:
         searched = (
-            "every file" if is_all else f"{_searched(created_us)}, and what is not sealed yet; --all searches every file"
+            "every file" if is_all else f"{_searched(created_us)}, and what is not compacted yet; --all searches every file"
         )
         complain(f"searched: {searched}", 1)
     return 0 if rows else _nothing()

@@ -1,10 +1,11 @@
-"""Sealing: a process of low priority that turns closed spool files into Parquet files, and keeps them to their bound.
+"""Compaction: a process of low priority that turns closed spool files into Parquet files and deletes the oldest ones.
 
     python -m streamer.traces.compact FOLDER STREAMER MAX_BYTES
 
-Each spool file becomes one Parquet file per hour of its records, always under the same names: written elsewhere, synced,
-then renamed; the spool file goes last. So a kill at any moment loses and doubles nothing: the next sealing begins again.
-The last line on standard output is a `Sealed` as JSON; the exit code is 1 if something is left to be sealed.
+Each spool file becomes one Parquet file per hour of its records. The files always get the same names: they are written
+elsewhere, synced and renamed, and the spool file is deleted last. A kill at any moment therefore loses nothing and doubles
+nothing: the next compaction starts over. The last line on standard output is a `Compaction` as JSON. The exit status is 1 if
+something could not be compacted.
 """
 
 import json
@@ -21,23 +22,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamer.traces.layout import BAD, CLOSED, Folders, Sealed, sync
+from streamer.traces.layout import BAD, CLOSED, Compaction, Folders, sync
 from streamer.traces.record import SCHEMA, aligned
 
 logger = logging.getLogger("ustreamer.trace")
 
-_ROW_GROUP = 131_072  # records; so many are in memory at once
+_ROW_GROUP = 131_072  # records; no more are in memory at a time
 _HOUR_US = 3_600_000_000
 _BARELY_REPEATED = ("ts", "msg_ts", "seq", "msg_id", "req_id", "age_us", "queue_wait_us", "latency_us", "traceparent")
 _DELTA = dict.fromkeys(("ts", "msg_ts", "seq", "age_us", "queue_wait_us", "latency_us"), "DELTA_BINARY_PACKED")
 
 
 class TornError(ValueError):
-    """A spool file is no complete Arrow stream."""
+    """A spool file is not a complete Arrow stream."""
 
 
-class Parts:
-    """The Parquet files that one spool file becomes."""
+class HourlyFiles:
+    """The Parquet files that one spool file becomes: one for each hour of its records."""
 
     def __init__(self, folders: Folders, spool_file: Path) -> None:
         self._folders = folders
@@ -48,7 +49,7 @@ class Parts:
         self.records = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Sort a batch's records into their hours."""
+        """Distribute the records of a batch over their hours."""
         hours = batch.column("ts").cast(pa.int64()).to_numpy() // _HOUR_US
         for hour in np.unique(hours):
             chosen = batch if hours[0] == hour and (hours == hour).all() else batch.filter(pa.array(hours == hour))
@@ -60,7 +61,7 @@ class Parts:
     def _flush(self) -> None:
         for hour, batches in self._waiting.items():
             if hour not in self._writers:
-                path = self._folders.sealing / self._final(hour).name
+                path = self._folders.unfinished / self._final(hour).name
                 self._writers[hour] = (
                     path,
                     pq.ParquetWriter(
@@ -80,7 +81,7 @@ class Parts:
         self._count = 0
 
     def publish(self) -> int:
-        """Complete the files and give them their names; how many there are is returned. Raises OSError."""
+        """Complete the files, give them their final names and return how many there are. Raises OSError."""
         self._flush()
         for hour, (path, writer) in self._writers.items():
             writer.add_key_value_metadata(SCHEMA.metadata)
@@ -98,23 +99,23 @@ class Parts:
         return self._folders.part(self._spool_file, *_day_and_hour(hour))
 
 
-def seal(folders: Folders, max_bytes: int) -> Sealed:
-    """Seal every closed spool file of a streamer and delete the oldest files beyond ``max_bytes``. Raises OSError."""
-    done = Sealed()
+def compact_spool(folders: Folders, max_bytes: int) -> Compaction:
+    """Compact every closed spool file of a streamer, then delete the oldest files beyond ``max_bytes``. Raises OSError."""
+    done = Compaction()
     folders.create()
     lock = folders.lock("sealing.lock", wait=True)
     try:
-        for stale in folders.sealing.iterdir():
+        for stale in folders.unfinished.iterdir():
             stale.unlink()
         for file in folders.closed():
             try:
-                _seal_file(folders, file, done)
+                _compact_file(folders, file, done)
             except FileNotFoundError:
-                if file.exists():  # else it has just been deleted, to keep to the bound
+                if file.exists():  # otherwise the daemon has just deleted it to keep to the bound
                     raise
-            except OSError as exc:  # tried again; others may fare better
+            except OSError as exc:  # the next compaction tries again; other files may succeed
                 done.problems.append(f"{file.name}: {exc.strerror or exc}")
-            except Exception:  # nothing that we know to write: it must not stand before all that come after it
+            except Exception:  # not a file that we write: it must not block those after it
                 logger.exception("trace_file_bad file=%s", file.name)
                 file.rename(file.with_name(file.name.removesuffix(CLOSED) + BAD))
                 done.bad += 1
@@ -126,12 +127,12 @@ def seal(folders: Folders, max_bytes: int) -> Sealed:
     return done
 
 
-def _seal_file(folders: Folders, file: Path, done: Sealed) -> None:
-    parts = Parts(folders, file)
+def _compact_file(folders: Folders, file: Path, done: Compaction) -> None:
+    parts = HourlyFiles(folders, file)
     try:
         for batch in batches(file):
             parts.add(batch)
-    except TornError:  # its daemon was killed, or it is damaged: what came before is sealed
+    except TornError:  # its daemon was killed, or it is damaged: the batches before that are kept
         done.torn += 1
     done.files += parts.publish()
     done.records += parts.records
@@ -140,7 +141,7 @@ def _seal_file(folders: Folders, file: Path, done: Sealed) -> None:
 
 
 def batches(file: Path) -> Iterator[pa.RecordBatch]:
-    """The completed batches of a spool file, also of one that is being written.
+    """The completed batches of a spool file; it may still be being written.
 
     Raises OSError, and `TornError` where it ends in the middle of a batch or is damaged.
     """
@@ -153,7 +154,7 @@ def batches(file: Path) -> Iterator[pa.RecordBatch]:
         except pa.ArrowException as exc:
             raise TornError(str(exc)) from exc
         except OSError as exc:
-            if exc.errno is None:  # so pyarrow says that there are fewer bytes than announced
+            if exc.errno is None:  # pyarrow's way to say that there are fewer bytes than announced
                 raise TornError(str(exc)) from exc
             raise
 
@@ -164,16 +165,16 @@ def _day_and_hour(hours: int) -> tuple[date, int]:
 
 
 def main(arguments: list[str]) -> int:
-    """Seal as the arguments say."""
+    """Compact as the arguments say; returns the exit status."""
     path, streamer, max_bytes = arguments
     with suppress(OSError):  # a sandbox may forbid it
         os.nice(19)
     pa.set_cpu_count(1)
     try:
-        done = seal(Folders(Path(path), streamer), int(max_bytes))
+        done = compact_spool(Folders(Path(path), streamer), int(max_bytes))
     except OSError as exc:
-        done = Sealed(problems=[f"{exc.filename or path}: {exc.strerror or exc}"])
-    with suppress(BrokenPipeError):  # the daemon has gone meanwhile
+        done = Compaction(problems=[f"{exc.filename or path}: {exc.strerror or exc}"])
+    with suppress(BrokenPipeError):  # the daemon has ended in the meantime
         sys.stdout.write(json.dumps(asdict(done)) + "\n")
         sys.stdout.flush()
     return 1 if done.problems else 0

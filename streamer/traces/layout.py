@@ -1,12 +1,12 @@
-"""Where traces lie, and how much of them is kept.
+"""Where traces are stored, and how much of them is kept.
 
-    <path>/date=2026-11-21/hour=7/streamer=gateway.veh1/part-<uuid>.parquet   sealed: complete, never changed
+    <path>/date=2026-11-21/hour=7/streamer=gateway.veh1/part-<uuid>.parquet   complete, never changed
     <path>/.spool/gateway.veh1/<run>-<number>.arrows.open                     being written by the daemon
-    <path>/.spool/gateway.veh1/<run>-<number>.arrows                          closed, waits to be sealed
-    <path>/.spool/gateway.veh1/<run>-<number>.arrows.bad                      cannot be sealed, kept for a look
-    <path>/.spool/gateway.veh1/sealing/                                       Parquet files that are not complete
+    <path>/.spool/gateway.veh1/<run>-<number>.arrows                          closed, waits for compaction
+    <path>/.spool/gateway.veh1/<run>-<number>.arrows.bad                      cannot be compacted, kept for inspection
+    <path>/.spool/gateway.veh1/sealing/                                       Parquet files that are not complete yet
 
-Spark and others pass over hidden folders. A streamer touches nothing that is not its own.
+Spark and other readers ignore hidden folders. A streamer touches only its own files.
 """
 
 import fcntl
@@ -34,8 +34,11 @@ class Deleted(NamedTuple):
 
 
 @dataclass
-class Sealed:
-    """What one sealing has done. ``torn``: spool files that ended in the middle of a batch; ``bad``: set aside."""
+class Compaction:
+    """What a compaction has done. ``torn``: spool files that ended in the middle of a batch; ``bad``: files set aside.
+
+    ``bytes``: the size of all files afterwards.
+    """
 
     files: int = 0
     records: int = 0
@@ -46,6 +49,18 @@ class Sealed:
     bytes: int = 0
     problems: list[str] = field(default_factory=list)
 
+    def followed_by(self, later: "Compaction") -> "Compaction":
+        """The sum of both, without problems. ``bytes`` is the size after the later one, if that one got so far."""
+        return Compaction(
+            self.files + later.files,
+            self.records + later.records,
+            self.torn + later.torn,
+            self.bad + later.bad,
+            self.deleted_files + later.deleted_files,
+            self.deleted_bytes + later.deleted_bytes,
+            later.bytes or self.bytes,
+        )
+
 
 class Folders:
     """The files of one streamer below ``path``."""
@@ -54,14 +69,14 @@ class Folders:
         self.path = path
         self.name = quote(streamer, safe="")
         self.spool = path / ".spool" / self.name
-        self.sealing = self.spool / "sealing"
+        self.unfinished = self.spool / "sealing"
 
     def create(self) -> None:
-        """Make the folders. Raises OSError."""
-        self.sealing.mkdir(parents=True, exist_ok=True)
+        """Create the folders. Raises OSError."""
+        self.unfinished.mkdir(parents=True, exist_ok=True)
 
     def lock(self, name: str, wait: bool) -> int:
-        """The descriptor of a lock that goes with the process. Raises OSError, BlockingIOError if it is taken."""
+        """Take a lock that ends with the process; returns its descriptor. Raises OSError, BlockingIOError if it is taken."""
         descriptor = os.open(self.spool / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -71,7 +86,7 @@ class Folders:
         return descriptor
 
     def closed(self) -> list[Path]:
-        """Spool files that wait to be sealed, oldest first."""
+        """Spool files that wait for compaction, oldest first."""
         return sorted(self.spool.glob(f"*{CLOSED}"), key=_number)
 
     def bad(self) -> list[Path]:
@@ -79,7 +94,7 @@ class Folders:
         return sorted(self.spool.glob(f"*{BAD}"), key=_number)
 
     def left_open(self) -> list[Path]:
-        """Spool files that are being written, or were when their daemon was killed."""
+        """Spool files that are being written, or were when the daemon was killed."""
         return sorted(self.spool.glob(f"*{OPEN}"), key=_number)
 
     def partition(self, day: date, hour: int) -> Path:
@@ -87,21 +102,21 @@ class Folders:
         return self.path / f"date={day.isoformat()}" / f"hour={hour}" / f"streamer={self.name}"
 
     def part(self, spool_file: Path, day: date, hour: int) -> Path:
-        """Where the records of a spool file and an hour go: always to the same name, so that sealing can be repeated."""
+        """The Parquet file for an hour of a spool file: always the same name, so that compaction can be repeated."""
         name = uuid.uuid5(_NAMES, f"{self.name}/{spool_file.name}/{day.isoformat()}/{hour}")
         return self.partition(day, hour) / f"part-{name}.parquet"
 
-    def sealed(self) -> list[Path]:
-        """Sealed files, oldest hour first."""
+    def parquet_files(self) -> list[Path]:
+        """Complete Parquet files, oldest hour first."""
         return sorted(self.path.glob(f"date=*/hour=*/streamer={self.name}/part-*.parquet"), key=_age)
 
     def total_bytes(self) -> int:
-        """What all files take."""
-        return sum(map(_size, (*self.bad(), *self.sealed(), *self.closed(), *self.left_open())))
+        """The size of all files."""
+        return sum(map(_size, (*self.bad(), *self.parquet_files(), *self.closed(), *self.left_open())))
 
     def keep_to(self, max_bytes: int) -> Deleted:
-        """Delete the oldest files until the rest fits: bad ones first, then sealed ones, then what waits to be sealed."""
-        files = [*self.bad(), *self.sealed(), *self.closed()]
+        """Delete the oldest files until the rest fits: bad ones first, then Parquet files, then closed spool files."""
+        files = [*self.bad(), *self.parquet_files(), *self.closed()]
         sizes = [_size(file) for file in files]
         total = sum(sizes) + sum(map(_size, self.left_open()))
         deleted = freed = 0
@@ -117,7 +132,7 @@ class Folders:
 
 
 def sync(folder: Path) -> None:
-    """Have a folder's entries on the disk. Raises OSError."""
+    """Write a folder's entries to the disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -129,7 +144,7 @@ def _remove_empty(folder: Path, up_to: Path) -> None:
     for each in _upwards(folder, up_to):
         try:
             each.rmdir()
-        except OSError:  # somebody else's files are in it
+        except OSError:  # it holds files of another streamer
             return
 
 

@@ -1,8 +1,8 @@
-"""Reads a folder of traces while the daemon writes, seals and deletes in it; knows nothing of the command line.
+"""Reads a folder of traces while the daemon writes, compacts and deletes in it. Knows nothing about the command line.
 
-Sealed records are in ``date=YYYY-MM-DD/hour=H/streamer=NAME/*.parquet``, the latest ones in ``.spool/NAME/*.arrows`` (to be
-sealed) and ``*.arrows.open`` (being written; its end may be torn). A record moves from there to here, so the spool is always
-read first: then nothing is missed, and what was seen twice is told by ``run_ts`` and ``seq`` (`Seen`).
+The latest records are in the spool: ``.spool/NAME/*.arrows`` (closed) and ``*.arrows.open`` (being written; its end may be
+torn). Compaction moves them to ``date=YYYY-MM-DD/hour=H/streamer=NAME/*.parquet``. The spool is therefore always read first:
+no record is missed, and one that is seen twice is recognised by its ``run_ts`` and ``seq`` (`SeenRecords`).
 """
 
 import os
@@ -18,24 +18,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from streamer.traces.layout import CLOSED, OPEN
 from streamer.traces.record import SCHEMA, aligned
 
 Ints = npt.NDArray[np.int64]
 Complain = Callable[[str], None]
 
 COLUMNS = pa.schema([pa.field(field.name, field.type) for field in SCHEMA])
-"""What is read. A column that a file lacks is null."""
+"""The columns that are read. A column that a file lacks is null."""
 
 BATCH_ROWS = 65_536
 HOUR_US = 3_600_000_000
 CLOCK_SLACK_US = 300_000_000
-"""How far file times and record times may disagree before records are overlooked: a clock that was set."""
-
-_CLOSED, _OPEN = ".arrows", ".arrows.open"
+"""How far the times of files and records may differ, because a clock was set, without records being overlooked."""
 
 
-class Part(NamedTuple):
-    """A sealed file: where it is, whose it is, the hour of its records and when it was written (Unix µs)."""
+class ParquetFile(NamedTuple):
+    """A Parquet file: its path, its streamer, the hour of its records and when it was written (Unix µs)."""
 
     path: Path
     streamer: str
@@ -43,8 +42,8 @@ class Part(NamedTuple):
     modified_us: int
 
 
-def sealed(folder: Path) -> list[Part]:
-    """All sealed files, the latest written first. What vanishes meanwhile is left out."""
+def parquet_files(folder: Path) -> list[ParquetFile]:
+    """All Parquet files, the most recently written first. Files that disappear meanwhile are left out."""
     found = []
     for date in _entries(folder, "date="):
         for hour in _entries(date, "hour="):
@@ -55,32 +54,34 @@ def sealed(folder: Path) -> list[Part]:
                         modified_us = _modified_us(path)
                         if modified_us is not None:
                             assert hour_us is not None
-                            found.append(Part(path, unquote(streamer.name.partition("=")[2]), hour_us, modified_us))
-    return sorted(found, key=lambda part: (part.modified_us, part.path), reverse=True)
+                            found.append(ParquetFile(path, unquote(streamer.name.partition("=")[2]), hour_us, modified_us))
+    return sorted(found, key=lambda file: (file.modified_us, file.path), reverse=True)
 
 
-def read_part(part: Part, wanted: Any, complain: Complain, columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-    """The records of a sealed file for which the expression ``wanted`` holds (None: all), with a column ``streamer``.
+def read_parquet(
+    file: ParquetFile, wanted: Any, complain: Complain, columns: Sequence[str] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The records of a Parquet file for which the expression ``wanted`` holds (None: all), with a column ``streamer``.
 
-    One that is gone has none. One that cannot be read is complained about.
+    A file that is gone has none. If a file cannot be read, ``complain`` is called.
     """
     try:
-        file = ds.dataset(str(part.path), COLUMNS, format="parquet")
+        dataset = ds.dataset(str(file.path), COLUMNS, format="parquet")
         names = list(columns or COLUMNS.names)
-        for batch in file.to_batches(columns=names, filter=wanted, batch_size=BATCH_ROWS, use_threads=False):
+        for batch in dataset.to_batches(columns=names, filter=wanted, batch_size=BATCH_ROWS, use_threads=False):
             if batch.num_rows:
-                yield _with_streamer(batch, part.streamer)
+                yield _with_streamer(batch, file.streamer)
     except FileNotFoundError:
         return
     except (pa.ArrowException, OSError) as exc:
-        complain(f"{part.path}: cannot be read: {_first_line(exc)}")
+        complain(f"{file.path}: cannot be read: {_first_line(exc)}")
 
 
 class SpoolFile:
-    """One file of the spool, held open: what is appended can be read, also when the file has been sealed and deleted."""
+    """One file of the spool, held open: what is appended can be read, even after the file was compacted and deleted."""
 
     def __init__(self, path: Path, streamer: str) -> None:
-        """Raises FileNotFoundError if it has gone."""
+        """Raises FileNotFoundError if it is gone."""
         self.path = path
         self.streamer = streamer
         self._file = pa.OSFile(str(path), "rb")
@@ -90,7 +91,7 @@ class SpoolFile:
         self._file.close()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The records that were completed since the last call, with a column ``streamer``; stops before a torn end."""
+        """The records completed since the last call, with a column ``streamer``. Stops before a torn end."""
         while True:
             at = self._file.tell()
             try:
@@ -99,21 +100,21 @@ class SpoolFile:
                     self._schema = pa.ipc.read_schema(message)
                     continue
                 batch = pa.ipc.read_record_batch(message, self._schema)
-            except (pa.ArrowException, EOFError, OSError):  # not complete yet, or never
+            except (pa.ArrowException, EOFError, OSError):  # not complete yet, or torn
                 self._file.seek(at)
                 return
             yield _with_streamer(aligned(batch, COLUMNS), self.streamer)
 
 
-class Spool:
-    """The files of the spool, by what stays of their names when they are closed."""
+class SpoolReader:
+    """Reads the files of the spool. It knows them by the part of the name that stays when they are closed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / ".spool"
         self._files: dict[Path, SpoolFile] = {}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """What was written since the last call. A file that is gone is read to its end, and then closed."""
+        """The records written since the last call. A file that is gone is read to its end, then closed."""
         present = self._find()
         for stem in sorted(present - set(self._files)):
             file = self._open(stem)
@@ -132,11 +133,11 @@ class Spool:
 
     def _find(self) -> set[Path]:
         files = (path for streamer in _entries(self._folder, "") for path in _entries(streamer, ""))
-        return {path.with_name(path.name.removesuffix(".open")) for path in files if path.name.endswith((_CLOSED, _OPEN))}
+        return {path.with_name(path.name.removesuffix(".open")) for path in files if path.name.endswith((CLOSED, OPEN))}
 
     @staticmethod
     def _open(stem: Path) -> SpoolFile | None:
-        for path in (stem.with_name(f"{stem.name}.open"), stem):  # in the order in which it changes its name
+        for path in (stem.with_name(f"{stem.name}.open"), stem):  # in the order in which it is renamed
             try:
                 return SpoolFile(path, unquote(stem.parent.name))
             except FileNotFoundError:
@@ -144,15 +145,15 @@ class Spool:
         return None
 
 
-class Seen:
-    """Which records were seen, as ranges of ``seq`` per run: few, however many records there are."""
+class SeenRecords:
+    """Which records were seen, as ranges of ``seq`` per run: few ranges, however many records."""
 
     def __init__(self) -> None:
-        # by streamer and run: first, last, and when the first one ended; disjoint, in order
+        # by streamer and run: first and last seq of each range, and when its first record ended; disjoint, ascending
         self._runs: dict[tuple[str, int], tuple[Ints, Ints, Ints]] = {}
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Remember the records of a batch of one streamer; returns those that were not seen before."""
+        """Remember the records of a batch of one streamer, and return those that were not seen before."""
         if not batch.num_rows:
             return batch
         streamer = batch.column("streamer")[0].as_py()
@@ -166,7 +167,7 @@ class Seen:
         return batch if fresh.all() else batch.filter(pa.array(fresh))
 
     def holes(self, since_us: int) -> int:
-        """How many records are missing before one that ended since then, or at the beginning of a run since then."""
+        """How many records are missing: before a record that ended since then, or at the start of a run since then."""
         missing = 0
         for (_, run_us), (firsts, lasts, ended) in self._runs.items():
             gaps = firsts[1:] - lasts[:-1] - 1
@@ -194,13 +195,13 @@ class Seen:
 
 
 def ended_us(batch: pa.RecordBatch) -> Ints:
-    """When each record's message had its outcome, Unix µs: when it came in, plus its latency."""
+    """When the message of each record reached its outcome, Unix µs: the ingress time plus the latency."""
     latency: Ints = pc.fill_null(batch.column("latency_us"), 0).to_numpy(zero_copy_only=False)
     return _ints(batch, "ts") + latency
 
 
 def newest(kept: pa.Table | None, batch: pa.RecordBatch | pa.Table, count: int) -> pa.Table:
-    """The ``count`` records of both that ended last, each once, the oldest first."""
+    """The ``count`` records of both that ended last, without duplicates, oldest first."""
     rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     rows = _last(rows, count)
     if kept is None or not kept.num_rows:
@@ -214,7 +215,7 @@ def newest(kept: pa.Table | None, batch: pa.RecordBatch | pa.Table, count: int) 
 
 
 def _last(rows: pa.Table, count: int) -> pa.Table:
-    order = np.lexsort((_ints(rows, "seq"), _ints(rows, "run_ts"), ended_us(rows)))  # by the last one first
+    order = np.lexsort((_ints(rows, "seq"), _ints(rows, "run_ts"), ended_us(rows)))  # the last key counts first
     return rows.take(pa.array(order[max(len(order) - count, 0) :]))
 
 
@@ -231,7 +232,7 @@ def _entries(folder: Path, prefix: str) -> list[Path]:
     try:
         with os.scandir(folder) as found:
             return sorted(folder / entry.name for entry in found if entry.name.startswith(prefix))
-    except (FileNotFoundError, NotADirectoryError):  # it may have been deleted since it was listed
+    except (FileNotFoundError, NotADirectoryError):  # deleted since it was listed
         return []
 
 

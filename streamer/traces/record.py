@@ -1,7 +1,7 @@
 """The trace record: how it is packed while messages flow, and the columns that it becomes. Pure.
 
-Packed, a record is `RECORD`: fixed size, so that a buffer of them is a numpy array. What messages of one flow share stands
-once per buffer, in its list of `Flow`s. The columns are those of the nightly jobs' schema, for which `VERSION` stands.
+A packed record has the fixed size of `RECORD`, so a buffer of records is a numpy array. What the messages of one flow share
+is stored once per buffer, as a `TraceFlow`. The columns are those of the nightly jobs' schema in version `VERSION`.
 """
 
 import struct
@@ -21,8 +21,8 @@ from streamer.uprotocol.uri import UUri
 VERSION = 1
 VERSION_KEY = b"ustreamer.trace.version"
 
-# flow, payload bytes, entered_s, sent_s (0: never left), settled_s (monotonic), entered_ms (wall), id, request id, ttl (-1:
-# none), retries, type, priority, outcome, code, flags, traceparent
+# flow, payload bytes, entered_s, sent_s (0: never sent), settled_s (monotonic), entered_ms (wall clock), id, request id,
+# ttl (-1: none), retries, type, priority, outcome, code, flags, traceparent
 RECORD = struct.Struct("<IIdddq16s16sqIBBBBB26s")
 DTYPE = np.dtype(
     [
@@ -57,8 +57,8 @@ _CODES = pa.array([code.name for code in UCode])
 _CODE_NUMBERS = np.array([code.value for code in UCode])
 
 _US = pa.timestamp("us", tz="UTC")
-_LAST_US = 253_402_300_799_999_999  # the year 9999: ids are made by others, and what reads dates ends there
-_INT32_MAX = 0x7FFF_FFFF  # numbers of a URI that breaks the rules are cut to it
+_LAST_US = 253_402_300_799_999_999  # the year 9999: ids come from others, and readers of dates go no further
+_INT32_MAX = 0x7FFF_FFFF  # numbers of invalid URIs are cut to it
 
 SCHEMA = pa.schema(
     [
@@ -98,8 +98,8 @@ SCHEMA = pa.schema(
 )
 
 
-class Flow(NamedTuple):
-    """What messages of one flow share, in the order of the columns. Empty names are none."""
+class TraceFlow(NamedTuple):
+    """What the messages of one flow share, in the order of the columns. An empty name means that there is none."""
 
     route: str
     source: UUri
@@ -111,24 +111,24 @@ class Flow(NamedTuple):
 
 
 class Buffer(NamedTuple):
-    """So many packed records in the order of their outcomes, the first of which has ``first_seq``.
+    """Packed records in the order of their outcomes; the first one has ``first_seq``.
 
-    ``offset_us``: what has to be added to the monotonic clock to have Unix time, when the buffer was closed.
+    ``offset_us``: Unix time minus the monotonic clock when the buffer was closed.
     """
 
     packed: bytes | bytearray | memoryview
-    flows: Sequence[Flow]
+    flows: Sequence[TraceFlow]
     first_seq: int
     offset_us: int
 
     @property
     def records(self) -> int:
-        """How many there are."""
+        """How many records there are."""
         return len(self.packed) // RECORD.size
 
 
 def pack_traceparent(text: str | None) -> bytes:
-    """26 bytes of a W3C trace context, which is hexadecimal throughout; nothing for one that breaks the rules."""
+    """A W3C trace context, which is hexadecimal throughout, as 26 bytes; empty if it is invalid."""
     if text is None:
         return b""
     try:
@@ -143,7 +143,7 @@ def to_columns(buffer: Buffer, run_us: int) -> pa.RecordBatch:
     rows = np.frombuffer(buffer.packed, DTYPE)
     count = len(rows)
     restored = (rows["flags"] & RESTORED) != 0
-    # The monotonic clock has the microseconds, unless the wall clock was set since: then what it said on entry holds.
+    # The monotonic clock has the microseconds. If the wall clock was set meanwhile, its time at ingress counts.
     counted_us = _us(rows["entered_s"]) + buffer.offset_us
     entered_us = rows["entered_ms"] * 1000
     is_counted = ~restored & (np.abs(counted_us - entered_us) < 2000)
@@ -180,7 +180,7 @@ def to_columns(buffer: Buffer, run_us: int) -> pa.RecordBatch:
 
 
 def aligned(batch: pa.RecordBatch, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
-    """The columns of a schema from a batch of another version: what it lacks is null. Raises `pyarrow.ArrowException`."""
+    """A batch of another version with the columns of ``schema``; missing ones are null. Raises `pyarrow.ArrowException`."""
     there = set(batch.schema.names)
     columns = [
         batch.column(field.name).cast(field.type) if field.name in there else pa.nulls(batch.num_rows, field.type)
@@ -189,7 +189,7 @@ def aligned(batch: pa.RecordBatch, schema: pa.Schema = SCHEMA) -> pa.RecordBatch
     return pa.record_batch(columns, schema=schema)
 
 
-def _of_flows(flows: Sequence[Flow]) -> dict[str, pa.Array]:
+def _of_flows(flows: Sequence[TraceFlow]) -> dict[str, pa.Array]:
     sinks = [flow.sink for flow in flows]
     columns: dict[str, list[object]] = {
         "route": [flow.route for flow in flows],
@@ -218,14 +218,14 @@ def _bytes_of(column: np.ndarray, width: int) -> np.ndarray:
 
 
 def _created_us(ids: np.ndarray) -> np.ndarray:
-    """Unix µs of the moment that the first 48 bits of UUIDv7s name in milliseconds."""
+    """The creation times in UUIDv7s, Unix µs: their first 48 bits are milliseconds."""
     padded = np.zeros((len(ids), 8), np.uint8)
     padded[:, 2:] = ids[:, :6]
     return padded.view(">i8").reshape(-1).astype(np.int64) * 1000
 
 
 def _binary(values: np.ndarray, is_optional: bool = False) -> pa.Array:
-    """Rows of bytes; optional ones are null where all bytes are zero."""
+    """Rows of bytes. If they are optional, rows of zeros are null."""
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(values.shape[1]), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))]
     ).cast(pa.binary())

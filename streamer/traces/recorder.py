@@ -1,6 +1,6 @@
-"""The loop's side of tracing: packs one record per delivery outcome into a buffer and hands full buffers on.
+"""The event loop's part of tracing: packs one record per outcome into a buffer and hands full buffers to the spool.
 
-Nothing here waits, and nothing here may fail: what cannot be handed on is counted and leaves a hole in ``seq``.
+Nothing here waits or fails. Records that cannot be handed over are counted and leave a gap in ``seq``.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from streamer.traces.record import (
     OUTCOME_NUMBERS,
     RECORD,
     Buffer,
-    Flow,
+    TraceFlow,
     pack_traceparent,
 )
 from streamer.uprotocol.message import UMessage
@@ -33,11 +33,11 @@ _BYTES = MAX_RECORDS * _SIZE
 _DELIVERED = OUTCOME_NUMBERS[Outcome.DELIVERED]
 
 Take = Callable[[Buffer], bool]
-"""Takes a buffer to be written, at once; False if it has no room for it."""
+"""Takes a buffer to be written, without waiting; returns False if there is no room for it."""
 
 
 class Recorder:
-    """Packs records for the router. ``transports`` names the kind of transport of each endpoint."""
+    """Packs records for the router. ``transports``: the kind of transport of each endpoint, by name."""
 
     def __init__(self, transports: dict[str, str], take: Take, offset_us: Callable[[], int]) -> None:
         """``offset_us``: Unix time minus the monotonic clock, in µs, now."""
@@ -50,11 +50,11 @@ class Recorder:
         self._began_s = 0.0  # when the oldest record in the buffer was packed
         self._packed = bytearray(_BYTES)
         self._at = 0
-        self._flows: list[Flow] = []
-        self._numbers: dict[object, int] = {}  # of the flows, by lane or by what a message without a lane had
+        self._flows: list[TraceFlow] = []
+        self._numbers: dict[object, int] = {}  # of the flows, by lane, or by names, source and sink
 
     def delivered(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        """Their destination has confirmed them."""
+        """The destination has confirmed these deliveries."""
         pack_into, numbers = RECORD.pack_into, self._numbers
         packed, at = self._packed, self._at
         if not at:
@@ -95,13 +95,13 @@ class Recorder:
         self._at = at
 
     def failed(self, delivery: Delivery, failure: Failure, now_s: float) -> None:
-        """It will not be delivered."""
+        """This delivery has failed."""
         self._add(_pack(delivery, now_s, self._number_of(delivery.lane), failure.outcome, failure.code), now_s)
 
     def turned_away(
         self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_s: float, now_ms: int
     ) -> None:
-        """It never became a delivery. ``names``: of route, ingress and egress."""
+        """This message never became a delivery. ``names``: of route, ingress and egress."""
         source, sink = message.attributes.source, message.attributes.sink
         number = self._numbers.get((names, source, sink))
         if number is None:
@@ -111,23 +111,23 @@ class Recorder:
             _pack_message(message, number, size, now_s, 0.0, now_s, now_ms, 0, failure.outcome, failure.code, 0), now_s
         )
 
-    # -- what is unconfirmed
+    # -- unconfirmed deliveries
 
     def unconfirmed(self, delivery: Delivery, now_s: float) -> bytes:
-        """The record of a delivery that has left and may yet have to leave again: kept with it, until it is `confirmed`."""
+        """The record of a delivery that was sent and is unconfirmed, to be kept until `confirmed` or `lost`."""
         return _pack(delivery, now_s, 0, Outcome.DELIVERED, UCode.OK)
 
     def confirmed(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
-        """Records of a lane that `unconfirmed` has packed are true."""
+        """Records of a lane that `unconfirmed` packed: the messages count as delivered now."""
         for start in range(0, len(packed), _BYTES):
             piece = bytearray(packed[start : start + _BYTES])
             if self._at + len(piece) > _BYTES:
                 self.hand_on()
-            np.frombuffer(piece, DTYPE)["flow"] = self._number_of(lane)  # a view: it is set in the piece
+            np.frombuffer(piece, DTYPE)["flow"] = self._number_of(lane)  # a view: this changes the piece
             self._add(piece, now_s)
 
     def lost(self, lane: Lane, packed: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int) -> None:
-        """So many messages of a lane cannot be read any more. Those without a packed record are nameless: no id, no type."""
+        """``count`` messages of a lane can no longer be read. Those without a packed record get one without id and type."""
         rows = np.zeros(count, DTYPE)
         rows["entered_s"] = rows["settled_s"] = now_s
         rows["entered_ms"] = now_ms
@@ -139,15 +139,15 @@ class Recorder:
         rows["code"] = failure.code
         self.confirmed(lane, rows.tobytes(), now_s)
 
-    # -- handing on
+    # -- handing over
 
     def tick(self, now_s: float) -> None:
-        """Hand on what has waited long enough."""
+        """Hand over a buffer that is old enough."""
         if self._at and self._began_s + MAX_AGE_S <= now_s:
             self.hand_on()
 
     def hand_on(self) -> None:
-        """Have the buffer written."""
+        """Hand over the buffer, to be written."""
         if not self._at:
             return
         count = self._at // _SIZE
@@ -179,7 +179,7 @@ class Recorder:
     def _add_flow(self, names: tuple[str, str, str], source: UUri, sink: UUri | None) -> int:
         route, ingress, egress = names
         kinds = self._transports
-        self._flows.append(Flow(route, source, sink, ingress, egress, kinds.get(ingress, ""), kinds.get(egress, "")))
+        self._flows.append(TraceFlow(route, source, sink, ingress, egress, kinds.get(ingress, ""), kinds.get(egress, "")))
         return len(self._flows) - 1
 
 
@@ -187,7 +187,7 @@ def _pack(delivery: Delivery, now_s: float, number: int, outcome: Outcome, code:
     return _pack_message(
         delivery.message,
         number,
-        delivery.size - OVERHEAD_BYTES,  # its payload may be in the journal only
+        delivery.size - OVERHEAD_BYTES,  # the payload may be only in the journal
         delivery.entered_s,
         delivery.sent_s,
         now_s,

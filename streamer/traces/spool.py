@@ -1,7 +1,7 @@
-"""The spool: a thread that turns buffers into Arrow IPC streams. Every completed batch survives a kill of the process.
+"""The spool: a thread that writes buffers to Arrow IPC streams. Every completed batch survives a kill of the process.
 
-A stream that cannot be written (full disk, missing folder) costs the records of that moment and nothing else: it is cut
-back to its last batch and closed, and the next buffer begins a new one.
+If a stream cannot be written (full disk, missing folder), only the records of that moment are lost: the stream is truncated
+to its last complete batch and closed, and the next buffer starts a new one.
 """
 
 import logging
@@ -20,7 +20,7 @@ from streamer.traces.record import SCHEMA, Buffer, to_columns
 
 logger = logging.getLogger("ustreamer.trace")
 
-_PENDING = 16  # buffers that wait to be written; each has at most `recorder.MAX_RECORDS` records
+_PENDING = 16  # buffers that may wait to be written; each has at most `recorder.MAX_RECORDS` records
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
@@ -36,7 +36,7 @@ class Stream:
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), SCHEMA, options=_COMPRESSED)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch, all of it or nothing. After an OSError the stream must be closed."""
+        """Append a batch completely or not at all. After an OSError the stream must be closed."""
         try:
             self._writer.write_batch(batch)
             self._file.flush()
@@ -47,13 +47,13 @@ class Stream:
         self.bytes = self._file.tell()
 
     def close(self) -> None:
-        """End the stream and give it the name of those that are complete, if there is anything in it. Raises OSError."""
+        """End the stream and rename it to a closed one; delete it if it is empty. Raises OSError."""
         if not self._file.closed:
             try:
                 self._writer.close()
                 self._file.close()
             except OSError:
-                self._abandon()  # the mark of the end may be missing: it says nothing
+                self._abandon()  # the end mark may be missing: readers do not need it
         if self.bytes:
             close_name(self.path)
         else:
@@ -62,14 +62,14 @@ class Stream:
     def _abandon(self) -> None:
         try:
             self._file.close()
-        except OSError:  # what it still held could not be written
+        except OSError:  # what was buffered could not be written
             self._file.raw.close()  # type: ignore[attr-defined]  # a BufferedWriter
 
 
-class Spool:
-    """Writes buffers to the spool of one streamer. `take` is for the loop's thread, everything else for its own.
+class SpoolWriter:
+    """Writes buffers to the spool of one streamer, in a thread. The event loop calls `start`, `take` and `stop`.
 
-    ``on_closed`` is called in its thread after a file was closed.
+    ``on_closed`` is called in the thread after a file was closed.
     """
 
     def __init__(
@@ -98,18 +98,18 @@ class Spool:
         self._thread = threading.Thread(target=self._run, name="trace-spool", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def take(self, buffer: Buffer) -> bool:
-        """Have a buffer written; False if too many wait."""
+        """Queue a buffer to be written; returns False if too many wait."""
         if self._pending.qsize() >= _PENDING:
             return False
         self._pending.put(buffer)
         return True
 
     def stop(self, within_s: float) -> bool:
-        """Write what waits and close the file; whether that was done in time."""
+        """Write what waits and close the file. Returns whether that was done in time."""
         self._pending.put(None)
         self._thread.join(within_s)
         return not self._thread.is_alive()
@@ -137,7 +137,7 @@ class Spool:
         return None if self._stream is None else max(0.0, self._stream.began_s + self._rotate_s - time.monotonic())
 
     def _prepare(self) -> None:
-        """Have the folders to ourselves, and close what an earlier run has left open."""
+        """Lock the folders, and close what an earlier run has left open."""
         if self._lock is not None:
             return
         self._folders.create()
@@ -160,7 +160,7 @@ class Spool:
         if self._try(write):
             self.written += buffer.records
             if self.problem:
-                logger.info("trace_written_again folder=%s", self._folders.path)
+                logger.info("trace_recovered folder=%s", self._folders.path)
             self.problem = ""
         else:
             self.dropped += buffer.records
@@ -175,17 +175,17 @@ class Spool:
             self._on_closed()
 
     def _keep_to_bound(self) -> None:
-        """Sealing sees to the bound; if it does not come to it, this does."""
+        """Delete the oldest files if compaction, which usually does it, lags behind."""
         if len(self._folders.closed()) > 1:
             files, size = self._folders.keep_to(self._max_bytes)
             self.deleted = Deleted(self.deleted.files + files, self.deleted.bytes + size)
 
     def _try(self, work: Callable[[], object]) -> bool:
-        """Do what may fail: tracing costs records at worst, never a message."""
+        """Do work that may fail: the worst that tracing may cost is records, never messages."""
         try:
             work()
         except BlockingIOError:
-            self._failed("another streamer with the same authority writes its traces there")
+            self._failed("another streamer with the same authority writes its traces to this folder")
         except OSError as exc:
             self._failed(f"{exc.strerror or exc}: {exc.filename or self._folders.path}")
         except Exception as exc:
@@ -202,5 +202,5 @@ class Spool:
 
 
 def close_name(path: Path) -> None:
-    """Give an open spool file the name of a closed one. Raises OSError."""
+    """Rename an open spool file to a closed one. Raises OSError."""
     path.rename(path.with_name(path.name.removesuffix(OPEN) + CLOSED))

@@ -1,6 +1,6 @@
-"""What the records of the last while say, in a memory that does not grow with them. Pure.
+"""Sums up records in memory that does not grow with their number. Pure.
 
-Percentiles come from a histogram whose buckets are narrower than 1 % of their values, so they are that exact.
+Percentiles come from a histogram whose buckets are narrower than 1 % of their values, so their error is below 1 %.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamer.traces.reader import Ints, Seen, ended_us
+from streamer.traces.reader import Ints, SeenRecords, ended_us
 
 COLUMNS = (
     "ts",
@@ -27,13 +27,13 @@ COLUMNS = (
     "ucode",
     "redelivered",
 )
-"""What `Summary.add` needs of a record."""
+"""The columns that `Summary.add` needs."""
 
-_SHIFT = 52 - 7  # seven bits of the fraction are kept: buckets 1/128 wide
+_SHIFT = 52 - 7  # seven bits of the fraction are kept: buckets are 1/128 of their value wide
 
 
-class Histogram:
-    """Counts of values of 0 or more, by their logarithm."""
+class LogHistogram:
+    """Counts values from 0 up in buckets that grow with the value."""
 
     def __init__(self) -> None:
         self.largest: int | None = None
@@ -48,7 +48,7 @@ class Histogram:
         self.largest = max(self.largest or 0, int(values.max()))
 
     def percentile(self, share: float) -> int | None:
-        """The value that at least that share of the values does not exceed; None without values."""
+        """The smallest value that at least that share of the values does not exceed; None without values."""
         rank = share * self._counts.total()
         for bucket in sorted(self._counts):
             rank -= self._counts[bucket]
@@ -59,16 +59,16 @@ class Histogram:
 
 
 @dataclass(slots=True)
-class Route:
-    """What a route did. Latency and waiting are those of delivered messages, in µs."""
+class RouteSummary:
+    """The sums of one route. Latency and queue wait are those of delivered messages, in µs."""
 
     messages: int = 0
     bytes: int = 0
     retries: int = 0
     redelivered: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
-    latency_us: Histogram = field(default_factory=Histogram)
-    queue_wait_us: Histogram = field(default_factory=Histogram)
+    latency_us: LogHistogram = field(default_factory=LogHistogram)
+    queue_wait_us: LogHistogram = field(default_factory=LogHistogram)
 
     def as_json(self, window_s: float) -> dict[str, object]:
         latency, wait = self.latency_us, self.queue_wait_us
@@ -85,27 +85,27 @@ class Route:
 
 
 class Summary:
-    """Adds up records that had their outcome since ``since_us`` (Unix µs)."""
+    """Sums up records whose outcome was at ``since_us`` (Unix µs) or later."""
 
     def __init__(self, since_us: int) -> None:
         self.since_us = since_us
-        self.routes: dict[str, Route] = {}
+        self.routes: dict[str, RouteSummary] = {}
         self.reasons: Counter[tuple[str, str, str]] = Counter()
-        """By route, outcome and UCode: all but delivered."""
-        self._seen = Seen()
+        """Messages that were not delivered, by route, outcome and UCode."""
+        self._seen = SeenRecords()
 
     @property
     def missing(self) -> int:
-        """Records that were lost: holes in the numbers."""
+        """Records that were lost: gaps in ``seq``."""
         return self._seen.holes(self.since_us)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Records in any order; what was added before does not count again."""
+        """Add records, in any order; those that were added before are ignored."""
         fresh = self._seen.add(batch)
         rows = fresh.filter(pa.array(ended_us(fresh) >= self.since_us))
         for group in _groups(rows):
             name = group["route"]
-            route = self.routes.setdefault(name, Route())
+            route = self.routes.setdefault(name, RouteSummary())
             route.messages += group["seq_count"]
             route.bytes += group["payload_bytes_sum"] or 0
             route.retries += group["retries_sum"] or 0

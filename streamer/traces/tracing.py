@@ -1,4 +1,4 @@
-"""Tracing as the daemon sees it: a recorder for the router, a spool behind it, and a sealing now and then."""
+"""Tracing as the daemon sees it: a recorder for the router, the spool behind it, and compaction from time to time."""
 
 import json
 import logging
@@ -6,19 +6,18 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import fields
 
 from streamer.config.models import TraceConfig
-from streamer.traces.layout import Deleted, Folders, Sealed
+from streamer.traces.layout import Compaction, Deleted, Folders
 from streamer.traces.record import Buffer
 from streamer.traces.recorder import Recorder
-from streamer.traces.spool import Spool
+from streamer.traces.spool import SpoolWriter
 
 logger = logging.getLogger("ustreamer.trace")
 
-_AGAIN_S = 60.0  # after which a sealing that failed is repeated
-_SEALING_S = 3600.0  # after which one that hangs is ended
-_AT_END_S = 10.0  # that the end of the daemon waits for the last sealing
+_RETRY_S = 60.0  # until a failed compaction is repeated
+_COMPACTION_S = 3600.0  # after which a compaction that hangs is killed
+_STOP_S = 10.0  # how long the daemon waits for the last compaction when it stops
 
 
 class Tracing:
@@ -26,57 +25,57 @@ class Tracing:
 
     def __init__(self, config: TraceConfig, streamer: str, transports: dict[str, str]) -> None:
         self.folders = Folders(config.path, streamer)
-        self.sealed = Sealed()
+        self.compacted = Compaction()
         self.failures = 0
         self._streamer = streamer
         self._max_bytes = config.max_bytes
-        self._wanted = threading.Event()
+        self._due = threading.Event()
         self._ending = threading.Event()
         self._is_started = False
         self._process: subprocess.Popen[bytes] | None = None
-        self._spool = Spool(
-            self.folders, time.time_ns() // 1000, config.rotate_s, config.rotate_bytes, config.max_bytes, self._wanted.set
+        self._spool = SpoolWriter(
+            self.folders, time.time_ns() // 1000, config.rotate_s, config.rotate_bytes, config.max_bytes, self._due.set
         )
         self.recorder = Recorder(transports, self._take, _offset_us)
-        self._thread = threading.Thread(target=self._seal_when_wanted, name="trace-sealing", daemon=True)
+        self._thread = threading.Thread(target=self._compact_when_due, name="trace-compaction", daemon=True)
 
     @property
     def written(self) -> int:
-        """Records in the spool or sealed."""
+        """Records on disk: in the spool or in Parquet files."""
         return self._spool.written
 
     @property
     def dropped(self) -> int:
-        """Records that were not written: holes in ``seq``."""
+        """Records that were not written: gaps in ``seq``."""
         return self.recorder.dropped + self._spool.dropped
 
     @property
     def deleted(self) -> Deleted:
-        """What went because traces are bounded."""
-        sealed, spool = self.sealed, self._spool.deleted
-        return Deleted(sealed.deleted_files + spool.files, sealed.deleted_bytes + spool.bytes)
+        """What was deleted to keep to the bound."""
+        compacted, spool = self.compacted, self._spool.deleted
+        return Deleted(compacted.deleted_files + spool.files, compacted.deleted_bytes + spool.bytes)
 
     @property
     def problem(self) -> str:
-        """Why records are being dropped; empty if they are not."""
+        """Why records are being dropped now; empty if they are not."""
         return self._spool.problem
 
     def start(self) -> None:
-        """Begin: what an earlier run has left is sealed first."""
+        """Start both threads. What an earlier run has left is compacted first."""
         self._is_started = True
         self._spool.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what there is and seal it, within some seconds. What is not done then is done at the next start. Blocks."""
+        """Write and compact what there is, within some seconds. The next start does the rest. Blocks."""
         if not self._is_started:
             return
         self.recorder.hand_on()
-        end_s = time.monotonic() + _AT_END_S
-        if not self._spool.stop(_AT_END_S):
+        end_s = time.monotonic() + _STOP_S
+        if not self._spool.stop(_STOP_S):
             logger.error("trace_not_closed folder=%s reason=%s", self.folders.path, self.problem or "the disk is slow")
         self._ending.set()
-        self._wanted.set()
+        self._due.set()
         self._thread.join(max(0.0, end_s - time.monotonic()))
         if self._process is not None and self._thread.is_alive():
             self._process.terminate()
@@ -84,18 +83,18 @@ class Tracing:
     def _take(self, buffer: Buffer) -> bool:
         return self._spool.take(buffer)
 
-    def _seal_when_wanted(self) -> None:
-        is_behind = False
+    def _compact_when_due(self) -> None:
+        is_retrying = False
         while True:
-            self._wanted.wait(_AGAIN_S if is_behind else None)
-            self._wanted.clear()
+            self._due.wait(_RETRY_S if is_retrying else None)
+            self._due.clear()
             is_ending = self._ending.is_set()
-            is_behind = not self._seal()
+            is_retrying = not self._compact()
             if is_ending:
                 return
 
-    def _seal(self) -> bool:
-        """Have a process seal what is closed; whether it left nothing."""
+    def _compact(self) -> bool:
+        """Have a process compact what is closed. Returns whether it left nothing."""
         arguments = [str(self.folders.path), self._streamer, str(self._max_bytes)]
         try:
             self._process = subprocess.Popen(
@@ -105,27 +104,23 @@ class Tracing:
             )
             with self._process as process:
                 try:
-                    said, _ = process.communicate(timeout=_SEALING_S)
+                    output, _ = process.communicate(timeout=_COMPACTION_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     raise
-            done = Sealed(**json.loads(said.splitlines()[-1]))
+            done = Compaction(**json.loads(output.splitlines()[-1]))
         except (OSError, subprocess.TimeoutExpired, ValueError, IndexError, TypeError) as exc:
-            done = Sealed(problems=[f"the sealing process failed: {type(exc).__name__}"])
+            done = Compaction(problems=[f"the compaction process failed: {type(exc).__name__}"])
         for problem in done.problems:
             self.failures += 1
-            logger.error("trace_not_sealed folder=%s problem=%s", self.folders.path, problem)
+            logger.error("trace_compaction_failed folder=%s problem=%s", self.folders.path, problem)
         if done.torn:
-            logger.info("trace_torn files=%d consequence=%s", done.torn, "records of the last second before a kill are lost")
+            logger.info("trace_torn files=%d consequence=%s", done.torn, "the last second before a kill is not recorded")
         if done.bad:
-            logger.error("trace_files_bad files=%d consequence=%s", done.bad, "they are kept as .arrows.bad and not sealed")
+            logger.error("trace_files_bad files=%d consequence=%s", done.bad, "they are set aside as .arrows.bad")
         if done.deleted_files:
             logger.info("trace_deleted files=%d bytes=%d reason=%s", done.deleted_files, done.deleted_bytes, "max_bytes")
-        for each in fields(Sealed):
-            if each.name == "bytes":
-                self.sealed.bytes = done.bytes or self.sealed.bytes
-            elif each.name != "problems":
-                setattr(self.sealed, each.name, getattr(self.sealed, each.name) + getattr(done, each.name))
+        self.compacted = self.compacted.followed_by(done)
         return not done.problems
 
 

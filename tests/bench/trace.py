@@ -1,6 +1,6 @@
 """``python -m tests.bench.trace``: what tracing costs at a fixed rate, side by side with tracing off.
 
-CPU share of the daemon (and of the sealing processes that it starts), latency, and how late the event loop is.
+CPU share of the daemon (and of the compaction processes that it starts), latency, and how late the event loop is.
 """
 
 import argparse

@@ -53,7 +53,7 @@ async def test_every_message_that_crosses_is_traced_once(tmp_path: Path) -> None
 
 @needs_mosquitto
 @pytest.mark.mosquitto
-async def test_what_was_written_before_a_kill_is_sealed_by_the_next_start(tmp_path: Path) -> None:
+async def test_what_was_written_before_a_kill_is_compacted_by_the_next_start(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
     async with Topology("mosquitto/in-vehicle", "mosquitto/off-vehicle", trace={"path": str(traces)}) as stage:
         await stage.exchange(0, messages("alpha", "beta"))
@@ -62,5 +62,5 @@ async def test_what_was_written_before_a_kill_is_sealed_by_the_next_start(tmp_pa
         stage.daemon.signal(signal.SIGKILL)
         await stage.daemon.ended()
         stage.daemon.start()
-        await stage.daemon.until_total(COUNT, "ustreamer_trace_sealed_records_total")
+        await stage.daemon.until_total(COUNT, "ustreamer_trace_parquet_records_total")
         assert sorted(row["seq"] for row in records(traces)) == list(range(COUNT))

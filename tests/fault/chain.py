@@ -98,7 +98,7 @@ class Chain:
             await daemon.until_up()
 
     async def finish(self) -> None:
-        """Stop the load, wait for what still comes, and stop the daemons: their traces are sealed then."""
+        """Stop the load, wait for what still comes, and stop the daemons: their traces are compacted then."""
         self._sender.pump.stop()
         await until(lambda: not self._sender.unconfirmed, _WITHIN_S, "the broker's PUBACKs")
         last = self._book.message(Flow(NOTIFICATION, (HERE, 0x7F, 1, 0x8100), (THERE, 0x7F, 1, 0), THERE), 0, b"last")

@@ -1,4 +1,4 @@
-"""kill -9 of who writes traces and of who seals them, at random points: nothing torn, nothing lost, nothing twice."""
+"""kill -9 of the processes that write and compact traces, at random points: nothing torn, lost or doubled."""
 
 import random
 import subprocess
@@ -10,14 +10,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from streamer.traces.compact import seal
+from streamer.traces.compact import compact_spool
 from streamer.traces.layout import Folders
-from streamer.traces.spool import Spool
+from streamer.traces.spool import SpoolWriter
 from tests.fault.trace_children import MAX_BYTES, STREAMER
 
 SEEDS = range(3)
 LIVES = 4
-SEALINGS = 3
+COMPACTIONS = 3
 
 
 def child(*arguments: str) -> subprocess.Popen[str]:
@@ -43,18 +43,18 @@ def write_and_kill(path: Path, run_us: int, lines: int) -> int:
     return safe
 
 
-def seal_and_kill(path: Path, after_s: float) -> None:
-    with child("seal", str(path)) as sealing:
-        assert sealing.stdin is not None
-        assert sealing.stdout is not None
-        assert sealing.stdout.readline() == "ready\n"
-        sealing.stdin.write("go\n")
-        sealing.stdin.flush()
+def compact_and_kill(path: Path, after_s: float) -> None:
+    with child("compact", str(path)) as compaction:
+        assert compaction.stdin is not None
+        assert compaction.stdout is not None
+        assert compaction.stdout.readline() == "ready\n"
+        compaction.stdin.write("go\n")
+        compaction.stdin.flush()
         time.sleep(after_s)  # the moment of the kill is what is random here
-        sealing.kill()
+        compaction.kill()
 
 
-def sealed_records(path: Path) -> Counter[tuple[int, int]]:
+def parquet_records(path: Path) -> Counter[tuple[int, int]]:
     """(run, seq) of everything under a final name. A torn file would raise."""
     found: Counter[tuple[int, int]] = Counter()
     for file in path.glob("date=*/**/*"):
@@ -67,22 +67,22 @@ def sealed_records(path: Path) -> Counter[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed-{seed}")
-def test_records_of_completed_batches_are_sealed_once_whoever_is_killed(tmp_path: Path, seed: int) -> None:
+def test_records_of_completed_batches_are_kept_once_whoever_is_killed(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     path = tmp_path / "traces"
     safe: dict[int, int] = {}
     for life in range(1, LIVES + 1):
         safe[life] = write_and_kill(path, run_us=life, lines=rng.randrange(1, 60))
-        for _ in range(rng.randrange(SEALINGS)):
-            seal_and_kill(path, rng.uniform(0, 0.06))
-            assert max(sealed_records(path).values(), default=1) == 1
+        for _ in range(rng.randrange(COMPACTIONS)):
+            compact_and_kill(path, rng.uniform(0, 0.06))
+            assert max(parquet_records(path).values(), default=1) == 1
     folders = Folders(path, STREAMER)
-    last = Spool(folders, 99, 3600, MAX_BYTES, MAX_BYTES, lambda: None)  # the next start
+    last = SpoolWriter(folders, 99, 3600, MAX_BYTES, MAX_BYTES, lambda: None)  # the next start
     last.start()
     assert last.stop(10)
-    seal(folders, MAX_BYTES)
-    found = sealed_records(path)
+    compact_spool(folders, MAX_BYTES)
+    found = parquet_records(path)
     assert set(found.values()) == {1}
     missing = [(run, seq) for run, count in safe.items() for seq in range(count) if (run, seq) not in found]
     assert missing == []
-    assert [*folders.closed(), *folders.left_open(), *folders.sealing.iterdir()] == []
+    assert [*folders.closed(), *folders.left_open(), *folders.unfinished.iterdir()] == []

@@ -1,12 +1,12 @@
-"""Processes that the test of killed traces starts and kills: one writes a spool, one seals it."""
+"""Processes that the test of killed traces starts and kills: one writes a spool, one compacts it."""
 
 import sys
 import time
 from pathlib import Path
 
-from streamer.traces.compact import seal
+from streamer.traces.compact import compact_spool
 from streamer.traces.layout import Folders
-from streamer.traces.spool import Spool
+from streamer.traces.spool import SpoolWriter
 from tests.unit.traces.streams import noon_buffer
 
 STREAMER = "gateway.veh1"
@@ -17,7 +17,7 @@ MAX_BYTES = 1024**3
 
 def write(path: str, run_us: str) -> None:
     """Write batches for ever; say after each how many records are safe."""
-    spool = Spool(Folders(Path(path), STREAMER), int(run_us), 3600, ROTATE_BYTES, MAX_BYTES, lambda: None)
+    spool = SpoolWriter(Folders(Path(path), STREAMER), int(run_us), 3600, ROTATE_BYTES, MAX_BYTES, lambda: None)
     spool.start()
     count = 0
     while True:
@@ -28,13 +28,13 @@ def write(path: str, run_us: str) -> None:
         print(count, flush=True)  # noqa: T201  # this is how it talks to the test
 
 
-def seal_when_told(path: str) -> None:
-    """Seal once a line comes, and say so."""
+def compact_when_told(path: str) -> None:
+    """Compact once a line comes, and say so."""
     print("ready", flush=True)  # noqa: T201
     sys.stdin.readline()
-    seal(Folders(Path(path), STREAMER), MAX_BYTES)
-    print("sealed", flush=True)  # noqa: T201
+    compact_spool(Folders(Path(path), STREAMER), MAX_BYTES)
+    print("compacted", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    {"write": write, "seal": seal_when_told}[sys.argv[1]](*sys.argv[2:])
+    {"write": write, "compact": compact_when_told}[sys.argv[1]](*sys.argv[2:])

@@ -114,7 +114,11 @@ def test_the_service_has_no_capabilities_and_writes_to_its_state_only() -> None:
     assert set(SERVICE["RestrictAddressFamilies"].split()) == {"AF_INET", "AF_INET6", "AF_UNIX", "AF_NETLINK"}
     text = (ROOT / "deploy/systemd/streamer.service").read_text()
     filters = re.findall(r"^SystemCallFilter=(.*)$", text, re.MULTILINE)
-    assert filters == ["@system-service", "~@privileged @resources", "setpriority"]  # the last one for the sealing of traces
+    assert filters == [
+        "@system-service",
+        "~@privileged @resources",
+        "setpriority",
+    ]  # the last one for the compaction of traces
 
 
 def commands() -> list[list[str]]:

@@ -132,7 +132,7 @@ def test_the_night_begins_after_midnight_utc_and_is_caught_up() -> None:
     assert timer["Persistent"] == "true"
 
 
-def test_only_sealed_files_are_copied_and_no_secret_is_on_the_command_line() -> None:
+def test_only_complete_files_are_copied_and_no_secret_is_on_the_command_line() -> None:
     command = sections("ustreamer-traces-sync.service")["Service"]["ExecStart"]
     words = shlex.split(command)
     assert words[1:3] == ["copy", f"{STATE}/traces"]

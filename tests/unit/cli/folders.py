@@ -1,4 +1,4 @@
-"""Folders of traces as the daemon leaves them: records, sealed files, files of the spool. No tests."""
+"""Folders of traces as the daemon leaves them: records, Parquet files, spool files. No tests."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def table(rows: Sequence[Row]) -> pa.Table:
 
 
 def write_part(folder: Path, rows: Sequence[Row], streamer: str = NAME, without: Sequence[str] = ()) -> list[Path]:
-    """Seal rows: one file per hour, as old as its last outcome."""
+    """Write rows as Parquet: one file per hour, as old as its last outcome."""
     paths = []
     for hour_us in sorted({r["ts"] // HOUR_US * HOUR_US for r in rows}):
         of_hour = [r for r in rows if r["ts"] // HOUR_US * HOUR_US == hour_us]
@@ -62,7 +62,7 @@ def write_part(folder: Path, rows: Sequence[Row], streamer: str = NAME, without:
     return paths
 
 
-class SpoolWriter:
+class SpoolFileWriter:
     """A file of the spool, as the daemon writes it."""
 
     def __init__(self, folder: Path, name: str = "1-1", streamer: str = NAME) -> None:

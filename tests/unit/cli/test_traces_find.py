@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from streamer.uprotocol.uuid import format_id, new_id
-from tests.unit.cli.folders import HOUR_US, NOW_US, Run, SpoolWriter, failed, numbers, row, write_part
+from tests.unit.cli.folders import HOUR_US, NOW_US, Run, SpoolFileWriter, failed, numbers, row, write_part
 
 
 @pytest.mark.parametrize("form", ["{}", "{{{}}}", "urn:uuid:{}", "upper", "digits"])
@@ -26,7 +26,7 @@ def test_everything_about_a_request_and_its_response_is_shown(run: Run, folder: 
     again = call | {"seq": 1, "ts": call["ts"] + 100, "outcome": "duplicate", "ucode": "ALREADY_EXISTS"}
     answer = row(2, 1000, msg_type="response", req_id=call["msg_id"])
     write_part(folder, [answer])
-    SpoolWriter(folder).write(call, again, row(3))
+    SpoolFileWriter(folder).write(call, again, row(3))
     status, out, err = run("find", format_id(call["msg_id"]))
     assert (status, err) == (0, "")
     first, second, head_and_third = out.split("\n\n")
@@ -62,7 +62,7 @@ def test_hours_around_the_messages_making_are_searched(run: Run, folder: Path, h
     assert (status, bool(out)) == ((0, True) if is_found else (1, False))
     if not is_found:
         assert err.splitlines() == [
-            "searched: the hours 2026-11-20T05h to 2026-11-21T06h (UTC), and what is not sealed yet; "
+            "searched: the hours 2026-11-20T05h to 2026-11-21T06h (UTC), and what is not compacted yet; "
             "--all searches every file",
             "no such record",
         ]

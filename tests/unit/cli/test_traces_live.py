@@ -1,4 +1,4 @@
-"""``streamer traces`` while the daemon writes, closes, seals and deletes."""
+"""``streamer traces`` while the daemon writes, closes, compacts and deletes."""
 
 import json
 import os
@@ -10,10 +10,10 @@ import pytest
 
 from streamer.cli import traces as traces_command
 from streamer.traces import reader
-from streamer.traces.compact import seal
+from streamer.traces.compact import compact_spool
 from streamer.traces.layout import Folders
-from streamer.traces.spool import Spool
-from tests.unit.cli.folders import HOUR_US, NAME, NOW_US, Run, SpoolWriter, failed, numbers, row, write_part
+from streamer.traces.spool import SpoolWriter
+from tests.unit.cli.folders import HOUR_US, NAME, NOW_US, Run, SpoolFileWriter, failed, numbers, row, write_part
 from tests.unit.traces.streams import noon_buffer
 
 
@@ -21,14 +21,14 @@ def test_files_that_vanish_after_they_were_listed_have_nothing(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone, _ = write_part(folder, [row(0, HOUR_US), row(1, 2000)])
-    listed = reader.sealed
+    listed = reader.parquet_files
 
-    def list_and_delete(path: Path) -> list[reader.Part]:
-        parts = listed(path)
+    def list_and_delete(path: Path) -> list[reader.ParquetFile]:
+        files = listed(path)
         gone.unlink()
-        return parts
+        return files
 
-    monkeypatch.setattr(reader, "sealed", list_and_delete)
+    monkeypatch.setattr(reader, "parquet_files", list_and_delete)
     status, out, err = run("tail", "--json")
     assert (status, numbers(out), err) == (0, [1], "")
 
@@ -36,33 +36,33 @@ def test_files_that_vanish_after_they_were_listed_have_nothing(
 def test_a_spool_file_that_is_closed_after_it_was_listed_is_read(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool = SpoolWriter(folder)
+    spool = SpoolFileWriter(folder)
     spool.write(row(0))
-    find = reader.Spool._find
+    find = reader.SpoolReader._find
 
-    def list_and_close(self: reader.Spool) -> set[Path]:
+    def list_and_close(self: reader.SpoolReader) -> set[Path]:
         found = find(self)
         spool.close()
         return found
 
-    monkeypatch.setattr(reader.Spool, "_find", list_and_close)
+    monkeypatch.setattr(reader.SpoolReader, "_find", list_and_close)
     assert numbers(run("tail", "--json")[1]) == [0]
 
 
-def test_a_spool_file_that_is_sealed_after_it_was_listed_is_read_there(
+def test_a_spool_file_that_is_compacted_after_it_was_listed_is_read_there(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool = SpoolWriter(folder)
+    spool = SpoolFileWriter(folder)
     spool.write(row(0))
-    find = reader.Spool._find
+    find = reader.SpoolReader._find
 
-    def list_and_seal(self: reader.Spool) -> set[Path]:
+    def list_and_compact(self: reader.SpoolReader) -> set[Path]:
         found = find(self)
         spool.close().unlink()
         write_part(folder, [row(0)])
         return found
 
-    monkeypatch.setattr(reader.Spool, "_find", list_and_seal)
+    monkeypatch.setattr(reader.SpoolReader, "_find", list_and_compact)
     assert numbers(run("tail", "--json")[1]) == [0]
 
 
@@ -79,21 +79,23 @@ def steps(monkeypatch: pytest.MonkeyPatch, *work: Callable[[], object]) -> None:
     monkeypatch.setattr(traces_command, "_sleep", sleep)
 
 
-def test_following_prints_every_record_once_through_sealing(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following_prints_every_record_once_while_it_is_compacted(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [row(seq, 100_000 - seq * 1000) for seq in range(7)]
     write_part(folder, rows[:1])
-    spool = SpoolWriter(folder)
+    spool = SpoolFileWriter(folder)
     spool.write(rows[1])
 
-    def rotate() -> None:  # written, closed, sealed and deleted between two looks; the next file as well
+    def rotate() -> None:  # written, closed, compacted and deleted between two looks; the next file as well
         spool.write(*rows[3:5])
         spool.close().unlink()
         write_part(folder, rows[1:5])
-        following = SpoolWriter(folder, "1-2")
+        following = SpoolFileWriter(folder, "1-2")
         following.write(rows[5])
         following.close().unlink()
         write_part(folder, rows[5:6])
-        SpoolWriter(folder, "1-3").write(rows[6])
+        SpoolFileWriter(folder, "1-3").write(rows[6])
 
     steps(monkeypatch, lambda: spool.write(rows[2]), rotate, lambda: None)
     status, out, err = run("tail", "--json", "--follow")
@@ -104,14 +106,14 @@ def test_following_prints_every_record_once_through_sealing(run: Run, folder: Pa
 
 def test_following_can_begin_before_there_is_anything(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / ".spool").mkdir()
-    steps(monkeypatch, lambda: None, lambda: SpoolWriter(folder).write(row(0), failed(1)))
+    steps(monkeypatch, lambda: None, lambda: SpoolFileWriter(folder).write(row(0), failed(1)))
     status, out, _ = run("tail", "-f", "-n", "0", "--outcome", "expired")
     assert status == 0
     assert [line.split()[1] for line in out.splitlines()] == ["OUTCOME", "expired"]
 
 
 def test_a_torn_end_is_read_when_it_is_complete(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool = SpoolWriter(folder)
+    spool = SpoolFileWriter(folder)
     half = spool.write(row(0)) + 50
     spool.write(row(1))
     content = spool.path.read_bytes()
@@ -125,23 +127,23 @@ def test_a_torn_end_is_read_when_it_is_complete(run: Run, folder: Path, monkeypa
     assert numbers(run("tail", "--json", "-f")[1]) == [0, 1]
 
 
-def test_what_the_daemon_writes_and_seals_is_followed(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_daemon_writes_and_compacts_is_followed(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = Folders(folder, NAME)
     closed = threading.Semaphore(0)
     gib = 1024**3
-    spool = Spool(folders, NOW_US, rotate_s=3600, rotate_bytes=1, max_bytes=gib, on_closed=closed.release)
+    spool = SpoolWriter(folders, NOW_US, rotate_s=3600, rotate_bytes=1, max_bytes=gib, on_closed=closed.release)
     spool.start()
 
     def write(first_seq: int, count: int) -> None:  # a file for each buffer, as it is larger than rotate_bytes
         assert spool.take(noon_buffer(first_seq, count))
         assert closed.acquire(timeout=30)
 
-    def seal_all() -> None:
+    def compact_all() -> None:
         write(5, 4)
-        assert seal(folders, gib).problems == []
+        assert compact_spool(folders, gib).problems == []
 
     write(0, 2)
-    steps(monkeypatch, lambda: write(2, 3), seal_all, lambda: None)
+    steps(monkeypatch, lambda: write(2, 3), compact_all, lambda: None)
     status, out, err = run("tail", "--json", "--follow")
     assert (status, numbers(out), err) == (0, [0, 1, 2, 3, 4, 5, 6, 7, 8], "")
     assert spool.stop(30)

@@ -8,16 +8,16 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.traces.reader import Seen
-from streamer.traces.summary import Histogram
-from tests.unit.cli.folders import HOUR_US, NAME, NOW_US, Run, SpoolWriter, failed, row, table, write_part
+from streamer.traces.reader import SeenRecords
+from streamer.traces.summary import LogHistogram
+from tests.unit.cli.folders import HOUR_US, NAME, NOW_US, Run, SpoolFileWriter, failed, row, table, write_part
 
 
 def test_the_last_hour_is_summed_up_per_route(run: Run, folder: Path) -> None:
     early = row(0, HOUR_US + 5_000_000)  # ended before
     waited = row(1, 2 * HOUR_US, latency_us=2 * HOUR_US - 1, retries=2, redelivered=True)
     write_part(folder, [early, waited, failed(2, 1000)])
-    spool = SpoolWriter(folder)
+    spool = SpoolFileWriter(folder)
     spool.write(failed(3, 500), row(4, 400, payload_bytes=30, route="cloud-vehicle", latency_us=70, queue_wait_us=30))
     status, out, err = run("summary", "--json")
     found = json.loads(out)
@@ -46,7 +46,7 @@ def test_the_last_hour_is_summed_up_per_route(run: Run, folder: Path) -> None:
 
 def test_records_in_spool_and_parquet_count_once(run: Run, folder: Path) -> None:
     rows = [row(seq, 5000) for seq in range(10)]
-    spool = SpoolWriter(folder)
+    spool = SpoolFileWriter(folder)
     spool.write(*rows)
     spool.close()
     write_part(folder, rows)
@@ -87,7 +87,7 @@ def test_nothing_in_that_time_is_told(run: Run, folder: Path) -> None:
 
 @given(st.lists(st.integers(0, 10**12), min_size=1), st.sampled_from([0.5, 0.9, 0.99, 1.0]))
 def test_percentiles_are_exact_to_one_percent(values: list[int], share: float) -> None:
-    histogram = Histogram()
+    histogram = LogHistogram()
     for start in range(0, len(values), 3):
         histogram.add(np.array(values[start : start + 3], np.int64))
     exact = sorted(values)[max(int(np.ceil(share * len(values))), 1) - 1]
@@ -98,7 +98,7 @@ def test_percentiles_are_exact_to_one_percent(values: list[int], share: float) -
 
 
 def test_a_histogram_without_values_says_so() -> None:
-    assert (Histogram().percentile(0.5), Histogram().largest) == (None, None)
+    assert (LogHistogram().percentile(0.5), LogHistogram().largest) == (None, None)
 
 
 NUMBERS = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8, unique=True), min_size=1, max_size=8)
@@ -106,7 +106,7 @@ NUMBERS = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8, unique=T
 
 @given(NUMBERS)
 def test_ranges_know_what_was_seen_like_a_set_does(batches: list[list[int]]) -> None:
-    seen, known = Seen(), set[int]()
+    seen, known = SeenRecords(), set[int]()
     for batch in batches:
         rows = table([row(seq, run_ts=NOW_US) for seq in batch]).append_column("streamer", pa.array([NAME] * len(batch)))
         fresh = seen.add(rows.combine_chunks().to_batches()[0])

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from streamer.uprotocol.uuid import format_id, new_id
-from tests.unit.cli.folders import HOUR_US, Run, SpoolWriter, failed, numbers, row, write_part
+from tests.unit.cli.folders import HOUR_US, Run, SpoolFileWriter, failed, numbers, row, write_part
 
 
 def test_the_last_outcomes_are_printed_the_newest_last(run: Run, folder: Path) -> None:
     long_wait = row(3, 3 * HOUR_US, latency_us=3 * HOUR_US - 1)  # came in first, ended last
     write_part(folder, [row(0, 9000), row(1, 5000), long_wait])
-    spool = SpoolWriter(folder)
+    spool = SpoolFileWriter(folder)
     spool.write(row(2, 3000))
     status, out, err = run("tail", "--json")
     assert (status, err) == (0, "")
@@ -39,9 +39,9 @@ def test_people_get_a_table(run: Run, folder: Path) -> None:
     ]
 
 
-def test_a_record_that_is_being_sealed_is_printed_once(run: Run, folder: Path) -> None:
+def test_a_record_that_is_being_compacted_is_printed_once(run: Run, folder: Path) -> None:
     rows = [row(seq, 10_000 - seq) for seq in range(4)]
-    spool = SpoolWriter(folder)
+    spool = SpoolFileWriter(folder)
     spool.write(*rows)
     spool.close()
     write_part(folder, rows)
@@ -51,7 +51,7 @@ def test_a_record_that_is_being_sealed_is_printed_once(run: Run, folder: Path) -
 
 @pytest.mark.parametrize("torn_bytes", [1, 4, 7, 8, 200, -1], ids=str)
 def test_what_is_complete_before_a_torn_end_is_printed(run: Run, folder: Path, torn_bytes: int) -> None:
-    spool = SpoolWriter(folder)
+    spool = SpoolFileWriter(folder)
     whole = spool.write(row(0, 3000))
     end = spool.write(row(1, 2000))
     os.truncate(spool.path, (whole if torn_bytes > 0 else end) + torn_bytes)
@@ -60,7 +60,7 @@ def test_what_is_complete_before_a_torn_end_is_printed(run: Run, folder: Path, t
 
 
 def test_a_spool_file_without_anything_in_it_is_no_error(run: Run, folder: Path) -> None:
-    spool = SpoolWriter(folder)
+    spool = SpoolFileWriter(folder)
     os.truncate(spool.path, 0)
     assert run("tail") == (1, "", "no such record\n")
 
@@ -77,14 +77,14 @@ def test_a_spool_file_without_anything_in_it_is_no_error(run: Run, folder: Path)
     ],
     ids=str,
 )
-@pytest.mark.parametrize("is_sealed", [True, False], ids=["sealed", "spool"])
-def test_filters_combine(run: Run, folder: Path, words: list[str], expected: list[int], is_sealed: bool) -> None:
+@pytest.mark.parametrize("is_parquet", [True, False], ids=["parquet", "spool"])
+def test_filters_combine(run: Run, folder: Path, words: list[str], expected: list[int], is_parquet: bool) -> None:
     back = {"route": "cloud-vehicle"}
     rows = [row(0, 4000), failed(1, 3000), row(2, 2000, **back), failed(3, 1000, **back)]
-    if is_sealed:
+    if is_parquet:
         write_part(folder, rows)
     else:
-        SpoolWriter(folder).write(*rows)
+        SpoolFileWriter(folder).write(*rows)
     status, out, _ = run("tail", "--json", *words)
     assert (status, numbers(out)) == (0 if expected else 1, expected)
 

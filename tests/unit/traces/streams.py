@@ -3,13 +3,13 @@
 from datetime import UTC, datetime
 
 from streamer.delivery.lane import RESTORED
-from streamer.traces.record import NO_TTL, RECORD, Buffer, Flow
+from streamer.traces.record import NO_TTL, RECORD, Buffer, TraceFlow
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp()) * 1000
-FLOW = Flow("up", UUri("veh1", 0xA, 2, 0x8A50), None, "vehicle", "cloud", "zenoh", "mqtt5")
+FLOW = TraceFlow("up", UUri("veh1", 0xA, 2, 0x8A50), None, "vehicle", "cloud", "zenoh", "mqtt5")
 
 
 def buffer(first_seq: int, entered_ms: list[int]) -> Buffer:

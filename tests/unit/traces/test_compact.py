@@ -1,4 +1,4 @@
-"""Sealing: from spool files to Parquet files by hour, exactly once, however often it is cut off."""
+"""Compaction: from spool files to Parquet files by hour, exactly once, however often it is cut off."""
 
 import json
 import subprocess
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.traces import compact
-from streamer.traces.compact import seal
-from streamer.traces.layout import Folders, Sealed
+from streamer.traces.compact import compact_spool
+from streamer.traces.layout import Compaction, Folders
 from streamer.traces.record import SCHEMA, Buffer, to_columns
 from tests.unit.traces.streams import NOON_MS, buffer, noon_buffer
 
@@ -38,7 +38,7 @@ def spooled(folders: Folders, name: str, *buffers: Buffer) -> Path:
 
 
 def parts(folders: Folders) -> dict[str, list[int]]:
-    """Partition → seqs, over all sealed files, read as any reader would."""
+    """Partition → seqs, over all Parquet files, read as any reader would."""
     found: dict[str, list[int]] = {}
     for file in folders.path.rglob("part-*.parquet"):
         hidden = any(part.startswith(".") for part in file.relative_to(folders.path).parts)
@@ -52,7 +52,7 @@ def parts(folders: Folders) -> dict[str, list[int]]:
 def test_records_go_to_the_folder_of_their_hour(folders: Folders) -> None:
     hours = [NOON_MS, NOON_MS + HOUR_MS - 1, NOON_MS + HOUR_MS, NOON_MS + 12 * HOUR_MS, NOON_MS - 5 * HOUR_MS]
     spooled(folders, "1-1", buffer(0, hours), buffer(5, hours))
-    done = seal(folders, GIB)
+    done = compact_spool(folders, GIB)
     assert (done.files, done.records, done.problems) == (4, 10, [])
     assert parts(folders) == {
         "date=2026-11-21/hour=12/streamer=gateway.veh1": [0, 1, 5, 6],
@@ -68,8 +68,8 @@ def test_a_part_has_the_schema_its_version_and_every_value(folders: Folders) -> 
     batch = to_columns(noon_buffer(0, 100), 17)
     with pa.OSFile(str(folders.spool / "1-1.arrows"), "wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
         writer.write_batch(batch)
-    seal(folders, GIB)
-    (file,) = folders.sealed()
+    compact_spool(folders, GIB)
+    (file,) = folders.parquet_files()
     found = pq.ParquetFile(file)
     assert found.read().cast(SCHEMA).equals(pa.Table.from_batches([batch]))
     assert found.metadata.metadata[b"ustreamer.trace.version"] == b"1"
@@ -80,7 +80,7 @@ def test_a_part_has_the_schema_its_version_and_every_value(folders: Folders) -> 
 def test_more_records_than_a_row_group_holds(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compact, "_ROW_GROUP", 64)
     spooled(folders, "1-1", *(buffer(n * 50, [NOON_MS + (n % 3) * HOUR_MS] * 50) for n in range(9)))
-    assert seal(folders, GIB).records == 450
+    assert compact_spool(folders, GIB).records == 450
     assert {partition.split("/")[1]: len(seqs) for partition, seqs in parts(folders).items()} == {
         "hour=12": 150,
         "hour=13": 150,
@@ -92,15 +92,13 @@ def test_names_with_odd_characters_get_a_folder_of_their_own(tmp_path: Path) -> 
     folders = Folders(tmp_path, "[fe80::1]")
     folders.create()
     spooled(folders, "1-1", noon_buffer(0, 1))
-    seal(folders, GIB)
+    compact_spool(folders, GIB)
     assert parts(folders) == {"date=2026-11-21/hour=12/streamer=%5Bfe80%3A%3A1%5D": [0]}
 
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_of_a_torn_file_every_completed_batch_is_sealed(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_of_a_torn_file_every_completed_batch_is_kept(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folders = Folders(tmp_path_factory.mktemp("traces"), "gateway.veh1")
     folders.create()
     ends = [len(spooled(folders, "1-1", *(noon_buffer(n * 5, 5) for n in range(count))).read_bytes()) for count in range(4)]
@@ -109,47 +107,47 @@ def test_of_a_torn_file_every_completed_batch_is_sealed(
     cut = data.draw(st.integers(0, len(whole)))
     (folders.spool / "1-1.arrows").write_bytes(whole[:cut])
     complete = max((n for n in range(4) if ends[n] - mark <= cut), default=0)
-    done = seal(folders, GIB)
+    done = compact_spool(folders, GIB)
     assert done.records == complete * 5
     assert done.problems == []
     assert sorted(seq for seqs in parts(folders).values() for seq in seqs) == list(range(complete * 5))
     assert folders.closed() == []
 
 
-def test_sealing_again_doubles_nothing(folders: Folders) -> None:
+def test_compacting_again_doubles_nothing(folders: Folders) -> None:
     spool_file = spooled(folders, "1-1", buffer(0, [NOON_MS, NOON_MS + HOUR_MS]))
     again = spool_file.read_bytes()
-    seal(folders, GIB)
-    before = {file: file.read_bytes() for file in folders.sealed()}
+    compact_spool(folders, GIB)
+    before = {file: file.read_bytes() for file in folders.parquet_files()}
     spool_file.write_bytes(again)  # as if it had been killed before the spool file was gone
-    seal(folders, GIB)
-    assert {file: file.read_bytes() for file in folders.sealed()} == before
+    compact_spool(folders, GIB)
+    assert {file: file.read_bytes() for file in folders.parquet_files()} == before
 
 
 def test_two_spool_files_of_an_hour_are_two_parts(folders: Folders) -> None:
     spooled(folders, "1-1", noon_buffer(0, 2))
     spooled(folders, "1-2", noon_buffer(2, 2))
     spooled(folders, "2-1", noon_buffer(0, 2))
-    assert seal(folders, GIB).files == 3
+    assert compact_spool(folders, GIB).files == 3
     assert parts(folders) == {"date=2026-11-21/hour=12/streamer=gateway.veh1": [0, 0, 1, 1, 2, 3]}
 
 
-def test_what_an_earlier_sealing_has_left_unfinished_goes(folders: Folders) -> None:
-    stale = folders.sealing / "part-x.parquet"
+def test_unfinished_files_of_an_earlier_compaction_are_deleted(folders: Folders) -> None:
+    stale = folders.unfinished / "part-x.parquet"
     stale.write_bytes(b"PAR1")
-    seal(folders, GIB)
+    compact_spool(folders, GIB)
     assert not stale.exists()
 
 
 def test_the_oldest_hours_go_first_and_emptied_folders_with_them(folders: Folders) -> None:
     for hour in range(6):
         spooled(folders, f"1-{hour}", buffer(hour * 10, [NOON_MS + hour * HOUR_MS] * 10))
-    seal(folders, GIB)
-    sizes = [file.stat().st_size for file in folders.sealed()]
+    compact_spool(folders, GIB)
+    sizes = [file.stat().st_size for file in folders.parquet_files()]
     other = folders.path / "date=2026-11-21" / "hour=12" / "streamer=other"
     other.mkdir()
     (other / "part-1.parquet").write_bytes(b"not ours")
-    done = seal(folders, sum(sizes[3:]))
+    done = compact_spool(folders, sum(sizes[3:]))
     assert (done.deleted_files, done.deleted_bytes) == (3, sum(sizes[:3]))
     assert sorted(path.name for path in (folders.path / "date=2026-11-21").iterdir()) == [
         "hour=12",
@@ -160,14 +158,14 @@ def test_the_oldest_hours_go_first_and_emptied_folders_with_them(folders: Folder
     assert (other / "part-1.parquet").exists()
 
 
-def test_a_disk_that_takes_nothing_leaves_everything_to_be_sealed_later(folders: Folders) -> None:
+def test_a_disk_that_takes_nothing_leaves_everything_to_be_compacted_later(folders: Folders) -> None:
     spooled(folders, "1-1", noon_buffer(0, 100))
     (folders.path / "date=2026-11-21").write_text("in the way")
-    done = seal(folders, GIB)
+    done = compact_spool(folders, GIB)
     assert len(done.problems) == 1
     assert len(folders.closed()) == 1
     (folders.path / "date=2026-11-21").unlink()
-    assert seal(folders, GIB).records == 100
+    assert compact_spool(folders, GIB).records == 100
 
 
 def other_stream(folders: Folders, name: str, batch: pa.RecordBatch) -> Path:
@@ -177,20 +175,20 @@ def other_stream(folders: Folders, name: str, batch: pa.RecordBatch) -> Path:
     return path
 
 
-def test_a_spool_file_of_another_version_is_sealed_too(folders: Folders) -> None:
+def test_a_spool_file_of_another_version_is_compacted_too(folders: Folders) -> None:
     batch = to_columns(noon_buffer(0, 3), 0).drop_columns(["traceparent"])
     other_stream(folders, "1-1.arrows", batch.append_column("news", pa.array([1, 2, 3])))
-    assert seal(folders, GIB).records == 3
-    (file,) = folders.sealed()
+    assert compact_spool(folders, GIB).records == 3
+    (file,) = folders.parquet_files()
     assert pq.ParquetFile(file).schema_arrow.names == SCHEMA.names
     assert pq.ParquetFile(file).read(["traceparent"]).column(0).null_count == 3
 
 
-def test_a_file_that_cannot_be_sealed_is_set_aside_and_holds_up_no_other(folders: Folders) -> None:
+def test_a_file_that_cannot_be_compacted_is_set_aside_and_holds_up_no_other(folders: Folders) -> None:
     strange = pa.record_batch({"ts": pa.array(["yesterday"])})
     other_stream(folders, "1-1.arrows", strange)
     spooled(folders, "1-2", noon_buffer(0, 10))
-    done = seal(folders, GIB)
+    done = compact_spool(folders, GIB)
     assert (done.records, done.bad + done.torn) == (10, 1)
     assert folders.closed() == []
     assert parts(folders) == {"date=2026-11-21/hour=12/streamer=gateway.veh1": list(range(10))}
@@ -198,22 +196,22 @@ def test_a_file_that_cannot_be_sealed_is_set_aside_and_holds_up_no_other(folders
 
 def test_a_batch_without_what_every_record_has_is_bad(folders: Folders) -> None:
     other_stream(folders, "1-1.arrows", to_columns(noon_buffer(0, 3), 0).drop_columns(["seq"]))
-    done = seal(folders, GIB)
+    done = compact_spool(folders, GIB)
     assert (done.records, done.bad) == (0, 1)
     assert [file.name for file in folders.bad()] == ["1-1.arrows.bad"]
-    assert seal(folders, 1).deleted_files == 1
+    assert compact_spool(folders, 1).deleted_files == 1
     assert folders.bad() == []
 
 
-def test_the_process_says_what_it_has_done(folders: Folders) -> None:
+def test_the_process_prints_what_it_has_done(folders: Folders) -> None:
     spooled(folders, "1-1", noon_buffer(0, 100))
     command = [sys.executable, "-m", "streamer.traces.compact", str(folders.path), "gateway.veh1", str(GIB)]
     found = subprocess.run(command, capture_output=True, check=True)
-    said = Sealed(**json.loads(found.stdout))
+    said = Compaction(**json.loads(found.stdout))
     assert (said.files, said.records, said.problems) == (1, 100, [])
     (folders.path / "date=2026-11-21").rename(folders.path / "date=2026-11-20")
     (folders.path / "date=2026-11-21").write_text("in the way")
     spooled(folders, "1-2", noon_buffer(0, 100))
     failed = subprocess.run(command, capture_output=True, check=False)
     assert failed.returncode == 1
-    assert len(Sealed(**json.loads(failed.stdout)).problems) == 1
+    assert len(Compaction(**json.loads(failed.stdout)).problems) == 1

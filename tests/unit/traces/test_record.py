@@ -12,7 +12,7 @@ from spark_jobs import schema
 from streamer.delivery.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import FAILURES, Outcome
 from streamer.traces import record
-from streamer.traces.record import Buffer, Flow, to_columns
+from streamer.traces.record import Buffer, TraceFlow, to_columns
 from streamer.uprotocol.message import UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -27,7 +27,7 @@ ID = new_id(NOON_US // 1000 - 7)
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 SPEED = UUri("veh1", 0x1_000A, 2, 0x8A50)
 METHOD = UUri("cloud", 0xC0, 1, 9)
-FLOW = Flow("up", SPEED, None, "vehicle", "cloud", "zenoh", "mqtt5")
+FLOW = TraceFlow("up", SPEED, None, "vehicle", "cloud", "zenoh", "mqtt5")
 
 
 def packed(**changes: object) -> bytes:
@@ -53,7 +53,7 @@ def packed(**changes: object) -> bytes:
     return record.RECORD.pack(*(fields | changes).values())
 
 
-def row(flow: Flow = FLOW, **changes: object) -> dict[str, object]:
+def row(flow: TraceFlow = FLOW, **changes: object) -> dict[str, object]:
     (found,) = to_columns(Buffer(packed(**changes), [flow], 41, OFFSET_US), RUN_US).to_pylist()
     return found
 
@@ -96,7 +96,7 @@ def test_every_column_of_a_delivered_publish() -> None:
 
 def test_what_a_response_has_beside() -> None:
     request_id = new_id(NOON_US // 1000 - 50)
-    flow = Flow("none", METHOD, UUri("veh1", 0xA, 1, 0), "", "", "", "")
+    flow = TraceFlow("none", METHOD, UUri("veh1", 0xA, 1, 0), "", "", "", "")
     found = row(
         flow,
         req_id=request_id,

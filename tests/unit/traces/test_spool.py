@@ -10,7 +10,7 @@ import pytest
 
 from streamer.traces.compact import batches
 from streamer.traces.layout import Folders
-from streamer.traces.spool import Spool
+from streamer.traces.spool import SpoolWriter
 from tests.unit.traces.streams import noon_buffer
 
 RUN_US = 1_700_000_000_000_000
@@ -25,7 +25,7 @@ class Life:
     ) -> None:
         self.folders = Folders(path, "gateway.veh1")
         self.closed = threading.Semaphore(0)
-        self.spool = Spool(self.folders, run_us, rotate_s, rotate_bytes, max_bytes, self.closed.release)
+        self.spool = SpoolWriter(self.folders, run_us, rotate_s, rotate_bytes, max_bytes, self.closed.release)
         self.spool.start()
 
     def seqs(self) -> list[int]:
@@ -108,7 +108,7 @@ def test_a_file_ends_at_its_age_though_nothing_more_comes(live: Callable[..., Li
     assert life.folders.left_open() == []
 
 
-def test_what_an_earlier_run_has_left_is_closed_and_to_be_sealed(live: Callable[..., Life], tmp_path: Path) -> None:
+def test_what_an_earlier_run_has_left_is_closed_and_waits_for_compaction(live: Callable[..., Life], tmp_path: Path) -> None:
     folders = Folders(tmp_path / "traces", "gateway.veh1")
     folders.create()
     left = folders.spool / "1-1.arrows.open"
@@ -189,7 +189,7 @@ def test_more_than_the_thread_can_write_is_refused_and_not_waited_for(
     assert life.seqs() == list(range(16))
 
 
-def test_what_is_not_sealed_stays_within_the_bound(live: Callable[..., Life]) -> None:
+def test_without_compaction_the_spool_stays_within_the_bound(live: Callable[..., Life]) -> None:
     life = live(rotate_bytes=1, max_bytes=20_000)
     for number in range(10):
         life.spool.take(noon_buffer(number * 100, 100))
