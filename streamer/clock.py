@@ -1,11 +1,11 @@
-"""The two clocks: the wall for TTLs, the monotonic one for everything that waits. Passed in, so that tests can steer."""
+"""The wall clock for TTLs, and the monotonic one for everything that waits. Passed in, so that tests control them."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the router asks for the time."""
+    """What everything that needs the time is given."""
 
     def wall_ms(self) -> int:
         """Unix milliseconds."""

@@ -31,11 +31,11 @@ logger = logging.getLogger("ustreamer.daemon")
 
 _OPEN_JOURNAL_S = 30.0
 _CLOSE_JOURNAL_S = 5.0
-_LETTERS_SHARE = 4  # dead letters take at most this part of the journal: messages come first
+_LETTERS_SHARE = 4  # dead letters take at most this part of the journal
 
 
 class Daemon:
-    """One streamer. ``path`` is where its configuration came from and is read again from; None if from nowhere."""
+    """One streamer. ``path`` is the configuration's file, which a reload reads again; None if there is none."""
 
     def __init__(self, config: Config, path: Path | None = None, clock: Clock | None = None) -> None:
         self.config = config
@@ -128,7 +128,7 @@ class Daemon:
             if self.journal is not None:
                 await self._open_journal(self.journal)
             await self._start_router()
-            gc.freeze()  # what was restored stays: thousands of subscriptions need not be looked at again and again
+            gc.freeze()  # what was restored stays: the collector need not look at thousands of subscriptions
             systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
             async with asyncio.TaskGroup() as tasks:
                 ticking = tasks.create_task(self._tick(), name="tick")
@@ -145,7 +145,7 @@ class Daemon:
             for name, transport in self.transports.items():
                 try:
                     await transport.stop()
-                except Exception:  # a plugin's fault must not keep the journal from being closed
+                except Exception:  # a bug in a plugin must not keep the journal from being closed
                     logger.exception("stop_failed endpoint=%s", name)
             if self.journal is not None:
                 await self._close_journal(self.journal)
@@ -165,7 +165,7 @@ class Daemon:
             raise ConfigurationError("listeners", str(exc)) from exc
 
     async def _open_journal(self, journal: Journal) -> None:
-        """Deliver first what an earlier process has left. A file that cannot be used now is waited for in the background."""
+        """Recover what an earlier process has left. A file that cannot be used now is retried in the background."""
         journal.on_redrive = self.router.redrive.take
         opened = asyncio.Event()
 
@@ -187,7 +187,7 @@ class Daemon:
             )
 
     async def _close_journal(self, journal: Journal) -> None:
-        """Write what has no outcome; at the end there is nobody to hurry for."""
+        """Write what has no outcome, and close the file."""
         if journal.state is not JournalState.OPENING:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_JOURNAL_S):
@@ -226,7 +226,7 @@ class Daemon:
             await self.reload()
 
     async def reload(self) -> bool:
-        """Read the file again and use it if it is good; True if it was. A bad one changes nothing."""
+        """Read the file again and use it if it is valid; True if it was. An invalid one changes nothing."""
         problems: list[str] = []
         try:
             if self._path is None:
@@ -241,7 +241,7 @@ class Daemon:
         systemd.notify("RELOADING=1")
         try:
             await self.router.reload(config)
-        except UStatusError as exc:  # the router has gone back to what it had
+        except UStatusError as exc:  # the router still has what it had
             systemd.notify("READY=1")
             return self._refuse([f"listeners: {exc}"])
         self.service_host.use(config)
@@ -289,14 +289,14 @@ def _tracing(config: Config, transports: dict[str, UTransport]) -> "Tracing | No
 
 
 def _served(config: Config, endpoint: str) -> tuple[str, ...]:
-    """Who is reached through us from an endpoint."""
+    """The authorities that are reached through us from an endpoint."""
     targets = dict.fromkeys(route.to for route in config.routes if route.from_ == endpoint)
     found = (authority for target in targets for authority in config.endpoints[target].authorities)
     return tuple(dict.fromkeys(authority for authority in found if authority != ANY_AUTHORITY))
 
 
 def _beyond_reload(old: Config, new: Config) -> list[str]:
-    """What changed that only a restart can change."""
+    """The changes that need a restart."""
     found = []
     if old.authority != new.authority:
         found.append(f"authority: changed from {old.authority} to {new.authority}; restart to use it")

@@ -1,12 +1,12 @@
-"""Custody: when the source of a message that cannot be delivered at once is told that it need not keep it any longer.
+"""Custody: the streamer keeps a message that cannot be delivered at once, and acknowledges it to its source.
 
-What is without outcome some milliseconds after it came is written to the journal, all of it in one transaction, and its
-source acknowledged once that is committed: else one flow whose receiver is away would use up the source's window and hold
-up all others. What is confirmed before never touches the disk. That time is `FLUSH_S` for a message that only we have, and
-`PATIENCE_S` for one that its source keeps until we acknowledge it. In the same transaction goes what left without
-confirmation (`store`), what became a dead letter, and the deletion of everything that has reached its outcome since.
+Messages without an outcome some milliseconds after they arrived are written to the journal in one transaction, and their
+sources acknowledged once it is committed: else one flow whose receiver is away would use up its source's window and block
+all others. What is confirmed before that never touches the disk. The wait is `FLUSH_S` for a message that only we have, and
+`PATIENCE_S` for one that its source keeps until we acknowledge it. The same transaction has the batches of unconfirmed
+messages, new dead letters, and the deletion of everything that has reached its outcome.
 
-Without a journal, custody is the process's memory. What a kill of the process would lose is said when the daemon starts.
+Without a journal, custody is the process's memory. The daemon logs at the start what a kill would lose.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from functools import partial
 
 from streamer.clock import Clock
 from streamer.delivery.dedup import SeenIds
-from streamer.delivery.lane import Delivery, State
+from streamer.delivery.lane import Delivery, DeliveryState
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.delivery.unconfirmed_batch import UnconfirmedBatch
 from streamer.journal import codec
@@ -33,7 +33,7 @@ logger = logging.getLogger("ustreamer.custody")
 FLUSH_S = 0.01
 PATIENCE_S = 0.05
 
-_MAX_LETTERS = 10_000  # that wait to be written while the disk is full
+_MAX_LETTERS = 10_000  # that wait while the disk is full
 _PURGE_AT = 1000
 
 _FULL = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "the journal is full")
@@ -67,13 +67,13 @@ class Custody:
         self._kept_at_source: deque[Delivery] = deque()  # oldest first
         self._starved: list[Delivery] = []  # the journal has no room for them: unacknowledged
         self._purge_at = self._purge_recent_at = _PURGE_AT
-        self._room_came = False  # something has left the journal since
+        self._room_came = False  # something was deleted from the journal since
         self._done: Batch = Batch()
         self._is_due = False
         self._turned = asyncio.Event()  # set at the end of every flush and commit
 
     async def until_written(self) -> None:
-        """Wait until everything without outcome is in the journal. What it has no room for is not waited for."""
+        """Wait until everything without an outcome is in the journal, except for what it has no room for."""
         self.patience_s = 0
         self.schedule()
         while (
@@ -114,7 +114,7 @@ class Custody:
             self._spill(delivery)
 
     def settled(self, delivery: Delivery) -> None:
-        """A journaled message has its outcome, or is packed away: its row can go. Called before it is forgotten."""
+        """A journaled message has its outcome, or is in a batch: its row can go. Called before `Delivery.forget`."""
         if delivery.spilled:
             self.spilled -= 1
         else:
@@ -139,7 +139,7 @@ class Custody:
         return self.journal.segment_body(number)
 
     def letter(self, letter: Letter) -> None:
-        """A dead letter, to be kept for whoever looks."""
+        """Keep a dead letter for `streamer dead-letters`."""
         self.schedule()
         letters = self._done.letters
         if len(letters) >= _MAX_LETTERS:
@@ -148,12 +148,12 @@ class Custody:
         letters.append(letter)
 
     def letter_done(self, number: int) -> None:
-        """A dead letter is on its way again: it is one no more."""
+        """A dead letter was redriven: delete it."""
         self.schedule()
         self._done.letters_done.append(number)
 
     def letter_kept(self, number: int) -> None:
-        """A dead letter that somebody wants sent again cannot be now: it stays, and can be asked for again."""
+        """A dead letter cannot be redriven now: it stays, and can be redriven later."""
         self.schedule()
         self._done.letters_kept.append(number)
 
@@ -166,25 +166,25 @@ class Custody:
             self._later(FLUSH_S, self.flush)
 
     def flush(self) -> None:
-        """Write what is still on its way; without a journal, take it as it is."""
+        """Write what has no outcome yet; without a journal, only acknowledge it."""
         self._is_due = False
         self._turned.set()
         now_s = self._clock.monotonic_s()
         recent, self._recent = self._recent, []
         kept = self._kept_at_source
-        while kept and (kept[0].state is State.SETTLED or kept[0].entered_s + self.patience_s <= now_s):
+        while kept and (kept[0].state is DeliveryState.SETTLED or kept[0].entered_s + self.patience_s <= now_s):
             recent.append(kept.popleft())
         if kept:
             self.schedule()
         if self.journal is None:
             for delivery in recent:
-                if delivery.state is not State.SETTLED:
+                if delivery.state is not DeliveryState.SETTLED:
                     delivery.received.keep()
             self._stored([batch for store in self._stores for batch in store.take_unstored(now_s)], False)
             return
         if self.journal.is_busy:
             if len(recent) >= self._purge_recent_at:  # a commit may hang for long
-                recent = [delivery for delivery in recent if delivery.state is not State.SETTLED]
+                recent = [delivery for delivery in recent if delivery.state is not DeliveryState.SETTLED]
                 self._purge_recent_at = max(_PURGE_AT, 2 * len(recent))
             self._recent = recent
             return  # `_committed` comes back to it
@@ -204,17 +204,17 @@ class Custody:
         self.journal.write(transaction, partial(self._committed, written, batches, frees))
 
     def _rows(self, recent: list[Delivery], transaction: Batch) -> list[Delivery]:
-        """Put what is without outcome into the transaction, as far as the journal has room."""
+        """Put what has no outcome into the transaction, as far as the journal has room."""
         journal = self.journal
         assert journal is not None
         room = journal.max_bytes - journal.bytes - transaction.bytes
         written = []
-        # What one message of a lane has no room for, no later one may have: after a crash it would go first.
-        starving = {delivery.lane for delivery in self._starved if delivery.state is not State.SETTLED}
+        # If one message of a lane has no room, no later one may be written: after a crash it would be sent first.
+        starving = {delivery.lane for delivery in self._starved if delivery.state is not DeliveryState.SETTLED}
         for delivery in recent:
-            if delivery.state is State.SETTLED or delivery.journaled:
+            if delivery.state is DeliveryState.SETTLED or delivery.journaled:
                 continue
-            # What has been acknowledged takes the place of what leaves the journal in this transaction: a batch, a letter.
+            # An acknowledged message replaces what is deleted in this transaction: a batch, a letter.
             is_due = delivery.received.is_kept
             if not is_due and (delivery.size + ENTRY_BYTES > room or delivery.lane in starving):
                 starving.add(delivery.lane)
@@ -243,9 +243,9 @@ class Custody:
         return written
 
     def _no_room(self, delivery: Delivery) -> None:
-        """The journal is at its bound: the route's policy says who waits or goes."""
+        """The journal is full: the route's policy says what waits and what is given up."""
         queue = delivery.lane.queue
-        if queue.is_patient or delivery.state is State.IN_FLIGHT or delivery.received.is_kept:
+        if queue.is_patient or delivery.state is DeliveryState.IN_FLIGHT or delivery.received.is_kept:
             self._starve(delivery)  # not acknowledged until there is room, or it is delivered
             return
         victim = queue.least(delivery.message.attributes.priority_class)
@@ -259,16 +259,16 @@ class Custody:
         starved = self._starved
         starved.append(delivery)
         if len(starved) >= self._purge_at:
-            self._starved = starved = [each for each in starved if each.state is not State.SETTLED]
+            self._starved = starved = [each for each in starved if each.state is not DeliveryState.SETTLED]
             self._purge_at = max(_PURGE_AT, 2 * len(starved))
 
     def _committed(self, written: list[Delivery], batches: list[UnconfirmedBatch], frees: bool) -> None:
         """The transaction is on disk: acknowledge the sources."""
         self._turned.set()
-        # A message with several destinations is safe once it is written for each of them.
-        unwritten = {id(delivery.received) for delivery in self._starved if delivery.state is not State.SETTLED}
+        # A message with several destinations is safe once it is written for all of them.
+        unwritten = {id(delivery.received) for delivery in self._starved if delivery.state is not DeliveryState.SETTLED}
         for delivery in written:
-            if delivery.state is not State.SETTLED:
+            if delivery.state is not DeliveryState.SETTLED:
                 if id(delivery.received) not in unwritten:
                     delivery.received.keep()
                 if self.in_memory > self._memory_bytes:
@@ -296,7 +296,7 @@ class Custody:
     def _spill(self, delivery: Delivery) -> None:
         """Keep the payload of a waiting message only in the journal."""
         received = delivery.received
-        if delivery.state is not State.QUEUED or received.holders != 1 or not received.message.payload:
+        if delivery.state is not DeliveryState.QUEUED or received.holders != 1 or not received.message.payload:
             return
         received.message = received.message._replace(payload=None)
         delivery.message = delivery.message._replace(payload=None)

@@ -1,4 +1,4 @@
-"""What is made of a message that cannot be delivered: a dead letter, and for a Request an answer. Pure.
+"""The messages about a message that cannot be delivered: a dead letter, and for a Request an error response. Pure.
 
 The dead letter is a Publish on ``//{streamer}/4/1/{resource}`` whose payload is a `DeadLetter`; the answer is a Response
 whose commstatus is the reason (dispatcher specification, RPC error handling).
@@ -71,7 +71,7 @@ def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri
 
 
 def letter_of(failed: FailedMessage, ingress: str, number: int) -> Letter:
-    """What the journal keeps of a dead letter, for whoever looks and for a redrive: the whole message, token included."""
+    """What the journal keeps of a dead letter, to be shown and redriven: the whole message, token included."""
     attributes = failed.message.attributes
     return Letter(
         number,
@@ -93,7 +93,7 @@ def letter_of(failed: FailedMessage, ingress: str, number: int) -> Letter:
 
 
 def live_on(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
-    """The same message with ``ttl_ms`` to live from now on; 0: for ever, or as long as a Request can."""
+    """The same message with a TTL of ``ttl_ms`` from now on; 0: none, or the longest that a Request can have."""
     attributes = message.attributes
     if ttl_ms:
         ttl = min(max(1, now_ms - created_ms(message.id) + ttl_ms), _LONGEST_TTL_MS)

@@ -1,8 +1,8 @@
-"""What has been heard: ids of messages, and copies that came the wrong way.
+"""Duplicates: the ids of messages that were seen, and copies that arrived from the wrong side.
 
-A message that arrives twice (two paths, a redelivery, an echo) is forwarded once. Only what came from where its source
-lives counts as heard: what is turned away is remembered under a mark of its own, so that it is reported once and
-suppresses nothing.
+A message that arrives twice (two paths, a redelivery, an echo) is forwarded once. Only what arrived from where its source
+lives counts as seen. What is turned away is remembered under a key of its own, so that it is reported once and suppresses
+nothing.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from streamer.routing.outcome import Failure
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage, UMessageType
 
-# Between an id and a mark: no authority, and so no other key, contains it.
-_MARK = b"\0"
+# Between an id and a scope: no authority, and so no other key, contains it.
+_SCOPE = b"\0"
 # How long the original may come after its copy. Two streamers side by side are milliseconds apart.
 GRACE_S = 1.0
 _MAX_STRAYS = 10_000
@@ -22,7 +22,7 @@ _MAX_STRAY_BYTES = 16 * 1024 * 1024
 
 
 class SeenIds:
-    """Ids of messages, and for those still on their way the `Received` whose fate a second copy shares.
+    """Ids of messages; for those without an outcome, the `Received` whose fate a second copy shares.
 
     Bounded in number and time with two generations: the older one is forgotten as a whole. An id is therefore remembered
     for at least half of the bound and at most all of it, give or take a batch.
@@ -45,7 +45,7 @@ class SeenIds:
     def turn(self, now_s: float) -> None:
         """Forget the older generation if the younger one is full or old enough. Call it once per batch.
 
-        Messages that are still on their way are never forgotten; the queues bound how many those are.
+        Messages without an outcome are never forgotten; the queues bound their number.
         """
         if len(self.young) >= self._limit or now_s - self._turned_s >= self._half_s:
             for look in self.before_forgetting:
@@ -55,7 +55,7 @@ class SeenIds:
             }
             self.old, self.young = self.young, on_their_way
             self._turned_s = now_s
-            self._limit = len(self.young) + self._half  # else many on their way would have it turn at every call
+            self._limit = len(self.young) + self._half  # else many without an outcome would have it turn at every call
 
     def settled(self, key: bytes) -> None:
         """The message has reached its outcome; only its id is worth keeping."""
@@ -72,13 +72,13 @@ class SeenIds:
         received.release()
 
     def note(self, message: UMessage) -> None:
-        """A message came from where its source lives, and did not go further yet, or not at all."""
-        self.young.setdefault(message.id + _MARK, None)
+        """A message arrived from where its source lives, and was not queued, or not yet."""
+        self.young.setdefault(message.id + _SCOPE, None)
 
-    def heard(self, message: UMessage) -> bool:
-        """Whether a message came from where its source lives, with whatever sink a streamer has given it since."""
+    def seen_at_home(self, message: UMessage) -> bool:
+        """Whether a message has arrived from where its source lives, whatever sink a streamer has given it since."""
         uuid = message.id
-        return uuid in self or uuid + _MARK in self or key_of(message) in self
+        return uuid in self or uuid + _SCOPE in self or key_of(message) in self
 
 
 def key_of(message: UMessage) -> bytes:
@@ -92,14 +92,14 @@ def key_of(message: UMessage) -> bytes:
     return message.id
 
 
-def mark(kind: str, name: str) -> bytes:
-    """What is put behind a key to remember it for one endpoint or route only."""
-    return _MARK + f"{kind} {name}".encode()
+def scope(kind: str, name: str) -> bytes:
+    """What is appended to a key to remember it for one endpoint or route only."""
+    return _SCOPE + f"{kind} {name}".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class _Misrouted:
-    """``failure`` is what it ends with if its original does not come ``until_s``."""
+    """``failure`` is its outcome if the original has not arrived by ``until_s``."""
 
     received: Received
     failure: Failure
@@ -107,11 +107,11 @@ class _Misrouted:
 
 
 class MisroutedCopies:
-    """Messages that came in where their source does not live, and may be copies that another streamer has carried here.
+    """Messages that arrived where their source does not live, and may be copies that another streamer has carried here.
 
-    If we hear the original where it belongs, before or within `GRACE_S`, the stray was a copy; else it ends as it would
-    have at once. Their sources need not keep them: they are not ours to deliver, and if we die the original still goes its
-    own way. Bounded: beyond the bound the oldest is judged early.
+    If the original arrives where it belongs, before or within `GRACE_S`, the message was a copy; else it fails as it would
+    have at once. They are acknowledged at once: they are not ours to deliver, and the original has its own way. Beyond the
+    bounds the oldest is judged early.
     """
 
     def __init__(
@@ -125,15 +125,15 @@ class MisroutedCopies:
         self._turn_away = turn_away
         self._waiting: dict[bytes, _Misrouted] = {}  # in the order in which their grace ends
         self.bytes = 0
-        seen.before_forgetting.append(self.settle_heard)
+        seen.before_forgetting.append(self.settle_copies)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def take(self, received: Received, failure: Failure, now_s: float) -> None:
-        """Set a message aside, unless it is known to be a copy."""
+        """Set a message aside, unless it is known to be a copy already."""
         key = key_of(received.message)
-        if key in self._waiting or self._seen.heard(received.message):
+        if key in self._waiting or self._seen.seen_at_home(received.message):
             self._duplicate(received)
             return
         received.keep()
@@ -145,29 +145,29 @@ class MisroutedCopies:
     def expire(self, now_s: float) -> None:
         """Judge those whose grace is over."""
         while self._waiting:
-            key, stray = next(iter(self._waiting.items()))
-            if stray.until_s > now_s:
+            key, copy = next(iter(self._waiting.items()))
+            if copy.until_s > now_s:
                 break
             self._judge(key)
 
-    def settle_heard(self) -> None:
+    def settle_copies(self) -> None:
         """Settle the copies among them; called before ids are forgotten."""
-        for key in [key for key, stray in self._waiting.items() if self._seen.heard(stray.received.message)]:
+        for key in [key for key, copy in self._waiting.items() if self._seen.seen_at_home(copy.received.message)]:
             self._judge(key)
 
     def give_up(self) -> None:
-        """We hear no originals any more: the benefit of the doubt makes copies of them all."""
+        """No originals will arrive any more: count them all as copies."""
         while self._waiting:
             self._duplicate(self._pop(next(iter(self._waiting))).received)
 
     def _judge(self, key: bytes) -> None:
-        stray = self._pop(key)
-        if self._seen.heard(stray.received.message):
-            self._duplicate(stray.received)
+        copy = self._pop(key)
+        if self._seen.seen_at_home(copy.received.message):
+            self._duplicate(copy.received)
         else:
-            self._turn_away(stray.received, stray.failure)
+            self._turn_away(copy.received, copy.failure)
 
     def _pop(self, key: bytes) -> _Misrouted:
-        stray = self._waiting.pop(key)
-        self.bytes -= size_of(stray.received.message)
-        return stray
+        copy = self._waiting.pop(key)
+        self.bytes -= size_of(copy.received.message)
+        return copy

@@ -1,6 +1,6 @@
-"""The way out through one endpoint: picks ready lanes by priority class, keeps the window, sorts out what comes back.
+"""The way out through one endpoint: serves ready lanes by priority class, keeps the window, handles what comes back.
 
-It hands every settled delivery to the settler and nothing else; it does not know why a message is here.
+Everything that is settled goes to the settler. What the messages are about is not known here.
 """
 
 import heapq
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from streamer.backoff import wait_s
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
-from streamer.delivery.lane import CLASSES, REDELIVERED, Delivery, Hold, Lane, State
+from streamer.delivery.lane import CLASSES, REDELIVERED, Delivery, DeliveryState, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
@@ -28,11 +28,11 @@ logger = logging.getLogger("ustreamer.egress")
 
 # A lane's turn: long enough to make batches, short enough that many flows share a window.
 _QUANTUM = 64
-# Lanes that are refilled from what is packed away per tick, beside those that ask for it by sending.
+# Lanes that are refilled from batches per tick, beside those that are refilled as they send.
 _REFILLS = 64
 
-# After which a journal that could not be read is tried again.
-_READ_AGAIN_S = 1.0
+# The wait after which a journal that could not be read is tried again.
+_READ_RETRY_S = 1.0
 
 
 class Egress:
@@ -50,7 +50,7 @@ class Egress:
         store: UnconfirmedStore | None = None,
         pause_rules: PauseRules | None = None,
     ) -> None:
-        """``pause_rules`` are shared with whoever changes them, who calls `apply_pause_rules` then."""
+        """``pause_rules`` are shared: whoever changes them calls `apply_pause_rules`."""
         self.name = name
         self._clock = clock
         self.transport = transport
@@ -78,7 +78,7 @@ class Egress:
         self.refit()
 
     def remove_queue(self, queue: RouteQueue) -> None:
-        """Serve a route no more. It must be empty."""
+        """Stop serving a route. Its queue must be empty."""
         self.queues.remove(queue)
         self.refit()
 
@@ -107,7 +107,7 @@ class Egress:
     # -- holding lanes
 
     def apply_pause_rules(self) -> None:
-        """The rules have changed: hold the lanes that they pause now, let the others go on."""
+        """The rules have changed: hold the lanes that they match now, release the others."""
         goes_on = False
         for queue in self.queues:
             if not queue.may_pause:
@@ -129,7 +129,7 @@ class Egress:
             yield from queue.paused_lanes()
 
     def refit(self) -> None:
-        """The smallest window of all routes holds for the endpoint."""
+        """The endpoint's window is the smallest one of its routes."""
         self.window = min((queue.policy.window for queue in self.queues), default=0)
 
     def file(self, lane: Lane) -> None:
@@ -151,14 +151,14 @@ class Egress:
         lane.set_hold(lane.hold | why)
 
     def release_hold(self, lane: Lane, why: Hold) -> None:
-        """Take a reason away; with the last one gone the lane goes on."""
+        """Remove a reason; with the last one the lane may send."""
         lane.set_hold(lane.hold & ~why)
         self.file(lane)
 
     # -- redelivery
 
     def node_changed(self, is_there: bool) -> None:
-        """A node of the far network was lost, or has come."""
+        """A node of the far network was lost, or has joined."""
         if self.store is None:
             return
         if is_there:
@@ -169,17 +169,17 @@ class Egress:
             self.store.node_lost(self._clock.monotonic_s())
 
     def refill(self, lane: Lane) -> None:
-        """Have a lane's next messages at hand, if they are packed. If they cannot be read now, the lane waits."""
+        """Unpack a lane's next messages from their batch, if they are in one. If they cannot be read now, the lane waits."""
         if lane.redeliveries and self.store is not None:
             try:
                 for share in self.store.refill(lane):
                     self._settler.lost(lane, share)
             except JournalError as exc:
                 logger.error("batch_not_read endpoint=%s error=%s", self.name, exc)
-                self._back_off(lane, _READ_AGAIN_S)
+                self._back_off(lane, _READ_RETRY_S)
 
     def unpack_all(self) -> None:
-        """Have everything that is to be redelivered in its lane, whatever memory that takes."""
+        """Unpack everything that is to be redelivered, however much memory that takes."""
         for lane in [lane for queue in self.queues for lane in queue.lanes.values()]:
             if lane.redeliveries and self.store is not None:
                 for share in self.store.refill(lane, whole=True):
@@ -207,7 +207,7 @@ class Egress:
             self._pumping = False
 
     def _send_some(self, now_ms: int) -> bool:
-        """Send as much as the windows allow; whether it was worth asking."""
+        """Send as much as the windows allow; whether anything was sent or expired."""
         out, expired = self._collect(now_ms)
         if expired:
             for delivery in expired:
@@ -237,7 +237,7 @@ class Egress:
         return out, expired
 
     def _loaded(self, out: list[Delivery]) -> list[Delivery]:
-        """Fetch payloads that are only in the journal. What cannot be read any more is lost, and said so.
+        """Fetch payloads that are only in the journal. A message whose payload is damaged fails.
 
         If the journal cannot be read *now*, the lane waits.
         """
@@ -264,14 +264,14 @@ class Egress:
         self.in_flight -= len(back)
         self._take_back(back)
         for lane in waiting:
-            self._back_off(lane, _READ_AGAIN_S)
+            self._back_off(lane, _READ_RETRY_S)
         return loaded
 
     def _floor(self) -> int:
         """The class below which nothing is sent now.
 
-        A lane whose window is still opening holds the lower classes back until its next confirmation. Else they would
-        fill the endpoint's window while a higher class waits.
+        A lane whose window is still opening blocks the lower classes until its next confirmation: they would fill the
+        endpoint's window while a higher class waits.
         """
         if not self._opening:
             return 0
@@ -300,7 +300,7 @@ class Egress:
     def _expire(self, delivery: Delivery) -> None:
         """The TTL passed while the message waited.
 
-        DEADLINE_EXCEEDED if it was only a matter of time, UNAVAILABLE if the receiver was away or the flow paused.
+        UNAVAILABLE if the receiver was away or the flow paused, DEADLINE_EXCEEDED else.
         """
         code = UCode.UNAVAILABLE
         if delivery.lane.hold & Hold.PAUSED:
@@ -319,16 +319,16 @@ class Egress:
             delivery.sent_s = now_s
         try:
             self.transport.submit(out, self.on_done)
-        except Exception as exc:  # a plugin's fault must cost its messages an attempt, not the daemon its life
+        except Exception as exc:  # a bug in a plugin costs its messages an attempt, and must not end the daemon
             logger.exception("submit_failed endpoint=%s messages=%d", self.name, len(out))
             self._distrusted = True
             error = RefusedError(UCode.UNKNOWN, f"transport failed: {type(exc).__name__}")
             self.on_done(out, error)
 
     def on_done(self, deliveries: Sequence[Delivery], error: SendError | Unconfirmed | None) -> None:
-        """The transport's word on submitted deliveries. Those of one call share their fate."""
-        if self._distrusted:  # it may speak twice of what it had taken before it failed
-            deliveries = [delivery for delivery in deliveries if delivery.state is State.IN_FLIGHT]
+        """The transport's result for submitted deliveries; it is the same for all those of one call."""
+        if self._distrusted:  # it may report what it had taken before it failed a second time
+            deliveries = [delivery for delivery in deliveries if delivery.state is DeliveryState.IN_FLIGHT]
         self.in_flight -= len(deliveries)
         if error is UNCONFIRMED and self.store is not None:
             self._unconfirmed(deliveries, self.store)
@@ -349,7 +349,7 @@ class Egress:
         self._pump.settled(self)
 
     def _unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
-        """These have left, and nobody will confirm them. What left before the last doubt has to leave again."""
+        """These were sent and will not be confirmed. What was sent before the last receiver was lost is redelivered."""
         left: list[Delivery] = []
         for delivery in deliveries:
             lane = delivery.lane
@@ -366,7 +366,7 @@ class Egress:
         self._settler.unconfirmed(left, store)
 
     def _take_back(self, deliveries: Sequence[Delivery]) -> None:
-        """A lost link uses up no attempt: everything stands where it stood and waits."""
+        """A lost link uses up no attempt: everything returns to its place and waits."""
         for delivery in reversed(deliveries):
             lane = delivery.lane
             lane.returned()
@@ -390,14 +390,14 @@ class Egress:
         self._back_off(lane, wait_s(retry, delivery.attempts, self._random()))
 
     def _back_off(self, lane: Lane, for_s: float) -> None:
-        """Park a lane for so long, unless it is already."""
+        """Hold a lane for so long, unless it is backing off already."""
         if not lane.hold & Hold.BACKOFF:
             self.hold(lane, Hold.BACKOFF)
             self._backoff_seq += 1
             heapq.heappush(self._backing_off, (self._clock.monotonic_s() + for_s, self._backoff_seq, lane))
 
     def tick(self, now_s: float, now_ms: int) -> None:
-        """End the back-off of lanes whose time has come, settle what expired while it waited, send."""
+        """The clock's work: back-offs that end, TTLs that pass, what is confirmed by waiting; then send."""
         while self._backing_off and self._backing_off[0][0] <= now_s:
             lane = heapq.heappop(self._backing_off)[2]
             lane.set_hold(lane.hold & ~Hold.BACKOFF)

@@ -1,6 +1,6 @@
 """The way in through one endpoint: checks what a transport hands over and puts it into lanes.
 
-Per batch, not per message: clocks, pumping. Per flow, not per message: what `resolve` finds out.
+Done per batch: reading clocks, sending. Done per flow: what `resolve` finds out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from enum import Enum
 from streamer.clock import Clock
 from streamer.delivery.backlog import Backlog
 from streamer.delivery.custody import Custody
-from streamer.delivery.dedup import MisroutedCopies, SeenIds, key_of, mark
+from streamer.delivery.dedup import MisroutedCopies, SeenIds, key_of, scope
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import REDELIVERED, Hold
 from streamer.delivery.pump import Pump
@@ -25,10 +25,10 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 
-# From so many held back on, the transport is asked to pause; one with a window of its own stops by itself.
+# At this backlog the transport is asked to pause; one with a window of its own stops by itself.
 _PAUSE_AT = 1000
 _PAUSE_AT_BYTES = 16 * 1024 * 1024
-# More are turned away: only messages that came without a window (MQTT QoS 0) ever get there.
+# Beyond it messages are refused: only those that came without a window (MQTT QoS 0) get that far.
 _HOLD_AT_MOST = 65_536
 
 _EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
@@ -39,15 +39,15 @@ _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted fro
 
 
 class Again(Enum):
-    """What became of a message that had been a dead letter and was to be taken again."""
+    """What became of a dead letter whose message was to be sent again."""
 
-    TAKEN = "taken"  # also if it fails at once, with a new dead letter
+    TAKEN = "taken"  # also if it failed at once, with a new dead letter
     LATER = "later"  # there is no room
-    UNWANTED = "unwanted"  # nobody wants it now, or it would stay where it came from
+    UNWANTED = "unwanted"  # nobody is interested now, or its sink lives where it came from
 
 
 class Ingress(UListener):
-    """Takes what one endpoint's transport receives. ``unrouted`` accounts for what gets onto no route."""
+    """Takes what one endpoint's transport receives. ``unrouted`` is the account of messages that no route takes."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Ingress(UListener):
         self._transport = transport
         self._settler = settler
         self._seen = seen
-        self._mark = mark("endpoint", name)
+        self._scope = scope("endpoint", name)
         self.misrouted = MisroutedCopies(seen, self._count_duplicate, self._turn_away)
         self._clock = clock
         self._custody = custody
@@ -84,38 +84,38 @@ class Ingress(UListener):
         self._resolver.use(table, queues)
 
     def interest_changed(self, topics: Iterable[UUri]) -> None:
-        """Others than before are subscribed to these topics."""
+        """The interest in these topics has changed."""
         self._resolver.forget(topics)
 
     def on_receive(self, received: Received) -> None:
         self.on_receive_batch((received,))
 
     def close(self) -> None:
-        """Accept nothing that arrives from now on, and acknowledge none of it. What is held back may still enter."""
+        """Accept and acknowledge nothing that arrives from now on. The backlog may still enter."""
         self.closed = True
         self._transport.pause_receiving()
         self.misrouted.give_up()
 
     def give_up(self, failure: Failure) -> int:
-        """Settle what is in the backlog and lost without us; their number is returned. The rest stays with its source."""
-        lost = self.backlog.remove(_is_lost_without_us)
+        """Settle what is in the backlog and not kept by its source; the number of messages is returned."""
+        lost = self.backlog.remove(_is_ours_alone)
         for received, queue in lost:
             self._settler.refuse(received, queue, failure)
         return len(lost)
 
     def admit_all(self) -> None:
-        """At the end, with a journal: what is in the backlog and lost without us enters, whatever the bounds say."""
+        """At a stop with a journal: what is in the backlog and not kept by its source enters, whatever the bounds say."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        for received, _ in self.backlog.remove(_is_lost_without_us):
+        for received, _ in self.backlog.remove(_is_ours_alone):
             resolved = self._resolve(received.message.attributes)
-            if resolved.failure is not None:  # its route is gone since
+            if resolved.failure is not None:  # its route was removed meanwhile
                 self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
                 continue
             self._seen.young[key_of(received.message)] = received
             self._enter(received, resolved, now_s, now_ms)
 
     def redrive(self, message: UMessage) -> Again:
-        """Take a message that had become a dead letter as if it came now, seen before or not."""
+        """Take the message of a dead letter as if it arrived now, whether its id was seen or not."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         resolved = self._resolve(message.attributes)
         failure = resolved.failure
@@ -129,7 +129,7 @@ class Ingress(UListener):
         ):
             return Again.LATER
         received = Received(message)
-        received.is_kept = True  # it has been acknowledged long ago
+        received.is_kept = True  # it was acknowledged long ago
         if failure is not None:
             self._settler.turn_away(received, self.name, self.unrouted, failure)
         else:
@@ -153,7 +153,7 @@ class Ingress(UListener):
         return len(self.backlog) > 0
 
     def admit_backlog(self) -> None:
-        """Room may have come: take from the backlog, in order, as far as it goes."""
+        """There may be room now: let in the backlog, in order, as far as it fits."""
         for queue in self.backlog.queues():
             self._take(self.backlog.take(queue))
         self._go_on_if_few_wait()
@@ -172,7 +172,7 @@ class Ingress(UListener):
         self._go_on_if_few_wait()
 
     def tick(self, now_s: float) -> None:
-        """The clock's work on what has been heard: strays whose grace is over, ids that are old enough to be forgotten."""
+        """The clock's work: misrouted copies whose grace is over, ids that are old enough to be forgotten."""
         self._seen.turn(now_s)
         self.misrouted.expire(now_s)
 
@@ -200,7 +200,7 @@ class Ingress(UListener):
                 self._enter(received, resolved, now_s, now_ms)
 
     def _turn_away(self, received: Received, failure: Failure) -> None:
-        """Settle what gets onto no route. It is reported once per endpoint, and its id stays free for a better copy."""
+        """Settle a message that no route takes. It is reported once per endpoint; its id does not count as seen."""
         seen = self._seen
         message = received.message
         key = key_of(message)
@@ -208,13 +208,13 @@ class Ingress(UListener):
             if key in seen:
                 self._seen_before(key, received)
                 return
-            if key + self._mark in seen:
+            if key + self._scope in seen:
                 self._count_duplicate(received)
                 return
-            seen.young[key + self._mark] = None
+            seen.young[key + self._scope] = None
             if failure.code is not UCode.UNAUTHENTICATED:
                 seen.note(message)
-        elif seen.young.get(key) or seen.old.get(key):  # a copy of it is on its way; that one is not settled
+        elif seen.young.get(key) or seen.old.get(key):  # a copy of it is in flight, and not settled
             self._seen_before(key, received)
             return
         self._settler.turn_away(received, self.name, self.unrouted, failure)
@@ -224,7 +224,7 @@ class Ingress(UListener):
         received.release()
 
     def _seen_before(self, key: bytes, received: Received) -> None:
-        """A second copy. While the first is on its way the two share their fate: neither source hears before it."""
+        """A second copy. Until the first is settled the two share its fate: both are acknowledged together."""
         first = self._seen.young.get(key) or self._seen.old.get(key)
         self._settler.set_aside(received, self.name, self.unrouted)
         if first is None:
@@ -254,7 +254,7 @@ class Ingress(UListener):
             self._count_duplicate(earlier)
 
     def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_redrive: bool = False) -> None:
-        """Put a message into its lanes. ``is_redrive``: also where it has gone before."""
+        """Put a message into its lanes. ``is_redrive``: also where a copy has gone before."""
         legs = resolved.legs
         received.holders += len(legs) - 1
         message = received.message
@@ -282,7 +282,7 @@ class Ingress(UListener):
             if lane.hold and lane.hold & Hold.PAUSED and not queue.has_room_for_paused(size_of(message)):
                 self._settler.refuse(received, queue, _PAUSED)
                 continue
-            if leg.changes_sink:  # if the network echoes it, it is no news
+            if leg.changes_sink:  # if the network echoes it, it is a duplicate
                 self._seen.young.setdefault(key_of(outgoing), None)
                 if leg.once is not None:
                     self._seen.young[key_of(outgoing) + leg.once] = None
@@ -294,9 +294,9 @@ class Ingress(UListener):
                 leg.egress.file(lane)
 
     def _has_gone(self, received: Received, leg: Leg) -> bool:
-        """Whether a copy of this Publish for another authority has gone the same way; if so this one is counted there.
+        """Whether a copy of this Publish for another authority has taken the same route; if so this one counts there.
 
-        It is acknowledged at once: the first copy has a receipt of its own.
+        It is acknowledged at once: the first copy is acknowledged by itself.
         """
         message = received.message
         if key_of(UMessage(message.id, leg.attributes, None)) + (leg.once or b"") not in self._seen:
@@ -308,5 +308,5 @@ class Ingress(UListener):
         return True
 
 
-def _is_lost_without_us(received: Received) -> bool:
+def _is_ours_alone(received: Received) -> bool:
     return not received.source_keeps

@@ -3,13 +3,13 @@
 The law of this file:
 - A lane gives its deliveries out in the order in which they came, and takes back what was not delivered to where it
   stood. Priority decides between lanes, never inside one.
-- A lane is *ready* if it holds something, is not parked, and its own window is open. It is parked for as long as one
-  of the reasons in `Hold` holds: one mechanism, three uses. One that is idle may go while it is parked, unless for
-  back-off: what knows the other reasons is asked again for a new lane.
+- A lane is *ready* if it holds something, is not held, and its own window is open. It is held for as long as there
+  is one of the reasons in `Hold`. An idle lane may be retired while it is held, except for back-off: the other reasons are
+  found again for a new lane.
 - The window opens by one with each confirmation and falls to one with each refusal: after a refusal the flow goes on
-  one message at a time, so that nothing overtakes a message that is refused again. What was sent before the refusal is
-  waited for, and its confirmations open nothing.
-- A delivery that was settled while it waited (expired, evicted) stays where it is as a husk, and is passed over.
+  one message at a time, so that nothing overtakes a message that is refused again. Confirmations of what was sent before
+  the refusal do not open the window.
+- A delivery that was settled while it waited (expired, evicted) stays in the queue and is passed over.
 - Unconfirmed messages that are to be redelivered may still be packed in batches (`redeliveries`). Nothing younger is sent
   before them.
 
@@ -32,28 +32,28 @@ from streamer.uprotocol.uri import ANY_RESOURCE
 CLASSES = 7
 
 
-class State(IntEnum):
+class DeliveryState(IntEnum):
     """Where a delivery is."""
 
     QUEUED = 0
     IN_FLIGHT = 1
-    SETTLED = 2  # or packed away, unconfirmed
+    SETTLED = 2  # or packed into a batch of unconfirmed messages
 
 
 class Hold(IntFlag):
-    """Why a lane stands still."""
+    """Why a lane may not send."""
 
     NONE = 0
-    BACKOFF = 1  # the destination refused its head: wait
+    BACKOFF = 1  # the destination refused its first message
     ABSENT = 2  # nobody listens, or it is not known yet whether anybody does
-    PAUSED = 4  # somebody has asked for it: `PauseRules`
+    PAUSED = 4  # a pause rule matches the flow (`PauseRules`)
 
 
 REDELIVERED = 1
-"""It may have left before."""
+"""It may have been sent before."""
 
 RESTORED = 2
-"""It was packed away or in the journal: ``entered_s`` is not when it came in."""
+"""It was in a batch or in the journal: ``entered_s`` is not when it arrived."""
 
 
 class Delivery:
@@ -101,12 +101,12 @@ class Delivery:
         self.sent_s = 0.0
         self.attempts = 0
         self.history = 0
-        self.state = State.QUEUED
+        self.state = DeliveryState.QUEUED
         self.journaled = False
         self.spilled = False
 
     def forget(self) -> None:
-        """Let go of the message: a settled delivery may be listed for a while yet, and must not hold its payload."""
+        """Let go of the message: a settled delivery may still be listed for a while, and must not hold its payload."""
         del self.message, self.received
 
 
@@ -131,7 +131,7 @@ class LaneOwner(Protocol):
 
 
 class LaneQueue(Protocol):
-    """The queue that a lane belongs to, as far as a lane and those who have one ask it."""
+    """The queue that a lane belongs to, as lanes and their users see it."""
 
     name: str
     source: str
@@ -158,7 +158,7 @@ class Lane:
     """The FIFO of one flow.
 
     ``filed`` is the priority class under which the egress lists it as ready, or -1; ``listed`` has a bit for each class
-    in whose list it stands, also where it waits to be passed over. ``unconfirmed`` counts sent messages that are packed in
+    in whose list it is, also where that entry is outdated. ``unconfirmed`` counts sent messages that are packed in
     batches until they are confirmed; ``redeliveries`` are the batches to be sent again, each with its lowest ``seq``.
     ``unconfirmed_in_flight`` counts what was in flight when the last receiver was lost: it is waited for and then sent
     again, before anything younger. ``lost_receiver``: the flow had a receiver and has none now, so messages wait for one.
@@ -197,7 +197,7 @@ class Lane:
         self.in_flight = 0
         self.window = 1
         self.max_window = max_window
-        self.outdated = 0  # sent before the last refusal and still unanswered
+        self.outdated = 0  # sent before the last refusal and not answered yet
         self.hold = Hold.NONE
         self.filed = -1
         self.listed = 0
@@ -228,16 +228,16 @@ class Lane:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the lane could be thrown away without anyone noticing."""
+        """Whether the lane could be retired and made anew without any difference."""
         return self.live == 0 and self.in_flight == 0 and self.unconfirmed == 0 and not self.hold & Hold.BACKOFF
 
     @property
     def wants_redelivery(self) -> bool:
-        """Whether the next to go is packed away."""
+        """Whether the next message to send is packed in a batch."""
         if not self.redeliveries:
             return False
         items = self.items
-        while items and items[0].state is not State.QUEUED:
+        while items and items[0].state is not DeliveryState.QUEUED:
             items.popleft()
         return not items or items[0].seq > self.redeliveries[0][0]
 
@@ -247,8 +247,8 @@ class Lane:
         self._count(delivery)
 
     def put_back(self, delivery: Delivery) -> None:
-        """Return a delivery that was not delivered to where it stood."""
-        delivery.state = State.QUEUED
+        """Return a delivery to its place."""
+        delivery.state = DeliveryState.QUEUED
         items = self.items
         at = 0
         while at < len(items) and items[at].seq < delivery.seq:
@@ -257,12 +257,12 @@ class Lane:
         self._count(delivery)
 
     def put_back_all(self, deliveries: Sequence[Delivery]) -> None:
-        """Return deliveries, in order, to where they stood."""
+        """Return deliveries, which are in order, to their places."""
         items = self.items
         if not items or items[0].seq > deliveries[-1].seq:
             items.extendleft(reversed(deliveries))
             for delivery in deliveries:
-                delivery.state = State.QUEUED
+                delivery.state = DeliveryState.QUEUED
                 self._count(delivery)
         else:
             for delivery in reversed(deliveries):
@@ -271,14 +271,14 @@ class Lane:
     def take(self, count: int, now_ms: int, out: list[Delivery], expired: list[Delivery]) -> int:
         """Move up to ``count`` deliveries, oldest first, to ``out``; the number moved is returned.
 
-        What has expired by ``now_ms`` goes to ``expired`` instead and is not counted: nothing leaves after its TTL.
+        What has expired by ``now_ms`` goes to ``expired`` instead and is not counted: nothing is sent after its TTL.
         """
         items = self.items
         moved = 0
         redelivery_seq = self.redeliveries[0][0] if self.redeliveries else None
         while moved < count and items:
             delivery = items.popleft()
-            if delivery.state is not State.QUEUED:
+            if delivery.state is not DeliveryState.QUEUED:
                 continue
             if redelivery_seq is not None and delivery.seq > redelivery_seq:
                 items.appendleft(delivery)
@@ -289,18 +289,18 @@ class Lane:
             if ttl and now_ms > int.from_bytes(message.id[:6], "big") + ttl:
                 expired.append(delivery)
                 continue
-            delivery.state = State.IN_FLIGHT
+            delivery.state = DeliveryState.IN_FLIGHT
             out.append(delivery)
             moved += 1
         self.in_flight += moved
         return moved
 
     def drop(self, delivery: Delivery) -> None:
-        """Forget a waiting delivery that was settled in place. Its husk goes when enough of them lie around."""
+        """Take out a waiting delivery that is about to be settled. Settled entries are swept out when there are many."""
         self._discount(delivery)
-        delivery.state = State.SETTLED
+        delivery.state = DeliveryState.SETTLED
         if len(self.items) > 2 * self.live + 64:
-            self.items = deque(item for item in self.items if item.state is State.QUEUED)
+            self.items = deque(item for item in self.items if item.state is DeliveryState.QUEUED)
 
     def confirmed(self) -> None:
         """One delivery of this lane was confirmed."""
@@ -321,7 +321,7 @@ class Lane:
         self.window = 1
 
     def returned(self) -> None:
-        """One delivery of this lane came back unheard, because the link was lost."""
+        """One delivery of this lane came back because the link was lost."""
         self.in_flight -= 1
         if self.unconfirmed_in_flight:
             self.unconfirmed_in_flight -= 1
@@ -329,12 +329,12 @@ class Lane:
             self.outdated -= 1
 
     def waiting(self) -> list[Delivery]:
-        """What waits here and is not packed away, in order."""
-        return [delivery for delivery in self.items if delivery.state is State.QUEUED]
+        """What waits here, in order, without what is packed in batches."""
+        return [delivery for delivery in self.items if delivery.state is DeliveryState.QUEUED]
 
     @property
     def waiting_messages(self) -> int:
-        """How many messages wait here, also packed away."""
+        """How many messages wait here, also packed in batches."""
         packed: int = sum(batch.shares[self].count for _, batch in self.redeliveries)
         return self.live + packed
 
@@ -346,9 +346,9 @@ class Lane:
 
     @property
     def is_for_nobody(self) -> bool:
-        """Whether what waits here is wanted by nobody: Publishes without a listener, none of which ever had one.
+        """Whether nobody is interested in what waits here: Publishes without a listener, on a flow that had none before.
 
-        Of what is stopped that is not known before it is started.
+        For a paused lane this is decided once it is resumed.
         """
         is_unheard = self.presence is Presence.ABSENT and self.live > 0 and self.is_publish and not self.lost_receiver
         return is_unheard and not self.hold & Hold.PAUSED

@@ -43,7 +43,7 @@ class AbsentLanes:
         self._lanes = lanes
         self._watched: dict[Lane, Callable[[Presence], None]] = {}
         self._absent: dict[Lane, None] = {}
-        self._unheard: dict[Lane, None] = {}  # of these, those whose messages are for nobody
+        self._unheard: dict[Lane, None] = {}  # of these, those whose messages are to be settled as unheard
 
     def watch(self, lane: Lane) -> None:
         """A lane has come: find out whether anybody listens to its flow."""
@@ -87,11 +87,11 @@ class AbsentLanes:
         self._lanes.file(lane)
 
     def unheard(self, lane: Lane) -> None:
-        """Nobody listens to what waits in a lane, and nobody is waited for."""
+        """Nobody listens to what waits in a lane: settle it with the next pump."""
         self._unheard[lane] = None
 
     def settle_unheard(self) -> bool:
-        """Settle what is for nobody; whether there was anything."""
+        """Settle what nobody listens to; whether there was anything."""
         lanes, self._unheard = self._unheard, {}
         for lane in lanes:
             if lane.is_for_nobody:
@@ -101,7 +101,7 @@ class AbsentLanes:
         return bool(lanes)
 
     def tick(self, now_s: float) -> None:
-        """Settle what has waited too long for somebody to listen. A lost link is waited for."""
+        """Give up what has waited too long for a listener. While the link is lost nothing is given up."""
         if self._transport.state is LinkState.DOWN:
             return
         for lane in list(self._absent):

@@ -1,7 +1,7 @@
 """A route's egress queue: its lanes, its bounds in messages and bytes, and what happens at the bound.
 
 Everything that the route has accepted and not settled counts towards the bounds, also what is in flight. No event loop,
-no clock, no logger in here.
+no clock and no logger in here.
 """
 
 import heapq
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamer.config.models import QueuePolicy
-from streamer.delivery.lane import CLASSES, Delivery, Hold, Lane, LaneOwner, State
+from streamer.delivery.lane import CLASSES, Delivery, DeliveryState, Hold, Lane, LaneOwner
 from streamer.delivery.stats import RouteAccount, RouteStats
 from streamer.routing.table import FlowKey
 from streamer.transports.base import Received
@@ -39,7 +39,7 @@ class Room(Enum):
 
 @dataclass(slots=True)
 class Tally:
-    """Messages, and their bytes, that wait in lanes for a reason to be held."""
+    """A number of messages and their bytes."""
 
     messages: int = 0
     bytes: int = 0
@@ -77,7 +77,7 @@ class RouteQueue:
         self.messages = 0
         self.bytes = 0
         self.unconfirmed = 0
-        self.may_retire = True  # idle lanes go when there are many
+        self.may_retire = True  # idle lanes are retired when there are many
         self.stalled = Tally()  # see `judge_stalled`
         self.held = Tally()
         self.paused = Tally()
@@ -93,7 +93,7 @@ class RouteQueue:
         self._deadline_turns = 0  # deliveries themselves cannot be compared, and one may be listed twice
 
     def use(self, policy: QueuePolicy) -> None:
-        """Take other bounds from now on; what is held already stays."""
+        """Take other bounds from now on; what waits already stays."""
         self.policy = policy
         if self._evictable != (policy.queue.on_full == "evict"):
             self._evictable = not self._evictable
@@ -124,16 +124,16 @@ class RouteQueue:
         )
 
     def count_held(self, hold: Hold, messages: int, size: int) -> None:
-        """Messages have come to wait in a lane that is held for these reasons, or wait there no more."""
+        """Add to what waits in lanes that are held for these reasons; negative numbers for what no longer waits."""
         self.held.add(messages, size)
         if hold & Hold.PAUSED:
             self.paused.add(messages, size)
 
     def judge_stalled(self, is_endpoint_up: bool) -> None:
-        """Find out how much cannot move, and is in the journal: it does not use up the room of what moves.
+        """Find out how much cannot be sent and is in the journal: it does not count towards the bounds.
 
-        Up to ``stalled_factor`` times the bounds. Once it moves again that room closes as the queue becomes shorter. Called
-        by the clock's tick.
+        That is at most ``stalled_factor`` times the bounds. Once it can be sent, the extra room shrinks with the queue.
+        Called by the clock's tick.
         """
         bounds = self.policy.queue
         if not (self._has_journal and self.is_patient):
@@ -150,14 +150,14 @@ class RouteQueue:
         )
 
     def room_for(self, size: int, copies: int = 1) -> Room:
-        """Whether a message fits, in so many copies. An empty queue takes any message, else it would never pass."""
+        """Whether a message fits, in so many copies. An empty queue takes any message, however large."""
         if self.fits(size, copies) or not self.messages:
             return Room.YES
         return Room.AFTER_EVICTION if self._evictable else Room.NO
 
     @property
     def is_patient(self) -> bool:
-        """Whether a message that does not fit is held back, not turned away."""
+        """Whether a message that does not fit waits in the backlog, and is not refused."""
         return self.policy.queue.on_full == "backpressure"
 
     def push(self, received: Received, message: UMessage, lane: Lane, entered_s: float, entered_ms: int) -> Delivery:
@@ -176,7 +176,7 @@ class RouteQueue:
         return delivery
 
     def put_back_all(self, lane: Lane, deliveries: list[Delivery]) -> None:
-        """Deliveries that were packed away, or in the journal, wait in their lane again, in the order of their ``seq``."""
+        """Deliveries from a batch or the journal wait in their lane again; they are in the order of their ``seq``."""
         lane.put_back_all(deliveries)
         for delivery in deliveries:
             self.messages += 1
@@ -187,15 +187,15 @@ class RouteQueue:
             self.came_back(delivery)
 
     def pack_away(self, delivery: Delivery) -> None:
-        """A delivery has left and is unconfirmed: it takes up no room here any more."""
+        """A delivery was sent and is unconfirmed: it no longer counts towards the bounds."""
         self.leave(delivery)
         self.unconfirmed += 1
         delivery.lane.unconfirmed += 1
 
     def victims(self, size: int, priority_class: int) -> list[Delivery] | None:
-        """Who has to go for a newcomer: lowest class first, the oldest of it first. None: the newcomer itself.
+        """What to evict for a new message: lowest class first, oldest first. None: there is not enough, refuse the new one.
 
-        Nothing of a higher class than the newcomer goes, and nothing that is in flight.
+        Nothing of a higher class than the new message is evicted, and nothing that is in flight.
         """
         bounds = self.policy.queue
         messages, size_left = self.messages, self.bytes
@@ -212,15 +212,15 @@ class RouteQueue:
         return chosen if fits else None
 
     def least(self, priority_class: int) -> Delivery | None:
-        """Who goes first when something has to go for a newcomer of that class: lowest class, then oldest."""
+        """What to evict first for a new message of that class: lowest class, then oldest."""
         return next(self._waiting_up_to(priority_class), None)
 
     def _waiting_up_to(self, priority_class: int) -> Iterator[Delivery]:
         for level in range(priority_class + 1):
             by_age = self._by_age[level]
-            while by_age and by_age[0].state is not State.QUEUED:
+            while by_age and by_age[0].state is not DeliveryState.QUEUED:
                 by_age.popleft()  # what is in flight is listed again if it comes back
-            yield from (delivery for delivery in by_age if delivery.state is State.QUEUED)
+            yield from (delivery for delivery in by_age if delivery.state is DeliveryState.QUEUED)
 
     def came_back(self, delivery: Delivery) -> None:
         """A delivery waits again after it was in flight."""
@@ -228,8 +228,8 @@ class RouteQueue:
             self._by_age[delivery.message.attributes.priority_class].appendleft(delivery)
 
     def leave(self, delivery: Delivery) -> None:
-        """A delivery is settled: it counts no more."""
-        delivery.state = State.SETTLED
+        """A delivery is settled: it no longer counts."""
+        delivery.state = DeliveryState.SETTLED
         self.messages -= 1
         self.bytes -= delivery.size
 
@@ -237,7 +237,7 @@ class RouteQueue:
         """Remove and return what expired while it waited. Called by the clock's tick, not per message."""
         heap = self._deadlines
         for delivery in self._fresh:
-            if delivery.state is not State.SETTLED:
+            if delivery.state is not DeliveryState.SETTLED:
                 deadline_ms = delivery.message.deadline_ms
                 if deadline_ms is not None:
                     self._deadline_turns += 1
@@ -247,14 +247,14 @@ class RouteQueue:
         in_flight: list[Delivery] = []
         while heap and heap[0][0] < now_ms:
             delivery = heapq.heappop(heap)[2]
-            if delivery.state is State.QUEUED:
+            if delivery.state is DeliveryState.QUEUED:
                 delivery.lane.drop(delivery)
                 expired.append(delivery)
-            elif delivery.state is State.IN_FLIGHT:
-                in_flight.append(delivery)  # it may come back to the lane: look again at the next tick
+            elif delivery.state is DeliveryState.IN_FLIGHT:
+                in_flight.append(delivery)  # it may come back to the lane: checked again at the next tick
         self._fresh += in_flight
         if len(heap) > 2 * self.messages + 1000:
-            self._deadlines = [entry for entry in heap if entry[2].state is not State.SETTLED]
+            self._deadlines = [entry for entry in heap if entry[2].state is not DeliveryState.SETTLED]
             heapq.heapify(self._deadlines)
         if self._evictable:
             self._sweep_ages()
@@ -262,7 +262,7 @@ class RouteQueue:
 
     @property
     def may_pause(self) -> bool:
-        """Whether its lanes can be stopped. Not what we say and are told ourselves: else nobody could start them again."""
+        """Whether its lanes can be paused. Those of our own services cannot: they are how flows are resumed."""
         return bool(self.source) and LOCAL_ENDPOINT not in (self.source, self.target)
 
     def paused_lanes(self) -> list[Lane]:
@@ -270,10 +270,10 @@ class RouteQueue:
         return [lane for lane in self.lanes.values() if lane.hold & Hold.PAUSED]
 
     def has_room_for_paused(self, size: int) -> bool:
-        """Whether a message may join what waits in paused lanes.
+        """Whether one more message may wait in a paused lane.
 
-        All of that takes at most half of the bounds, beside the room for what cannot move: else a flow that is paused for
-        long would fill the queue, and in the end hold up its whole source. Not where the oldest go for new messages.
+        Paused flows may use half of the bounds, and the extra room for what cannot be sent: else a flow that is paused for
+        long would fill the queue, and in the end block its whole source. With ``on_full: evict`` there is no such limit.
         """
         bounds = self.policy.queue
         beside = bounds.stalled_factor if self._has_journal and self.is_patient else 0
@@ -289,12 +289,14 @@ class RouteQueue:
         """Everything that waits in a lane."""
         for lane in self.lanes.values():
             for delivery in lane.items:
-                if delivery.state is State.QUEUED:
+                if delivery.state is DeliveryState.QUEUED:
                     yield delivery
 
     def oldest_entered_s(self) -> float | None:
-        """When the message that has waited longest came in (monotonic seconds)."""
-        heads = (next((item for item in lane.items if item.state is State.QUEUED), None) for lane in self.lanes.values())
+        """When the message that has waited longest arrived (monotonic seconds)."""
+        heads = (
+            next((item for item in lane.items if item.state is DeliveryState.QUEUED), None) for lane in self.lanes.values()
+        )
         return min((head.entered_s for head in heads if head is not None), default=None)
 
     def account(self, now_s: float) -> RouteAccount:
@@ -314,7 +316,7 @@ class RouteQueue:
     def _sweep_ages(self) -> None:
         for level, by_age in enumerate(self._by_age):
             if len(by_age) > self.messages + 1000:
-                self._by_age[level] = deque(item for item in by_age if item.state is not State.SETTLED)
+                self._by_age[level] = deque(item for item in by_age if item.state is not DeliveryState.SETTLED)
 
     def _retire_idle_lanes(self) -> None:
         for key, lane in list(self.lanes.items()):

@@ -1,8 +1,8 @@
 """What an earlier process has left in the journal: put back into the lanes before anything new comes.
 
-Rows waited for their confirmation, segments had left without one. Both are delivered, in the order of their numbers and
-before newer messages of the same flow, over the route on which they were accepted. If that route is no more they still
-go where it led; if its endpoint is no more they are dead letters.
+Rows are messages that waited, segments are batches of unconfirmed ones. Both are sent, in the order of their numbers and
+before newer messages of the same flow, over the route that accepted them. If that route is gone they still go where it
+led; if its endpoint is gone they become dead letters.
 """
 
 import logging
@@ -28,16 +28,14 @@ from streamer.uprotocol.status import UCode
 logger = logging.getLogger("ustreamer.recovery")
 
 QueueOf = Callable[[str, str, str], RouteQueue | None]
-"""The queue of a route by its name, source and target; None if there is no such endpoint any more."""
+"""The queue of a route by its name, source and target; None if the endpoint is gone."""
 
-_NO_WAY = Failure(
-    Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "it was accepted for an endpoint that is not configured any more"
-)
+_NO_WAY = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "it was accepted for an endpoint that is no longer configured")
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What was found: messages that waited, messages that had left unconfirmed, and what could not be read or placed."""
+    """What was found: messages that waited, unconfirmed messages, and what could not be read or has no endpoint."""
 
     waiting: int = 0
     unconfirmed: int = 0
@@ -59,7 +57,7 @@ class Recovery:
         egresses: dict[str, Egress],
         unrouted: dict[str, RouteStats],
     ) -> None:
-        """``unrouted``: the account of each ingress for what can go nowhere."""
+        """``unrouted``: each ingress's account of messages that no route takes."""
         self._journal = journal
         self._custody = custody
         self._settler = settler
@@ -142,7 +140,7 @@ class Recovery:
     def _homeless(self, row: Row, message: UMessage) -> None:
         self._found.homeless += 1
         self._custody.forget_row(row.number)
-        account = self._unrouted.get(row.source) or RouteStats()  # nobody's, if the endpoint it came from is gone as well
+        account = self._unrouted.get(row.source) or RouteStats()  # thrown away, if the endpoint it came from is gone as well
         self._settler.turn_away(Received(message), row.source, account, _NO_WAY)
 
     def _segments(self) -> None:
@@ -154,7 +152,7 @@ class Recovery:
             egress = self._egresses.get(segment.target)
             store = None if egress is None else egress.store
             if egress is None or store is None:
-                self._custody.forget_batch(segment.number)  # it had left; nobody can say more of it now
+                self._custody.forget_batch(segment.number)  # it was sent, and nothing can confirm it now
                 continue
             try:
                 held = store.restore(segment.number, segment.body, self._flow, now_s, self._numbers)
@@ -168,6 +166,6 @@ class Recovery:
     def _flow(self, packed: codec.PackedFlow) -> tuple[Lane, Attributes]:
         queue = self._queue(packed.route, packed.source, packed.target)
         if queue is None:
-            raise AssertionError("the endpoint has an assurance, so there is a queue")
+            raise AssertionError("the endpoint has a store, so there is a queue")
         attributes = codec.outgoing(packed.attributes, packed.outgoing)
         return queue.lane((attributes.source, attributes.sink)), attributes

@@ -1,7 +1,7 @@
-"""Redrive: messages that had become dead letters are sent again, with their id and attributes, on the way of today.
+"""Redrive: the messages of dead letters are sent again, with their id and attributes, over today's routes.
 
-A letter leaves the journal in the same transaction in which its message enters it, if it is not delivered before that. One
-that cannot be sent now, because nobody wants it any more or its endpoint is gone, stays a letter and can be asked for again.
+A letter is deleted from the journal in the same transaction in which its message enters it, unless the message is delivered
+before. One that cannot be sent now, because nobody is interested or its endpoint is gone, stays and can be redriven later.
 """
 
 import logging
@@ -19,7 +19,7 @@ logger = logging.getLogger("ustreamer.redrive")
 
 
 class Redrive:
-    """Takes letters that somebody wants sent again. Those for which there is no room yet wait. ``count``: those sent."""
+    """Redrives letters. Those for which there is no room yet wait. ``count``: how many were sent."""
 
     def __init__(self, ingresses: Mapping[str, Ingress], custody: Custody, clock: Clock, pump: Pump) -> None:
         self.count = 0
@@ -31,7 +31,7 @@ class Redrive:
         self._taken: set[int] = set()  # numbers, which are never given twice
 
     def take(self, letters: Sequence[Letter], ttls_ms: Sequence[int | None]) -> None:
-        """Send these, each with so many ms to live (0: for ever), or with its own TTL."""
+        """Send these, each with a new TTL in ms from now on (0: none), or with its own."""
         for letter, ttl_ms in zip(letters, ttls_ms, strict=True):
             if letter.number not in self._taken:
                 self._waiting[letter.number] = (letter, ttl_ms)
@@ -71,6 +71,6 @@ class Redrive:
         self._pump.run()
 
     def _keep(self, number: int) -> None:
-        """A letter stays one: whoever still wants it sent has to ask again."""
+        """A letter stays in the journal and can be redriven later."""
         del self._waiting[number]
         self._custody.letter_kept(number)

@@ -6,7 +6,7 @@ It reads and decides; nothing is counted, sent or turned away here.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from streamer.delivery.dedup import mark
+from streamer.delivery.dedup import scope
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import Lane
 from streamer.delivery.queue import RouteQueue
@@ -22,16 +22,16 @@ from streamer.uprotocol.well_known import USTREAMER
 
 _MAX_SAMPLERS = 65_536
 
-_ARRIVED = Failure(Outcome.LOCAL, UCode.OK, "somebody has carried it to where its sink lives")
+_ARRIVED = Failure(Outcome.LOCAL, UCode.OK, "another streamer has carried it to where its sink lives")
 
 _Flow = tuple[UMessageType, UUri, UUri | None]
 
 
 class Leg:
-    """One resolved way on for messages with the same attributes; ``attributes`` are those that they leave with.
+    """One lane for messages with the same attributes; ``attributes`` are those that they are sent with.
 
-    ``once`` marks what has gone this way if the leg takes off what tells the copies of a Publish apart; ``sampler``
-    leaves out what is more than was asked for.
+    ``once`` is the scope in which ids are remembered if the leg removes the sink by which copies of a Publish differ;
+    ``sampler`` leaves out messages beyond the sample period.
     """
 
     __slots__ = ("attributes", "changes_sink", "egress", "key", "lane", "once", "queue", "sampler")
@@ -43,7 +43,7 @@ class Leg:
         self.egress = egress
         self.attributes = attributes
         self.changes_sink = attributes is not before
-        self.once = mark("route", queue.name) if self.changes_sink and before.sink is not None else None
+        self.once = scope("route", queue.name) if self.changes_sink and before.sink is not None else None
         self.key: FlowKey = (attributes.source, attributes.sink)
         self.lane: Lane = queue.lane(self.key)
         self.sampler = sampler
@@ -64,7 +64,7 @@ class Resolved:
 
 
 class Resolver:
-    """Resolves what comes in through ``endpoint``. ``known`` are the results so far; ask there first."""
+    """Resolves what arrives through ``endpoint``. ``known`` are the results so far; look there first."""
 
     def __init__(self, endpoint: str, interest: Interest) -> None:
         self.known: BySource[Attributes, Resolved] = BySource()
@@ -83,9 +83,9 @@ class Resolver:
         self.known.clear()
 
     def forget(self, topics: Iterable[UUri]) -> None:
-        """Others want these topics now: find out anew, flow by flow. The pace of what is sampled is kept.
+        """The interest in these topics has changed: resolve them anew. Samplers keep their pace.
 
-        Who wants a topic is nothing to messages with another source: what is known about them stays.
+        Results for other sources do not depend on it, and stay.
         """
         for topic in topics:
             self._decisions.forget(topic)
@@ -117,7 +117,7 @@ class Resolver:
         return Resolved(tuple(legs), None)
 
     def _sampler(self, hop: Hop, outgoing: Attributes) -> Sampler | None:
-        """Who leaves out what is too much on this way; the same one as before if the period is the same."""
+        """The sampler for a hop; the same one as before if the period is the same."""
         key = (hop.route.name, (outgoing.source, outgoing.sink))
         before = self._samplers.pop(key, None)
         if not hop.period_ms:
@@ -129,11 +129,11 @@ class Resolver:
         return sampler
 
     def _decline(self, attributes: Attributes, failure: Failure) -> Resolved:
-        """What to do with messages that go nowhere: those that came the wrong way may be copies.
+        """What to do with messages that no route takes: those that arrived from the wrong side may be copies.
 
-        Not if their source lives behind no endpoint of ours, or beside their sink: where that is, nobody carries them on,
-        and we would never hear the original. Nor are the reports of another streamer worth the wait: nobody is told of
-        them anyway. A copy that has reached the network of its sink asks nothing of us.
+        They are not if their source lives behind no endpoint of ours, or on the network of their sink: the original would
+        never arrive here. Dead letters of another streamer are not waited for: their failure is not reported anyway. A
+        copy that has reached the network of its sink needs nothing from us.
         """
         homes = self._table.homes(attributes.source.authority)
         source, sink = attributes.source, attributes.sink

@@ -41,21 +41,21 @@ logger = logging.getLogger("ustreamer.router")
 
 TICK_S = 0.05
 
-# Of the journal, what may be taken by messages that left unconfirmed; without a journal they are in memory.
+# The part of the journal for unconfirmed messages; without a journal they are in memory.
 _UNCONFIRMED_SHARE = 2
 _UNCONFIRMED_BYTES = 64 * 1024 * 1024
 
 _FEW = 2000
 _SELDOM = 20  # ticks
-# At a stop, for what is on its way to us from a network that keeps nothing.
+# At a stop: how long to go on receiving from a network that keeps nothing for us.
 _LISTEN_ON_S = 2.0
-# After the drain, for the dead letters of what was given up.
+# After the drain: time for the dead letters of what was given up.
 _LAST_WORDS_S = 1.0
 _STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was stopped before it could be delivered")
 
 
 class Router:
-    """Routes messages between the endpoints' transports as a configuration says."""
+    """Routes messages between the transports of the endpoints, as the configuration says."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Router:
         return egress
 
     def _new_store(self, name: str, transport: UTransport, config: Config) -> UnconfirmedStore | None:
-        """Where messages are kept that have left through an endpoint whose network does not confirm."""
+        """The store for an endpoint whose network does not confirm what it was sent."""
         if not transport.unconfirmed_s:
             return None
         max_bytes = _UNCONFIRMED_BYTES if config.journal is None else config.journal.max_bytes // _UNCONFIRMED_SHARE
@@ -123,7 +123,7 @@ class Router:
     def _use_table(self) -> None:
         """Give every route of the table a queue, and every ingress the table.
 
-        A route that had a queue keeps it, also if it was gone meanwhile: what it holds goes before what comes.
+        A route that had a queue keeps it, also if it was removed meanwhile: its messages go before new ones.
         """
         before = {(queue.name, queue.source, queue.target): queue for queue in (*self._retired, *self._queues.values())}
         kept: dict[str, RouteQueue] = {}
@@ -152,7 +152,7 @@ class Router:
         return queue
 
     def recover(self) -> None:
-        """Take over what an earlier process has left in the journal, which is open. Best before `start`."""
+        """Take over what an earlier process has left in the journal, which must be open. Best before `start`."""
         assert self.journal is not None
         self._recovery = Recovery(
             self.journal,
@@ -167,7 +167,7 @@ class Router:
         self._recover()
 
     def _recover(self) -> None:
-        """Goes on at a later tick if the journal cannot be read now."""
+        """Continued at a later tick if the journal cannot be read now."""
         if self._recovery is not None:
             try:
                 self._recovery.run()
@@ -179,8 +179,8 @@ class Router:
     def _queue_for(self, name: str, source: str, target: str) -> RouteQueue | None:
         """The queue of a route that was there when a message was accepted.
 
-        If there is none, one that has the same flows: between these endpoints, or of this name to the same one. So they
-        stay in order.
+        If it is gone, one that has the same flows, so that they stay in order: between the same endpoints, or with the same
+        name and target.
         """
         if target not in self.egresses:
             return None
@@ -207,7 +207,7 @@ class Router:
     async def reload(self, config: Config) -> None:
         """Use the routes, authorities and bounds of ``config`` from now on. What is queued stays queued.
 
-        Removed routes deliver what they hold and take nothing new. Endpoints must be the same ones as before. Raises
+        Removed routes deliver what they hold and take nothing new. The endpoints must be the same as before. Raises
         `UStatusError` if a transport cannot listen to what the routes need; then nothing has changed.
         """
         table = self._table_of(config)
@@ -222,9 +222,9 @@ class Router:
         self.pump.run()
 
     def want(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
-        """From now on these authorities want ``topic``, each with its sample period in ms, as far as ``owner`` knows.
+        """Set which authorities are interested in ``topic``, each with its sample period in ms, as far as ``owner`` knows.
 
-        The topic is heard where it is published, and forwarded to them, within a turn of the event loop.
+        Within a turn of the event loop the topic is subscribed to where it is published, and forwarded to them.
         """
         if self.interest.change(topic, interested, owner):
             self.subscriber.change(topic)
@@ -233,12 +233,12 @@ class Router:
             self._changed_interest[topic] = None
 
     def apply_pause_rules(self) -> None:
-        """The rules in `pause_rules` have changed: park what they stop, let the rest go on."""
+        """The rules in `pause_rules` have changed: hold the flows that they match, release the others."""
         for egress in self.egresses.values():
             egress.apply_pause_rules()
 
     def paused_flows(self) -> Iterator[tuple[FlowKey, int]]:
-        """Every flow that is stopped now and has a lane, with the number of messages that wait in it."""
+        """Every paused flow that has a lane, with the number of messages that wait in it."""
         for egress in self.egresses.values():
             for lane in egress.paused_lanes():
                 yield lane.key, lane.waiting_messages
@@ -254,11 +254,11 @@ class Router:
             self.egresses[endpoint].pump(self._clock.wall_ms())
 
     def node_changed(self, endpoint: str, is_there: bool) -> None:
-        """A node of an endpoint's network was lost, or has come."""
+        """A node of an endpoint's network was lost, or has joined."""
         self.egresses[endpoint].node_changed(is_there)
 
     def tick(self) -> None:
-        """The clock's work, every `TICK_S`: back-offs that end, TTLs that pass, room that came."""
+        """The clock's work, every `TICK_S`: back-offs that end, TTLs that pass, recovery and redrive that go on."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         self._ticks += 1
         for ingress in self.ingresses.values():
@@ -276,7 +276,7 @@ class Router:
             self.redrive.go_on()
 
     def accounts(self) -> list[RouteAccount]:
-        """The account of every route, of the reports, and of what got onto no route. The books balance in each."""
+        """The accounts of every route, of the failure notices, and of messages that no route takes. Each balances."""
         now_s = self._clock.monotonic_s()
         queues = [*self._queues.values(), *self._retired, *self.notices.queues()]
         found = [queue.account(now_s) for queue in queues]
@@ -289,19 +289,19 @@ class Router:
         return sum(queue.messages + queue.unconfirmed for egress in self.egresses.values() for queue in egress.queues)
 
     async def drain(self, within_s: float) -> int:
-        """Take nothing new and deliver what is held for at most ``within_s`` seconds.
+        """Take nothing new, and deliver what is queued for at most ``within_s`` seconds.
 
-        That includes what our services still work on, and what they say of it. What is left then stays in the journal.
-        Without one it is given up: in our custody it becomes a dead letter, else its source still has it. The number of
-        messages left is returned.
+        That includes what our services still work on, and their answers. What is left then stays in the journal. Without
+        one it becomes a dead letter if it is in our custody; else its source still has it. The number of messages left is
+        returned.
         """
         for name, ingress in self.ingresses.items():
             if self.transports[name].keeps_unacknowledged:
                 ingress.close()
-        # Others lose what we do not take: they are heard until nothing is left, for a moment at most under load.
+        # Other networks lose what we do not take: receive until nothing is left, under load for a moment at most.
         await self.pump.until(lambda: not self._movable(), min(within_s, _LISTEN_ON_S))
         for name, ingress in self.ingresses.items():
-            if name != LOCAL_ENDPOINT:  # our services still have answers to give to what was taken before
+            if name != LOCAL_ENDPOINT:  # our services still have to answer what was taken before
                 ingress.close()
         await self.pump.until(lambda: not self._movable(), max(0.0, within_s - _LISTEN_ON_S))
         if LOCAL_ENDPOINT in self.ingresses:
@@ -333,9 +333,9 @@ class Router:
         await self.pump.until(lambda: not any(queue.messages for queue in self.notices.queues()), _LAST_WORDS_S)
 
     def _movable(self) -> int:
-        """How much may still be delivered. With a journal, what is stopped on purpose is not waited for."""
-        stopped = sum(number for _, number in self.paused_flows()) if self.journal is not None else 0
-        return self._unfinished() - stopped
+        """How many messages may still be delivered. With a journal, paused flows are not waited for."""
+        paused = sum(number for _, number in self.paused_flows()) if self.journal is not None else 0
+        return self._unfinished() - paused
 
     def _unfinished(self) -> int:
         return self.unsettled() + sum(len(ingress.backlog) for ingress in self.ingresses.values())

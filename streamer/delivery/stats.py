@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from streamer.routing.outcome import Outcome
 from streamer.uprotocol.status import UCode
 
-# Seconds. Fine where a vehicle's control loops live, coarse where a cloud link's do.
+# Seconds: fine in the range of a vehicle's control loops, coarse in that of a cloud link.
 LATENCY_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -49,7 +49,7 @@ class RouteStats:
 
 @dataclass(frozen=True, slots=True)
 class RouteAccount:
-    """What one route has done and holds, for whoever reports it."""
+    """What one route has done and holds, for metrics and reports."""
 
     name: str
     source: str
@@ -63,7 +63,7 @@ class RouteAccount:
 
 
 class EndpointStats:
-    """One endpoint's account of what came in."""
+    """One endpoint's account of what arrived."""
 
     __slots__ = ("malformed", "received", "reconnects")
 

@@ -1,8 +1,8 @@
-"""What is heard at which endpoint: the listeners that the routing table and live subscriptions need, no more.
+"""The listeners at every endpoint: those that the routing table and live subscriptions need, no more.
 
-What the table needs is registered at the start and at a reload, all or nothing. What subscriptions need comes and goes
-topic by topic at runtime: a topic that nobody wants any more is not even received. Every filter is registered once, for
-whichever of the two needs it, and goes when neither does: how often something was asked for does not have to be counted.
+What the table needs is registered at the start and at a reload, all or nothing. What subscriptions need comes and goes topic
+by topic at runtime: a topic that nobody is interested in is not even received. Every filter is registered once, whichever of
+the two needs it, and unregistered when neither does.
 """
 
 import asyncio
@@ -41,16 +41,16 @@ class Subscriber:
 
     @property
     def refused(self) -> int:
-        """Topics that are wanted and that a transport would not listen to."""
+        """Topics that somebody is interested in and that a transport refused to listen to."""
         return len(self._refused)
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything that was asked for so far is heard, or refused."""
+        """Whether every change so far was followed, or refused."""
         return not self._dirty and not self._turn.locked()
 
     async def use(self, table: RoutingTable) -> None:
-        """Hear what a table needs beyond what is heard. Raises `UStatusError`; then nothing has changed."""
+        """Register what a table needs and is not registered yet. Raises `UStatusError`; then nothing has changed."""
         async with self._turn:
             added: list[tuple[str, Filter]] = []
             try:
@@ -68,11 +68,11 @@ class Subscriber:
                 self._always[name].add(registered)
 
     async def leave(self, table: RoutingTable) -> None:
-        """Hear nothing that ``table`` does not need, and the topics that are wanted with it."""
+        """Unregister what ``table`` does not need; register the topics that somebody is interested in with it."""
         self._table = table
         self._dirty.update(dict.fromkeys(self._interest.topics()))
         self._dirty.update(dict.fromkeys(topic for topics in self._topics.values() for topic in topics))
-        await self.catch_up()  # before anything is left: what goes on being needed has no gap
+        await self.catch_up()  # before anything is unregistered: what is still needed has no gap
         async with self._turn:
             for name, ingress in self._ingresses.items():
                 for unwanted in self._always[name] - set(always(name, table)):
@@ -83,12 +83,12 @@ class Subscriber:
         await self.catch_up()
 
     def _is_topic(self, endpoint: str, registered: Filter) -> bool:
-        """Whether a filter is there for who asked, too."""
+        """Whether a filter is registered for a subscription, too."""
         source, sink = registered
         return sink is None and source in self._topics[endpoint]
 
     def change(self, topic: UUri) -> None:
-        """Somebody wants a topic, or nobody does any more. `run` sees to it."""
+        """The interest in a topic has changed. `run` follows it."""
         self._dirty[topic] = None
         self._changed.set()
 
@@ -110,19 +110,19 @@ class Subscriber:
                 del self._dirty[topic]
                 try:
                     self._retry(await self._follow(topic, self._table))
-                except Exception:  # a plugin's fault must cost its topic, not the daemon its life
+                except Exception:  # a bug in a plugin costs its topic, and must not end the daemon
                     logger.exception("listening_failed topic=%s", topic)
                 done += 1
                 if done % _AT_ONCE == 0:
                     await asyncio.sleep(0)
 
     def _retry(self, room: int) -> None:
-        """Listeners have left: as many topics as were refused may find room now."""
+        """Listeners were unregistered: as many refused topics may find room now."""
         for topic in list(self._refused)[:room]:
             self._dirty[topic] = None
 
     async def _follow(self, topic: UUri, table: RoutingTable) -> int:
-        """How many listeners have left."""
+        """Follow one change; the number of listeners that were unregistered."""
         needed = set(where(topic, self._interest.of(topic), table))
         left = 0
         is_refused = False
@@ -152,9 +152,9 @@ class Subscriber:
 
 
 def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
-    """What has to be heard at an endpoint in any case: what is meant for us or for anywhere else, and what routes publish.
+    """The filters that an endpoint always needs: what is meant for us or for other endpoints, and what routes publish.
 
-    Also what no route allows is heard, so that its sender is told.
+    What no route allows is received too, so that its sender is told.
     """
     anyone = everything_at(ANY_AUTHORITY)
     if endpoint == LOCAL_ENDPOINT:
@@ -172,7 +172,7 @@ def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
 
 
 def where(topic: UUri, interested: Mapping[str, int], table: RoutingTable) -> Iterable[str]:
-    """The endpoints at which a topic has to be heard for those who asked, beyond what is heard there in any case."""
+    """The endpoints at which a topic has to be subscribed to for those interested, beyond what is always needed there."""
     homes = table.homes(topic.authority)
     for endpoint in homes:
         routes = [route for route in table.routes_from(endpoint) if route.target not in homes]

@@ -1,4 +1,4 @@
-"""What the router tells of every outcome, one record each, if anybody writes traces. Nothing here may wait or fail."""
+"""What the router tells about every outcome, one record each, if traces are written. Nothing here may wait or fail."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -26,13 +26,13 @@ class Tracer(Protocol):
         ...
 
     def unconfirmed(self, delivery: Delivery, now_s: float) -> bytes:
-        """Pack the record of a delivery that has left and may have to leave again. It is kept until `confirmed`."""
+        """Pack the record of a delivery that was sent and is unconfirmed. It is kept until `confirmed`."""
         ...
 
     def confirmed(self, lane: Lane, packed: bytes | bytearray, now_s: float) -> None:
-        """Records of a lane that `unconfirmed` has packed are true."""
+        """The messages of a lane whose records `unconfirmed` has packed count as delivered."""
         ...
 
     def lost(self, lane: Lane, packed: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int) -> None:
-        """So many messages of a lane cannot be read any more. Of some, or none, `unconfirmed` has packed a record."""
+        """So many messages of a lane cannot be read any more. `unconfirmed` has packed records of some of them, or none."""
         ...

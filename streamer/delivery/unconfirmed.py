@@ -40,7 +40,7 @@ class BatchKeeper(Protocol):
     """Who stores batches: `Custody`."""
 
     def number(self) -> int:
-        """The next number for a row or batch of the journal."""
+        """The next number for a row or segment of the journal."""
         ...
 
     def schedule(self) -> None:
@@ -48,7 +48,7 @@ class BatchKeeper(Protocol):
         ...
 
     def redelivered(self, deliveries: Sequence[Delivery]) -> None:
-        """These are in their lane again; the batch that share them is given up with the next flush."""
+        """These are in their lane again; the batch that held them is given up with the next flush."""
         ...
 
     def forget_batch(self, number: int) -> None:
@@ -101,7 +101,7 @@ class UnconfirmedStore:
         return bool(self._unstored or self._open.records)
 
     def add(self, deliveries: Sequence[Delivery], now_s: float) -> None:
-        """These have left."""
+        """These were sent."""
         if not self._open.records:
             self._keeper.schedule()
             self._open.made_s = now_s
@@ -145,7 +145,7 @@ class UnconfirmedStore:
         """Take over a batch that an earlier process has left in the journal: all of it is to be sent again.
 
         ``flow_of`` finds lane and outgoing attributes; ``rows`` are the numbers of messages that the journal has as rows as
-        well, because they were to be sent again: these count. The number of messages is returned. Raises
+        well, because they were to be redelivered: the rows count. The number of messages is returned. Raises
         `codec.UnreadableError`.
         """
         packed, start = codec.unpack_flows(body)
@@ -207,7 +207,7 @@ class UnconfirmedStore:
         if not batch.shares:
             received, batch.received = batch.received, []
             self._gone(batch)
-            for each in received:  # all of it is delivered before it was stored
+            for each in received:  # all of it is confirmed before it was stored
                 self._seen.release(each)
 
     # -- signs of a loss

@@ -1,16 +1,16 @@
-"""Where does a message go, or why does it go nowhere? A pure function of type, source, sink, the routing table and askers.
+"""Where does a message go, or why does it go nowhere? A pure function of type, source, sink, the table and interest.
 
 The rules, in order:
 
-1. What comes from a service of ours goes to every endpoint where its sink's authority lives.
-2. A source must live behind the endpoint that its message came from (else UNAUTHENTICATED).
-3. What is addressed to a service of ours goes there, also if it names no authority and the source's is the one.
+1. What comes from one of our services goes to every endpoint where its sink's authority lives.
+2. A source must live behind the endpoint that its message arrived through (else UNAUTHENTICATED).
+3. What is addressed to one of our services goes there; without an authority, the source's is taken.
 4. A message with a sink goes to the endpoint where the sink's authority lives, exact names before `*`, if a route
-   leads there (else PERMISSION_DENIED). If that is where it came from, it has arrived already.
-5. A Publish without sink goes over every route one of whose patterns matches its topic, or behind whose far end somebody
-   lives who has asked for it. One that is addressed to us is meant for those behind us who have asked.
+   leads there (else PERMISSION_DENIED). If that is where it arrived from, it is there already.
+5. A Publish without sink goes over every route that has a pattern for its topic, or behind whose target an authority is
+   interested in it. One that is addressed to us is meant for the interested authorities behind us.
 6. Split horizon: nothing goes back to an endpoint where the source's authority lives.
-7. Transient mark: a multicast that came in from a network that connects devices is not published to another such one.
+7. Transient mark: a multicast that arrived from a network that connects devices is not published to another such one.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ _MARKED = "is multicast and came from a network that connects devices already"
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One way on: the route, the sink that the message carries on it (a Publish may be given one, or lose it), and how
-    many milliseconds lie between two messages that those who asked want (0: they want all).
+    """One route to take: the sink that the message has on it (a Publish may be given one, or lose it), and the sample
+    period in ms (0: every message).
     """
 
     route: TableRoute
@@ -41,7 +41,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Either hops or a failure. ``why`` explains it to people, one line per rule that spoke."""
+    """Either hops or a failure. ``why`` explains it to people, one line per rule that applied."""
 
     hops: tuple[Hop, ...] = ()
     failure: Failure | None = None
@@ -63,7 +63,7 @@ def decide(
     if ingress == LOCAL_ENDPOINT:
         if sink is None:
             return _nowhere(Outcome.UNWANTED, UCode.OK, "services publish nothing")
-        return _say(sink, table)
+        return _from_service(sink, table)
     if sink is not None and not sink.authority:  # clients leave it out for services of their own device
         local = sink._replace(authority=source.authority)
         sink = local if local[:3] in table.services else sink
@@ -105,7 +105,7 @@ def _forward_publish(
         pattern = next((pattern for pattern in route.publish if pattern.matches(source)), None)
         asking = {authority: period for authority, period in interested.items() if route.target in table.homes(authority)}
         if pattern is None and not asking:
-            why.append(f"route {route.name}: none of its publish patterns matches {source}, and nobody there asked for it")
+            why.append(f"route {route.name}: none of its publish patterns matches {source}, nobody there is interested")
         elif route.target in homes:
             why.append(f"route {route.name}: split horizon, {source.authority!r} lives behind {route.target}")
         elif _is_marked(source, ingress, route.target, table):
@@ -120,7 +120,7 @@ def _forward_publish(
 
 
 def _hops(route: TableRoute, addressed: bool, is_listed: bool, asking: Mapping[str, int]) -> list[Hop]:
-    """One copy, or one for each authority where the network wants one. What a pattern lists is wanted whole."""
+    """One copy, or one for each authority where the network needs one. What a pattern lists is not sampled."""
     if not addressed:
         return [Hop(route, None, EVERY_MESSAGE if is_listed else min(asking.values()))]
     listed = dict.fromkeys(route.publish_to, EVERY_MESSAGE) if is_listed else {}
@@ -128,7 +128,7 @@ def _hops(route: TableRoute, addressed: bool, is_listed: bool, asking: Mapping[s
 
 
 def _because(pattern: UUri | None, asking: Mapping[str, int]) -> str:
-    asked = f"{', '.join(sorted(asking))} asked for it" if asking else ""
+    asked = f"{', '.join(sorted(asking))} {'is' if len(asking) == 1 else 'are'} interested" if asking else ""
     return " and ".join(part for part in (f"pattern {pattern} matches" if pattern else "", asked) if part)
 
 
@@ -161,8 +161,8 @@ def _forward_to_sink(
     return Decision(failure=Failure(Outcome.REJECTED, UCode.PERMISSION_DENIED, text), why=(*why, text))
 
 
-def _say(sink: UUri, table: RoutingTable) -> Decision:
-    """What a service says goes to every network where its sink's authority lives: it may have asked from any of them."""
+def _from_service(sink: UUri, table: RoutingTable) -> Decision:
+    """What a service sends goes to every network where its sink's authority lives: the request may have come from any."""
     if sink.authority == table.authority:
         return _nowhere(Outcome.REJECTED, UCode.UNAVAILABLE, f"this streamer has no uEntity {sink}")
     homes = table.homes(sink.authority)

@@ -1,6 +1,6 @@
-"""Which topics somebody has asked for: what live subscriptions come to, whoever keeps them. Pure.
+"""Which authorities are interested in which topics, by live subscriptions or multicast registrations. Pure.
 
-An asker is an authority, not a uEntity: what crosses a network is addressed to a device, and fans out there.
+Interest is counted by authority, not by uEntity: what crosses a network is addressed to a device, and fans out there.
 """
 
 from collections.abc import KeysView, Mapping
@@ -9,28 +9,28 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import created_ms
 
 EVERY_MESSAGE = 0
-"""The sample period of who wants all of a topic."""
+"""The sample period that leaves nothing out."""
 
 _NOBODY: Mapping[str, int] = {}
 
 
 class Interest:
-    """Topic → authority → sample period in ms. Several owners may ask; the fastest period of an authority counts."""
+    """Topic → authority → sample period in ms. Several owners may set it; the shortest period of an authority counts."""
 
     def __init__(self) -> None:
         self._merged: dict[UUri, Mapping[str, int]] = {}
         self._by_owner: dict[UUri, dict[str, Mapping[str, int]]] = {}
 
     def of(self, topic: UUri) -> Mapping[str, int]:
-        """Who wants a topic."""
+        """The authorities that are interested in a topic."""
         return self._merged.get(topic, _NOBODY)
 
     def topics(self) -> KeysView[UUri]:
-        """Every topic that somebody wants."""
+        """Every topic that somebody is interested in."""
         return self._merged.keys()
 
     def change(self, topic: UUri, interested: Mapping[str, int], owner: str) -> bool:
-        """From now on these are all who want ``topic`` as far as ``owner`` knows; whether that makes a difference."""
+        """Set all that are interested in ``topic`` as far as ``owner`` knows; whether that makes a difference."""
         owners = self._by_owner.setdefault(topic, {})
         if interested:
             owners[owner] = dict(interested)
@@ -50,7 +50,7 @@ class Interest:
 
 
 class Sampler:
-    """Lets one message of a flow pass per ``period_ms``, by the times at which the messages were made."""
+    """Lets one message of a flow pass per ``period_ms``, by the creation times in the ids."""
 
     __slots__ = ("_last_ms", "period_ms")
 
@@ -61,7 +61,7 @@ class Sampler:
     def lets_pass(self, message_id: bytes) -> bool:
         """Whether the message with this id goes on. The first one does, and the first after each period."""
         made_ms = created_ms(message_id)
-        # A clock that was set back must not silence a topic: what is far enough from the last one passes either way.
+        # A clock that was set back must not silence a topic: what is far enough from the last one passes.
         if self._last_ms is not None and abs(made_ms - self._last_ms) < self.period_ms:
             return False
         self._last_ms = made_ms

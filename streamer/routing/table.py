@@ -17,7 +17,7 @@ FlowKey = tuple[UUri, UUri | None]
 
 @dataclass(frozen=True, slots=True)
 class TableRoute:
-    """One route. ``publish_to`` are the authorities that a Publish is addressed to where the far network wants one."""
+    """One route. ``publish_to`` are the authorities that a Publish is addressed to where the far network needs one."""
 
     name: str
     source: str
@@ -108,7 +108,7 @@ def connecting(config: Config, addressed: Container[str]) -> frozenset[str]:
 
 
 def local_authorities(config: Config, addressed: Container[str]) -> tuple[str, ...]:
-    """Whose uEntities are at home here, beside our own authority."""
+    """The authorities, beside our own, whose uSubscription service we are."""
     options = config.usubscription
     if options is not None and options.local is not None:
         return tuple(options.local)
@@ -118,7 +118,7 @@ def local_authorities(config: Config, addressed: Container[str]) -> tuple[str, .
 
 
 def _services(config: Config, entities: tuple[EntityId, ...], addressed: Container[str]) -> frozenset[Entity]:
-    """The uEntities that we are: at our own authority, and uSubscription at those that it is the service of."""
+    """Our own uEntities: at our authority, and uSubscription at the local authorities."""
     found = {(config.authority, *entity) for entity in entities}
     options = config.usubscription
     if options is not None and options.external is None and USUBSCRIPTION in entities:
@@ -127,7 +127,7 @@ def _services(config: Config, entities: tuple[EntityId, ...], addressed: Contain
 
 
 def _inner(config: Config) -> tuple[TableRoute, ...]:
-    """Who asks too much of a service is told so; what a service says never holds it up: the oldest goes."""
+    """Requests beyond the bounds of a service are rejected; what a service sends never blocks it: the oldest is evicted."""
 
     def policy(on_full: str) -> QueuePolicy:
         queue = config.queue_policy.queue.model_copy(update={"on_full": on_full})

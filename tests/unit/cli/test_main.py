@@ -97,7 +97,7 @@ def test_file_that_is_not_there_is_a_configuration_error(
             [
                 f"publish {SPEED} from vehicle",
                 "  route vehicle-cloud: pattern //veh1/A8000/2/FFFF matches; addressed to fleet, backup",
-                f"  route handy: none of its publish patterns matches {SPEED}, and nobody there asked for it",
+                f"  route handy: none of its publish patterns matches {SPEED}, nobody there is interested",
                 "goes over route vehicle-cloud to endpoint cloud, sink //fleet/FFFFFFFF/FF/FFFF",
                 "goes over route vehicle-cloud to endpoint cloud, sink //backup/FFFFFFFF/FF/FFFF",
             ],
@@ -107,8 +107,8 @@ def test_file_that_is_not_there_is_a_configuration_error(
             1,
             [
                 "publish //veh1/B/1/8000 from vehicle",
-                "  route vehicle-cloud: none of its publish patterns matches //veh1/B/1/8000, and nobody there asked for it",
-                "  route handy: none of its publish patterns matches //veh1/B/1/8000, and nobody there asked for it",
+                "  route vehicle-cloud: none of its publish patterns matches //veh1/B/1/8000, nobody there is interested",
+                "  route handy: none of its publish patterns matches //veh1/B/1/8000, nobody there is interested",
                 "  no route forwards //veh1/B/1/8000 from vehicle",
                 "goes nowhere: unwanted (OK), no route forwards //veh1/B/1/8000 from vehicle",
             ],
@@ -327,7 +327,7 @@ def test_explain_knows_who_has_subscribed_and_what_is_stopped(
     asyncio.run(live())
     assert main(asked) == 0
     told = capsys.readouterr().out
-    assert "phone7 asked for it" in told
+    assert "phone7 is interested" in told
     assert "goes over route vehicle-cloud to endpoint cloud, at most one in 200 ms" in told
     assert "it is paused (streamer pause) by //veh1/FFFFFFFF/FF/FFFF" in told
 

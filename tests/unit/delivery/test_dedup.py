@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.delivery.dedup import GRACE_S, MisroutedCopies, SeenIds, key_of, mark
+from streamer.delivery.dedup import GRACE_S, MisroutedCopies, SeenIds, key_of, scope
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived
@@ -111,15 +111,15 @@ def test_heard_is_what_came_with_any_sink_and_nothing_that_was_turned_away() -> 
     ids = SeenIds(100, 10.0, 0.0)
     addressed = bare._replace(attributes=replace(bare.attributes, sink=everything_at("a")))
     for turned_away in (bare, addressed):
-        ids.young[key_of(turned_away) + mark("endpoint", "cloud")] = None
-    assert not ids.heard(bare)
-    assert not ids.heard(addressed)
+        ids.young[key_of(turned_away) + scope("endpoint", "cloud")] = None
+    assert not ids.seen_at_home(bare)
+    assert not ids.seen_at_home(addressed)
     ids.young[key_of(addressed)] = None
-    assert ids.heard(addressed)
-    assert not ids.heard(bare)
+    assert ids.seen_at_home(addressed)
+    assert not ids.seen_at_home(bare)
     ids.note(bare)
-    assert ids.heard(bare)
-    assert ids.heard(bare._replace(attributes=replace(bare.attributes, sink=everything_at("b"))))
+    assert ids.seen_at_home(bare)
+    assert ids.seen_at_home(bare._replace(attributes=replace(bare.attributes, sink=everything_at("b"))))
 
 
 WRONG_WAY = Failure(Outcome.REJECTED, UCode.UNAUTHENTICATED, "not from here")

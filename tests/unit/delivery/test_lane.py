@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streamer.delivery.lane import CLASSES, Delivery, Hold, Lane, State
+from streamer.delivery.lane import CLASSES, Delivery, DeliveryState, Hold, Lane
 from streamer.transports.memory import MemoryReceived
 from tests.unit.delivery.messages import NOW_MS, message, route_queue, topic
 
@@ -68,7 +68,7 @@ class AnyOrder(RuleBasedStateMachine):
             assert delivery.message.attributes.ttl == 5
         for delivery in out:
             assert not (late and delivery.message.attributes.ttl == 5)
-            assert delivery.state is State.IN_FLIGHT
+            assert delivery.state is DeliveryState.IN_FLIGHT
             self.flying[delivery.seq] = delivery
         assert moved == count or len(seen) == len(self.waiting)
         for delivery in seen:
@@ -81,7 +81,7 @@ class AnyOrder(RuleBasedStateMachine):
         delivery = self.flying.pop(seq)
         getattr(self.lane, how)()
         if how == "confirmed":
-            delivery.state = State.SETTLED
+            delivery.state = DeliveryState.SETTLED
         else:
             self.lane.put_back(delivery)
             self.waiting[seq] = delivery
@@ -101,7 +101,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert 1 <= self.lane.window <= self.lane.max_window
         assert self.lane.is_ready == (bool(self.waiting) and len(self.flying) < self.lane.window)
         assert self.lane.is_idle == (not self.waiting and not self.flying)
-        assert [d.seq for d in self.lane.items if d.state is State.QUEUED] == sorted(self.waiting)
+        assert [d.seq for d in self.lane.items if d.state is DeliveryState.QUEUED] == sorted(self.waiting)
 
 
 TestAnyOrder = AnyOrder.TestCase

@@ -19,7 +19,7 @@ CLOUD_APP = UUri("cloud", 0xC0, 1, 0)
 PHONE_APP = UUri("phone1", 1, 1, 0)
 EVERY_TOPIC = UUri("veh1", 0xFFFF_FFFF, 0xFF, 0xFFFF)
 
-UNASKED = ", and nobody there asked for it"
+UNASKED = ", nobody there is interested"
 
 
 def route(source: str, target: str, *publish: UUri, to: tuple[str, ...] = ()) -> TableRoute:
