@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import mqtt5
 
-from streamer.transports.base import LinkState, Received, TransportContext, UListener
+from streamer.transports.base import LinkState, TransportContext
 from streamer.transports.errors import MalformedPacketError, SendError
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.transport import Mqtt5Transport
@@ -29,7 +29,7 @@ async def until(condition: Callable[[], object], what: str = "the condition", wa
         await asyncio.sleep(0.005)
 
 
-class Peer:
+class BrokerConnection:
     """A broker's side of one connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -105,18 +105,18 @@ class FakeBroker:
     """Listens on a port of its own and hands out what connects."""
 
     def __init__(self) -> None:
-        self._peers: asyncio.Queue[Peer] = asyncio.Queue()
+        self._peers: asyncio.Queue[BrokerConnection] = asyncio.Queue()
         self._writers: list[asyncio.StreamWriter] = []
         self.url = ""
 
-    async def peer(self) -> Peer:
+    async def peer(self) -> BrokerConnection:
         """The next connection."""
         async with asyncio.timeout(DEADLINE_S):
             return await self._peers.get()
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)
-        self._peers.put_nowait(Peer(reader, writer))
+        self._peers.put_nowait(BrokerConnection(reader, writer))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["FakeBroker"]:
@@ -131,26 +131,8 @@ class FakeBroker:
             await server.wait_closed()
 
 
-@dataclass(eq=False)
-class Inbox(UListener):
-    """Keeps what arrives; ``release_at_once`` says whether it is acknowledged."""
-
-    release_at_once: bool = True
-    received: list[Received] = field(default_factory=list)
-
-    def on_receive_batch(self, batch: Sequence[Received]) -> None:
-        self.received += batch
-        if self.release_at_once:
-            for received in batch:
-                received.release()
-
-    @property
-    def payloads(self) -> list[bytes | None]:
-        return [received.message.payload for received in self.received]
-
-
 @dataclass
-class Letter:
+class Parcel:
     message: UMessage
 
 
@@ -172,11 +154,11 @@ class Endpoint:
     def _reconnected(self) -> None:
         self.reconnects += 1
 
-    def done(self, parcels: Sequence[Letter], error: SendError | None) -> None:
+    def done(self, parcels: Sequence[Parcel], error: SendError | None) -> None:
         self.told.append(([parcel.message.payload for parcel in parcels], error))
 
     def submit(self, messages: Sequence[UMessage]) -> None:
-        self.transport.submit([Letter(message) for message in messages], self.done)
+        self.transport.submit([Parcel(message) for message in messages], self.done)
 
     @property
     def confirmed(self) -> list[bytes | None]:

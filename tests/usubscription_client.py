@@ -40,7 +40,7 @@ def plain_uri(uri: v1.UUri) -> Uri:
     return uri.authority_name, uri.ue_id, uri.ue_version_major, uri.resource_id
 
 
-class Client:
+class UsubscriptionClient:
     """The uEntity ``entity`` asks the uSubscription service at ``service``, an authority, through ``side``."""
 
     def __init__(self, side: MqttSide | ZenohSide, entity: Uri, service: str, wrapped: bool = False) -> None:

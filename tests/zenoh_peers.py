@@ -1,4 +1,4 @@
-"""The stage for Zenoh tests: our transport, and raw sessions that find each other only where a test says so."""
+"""Our Zenoh transport under test, and raw sessions that find each other only where a test says so."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 import zenoh
 
-from streamer.transports.base import LinkState, Received, TransportContext, UListener, Unconfirmed
+from streamer.transports.base import LinkState, TransportContext, Unconfirmed
 from streamer.transports.errors import MalformedPacketError, SendError
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
@@ -85,18 +85,6 @@ async def until(condition: Callable[[], Any], what: str, within_s: float = LATE_
         await asyncio.sleep(0.005)
 
 
-class Inbox(UListener):
-    """Keeps what arrives."""
-
-    def __init__(self) -> None:
-        self.messages: list[UMessage] = []
-
-    def on_receive_batch(self, batch: Sequence[Received]) -> None:
-        for received in batch:
-            self.messages.append(received.message)
-            received.release()
-
-
 @dataclass
 class Parcel:
     message: UMessage
@@ -112,7 +100,7 @@ class Outcomes:
         self.reported += [(parcel, error) for parcel in parcels]
 
 
-class Seen:
+class TransportEvents:
     """What a transport told its surroundings."""
 
     def __init__(self) -> None:
@@ -127,16 +115,16 @@ class Seen:
 
 @asynccontextmanager
 async def running(
-    seen: Seen | None = None, *, serves: tuple[str, ...] = (), **options: Any
+    events: TransportEvents | None = None, *, serves: tuple[str, ...] = (), **options: Any
 ) -> AsyncIterator[ZenohTransport]:
-    seen = seen or Seen()
+    events = events or TransportEvents()
     context = TransportContext(
         "vehicle",
         OWN,
-        on_state=seen.states.append,
-        on_malformed=seen.malformed.append,
-        on_reconnect=seen.reconnected,
-        on_node=seen.nodes.append,
+        on_state=events.states.append,
+        on_malformed=events.malformed.append,
+        on_reconnect=events.reconnected,
+        on_node=events.nodes.append,
         serves=serves,
         now_ms=now_ms,
     )

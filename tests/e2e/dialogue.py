@@ -3,7 +3,8 @@
 from streamer.transports.mqtt5 import wire
 from streamer.uprotocol.uri import UUri
 from tests.e2e.signals import TOPIC, message
-from tests.mqtt_peer import Endpoint, FakeBroker, Inbox, Peer
+from tests.listeners import RecordingListener
+from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
 
 OTHER = UUri.parse("//veh1/A8000/2/8A51")
 
@@ -12,14 +13,14 @@ def incoming(text: str, packet_id: int) -> bytes:
     return wire.encode(message(text), "veh1/8000/A/2/8A50", packet_id)
 
 
-async def connected(fake: FakeBroker, endpoint: Endpoint, **connack: object) -> Peer:
+async def connected(fake: FakeBroker, endpoint: Endpoint, **connack: object) -> BrokerConnection:
     peer = await fake.peer()
     await peer.accept(**connack)
     await endpoint.up()
     return peer
 
 
-async def subscribed(fake: FakeBroker, endpoint: Endpoint, inbox: Inbox, **connack: object) -> Peer:
+async def subscribed(fake: FakeBroker, endpoint: Endpoint, inbox: RecordingListener, **connack: object) -> BrokerConnection:
     peer = await fake.peer()
     await peer.accept(**connack)
     await endpoint.transport.register_listener(TOPIC, None, inbox)

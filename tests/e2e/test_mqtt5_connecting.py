@@ -10,7 +10,8 @@ from streamer.transports.base import LinkState
 from streamer.transports.errors import LinkLostError
 from tests.e2e.dialogue import OTHER, connected, subscribed
 from tests.e2e.signals import TOPIC, message
-from tests.mqtt_peer import Endpoint, FakeBroker, Inbox, Peer, until
+from tests.listeners import RecordingListener
+from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker, until
 
 
 async def test_connect_says_what_the_options_say(fake: FakeBroker) -> None:
@@ -26,7 +27,7 @@ async def test_up_only_after_every_subscription_is_confirmed(fake: FakeBroker) -
     endpoint = Endpoint(fake.url)
     async with endpoint.running():
         for number in range(60):
-            await endpoint.transport.register_listener(TOPIC._replace(resource=0x8000 + number), None, Inbox())
+            await endpoint.transport.register_listener(TOPIC._replace(resource=0x8000 + number), None, RecordingListener())
         peer = await fake.peer()
         await peer.accept()
         assert len(await peer.grant()) == 50
@@ -39,7 +40,7 @@ async def test_up_only_after_every_subscription_is_confirmed(fake: FakeBroker) -
 async def test_refused_subscription_is_counted_and_does_not_keep_the_link_down(fake: FakeBroker) -> None:
     endpoint = Endpoint(fake.url)
     async with endpoint.running():
-        await endpoint.transport.register_listener(TOPIC, None, Inbox())
+        await endpoint.transport.register_listener(TOPIC, None, RecordingListener())
         peer = await fake.peer()
         await peer.accept()
         subscribe = await peer.next(mqtt5.SubscribePacket)
@@ -51,7 +52,7 @@ async def test_refused_subscription_is_counted_and_does_not_keep_the_link_down(f
         assert "NOT_AUTHORIZED (0x87)" in problem
 
 
-async def refused(fake: FakeBroker, endpoint: Endpoint, inbox: Inbox, count: int = 1) -> Peer:
+async def refused(fake: FakeBroker, endpoint: Endpoint, inbox: RecordingListener, count: int = 1) -> BrokerConnection:
     """A connection on which the broker refused that many filters."""
     for number in range(count):
         await endpoint.transport.register_listener(TOPIC._replace(resource=0x8000 + number), None, inbox)
@@ -66,7 +67,7 @@ async def refused(fake: FakeBroker, endpoint: Endpoint, inbox: Inbox, count: int
 async def test_refused_filter_is_a_problem_until_it_is_granted(fake: FakeBroker) -> None:
     endpoint = Endpoint(fake.url)
     async with endpoint.running():
-        peer = await refused(fake, endpoint, Inbox())
+        peer = await refused(fake, endpoint, RecordingListener())
         assert len(endpoint.transport.problems()) == 1
         peer.drop()
         await until(lambda: not endpoint.is_up)
@@ -78,7 +79,7 @@ async def test_refused_filter_is_a_problem_until_it_is_granted(fake: FakeBroker)
 
 
 async def test_refused_filter_is_no_problem_once_nobody_wants_it(fake: FakeBroker) -> None:
-    endpoint, inbox = Endpoint(fake.url), Inbox()
+    endpoint, inbox = Endpoint(fake.url), RecordingListener()
     async with endpoint.running():
         peer = await refused(fake, endpoint, inbox, count=12)
         assert len(endpoint.transport.problems()) == 10
@@ -112,7 +113,7 @@ async def test_error_that_nobody_thought_of_is_logged_and_tried_again(
 
 
 async def test_filters_with_one_topic_are_subscribed_once(fake: FakeBroker) -> None:
-    endpoint, inbox = Endpoint(fake.url, topics="off-vehicle"), Inbox()
+    endpoint, inbox = Endpoint(fake.url, topics="off-vehicle"), RecordingListener()
     async with endpoint.running():
         peer = await connected(fake, endpoint)
         await endpoint.transport.register_listener(TOPIC, None, inbox)
@@ -125,7 +126,7 @@ async def test_filters_with_one_topic_are_subscribed_once(fake: FakeBroker) -> N
 
 
 async def test_after_a_reconnect_filters_are_brought_up_to_date(fake: FakeBroker) -> None:
-    endpoint, inbox = Endpoint(fake.url), Inbox()
+    endpoint, inbox = Endpoint(fake.url), RecordingListener()
     async with endpoint.running():
         peer = await subscribed(fake, endpoint, inbox)
         peer.drop()

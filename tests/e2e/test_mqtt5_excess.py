@@ -9,10 +9,11 @@ import pytest
 from streamer.transports.base import Received
 from tests.e2e.dialogue import incoming, subscribed
 from tests.e2e.signals import TOPIC, message
-from tests.mqtt_peer import Endpoint, FakeBroker, Inbox, Peer, until
+from tests.listeners import RecordingListener
+from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker, until
 
 
-async def overflowing(fake: FakeBroker, endpoint: Endpoint, inbox: Inbox) -> Peer:
+async def overflowing(fake: FakeBroker, endpoint: Endpoint, inbox: RecordingListener) -> BrokerConnection:
     """A connection on which the broker has sent 1 to 6; our receive maximum is 2."""
     peer = await subscribed(fake, endpoint, inbox)
     peer.write(*(incoming(str(packet_id), packet_id) for packet_id in range(1, 7)))
@@ -21,7 +22,7 @@ async def overflowing(fake: FakeBroker, endpoint: Endpoint, inbox: Inbox) -> Pee
 
 
 async def test_excess_is_not_read_while_we_wait_for_nothing(fake: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
-    endpoint, inbox = Endpoint(fake.url, receive_maximum=2), Inbox(release_at_once=False)
+    endpoint, inbox = Endpoint(fake.url, receive_maximum=2), RecordingListener(releases=False)
     async with endpoint.running():
         peer = await subscribed(fake, endpoint, inbox)
         peer.write(*(incoming(str(packet_id), packet_id) for packet_id in range(1, 5)))
@@ -40,7 +41,7 @@ async def test_what_exceeds_twice_our_receive_maximum_is_left_out_and_said_once(
     fake: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     endpoint = Endpoint(fake.url, receive_maximum=2, receive_excess_bytes=0, keep_alive_s=1)
-    inbox = Inbox(release_at_once=False)
+    inbox = RecordingListener(releases=False)
     broken = b"\x32\x08\x00\x02\xff\xfe\x00\x1f\x00a"
     async with endpoint.running():
         peer = await overflowing(fake, endpoint, inbox)
@@ -60,7 +61,7 @@ async def test_what_exceeds_twice_our_receive_maximum_is_left_out_and_said_once(
 
 async def test_exceeded_receive_maximum_does_not_stop_what_we_send(fake: FakeBroker) -> None:
     endpoint = Endpoint(fake.url, receive_maximum=2, receive_excess_bytes=0, window=2, ack_timeout_s=0.3)
-    inbox = Inbox(release_at_once=False)
+    inbox = RecordingListener(releases=False)
     async with endpoint.running():
         peer = await overflowing(fake, endpoint, inbox)
         endpoint.submit([message(str(number)) for number in range(20)])
@@ -100,11 +101,11 @@ async def test_what_was_left_out_is_had_again_over_a_new_connection_once_there_i
     assert "the broker exceeded receive_maximum 2" in caplog.text
 
 
-class Remembering(Inbox):
+class Remembering(RecordingListener):
     """Holds back what arrives, in ``held``; ``new`` has each payload once, as by a listener that remembers ids."""
 
     def __init__(self) -> None:
-        super().__init__(release_at_once=False)
+        super().__init__(releases=False)
         self.new: list[bytes | None] = []
         self.held: list[Received] = []
 
@@ -115,7 +116,7 @@ class Remembering(Inbox):
                 self.new.append(received.message.payload)
 
 
-async def overflowing_again(fake: FakeBroker, endpoint: Endpoint, inbox: Remembering, first: int) -> Peer:
+async def overflowing_again(fake: FakeBroker, endpoint: Endpoint, inbox: Remembering, first: int) -> BrokerConnection:
     """The next connection, on which the broker sends six from ``first`` on."""
     peer = await fake.peer()
     await peer.accept(session_present=first > 1)

@@ -5,11 +5,12 @@ import pytest
 
 from streamer.transports.errors import Malformed
 from tests.e2e.dialogue import connected, incoming, subscribed
-from tests.mqtt_peer import Endpoint, FakeBroker, Inbox, until
+from tests.listeners import RecordingListener
+from tests.mqtt_peer import Endpoint, FakeBroker, until
 
 
 async def test_acknowledgements_go_out_in_the_order_of_arrival(fake: FakeBroker) -> None:
-    endpoint, inbox = Endpoint(fake.url), Inbox(release_at_once=False)
+    endpoint, inbox = Endpoint(fake.url), RecordingListener(releases=False)
     async with endpoint.running():
         peer = await subscribed(fake, endpoint, inbox)
         peer.write(*(incoming(text, 20 + index) for index, text in enumerate("abc")))
@@ -20,7 +21,7 @@ async def test_acknowledgements_go_out_in_the_order_of_arrival(fake: FakeBroker)
 
 
 async def test_receipt_of_a_lost_connection_is_not_acknowledged_on_the_next(fake: FakeBroker) -> None:
-    endpoint, inbox = Endpoint(fake.url, keep_alive_s=1), Inbox(release_at_once=False)
+    endpoint, inbox = Endpoint(fake.url, keep_alive_s=1), RecordingListener(releases=False)
     async with endpoint.running():
         peer = await subscribed(fake, endpoint, inbox)
         peer.write(incoming("a", 20))
@@ -42,7 +43,7 @@ async def test_receipt_of_a_lost_connection_is_not_acknowledged_on_the_next(fake
 
 
 async def test_malformed_packets_are_counted_acknowledged_in_order_and_skipped(fake: FakeBroker) -> None:
-    endpoint, inbox = Endpoint(fake.url), Inbox(release_at_once=False)
+    endpoint, inbox = Endpoint(fake.url), RecordingListener(releases=False)
     panic = b"\x32\x08\x00\x02\xff\xfe\x00\x1f\x00a"
     unmarked = mqtt5.PublishPacket("a/b", b"", qos=mqtt5.QoS.AT_LEAST_ONCE, packet_id=32).write()
     stuck = b"\x32\x0a\x00\x02ab\x00\x21\x7f\x26ab"
@@ -61,7 +62,7 @@ async def test_malformed_packets_are_counted_acknowledged_in_order_and_skipped(f
 
 
 async def test_message_with_qos_0_is_delivered_without_acknowledgement(fake: FakeBroker) -> None:
-    endpoint, inbox = Endpoint(fake.url), Inbox()
+    endpoint, inbox = Endpoint(fake.url), RecordingListener()
     async with endpoint.running():
         peer = await subscribed(fake, endpoint, inbox)
         properties = mqtt5.read(memoryview(incoming("a", 1)))[0].user_properties  # type: ignore[union-attr]  # a PUBLISH
@@ -97,7 +98,7 @@ async def test_what_breaks_the_protocol_ends_the_connection_with_its_reason(
 
 async def test_message_beyond_our_own_maximum_is_acknowledged_in_its_turn_and_left_out(fake: FakeBroker) -> None:
     """A broker that does not heed what we said in the CONNECT: were we to disconnect, it would send it again for ever."""
-    endpoint, inbox = Endpoint(fake.url, max_packet_bytes=4096, keep_alive_s=1), Inbox(release_at_once=False)
+    endpoint, inbox = Endpoint(fake.url, max_packet_bytes=4096, keep_alive_s=1), RecordingListener(releases=False)
     async with endpoint.running():
         peer = await subscribed(fake, endpoint, inbox)
         peer.write(incoming("a", 1), incoming("b" * 300_000, 2), incoming("c", 3))

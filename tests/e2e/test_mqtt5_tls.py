@@ -8,7 +8,8 @@ from streamer.transports.errors import ConfigurationError
 from tests.brokers import Mosquitto, TlsFiles, needs_mosquitto
 from tests.certificates import write_certificates
 from tests.e2e.signals import TOPIC, numbered, texts
-from tests.mqtt_peer import Endpoint, Inbox, until
+from tests.listeners import RecordingListener
+from tests.mqtt_peer import Endpoint, until
 
 
 @pytest.mark.mosquitto
@@ -19,7 +20,7 @@ async def test_tls_with_client_certificate_and_password_file(tmp_path: Path, cap
     word_file.write_text("wrong\n")
     files = TlsFiles(tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key")
     own = {"ca_file": tmp_path / "ca.pem", "cert_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}
-    inbox = Inbox()
+    inbox = RecordingListener()
     with Mosquitto(tls=files, users={"gateway": "s3cret"}) as server:
         assert server.url.startswith("mqtts://")
         endpoint = Endpoint(server.url, "cloud", tls=own, username="gateway", password_file=word_file)

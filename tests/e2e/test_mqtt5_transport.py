@@ -16,7 +16,8 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.brokers import BROKERS, HOST, Mosquitto, broker, needs_mosquitto
 from tests.e2e.signals import NOW_MS, TOPIC, message, numbered, texts
-from tests.mqtt_peer import Endpoint, Inbox, until
+from tests.listeners import RecordingListener
+from tests.mqtt_peer import Endpoint, until
 
 CAR = UUri.parse("//veh1/403BA/3/0")
 METHOD = UUri.parse("//cloud/CD/4/B")
@@ -37,7 +38,7 @@ async def test_every_kind_of_message_arrives_as_it_was_sent(kind: str, topics: s
         ask,
         response(NOW_MS, asked_by_the_cloud, b"!", UCode.OK),
     ]
-    inbox = Inbox()
+    inbox = RecordingListener()
     with broker(kind) as server:
         async with Endpoint(server.url, "cloud", topics=topics).running() as cloud:
             await cloud.transport.register_listener(everything_at("veh1"), everything_at("cloud"), inbox)
@@ -52,7 +53,7 @@ async def test_every_kind_of_message_arrives_as_it_was_sent(kind: str, topics: s
 
 @pytest.mark.parametrize("kind", BROKERS)
 async def test_an_independent_client_is_understood_and_understands(kind: str) -> None:
-    inbox = Inbox()
+    inbox = RecordingListener()
     with broker(kind) as server:
         async with (
             aiomqtt.Client(HOST, server.port, protocol=aiomqtt.ProtocolVersion.V5) as theirs,
@@ -86,7 +87,7 @@ async def test_an_independent_client_is_understood_and_understands(kind: str) ->
 
 @pytest.mark.parametrize("kind", BROKERS)
 async def test_thousands_arrive_in_order_each_once(kind: str) -> None:
-    count, inbox = 5000, Inbox()
+    count, inbox = 5000, RecordingListener()
     with broker(kind) as server:
         async with Endpoint(server.url, "cloud").running() as cloud, Endpoint(server.url, "veh1").running() as car:
             await cloud.transport.register_listener(TOPIC, None, inbox)
@@ -101,7 +102,7 @@ async def test_thousands_arrive_in_order_each_once(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", BROKERS)
 async def test_large_message_crosses(kind: str) -> None:
-    payload, inbox = bytes(range(256)) * 8192, Inbox()
+    payload, inbox = bytes(range(256)) * 8192, RecordingListener()
     with broker(kind) as server:
         async with Endpoint(server.url, "cloud").running() as cloud, Endpoint(server.url, "veh1").running() as car:
             await cloud.transport.register_listener(TOPIC, None, inbox)
@@ -133,7 +134,7 @@ async def test_receive_pulls_what_came(kind: str) -> None:
 @pytest.mark.mosquitto
 @needs_mosquitto
 async def test_orderly_restart_of_a_persistent_broker_loses_and_repeats_nothing_towards_the_sender() -> None:
-    inbox = Inbox()
+    inbox = RecordingListener()
     with Mosquitto(persistence=True, max_inflight=20) as server:
         async with Endpoint(server.url, "cloud").running() as cloud, Endpoint(server.url, "veh1").running() as car:
             await cloud.transport.register_listener(TOPIC, None, inbox)
@@ -173,7 +174,7 @@ async def test_killed_broker_without_memory_gives_back_each_message_once(kind: s
 @pytest.mark.mosquitto
 @needs_mosquitto
 async def test_what_was_not_acknowledged_comes_again_after_a_restart_of_our_own() -> None:
-    inbox, again = Inbox(release_at_once=False), Inbox()
+    inbox, again = RecordingListener(releases=False), RecordingListener()
     with Mosquitto() as server:
         async with Endpoint(server.url, "veh1").running() as car:
             await car.up()
@@ -208,7 +209,7 @@ async def test_broker_may_come_later_than_we_do(kind: str) -> None:
 
 def test_it_works_on_uvloop_too() -> None:
     uvloop = pytest.importorskip("uvloop")
-    inbox = Inbox()
+    inbox = RecordingListener()
 
     async def cross(url: str) -> None:
         async with Endpoint(url, "cloud").running() as cloud, Endpoint(url, "veh1").running() as car:

@@ -10,7 +10,8 @@ from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
 from tests.brokers import BROKERS, Mosquitto, broker, needs_mosquitto
 from tests.e2e.signals import NOW_MS, TOPIC, numbered, texts
-from tests.mqtt_peer import Endpoint, Inbox, until
+from tests.listeners import RecordingListener
+from tests.mqtt_peer import Endpoint, until
 
 OTHER = UUri.parse("//cloud/CD/4/8001")
 
@@ -18,7 +19,7 @@ OTHER = UUri.parse("//cloud/CD/4/8001")
 @pytest.mark.mosquitto
 @needs_mosquitto
 async def test_everything_is_confirmed_in_order_with_a_broker_that_takes_one_at_a_time() -> None:
-    inbox = Inbox()
+    inbox = RecordingListener()
     with Mosquitto(max_inflight=1) as server:
         async with Endpoint(server.url, "cloud").running() as cloud, Endpoint(server.url, "veh1").running() as car:
             await cloud.transport.register_listener(TOPIC, None, inbox)
@@ -30,11 +31,11 @@ async def test_everything_is_confirmed_in_order_with_a_broker_that_takes_one_at_
     assert inbox.payloads == car.confirmed == texts(200)
 
 
-class Remembering(Inbox):
+class Remembering(RecordingListener):
     """Holds back what arrives; a copy of what came before shares the first one's fate, as in the router."""
 
     def __init__(self) -> None:
-        super().__init__(release_at_once=False)
+        super().__init__(releases=False)
         self.first: dict[bytes, Received] = {}
         self.most_held = 0
 
@@ -79,7 +80,7 @@ async def test_broker_stops_at_our_receive_maximum_while_acknowledgements_are_he
 @pytest.mark.parametrize("kind", BROKERS)
 async def test_broker_that_exceeds_our_receive_maximum_holds_up_nothing_and_loses_nothing(kind: str) -> None:
     count = 90  # from 100 unacknowledged ones on rumqttd keeps its own PUBACKs back
-    inbox, back = Remembering(), Inbox()
+    inbox, back = Remembering(), RecordingListener()
     with broker(kind) as server:
         async with (
             Endpoint(server.url, "cloud", receive_maximum=10, receive_excess_bytes=0, ack_timeout_s=1).running() as cloud,

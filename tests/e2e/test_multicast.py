@@ -19,7 +19,7 @@ from tests.brokers import Mosquitto, needs_mosquitto
 from tests.e2e.roles import arrival, at_streamer, call
 from tests.independent import MqttSide, Plain, Uri, ZenohSide, until, zenoh_key
 from tests.process import StreamerProcess
-from tests.usubscription_client import SUBSCRIBED, Client, Refused, plain_uri, until_heard
+from tests.usubscription_client import SUBSCRIBED, Refused, UsubscriptionClient, plain_uri, until_heard
 from tests.zenoh_peers import free_endpoint
 
 pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
@@ -146,11 +146,11 @@ async def test_a_topic_is_received_until_the_last_registration_that_covers_it_is
     assert await world.unregister(DASH, f"{DOORS}/front/*") is None
     await world.is_heard(RIGHT, is_heard=False)
     await world.is_heard(LEFT)
-    assert await Client(world.dash, DASH, "ivi").subscribe(LEFT) == SUBSCRIBED
+    assert await UsubscriptionClient(world.dash, DASH, "ivi").subscribe(LEFT) == SUBSCRIBED
     assert await world.unregister(("ivi", 0x11, 1, 0), f"{DOORS}/front/left") is None
     message = await world.fire(f"{DOORS}/front/left")  # an ordinary subscription is there still
     assert await arrival(world.dash, message) == message
-    assert await Client(world.dash, DASH, "ivi").unsubscribe(LEFT) is None
+    assert await UsubscriptionClient(world.dash, DASH, "ivi").unsubscribe(LEFT) is None
     await world.is_heard(LEFT, is_heard=False)
 
 
@@ -185,7 +185,7 @@ async def test_registrations_outlive_a_kill_and_follow_a_reload(world: World) ->
 async def test_what_came_from_one_global_broker_is_not_published_on_another(world: World) -> None:
     for receiver in (DASH, PHONE):
         assert await world.register(receiver, f"{NEWS}/*") == [LOCAL_NEWS]
-        assert await Client(world.side(receiver), receiver, receiver[0]).subscribe(PLAIN_TOPIC) == SUBSCRIBED
+        assert await UsubscriptionClient(world.side(receiver), receiver, receiver[0]).subscribe(PLAIN_TOPIC) == SUBSCRIBED
     news, plain = (Plain(1, topic, payload=b"news").addressed_to("gw") for topic in (LOCAL_NEWS, PLAIN_TOPIC))
     await world.backend.send([news, plain])
     assert (await arrival(world.phone, plain)).sink == ("phone", 0xFFFFFFFF, 0xFF, 0xFFFF)

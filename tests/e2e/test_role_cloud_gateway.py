@@ -22,7 +22,7 @@ from tests.brokers import Mosquitto, TlsFiles, needs_mosquitto
 from tests.certificates import write_certificates
 from tests.e2e.roles import Role, arrival, ask_and_answer, at_streamer, call, request
 from tests.independent import MqttSide, Plain, Uri, until
-from tests.usubscription_client import SUBSCRIBED, Client, Refused, proto_uri
+from tests.usubscription_client import SUBSCRIBED, Refused, UsubscriptionClient, proto_uri
 
 pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
 
@@ -113,7 +113,7 @@ async def test_every_vehicle_s_telemetry_reaches_the_backend_and_rpc_goes_down_a
 
 async def test_other_topics_go_up_while_the_backend_subscribes(fleet: Fleet) -> None:
     topic, fence = ("veh1", 0xB, 1, 0x8001), telemetry("veh1")
-    client = Client(fleet.backend, BACKEND, "veh1")
+    client = UsubscriptionClient(fleet.backend, BACKEND, "veh1")
     await fleet.cars["veh1"].send([Plain(1, topic, payload=b"before"), Plain(1, fence, payload=b"fence")])
     await until(lambda: len(fleet.telemetry("veh1")) == 1, 30, "the fence")
     assert fleet.telemetry("veh1")[0].payload == b"fence"

@@ -15,7 +15,7 @@ import pytest
 from tests.brokers import Mosquitto, needs_mosquitto
 from tests.e2e.roles import Role, arrival, ask_and_answer, request
 from tests.independent import MqttSide, Plain, ZenohSide, until, zenoh_key
-from tests.usubscription_client import SUBSCRIBED, Client, until_heard
+from tests.usubscription_client import SUBSCRIBED, UsubscriptionClient, until_heard
 from tests.zenoh_peers import free_endpoint
 
 pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
@@ -61,7 +61,7 @@ async def test_rpc_and_notifications_go_both_ways(devices: Devices) -> None:
 
 @pytest.mark.parametrize("service", ["dev-a", "dev-b", "proxy"])
 async def test_what_a_publishes_reaches_b_while_b_subscribes(devices: Devices, service: str) -> None:
-    client = Client(devices.b, B_APP, service)
+    client = UsubscriptionClient(devices.b, B_APP, service)
     await until_heard(devices.a, Plain(1, A_TOPIC), zenoh_key, is_heard=False)
     assert await client.subscribe(A_TOPIC) == SUBSCRIBED
     await until_heard(devices.a, Plain(1, A_TOPIC), zenoh_key)
@@ -74,7 +74,7 @@ async def test_what_a_publishes_reaches_b_while_b_subscribes(devices: Devices, s
 
 @pytest.mark.parametrize("service", ["dev-a", "dev-b", "proxy"])
 async def test_what_b_publishes_to_the_proxy_reaches_a_while_a_subscribes(devices: Devices, service: str) -> None:
-    client = Client(devices.a, A_APP, service)
+    client = UsubscriptionClient(devices.a, A_APP, service)
     before, during, after = (Plain(1, B_TOPIC, payload=text).addressed_to("proxy") for text in (b"1", b"2", b"3"))
     await devices.b.send([before])
     await devices.proxy.until_total(1, "ustreamer_outcomes_total", outcome="unwanted")
@@ -89,7 +89,7 @@ async def test_what_b_publishes_to_the_proxy_reaches_a_while_a_subscribes(device
 
 
 async def test_what_is_for_a_device_that_is_away_waits_over_a_kill_of_the_proxy(devices: Devices) -> None:
-    assert await Client(devices.b, B_APP, "dev-b").subscribe(A_TOPIC) == SUBSCRIBED
+    assert await UsubscriptionClient(devices.b, B_APP, "dev-b").subscribe(A_TOPIC) == SUBSCRIBED
     await until_heard(devices.a, Plain(1, A_TOPIC), zenoh_key)
     devices.broker.stop()
     await devices.proxy.until_down("dev-b")

@@ -13,7 +13,7 @@ import pytest
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from tests.e2e.roles import Role, arrival, ask_and_answer, at_streamer, call, request
 from tests.independent import Plain, ZenohSide, zenoh_key
-from tests.usubscription_client import SUBSCRIBED, Client, Refused, until_heard
+from tests.usubscription_client import SUBSCRIBED, Refused, UsubscriptionClient, until_heard
 from tests.zenoh_peers import free_endpoint
 
 PORTS = ("hpc", "zone-front", "zone-rear")
@@ -29,8 +29,8 @@ class Bus:
     daemon: Role
     sides: dict[str, ZenohSide]
 
-    def client(self, entity: tuple[str, int, int, int], service: str | None = None) -> Client:
-        return Client(self.sides[entity[0]], entity, service or entity[0])
+    def client(self, entity: tuple[str, int, int, int], service: str | None = None) -> UsubscriptionClient:
+        return UsubscriptionClient(self.sides[entity[0]], entity, service or entity[0])
 
     async def publish(self, topic: tuple[str, int, int, int], payload: bytes) -> Plain:
         """Publish, once the bus listens to the topic."""
@@ -39,7 +39,7 @@ class Bus:
         await self.sides[topic[0]].send([message])
         return message
 
-    def seen(self, port: str, message: Plain) -> bool:
+    def events(self, port: str, message: Plain) -> bool:
         return message.id in [each.id for each in list(self.sides[port].arrived)]
 
     async def fence(self, source: str, *ports: str) -> None:
@@ -90,13 +90,13 @@ async def test_one_publish_reaches_every_port_that_asked_and_no_other(bus: Bus) 
     assert await arrival(bus.sides["zone-front"], both) == both
     assert await arrival(bus.sides["zone-rear"], both) == both
     await bus.fence("hpc", "zone-rear")
-    assert not bus.seen("zone-rear", first)
+    assert not bus.events("zone-rear", first)
 
     assert await front.unsubscribe(TOPIC) is None
     rear_only = await bus.publish(TOPIC, b"rear only")
     assert await arrival(bus.sides["zone-rear"], rear_only) == rear_only
     await bus.fence("hpc", "zone-front")
-    assert not bus.seen("zone-front", rear_only)
+    assert not bus.events("zone-front", rear_only)
     assert await rear.unsubscribe(TOPIC) is None
     await until_heard(bus.sides["hpc"], Plain(1, TOPIC), zenoh_key, is_heard=False)
     bus.daemon.check_books()
@@ -128,4 +128,4 @@ async def test_nobody_speaks_in_the_name_of_another_port(bus: Bus) -> None:
     await bus.sides["zone-front"].send([forged])
     await bus.daemon.until_total(1, "ustreamer_outcomes_total", outcome="rejected", code="UNAUTHENTICATED")
     await bus.fence("zone-front", "hpc")
-    assert not bus.seen("hpc", forged)
+    assert not bus.events("hpc", forged)

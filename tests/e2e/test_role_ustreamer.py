@@ -14,7 +14,7 @@ import pytest
 from tests.brokers import Mosquitto, needs_mosquitto
 from tests.e2e.roles import Role, arrival, ask_and_answer, request
 from tests.independent import MqttSide, Plain, Uri, ZenohSide, until, zenoh_key
-from tests.usubscription_client import SUBSCRIBED, Client, until_heard
+from tests.usubscription_client import SUBSCRIBED, UsubscriptionClient, until_heard
 from tests.zenoh_peers import free_endpoint
 
 pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
@@ -103,7 +103,7 @@ async def test_rpc_goes_there_and_back(devices: Devices, client: str, server: st
 
 @pytest.mark.parametrize(("publisher", "subscriber"), PAIRS)
 async def test_a_publish_crosses_while_somebody_subscribes(devices: Devices, publisher: str, subscriber: str) -> None:
-    client = Client(devices.sides[subscriber], app(subscriber), subscriber)
+    client = UsubscriptionClient(devices.sides[subscriber], app(subscriber), subscriber)
     assert await client.subscribe(topic(publisher)) == SUBSCRIBED
     await devices.publish(topic(publisher), b"while subscribed", subscriber)
     (third,) = set(DEVICES) - {publisher, subscriber}

@@ -25,8 +25,8 @@ from tests.usubscription_client import (
     SUBSCRIBED,
     UNSUBSCRIBE_PENDING,
     UNSUBSCRIBED,
-    Client,
     Refused,
+    UsubscriptionClient,
     until_heard,
 )
 from tests.zenoh_peers import free_endpoint
@@ -46,8 +46,8 @@ class Devices:
     gw2: StreamerProcess
     apps: MqttSide
     sensor: ZenohSide
-    app: Client
-    other: Client
+    app: UsubscriptionClient
+    other: UsubscriptionClient
     numbers: itertools.count = field(default_factory=itertools.count)
 
     async def publish(self) -> bytes:
@@ -104,7 +104,15 @@ async def devices(tmp_path: Path) -> AsyncIterator[Devices]:
         gw1 = await stack.enter_async_context(StreamerProcess(tmp_path, configuration("dev1", mqtt, link, tmp_path)))
         gw2 = await stack.enter_async_context(StreamerProcess(tmp_path, configuration("dev2", zenoh, link, tmp_path)))
         apps = await stack.enter_async_context(MqttSide(broker.port, "in-vehicle", ["dev2/#", "+/+/+/+/+/dev1/#"]))
-        yield Devices(link, gw1, gw2, apps, sensor, Client(apps, APP, "dev1"), Client(apps, OTHER_APP, "dev1"))
+        yield Devices(
+            link,
+            gw1,
+            gw2,
+            apps,
+            sensor,
+            UsubscriptionClient(apps, APP, "dev1"),
+            UsubscriptionClient(apps, OTHER_APP, "dev1"),
+        )
 
 
 async def subscribed(devices: Devices) -> None:
@@ -160,12 +168,12 @@ async def test_a_reset_of_the_far_service_is_told_and_the_near_one_can_ask_again
     await subscribed(devices)
     await devices.arrives()
     async with MqttSide(devices.link.port, "off-vehicle", ["+/backend"]) as cloud:
-        nobody = Client(cloud, ("backend", 0xC0, 1, 0), "dev2")
+        nobody = UsubscriptionClient(cloud, ("backend", 0xC0, 1, 0), "dev2")
         refused = await nobody.call(RESET, pb.ResetRequest(), pb.ResetResponse)
         assert isinstance(refused, Refused)
         assert refused.code == 7
         await devices.arrives()
-        service = Client(cloud, ("backend", 0, 3, 0), "dev2")
+        service = UsubscriptionClient(cloud, ("backend", 0, 3, 0), "dev2")
         request = pb.ResetRequest(reason=pb.ResetRequest.Reason(code=pb.ResetRequest.Reason.Code.FACTORY_RESET))
         assert await service.call(RESET, request, pb.ResetResponse) == pb.ResetResponse()
     await devices.app.until_updates(TOPIC, [SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBED])

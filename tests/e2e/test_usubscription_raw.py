@@ -22,8 +22,8 @@ from tests.usubscription_client import (
     SUBSCRIBED,
     UNREGISTER,
     UNSUBSCRIBED,
-    Client,
     Refused,
+    UsubscriptionClient,
     proto_uri,
 )
 from tests.zenoh_peers import free_endpoint
@@ -48,11 +48,11 @@ class Ground:
 
     def __init__(self, side: MqttSide | ZenohSide, daemon: StreamerProcess, service: str, wrapped: bool) -> None:
         self.daemon = daemon
-        self.app = Client(side, APP, service, wrapped)
-        self.watcher = Client(side, WATCHER, service, wrapped)
-        self.uservice = Client(side, ("dev1", 0, 3, 0), service, wrapped)
+        self.app = UsubscriptionClient(side, APP, service, wrapped)
+        self.watcher = UsubscriptionClient(side, WATCHER, service, wrapped)
+        self.uservice = UsubscriptionClient(side, ("dev1", 0, 3, 0), service, wrapped)
 
-    def changes(self, to: Client) -> list[tuple[str, int]]:
+    def changes(self, to: UsubscriptionClient) -> list[tuple[str, int]]:
         """Who asked, and the state that the service told ``to``, in order."""
         found = []
         for each in list(to.side.arrived):
@@ -135,7 +135,7 @@ async def test_a_whole_life_of_subscriptions(ground: Ground) -> None:
 async def test_pages_are_followed_by_their_offsets(ground: Ground) -> None:
     entities = [("dev1", 0x300 + number, 1, 0) for number in range(5)]
     for entity in entities:
-        assert await Client(ground.app.side, entity, ground.app.service).subscribe(TOPIC) == SUBSCRIBED
+        assert await UsubscriptionClient(ground.app.side, entity, ground.app.service).subscribe(TOPIC) == SUBSCRIBED
     found = []
     for offset in (0, 2, 4):
         page, more = await ground.app.subscribers(TOPIC, offset)

@@ -20,15 +20,15 @@ from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import key_for
 from streamer.uprotocol.message import publish
+from tests.listeners import RecordingListener
 from tests.zenoh_peers import (
     LATE_S,
     OWN,
     TOPIC,
-    Inbox,
     Outcomes,
     Parcel,
     RawSubscriber,
-    Seen,
+    TransportEvents,
     free_endpoint,
     now_ms,
     open_peer,
@@ -45,37 +45,37 @@ from tests.zenoh_peers import (
 
 
 async def test_peer_is_alone_until_another_one_appears() -> None:
-    endpoint, seen = free_endpoint(), Seen()
-    async with running(seen, connect=[endpoint]) as transport:
+    endpoint, events = free_endpoint(), TransportEvents()
+    async with running(events, connect=[endpoint]) as transport:
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
         with pytest.raises(LinkLostError):
             await transport.send(publish(now_ms(), TOPIC))
         with raw_peer(listen=[endpoint]):
             await until_up(transport)
-            assert seen.states == [LinkState.ALONE, LinkState.UP]
-            assert seen.reconnects == 0
+            assert events.states == [LinkState.ALONE, LinkState.UP]
+            assert events.reconnects == 0
 
 
 async def test_link_is_up_for_as_long_as_one_node_stays_and_comes_back_with_the_next() -> None:
-    endpoint, seen = free_endpoint(), Seen()
-    async with running(seen, listen=[endpoint]) as transport:
+    endpoint, events = free_endpoint(), TransportEvents()
+    async with running(events, listen=[endpoint]) as transport:
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
         one, two = open_peer(connect=[endpoint]), open_peer(connect=[endpoint])
         with one, two:
             await until(lambda: transport._nodes is not None and len(transport._nodes.present) == 2, "two nodes")
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
-        assert seen.states == [LinkState.ALONE, LinkState.UP, LinkState.ALONE]
-        assert seen.reconnects == 0
+        assert events.states == [LinkState.ALONE, LinkState.UP, LinkState.ALONE]
+        assert events.reconnects == 0
         with raw_peer(connect=[endpoint]):
             await until_up(transport)
-            assert seen.reconnects == 1
-    assert seen.states[-2:] == [LinkState.UP, LinkState.DOWN]
+            assert events.reconnects == 1
+    assert events.states[-2:] == [LinkState.UP, LinkState.DOWN]
 
 
 async def test_client_is_down_without_its_router_and_finds_it_again() -> None:
-    endpoint, seen = free_endpoint(), Seen()
-    async with running(seen, mode="client", connect=[endpoint]) as transport:
-        inbox = Inbox()
+    endpoint, events = free_endpoint(), TransportEvents()
+    async with running(events, mode="client", connect=[endpoint]) as transport:
+        inbox = RecordingListener()
         await transport.register_listener(TOPIC, None, inbox)
         for round_ in range(2):
             with raw_peer(mode="router", listen=[endpoint]) as router:
@@ -85,8 +85,8 @@ async def test_client_is_down_without_its_router_and_finds_it_again() -> None:
                 put(router, message)
                 await until(lambda: len(inbox.messages) > round_, "the message")  # noqa: B023  # called at once
             await until(lambda: transport.state is LinkState.DOWN, "state DOWN")
-        assert seen.states == [LinkState.UP, LinkState.DOWN] * 2
-        assert seen.reconnects == 1
+        assert events.states == [LinkState.UP, LinkState.DOWN] * 2
+        assert events.reconnects == 1
 
 
 async def test_router_mode_connects_two_clients() -> None:

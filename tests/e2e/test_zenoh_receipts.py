@@ -1,14 +1,15 @@
 """Receipts between two of our own streamers, over real Zenoh sessions."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from streamer.transports.base import UNCONFIRMED, Received, UListener
+from streamer.transports.base import UNCONFIRMED
 from streamer.transports.errors import LinkLostError
 from streamer.transports.zenoh.receipts import RECEIPTS, SERVES
 from streamer.transports.zenoh.transport import ZenohTransport
-from streamer.uprotocol.message import UMessage, notification
+from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.listeners import RecordingListener
 from tests.zenoh_peers import (
     ANYTHING,
     ENTITY,
@@ -28,34 +29,16 @@ from tests.zenoh_peers import (
 ELSEWHERE = UUri.parse("//veh2/1/1/0")
 
 
-class Keeper(UListener):
-    """Holds what arrives until it is told to let go."""
-
-    def __init__(self, lets_go: bool = False) -> None:
-        self.received: list[Received] = []
-        self.lets_go = lets_go
-
-    def on_receive_batch(self, batch: Sequence[Received]) -> None:
-        self.received += batch
-        if self.lets_go:
-            for received in batch:
-                received.release()
-
-    @property
-    def messages(self) -> list[UMessage]:
-        return [received.message for received in self.received]
-
-
 @asynccontextmanager
-async def two_streamers(keeper: Keeper) -> AsyncIterator[tuple[ZenohTransport, ZenohTransport]]:
-    """One that sends, and one that serves the authority ``cloud``, has ``keeper`` listen, and is known to the first."""
+async def two_streamers(inbox: RecordingListener) -> AsyncIterator[tuple[ZenohTransport, ZenohTransport]]:
+    """One that sends, and one that serves the authority ``cloud``, has ``inbox`` listen, and is known to the first."""
     endpoint = free_endpoint()
     async with (
         running(listen=[endpoint], uncertain_s=3) as sender,
         running(connect=[endpoint], uncertain_s=3, serves=("cloud",)) as receiver,
     ):
-        await receiver.register_listener(ANYTHING, everything_at("cloud"), keeper)
-        await receiver.register_listener(ANYTHING, everything_at("veh2"), keeper)
+        await receiver.register_listener(ANYTHING, everything_at("cloud"), inbox)
+        await receiver.register_listener(ANYTHING, everything_at("veh2"), inbox)
         await until_up(sender)
         await until_up(receiver)
         await until(lambda: sender._receipts.ledger.is_needed, "the token")
@@ -67,15 +50,15 @@ def parcels(count: int, sink: UUri = ENTITY) -> list[Parcel]:
 
 
 async def test_message_for_a_streamer_is_delivered_when_it_has_acknowledged_it() -> None:
-    keeper, outcomes, other = Keeper(), Outcomes(), Outcomes()
-    async with two_streamers(keeper) as (sender, _):
+    inbox, outcomes, other = RecordingListener(releases=False), Outcomes(), Outcomes()
+    async with two_streamers(inbox) as (sender, _):
         sent, marker = parcels(3), parcels(1, ELSEWHERE)
         sender.submit(sent, outcomes.done)
         sender.submit(marker, other.done)
-        await until(lambda: len(keeper.received) == 4, "all messages")
+        await until(lambda: len(inbox.received) == 4, "all messages")
         assert outcomes.reported == []
         await until(lambda: other.reported == [(marker[0], UNCONFIRMED)], "what nobody serves is unconfirmed")
-        first, *rest = [received for received in keeper.received if received.message.attributes.sink == ENTITY]
+        first, *rest = [received for received in inbox.received if received.message.attributes.sink == ENTITY]
         for received in reversed(rest):
             received.release()
         first.keep()
@@ -84,24 +67,24 @@ async def test_message_for_a_streamer_is_delivered_when_it_has_acknowledged_it()
 
 
 async def test_many_messages_are_confirmed_in_order() -> None:
-    keeper, outcomes = Keeper(lets_go=True), Outcomes()
-    async with two_streamers(keeper) as (sender, _):
+    inbox, outcomes = RecordingListener(), Outcomes()
+    async with two_streamers(inbox) as (sender, _):
         sent = parcels(5000)
         for start in range(0, 5000, 100):
             sender.submit(sent[start : start + 100], outcomes.done)
         await until(lambda: len(outcomes.reported) == 5000, "every outcome")
         assert outcomes.reported == [(parcel, None) for parcel in sent]
-        assert keeper.messages == [parcel.message for parcel in sent]
+        assert inbox.messages == [parcel.message for parcel in sent]
         assert len(sender._receipts.ledger) == 0
 
 
 async def test_streamer_that_goes_before_it_has_acknowledged_has_nothing() -> None:
-    keeper, outcomes = Keeper(), Outcomes()
-    async with two_streamers(keeper) as (sender, receiver):
+    inbox, outcomes = RecordingListener(releases=False), Outcomes()
+    async with two_streamers(inbox) as (sender, receiver):
         sent = parcels(10)
         sender.submit(sent, outcomes.done)
-        await until(lambda: len(keeper.received) == 10, "all messages")
-        keeper.received[1].release()  # behind one that is not safe
+        await until(lambda: len(inbox.received) == 10, "all messages")
+        inbox.received[1].release()  # behind one that is not safe
         await receiver.stop()
         await until(lambda: len(outcomes.reported) == 10, "every outcome")
         assert [parcel for parcel, _ in outcomes.reported] == sent
@@ -109,12 +92,12 @@ async def test_streamer_that_goes_before_it_has_acknowledged_has_nothing() -> No
 
 
 async def test_flow_without_receipts_is_given_up_after_three_times_the_uncertain_time() -> None:
-    keeper, outcomes, endpoint = Keeper(), Outcomes(), free_endpoint()
+    inbox, outcomes, endpoint = RecordingListener(releases=False), Outcomes(), free_endpoint()
     async with (
         running(listen=[endpoint], uncertain_s=0.2) as sender,
         running(connect=[endpoint], serves=("cloud",)) as receiver,
     ):
-        await receiver.register_listener(ANYTHING, everything_at("cloud"), keeper)
+        await receiver.register_listener(ANYTHING, everything_at("cloud"), inbox)
         await until(lambda: sender._receipts.ledger.is_needed, "the token")
         sent = parcels(2)
         sender.submit(sent, outcomes.done)
@@ -124,16 +107,16 @@ async def test_flow_without_receipts_is_given_up_after_three_times_the_uncertain
         # The same messages again, and now they are safe.
         again = Outcomes()
         sender.submit(sent, again.done)
-        await until(lambda: len(keeper.received) == 4, "the messages again")
-        for received in keeper.received:
+        await until(lambda: len(inbox.received) == 4, "the messages again")
+        for received in inbox.received:
             received.release()
         await until(lambda: again.reported == [(parcel, None) for parcel in sent], "the receipts")
 
 
 async def test_other_nodes_see_no_receipts_unless_somebody_asks_and_send_as_ever() -> None:
-    endpoint, keeper = free_endpoint(), Keeper(lets_go=True)
+    endpoint, inbox = free_endpoint(), RecordingListener()
     async with running(listen=[endpoint], serves=("cloud",)) as receiver:
-        await receiver.register_listener(ANYTHING, everything_at("cloud"), keeper)
+        await receiver.register_listener(ANYTHING, everything_at("cloud"), inbox)
         with raw_peer(connect=[endpoint]) as peer:
             await until_up(receiver)
             tokens: list[str] = []

@@ -4,29 +4,22 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
 
-from streamer.transports.base import Received, TransportContext, UListener
+from streamer.transports.base import TransportContext
 from streamer.transports.errors import LinkLostError
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
-from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, UPriority, publish
+from streamer.uprotocol.message import Options, UMessageType, UPayloadFormat, UPriority, publish
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.listeners import RecordingListener
 from tests.rust_peer import as_any, multicast, rust_peer  # noqa: F401  # a fixture
 
 LATE_S = 20.0
-
-
-class Inbox(UListener):
-    def __init__(self) -> None:
-        self.messages: list[UMessage] = []
-
-    def on_receive_batch(self, batch: Sequence[Received]) -> None:
-        self.messages += [received.message for received in batch]
 
 
 @asynccontextmanager
@@ -44,7 +37,7 @@ async def ours(authority: str) -> AsyncIterator[ZenohTransport]:
 @pytest.mark.usefixtures("multicast")
 async def test_publish_of_the_rust_sdk_arrives_with_its_attributes() -> None:
     gateway, rust = (f"{name}-{uuid.uuid4().hex[:12]}" for name in ("gateway", "rust"))
-    inbox = Inbox()
+    inbox = RecordingListener()
     async with ours(gateway) as transport, rust_peer(rust, gateway) as process:
         await transport.register_listener(everything_at(rust), None, inbox)
         assert process.stdin is not None

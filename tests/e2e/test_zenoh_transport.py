@@ -15,17 +15,17 @@ from streamer.transports.zenoh.wire import key_for
 from streamer.uprotocol.message import Options, UMessage, UPriority, notification, publish, request, response
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.listeners import RecordingListener
 from tests.zenoh_peers import (
     ANYTHING,
     ENTITY,
     LATE_S,
     METHOD,
     TOPIC,
-    Inbox,
     Outcomes,
     Parcel,
     RawSubscriber,
-    Seen,
+    TransportEvents,
     free_endpoint,
     now_ms,
     put,
@@ -54,7 +54,7 @@ def all_four() -> list[UMessage]:
 async def test_all_types_arrive_as_they_were_sent() -> None:
     endpoint = free_endpoint()
     async with running(listen=[endpoint]) as transport:
-        inbox = Inbox()
+        inbox = RecordingListener()
         await transport.register_listener(ANYTHING, None, inbox)
         await transport.register_listener(ANYTHING, ANYTHING, inbox)
         sent = all_four()
@@ -69,7 +69,7 @@ async def test_all_types_arrive_as_they_were_sent() -> None:
 async def test_overlapping_filters_deliver_each_message_once() -> None:
     endpoint = free_endpoint()
     async with running(listen=[endpoint]) as transport:
-        broad, narrow, other = Inbox(), Inbox(), Inbox()
+        broad, narrow, other = RecordingListener(), RecordingListener(), RecordingListener()
         await transport.register_listener(ANYTHING, ANYTHING, other)
         await transport.register_listener(ANYTHING, None, broad)
         await transport.register_listener(TOPIC, None, narrow)
@@ -89,7 +89,7 @@ async def test_overlapping_filters_deliver_each_message_once() -> None:
 async def test_closing_a_filter_loses_nothing_for_those_that_overlap() -> None:
     endpoint = free_endpoint()
     async with running(listen=[endpoint]) as transport:
-        first, second = Inbox(), Inbox()
+        first, second = RecordingListener(), RecordingListener()
         await transport.register_listener(ANYTHING, None, first)
         await transport.register_listener(TOPIC, None, second)
         with raw_peer(connect=[endpoint]) as peer:
@@ -110,14 +110,14 @@ async def test_more_topics_than_threads_are_heard_alike_and_a_closed_one_makes_r
     endpoint = free_endpoint()
     topics = [TOPIC._replace(resource=0x9000 + number) for number in range(THREADS_AT_MOST + 8)]
     async with running(listen=[endpoint]) as transport:
-        inbox = Inbox()
+        inbox = RecordingListener()
         with raw_peer(connect=[endpoint]) as peer:
 
             async def all_arrive(heard: list[UUri]) -> None:
                 sent = [publish(now_ms(), topic, b"%d" % number) for number in range(50) for topic in heard]
                 for message in sent[: len(heard)]:
                     await until_matched(peer, key_for(message.attributes, ""))
-                del inbox.messages[:]
+                inbox.clear()
                 for message in sent:
                     put(peer, message)
                 await until(lambda: len(inbox.messages) >= len(sent), "all messages")
@@ -142,7 +142,7 @@ async def test_order_is_kept_over_many_messages_in_both_directions() -> None:
     endpoint = free_endpoint()
     count = 20_000
     async with running(listen=[endpoint]) as transport:
-        inbox = Inbox()
+        inbox = RecordingListener()
         await transport.register_listener(TOPIC, None, inbox)
         with raw_peer(connect=[endpoint]) as peer:
             await until_matched(peer, key_for(publish(now_ms(), TOPIC).attributes, ""))
@@ -168,9 +168,9 @@ async def test_order_is_kept_over_many_messages_in_both_directions() -> None:
 
 
 async def test_foreign_samples_are_reported_and_not_delivered() -> None:
-    endpoint, seen = free_endpoint(), Seen()
-    async with running(seen, listen=[endpoint]) as transport:
-        inbox = Inbox()
+    endpoint, events = free_endpoint(), TransportEvents()
+    async with running(events, listen=[endpoint]) as transport:
+        inbox = RecordingListener()
         await transport.register_listener(TOPIC, None, inbox)
         message = publish(now_ms(), TOPIC, b"good")
         key = key_for(message.attributes, "")
@@ -181,13 +181,13 @@ async def test_foreign_samples_are_reported_and_not_delivered() -> None:
             put(peer, message)
             await until(lambda: inbox.messages, "the good message")
         assert inbox.messages == [message]
-        assert [error.reason for error in seen.malformed] == ["marker", "version"]
+        assert [error.reason for error in events.malformed] == ["marker", "version"]
 
 
 async def test_paused_transport_delivers_later_and_in_order() -> None:
     endpoint = free_endpoint()
     async with running(listen=[endpoint], receive_buffer=100) as transport:
-        inbox = Inbox()
+        inbox = RecordingListener()
         await transport.register_listener(TOPIC, None, inbox)
         with raw_peer(connect=[endpoint]) as peer:
             await until_matched(peer, key_for(publish(now_ms(), TOPIC).attributes, ""))
@@ -278,7 +278,7 @@ async def test_publish_goes_without_the_sink_that_a_streamer_set() -> None:
 async def test_own_messages_are_not_heard() -> None:
     endpoint = free_endpoint()
     async with running(listen=[endpoint]) as transport:
-        inbox = Inbox()
+        inbox = RecordingListener()
         await transport.register_listener(ANYTHING, None, inbox)
         with raw_peer(connect=[endpoint]) as peer:
             subscriber = RawSubscriber(peer)

@@ -12,14 +12,14 @@ from streamer.transports.errors import LinkLostError
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
+from tests.listeners import RecordingListener
 from tests.zenoh_peers import (
     LATE_S,
     TOPIC,
-    Inbox,
     Outcomes,
     Parcel,
     PeerProcess,
-    Seen,
+    TransportEvents,
     free_endpoint,
     now_ms,
     running,
@@ -46,11 +46,13 @@ class Flow:
 
 
 @asynccontextmanager
-async def stage(seen: Seen | None = None, lease_ms: int = 2000) -> AsyncIterator[tuple[ZenohTransport, PeerProcess]]:
+async def stage(
+    events: TransportEvents | None = None, lease_ms: int = 2000
+) -> AsyncIterator[tuple[ZenohTransport, PeerProcess]]:
     """Our transport, and a node in a process of its own that listens to nothing yet."""
     endpoint = free_endpoint()
     async with (
-        running(seen, listen=[endpoint], uncertain_s=3) as transport,
+        running(events, listen=[endpoint], uncertain_s=3) as transport,
         PeerProcess.running(connect=[endpoint], transport__link__tx__lease=lease_ms) as peer,
     ):
         await until_up(transport)
@@ -99,7 +101,7 @@ async def test_forgotten_flow_says_nothing_more_and_others_of_its_key_go_on() ->
 
 async def test_own_subscriptions_do_not_count() -> None:
     async with stage() as (transport, _):
-        await transport.register_listener(TOPIC, None, Inbox())
+        await transport.register_listener(TOPIC, None, RecordingListener())
         flow = Flow(transport)
         await flow.until(Presence.ABSENT)
         assert flow.reaches == [Presence.UNKNOWN, Presence.ABSENT]
@@ -135,23 +137,23 @@ async def test_flows_through_a_router_follow_the_receiver_behind_it() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 async def test_receiver_that_is_gone_is_noticed_and_comes_back(number: signal.Signals) -> None:
-    seen, outcomes, endpoint = Seen(), Outcomes(), free_endpoint()
-    async with running(seen, listen=[endpoint], uncertain_s=3) as transport:
+    events, outcomes, endpoint = TransportEvents(), Outcomes(), free_endpoint()
+    async with running(events, listen=[endpoint], uncertain_s=3) as transport:
         settings = {"connect": [endpoint], "transport__link__tx__lease": 2000}
         async with PeerProcess.running(**settings) as peer:
             await peer.subscribe(EVERYTHING)
             flow = Flow(transport)
             await flow.until(Presence.PRESENT)
-            await until(lambda: seen.nodes == [True], "the node is known")
+            await until(lambda: events.nodes == [True], "the node is known")
             peer.signal(number)
             await flow.until(Presence.ABSENT)
-            await until(lambda: seen.nodes == [True, False], "the node is lost")
+            await until(lambda: events.nodes == [True, False], "the node is lost")
             transport.submit([Parcel(publish(now_ms(), TOPIC))], outcomes.done)
             assert isinstance(outcomes.reported[0][1], LinkLostError)
             if number == signal.SIGSTOP:
                 peer.signal(signal.SIGCONT)
                 await flow.until(Presence.PRESENT)
-                await until(lambda: seen.nodes == [True, False, True], "the node is back")
+                await until(lambda: events.nodes == [True, False, True], "the node is back")
 
 
 async def hears(peer: PeerProcess, ids: list[bytes]) -> None:
@@ -164,12 +166,12 @@ async def hears(peer: PeerProcess, ids: list[bytes]) -> None:
     await asyncio.wait_for(heard(), LATE_S)
 
 
-async def put_until_lost(transport: ZenohTransport, seen: Seen, outcomes: Outcomes) -> list[Parcel]:
+async def put_until_lost(transport: ZenohTransport, events: TransportEvents, outcomes: Outcomes) -> list[Parcel]:
     """Send as fast as it goes until a node is lost; returns what was submitted."""
     submitted: list[Parcel] = []
 
     async def send() -> None:
-        while False not in seen.nodes:
+        while False not in events.nodes:
             if len(submitted) - len(outcomes.reported) < 500:
                 batch = [Parcel(publish(now_ms(), TOPIC, bytes(2000))) for _ in range(50)]
                 submitted.extend(batch)
@@ -182,13 +184,13 @@ async def put_until_lost(transport: ZenohTransport, seen: Seen, outcomes: Outcom
 
 async def test_receiver_that_stalls_is_lost_as_soon_as_a_put_was_given_up() -> None:
     """Zenoh closes the link without an event: the lease of this receiver is 60 s."""
-    seen, outcomes = Seen(), Outcomes()
-    async with stage(seen, lease_ms=60_000) as (transport, peer):
+    events, outcomes = TransportEvents(), Outcomes()
+    async with stage(events, lease_ms=60_000) as (transport, peer):
         await peer.subscribe(EVERYTHING)
         flow = Flow(transport)
         await flow.until(Presence.PRESENT)
         peer.signal(signal.SIGSTOP)
-        submitted = await put_until_lost(transport, seen, outcomes)
+        submitted = await put_until_lost(transport, events, outcomes)
         assert flow.now is Presence.ABSENT
         assert transport.state is LinkState.ALONE
         await until(lambda: len(outcomes.reported) == len(submitted), "every outcome")
@@ -211,8 +213,8 @@ async def test_receiver_that_stalls_is_lost_as_soon_as_a_put_was_given_up() -> N
 
 
 async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> None:
-    seen, outcomes = Seen(), Outcomes()
-    async with stage(seen, lease_ms=60_000) as (transport, peer):
+    events, outcomes = TransportEvents(), Outcomes()
+    async with stage(events, lease_ms=60_000) as (transport, peer):
         await peer.subscribe(EVERYTHING)
         assert transport._session is not None
         (endpoint,) = transport.options.listen
@@ -220,9 +222,9 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
             await other.subscribe(EVERYTHING)
             flow = Flow(transport)
             await flow.until(Presence.PRESENT)
-            await until(lambda: seen.nodes == [True, True], "both nodes are known")
+            await until(lambda: events.nodes == [True, True], "both nodes are known")
             peer.signal(signal.SIGSTOP)
-            submitted = await put_until_lost(transport, seen, outcomes)
+            submitted = await put_until_lost(transport, events, outcomes)
             await until(lambda: len(outcomes.reported) == len(submitted), "every outcome")
             assert outcomes.reported == [(parcel, UNCONFIRMED) for parcel in submitted]
             await flow.until(Presence.PRESENT)  # after a question: who still listens?
@@ -231,8 +233,8 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
             assert await other.heard(EVERYTHING) == ids
             peer.signal(signal.SIGCONT)
             # Zenoh may report the end of the old link after the new one: then the node is lost once more, and found.
-            await until(lambda: seen.nodes[-1] and len(transport._nodes.present) == 2, "the node is back")
-            assert seen.nodes[:3] == [True, True, False]
+            await until(lambda: events.nodes[-1] and len(transport._nodes.present) == 2, "the node is back")
+            assert events.nodes[:3] == [True, True, False]
 
 
 async def test_keys_beyond_the_bound_count_as_heard(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,8 +248,8 @@ async def test_keys_beyond_the_bound_count_as_heard(monkeypatch: pytest.MonkeyPa
 
 
 async def test_without_assurance_nothing_is_watched_and_a_put_counts() -> None:
-    seen, outcomes, endpoint = Seen(), Outcomes(), free_endpoint()
-    async with running(seen, listen=[endpoint], uncertain_s=0) as transport:
+    events, outcomes, endpoint = TransportEvents(), Outcomes(), free_endpoint()
+    async with running(events, listen=[endpoint], uncertain_s=0) as transport:
         assert transport.unconfirmed_s == 0
         assert Flow(transport).now is Presence.PRESENT
         async with PeerProcess.running(connect=[endpoint]):
@@ -256,4 +258,4 @@ async def test_without_assurance_nothing_is_watched_and_a_put_counts() -> None:
             transport.submit(sent, outcomes.done)
             await until(lambda: outcomes.reported == [(sent[0], None)], "delivered")
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
-    assert seen.nodes == []
+    assert events.nodes == []

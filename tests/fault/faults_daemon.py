@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from tests.fault.harness import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, FaultHarness, FaultSetup
 from tests.fault.ledger import Allowance, Breach, Verdict
 from tests.fault.registry import Run, fault
-from tests.fault.stage import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, Setting, Stage
 
 RATE = 300.0
 MQTT_ONLY = ("cloud", "plant")
@@ -33,81 +33,81 @@ def killed(count: int) -> Allowance:
 # -- 1 ----------------------------------------------------------------------------------------------------------------
 
 
-async def kill_and_restart(run: Run, setting: Setting) -> Verdict:
+async def kill_and_restart(run: Run, setup: FaultSetup) -> Verdict:
     rounds = int(run.lasts(1, 3))
-    async with Stage(run.directory, run.seed, setting) as stage:
-        stage.load(RATE)
+    async with FaultHarness(run.directory, run.seed, setup) as harness:
+        harness.load(RATE)
         for _ in range(rounds):
             await asyncio.sleep(run.between(0.1, 1.5))
-            await stage.kill_daemon()
+            await harness.kill_daemon()
             await asyncio.sleep(run.between(0, 0.5))
-            await stage.restart_daemon()
-        await stage.until_flowing()
-        return await stage.finish(killed(rounds))
+            await harness.restart_daemon()
+        await harness.until_flowing()
+        return await harness.finish(killed(rounds))
 
 
 @fault(1, "daemon killed, MQTT and Zenoh")
 async def daemon_killed(run: Run) -> Verdict:
-    return await kill_and_restart(run, Setting(changes={"journal": journal(run)}))
+    return await kill_and_restart(run, FaultSetup(changes={"journal": journal(run)}))
 
 
 @fault(1, "daemon killed, MQTT only")
 async def daemon_killed_on_mqtt(run: Run) -> Verdict:
-    return await kill_and_restart(run, Setting(MQTT_ONLY, changes={"journal": journal(run)}))
+    return await kill_and_restart(run, FaultSetup(MQTT_ONLY, changes={"journal": journal(run)}))
 
 
 @fault(1, "daemon killed with a backlog")
 async def daemon_killed_with_backlog(run: Run) -> Verdict:
     """What waits for a link that is down has been acknowledged to its source long ago: only the journal has it."""
-    async with Stage(run.directory, run.seed, Setting(changes={"journal": journal(run)})) as stage:
-        stage.load(RATE)
-        await stage.until_flowing()
-        await stage.proxies["plant"].sever()
+    async with FaultHarness(run.directory, run.seed, FaultSetup(changes={"journal": journal(run)})) as harness:
+        harness.load(RATE)
+        await harness.until_flowing()
+        await harness.proxies["plant"].sever()
         await asyncio.sleep(run.between(0.5, 2))
-        await stage.kill_daemon()
-        backlog = len(stage.ledger.missing())
-        await stage.start_daemon()
+        await harness.kill_daemon()
+        backlog = len(harness.ledger.missing())
+        await harness.start_daemon()
         await asyncio.sleep(run.between(0, 1))
         if run.chance.random() < 0.5:  # killed again before it has drained
-            await stage.kill_daemon()
-            await stage.start_daemon()
-        await stage.proxies["plant"].heal()
-        await stage.until_ready()
-        await stage.until_flowing()
+            await harness.kill_daemon()
+            await harness.start_daemon()
+        await harness.proxies["plant"].heal()
+        await harness.until_ready()
+        await harness.until_flowing()
         assert backlog, "nothing waited"
-        return await stage.finish(killed(2))
+        return await harness.finish(killed(2))
 
 
 # -- 13 ---------------------------------------------------------------------------------------------------------------
 
 
-async def terminate(stage: Stage, drain_s: float) -> None:
+async def terminate(harness: FaultHarness, drain_s: float) -> None:
     """SIGTERM: it ends in time, with exit status 0."""
-    await stage.hand_over(unordered=64)
+    await harness.hand_over(unordered=64)
     started_s = time.monotonic()
-    stage.daemon.signal(signal.SIGTERM)
-    status = await stage.daemon.ended(drain_s + 10)
+    harness.daemon.signal(signal.SIGTERM)
+    status = await harness.daemon.ended(drain_s + 10)
     took_s = time.monotonic() - started_s
-    assert status == 0, f"exit status {status}:\n{stage.daemon.log[-2000:]}"
+    assert status == 0, f"exit status {status}:\n{harness.daemon.log[-2000:]}"
     assert took_s < drain_s + 2, f"it took {took_s:.1f} s to end, drain_s is {drain_s}"
 
 
 async def sigterm(run: Run, with_rest: bool) -> Verdict:
     drain_s = 2
-    setting = Setting(changes={"journal": journal(run), "shutdown": {"drain_s": drain_s}})
-    async with Stage(run.directory, run.seed, setting) as stage:
-        stage.load(RATE)
+    setup = FaultSetup(changes={"journal": journal(run), "shutdown": {"drain_s": drain_s}})
+    async with FaultHarness(run.directory, run.seed, setup) as harness:
+        harness.load(RATE)
         await asyncio.sleep(run.between(0.2, run.lasts(0.8, 3)))
         if with_rest:
-            stage.proxies["plant"].stall()
+            harness.proxies["plant"].stall()
             await asyncio.sleep(run.between(0.2, 0.8))
-        await terminate(stage, drain_s)
+        await terminate(harness, drain_s)
         if with_rest:
-            assert stage.ledger.missing(), "nothing was left"
-            await stage.proxies["plant"].heal()
-        await stage.restart_daemon()
-        await stage.until_flowing()
-        return await stage.finish(killed(1))
+            assert harness.ledger.missing(), "nothing was left"
+            await harness.proxies["plant"].heal()
+        await harness.restart_daemon()
+        await harness.until_flowing()
+        return await harness.finish(killed(1))
 
 
 @fault(13, "SIGTERM under load")
@@ -127,21 +127,21 @@ async def sigterm_with_rest(run: Run) -> Verdict:
 async def journal_at_its_bound(run: Run) -> Verdict:
     """The file may be somewhat larger than ``max_bytes``: its free pages and the write-ahead log; not twice as large."""
     bound, most_bytes = MIB, 16_384
-    setting = Setting(MQTT_ONLY, changes={"journal": journal(run, max_bytes=bound)})
-    async with Stage(run.directory, run.seed, setting) as stage:
-        await stage.proxies["plant"].sever()
-        await stage.daemon.until_down("plant")
-        stage.load(600, most_bytes=most_bytes)
+    setup = FaultSetup(MQTT_ONLY, changes={"journal": journal(run, max_bytes=bound)})
+    async with FaultHarness(run.directory, run.seed, setup) as harness:
+        await harness.proxies["plant"].sever()
+        await harness.daemon.until_down("plant")
+        harness.load(600, most_bytes=most_bytes)
         await asyncio.sleep(run.lasts(3, 20))
         held = sum(path.stat().st_size for path in run.directory.glob("journal.db*") if not path.name.endswith("-shm"))
-        queued = await asyncio.to_thread(stage.daemon.total, "ustreamer_queue_bytes", route="cloud-plant")
-        waiting = len(stage.ledger.missing())
+        queued = await asyncio.to_thread(harness.daemon.total, "ustreamer_queue_bytes", route="cloud-plant")
+        waiting = len(harness.ledger.missing())
         if run.chance.random() < 0.5:
-            await stage.kill_daemon()
-            await stage.start_daemon()
-        await stage.proxies["plant"].heal()
-        await stage.until_ready()
-        verdict = await stage.finish(killed(1))
+            await harness.kill_daemon()
+            await harness.start_daemon()
+        await harness.proxies["plant"].heal()
+        await harness.until_ready()
+        verdict = await harness.finish(killed(1))
         most = bound + RECEIVE_MAXIMUM * (most_bytes + 600)  # what the source keeps waits in memory
         assert queued < most, f"{queued} bytes queued, more than {most}"
         assert held < 5 * bound, f"{held} bytes of journal files at a bound of {bound}"
@@ -183,27 +183,27 @@ def fill(disk: Path) -> Path:
 @fault(8, "disk full, then not", seeds=20)
 async def disk_full(run: Run) -> Verdict:
     with small_disk(run.directory, 48 * MIB) as disk:
-        setting = Setting(MQTT_ONLY, changes={"journal": {"path": str(disk / "journal.db")}})
-        async with Stage(run.directory, run.seed, setting) as stage:
-            stage.load(RATE)
-            await stage.until_flowing()
-            await stage.proxies["plant"].sever()
+        setup = FaultSetup(MQTT_ONLY, changes={"journal": {"path": str(disk / "journal.db")}})
+        async with FaultHarness(run.directory, run.seed, setup) as harness:
+            harness.load(RATE)
+            await harness.until_flowing()
+            await harness.proxies["plant"].sever()
             await asyncio.sleep(run.between(0.2, 0.8))
             filler = await asyncio.to_thread(fill, disk)
             await asyncio.sleep(run.lasts(1, 10))
             if run.chance.random() < 0.5:
-                await stage.kill_daemon()
+                await harness.kill_daemon()
                 if run.chance.random() < 0.5:
                     filler.unlink()
-                await stage.start_daemon()
+                await harness.start_daemon()
             if run.chance.random() < 0.5:
                 filler.unlink(missing_ok=True)
             await asyncio.sleep(LINK_LATER_S)
-            await stage.proxies["plant"].heal()
-            await stage.until_linked()
-            verdict = await stage.finish(killed(1))  # also with a disk that is still full: then nothing waits long
+            await harness.proxies["plant"].heal()
+            await harness.until_linked()
+            verdict = await harness.finish(killed(1))  # also with a disk that is still full: then nothing waits long
             filler.unlink(missing_ok=True)
-            await stage.until_ready()
+            await harness.until_ready()
             return verdict
 
 
@@ -212,54 +212,56 @@ async def journal_not_writable(run: Run) -> Verdict:
     """Where its directory should be is a file. Later it is a directory, and the daemon finds it without a restart."""
     place = run.directory / "place"
     place.write_text("in the way")
-    setting = Setting(MQTT_ONLY, changes={"journal": {"path": str(place / "journal.db")}})
-    async with Stage(run.directory, run.seed, setting, starts_daemon=False) as stage:
-        stage.daemon.start()
-        await stage.until_linked()
-        await stage.proxies["plant"].sever()
-        await stage.daemon.until_down("plant")
-        stage.load(RATE)
+    setup = FaultSetup(MQTT_ONLY, changes={"journal": {"path": str(place / "journal.db")}})
+    async with FaultHarness(run.directory, run.seed, setup, starts_daemon=False) as harness:
+        harness.daemon.start()
+        await harness.until_linked()
+        await harness.proxies["plant"].sever()
+        await harness.daemon.until_down("plant")
+        harness.load(RATE)
         await asyncio.sleep(run.lasts(1, 5))
         place.unlink()
         place.mkdir()
-        await stage.until((place / "journal.db").exists, 15, "the journal")
-        await stage.daemon.until_total(1, "ustreamer_journal_up")
-        waiting = len(stage.ledger.missing())
+        await harness.until((place / "journal.db").exists, 15, "the journal")
+        await harness.daemon.until_total(1, "ustreamer_journal_up")
+        waiting = len(harness.ledger.missing())
         written = "ustreamer_journal_written_messages_total"
-        await stage.until(lambda: stage.daemon.total(written) >= waiting, 15, "what waits to be in the journal")
-        await stage.kill_daemon()
-        assert stage.ledger.missing()
-        await stage.proxies["plant"].heal()
-        await stage.restart_daemon()
-        return await stage.finish(killed(1))
+        await harness.until(lambda: harness.daemon.total(written) >= waiting, 15, "what waits to be in the journal")
+        await harness.kill_daemon()
+        assert harness.ledger.missing()
+        await harness.proxies["plant"].heal()
+        await harness.restart_daemon()
+        return await harness.finish(killed(1))
 
 
 async def damaged(run: Run, harm: Callable[[Run], str], what: str, may_be_silent: bool = False) -> Verdict:
     """A backlog in the journal, a kill, damage to a file. The daemon starts, says what it has lost, and loses no more."""
-    async with Stage(run.directory, run.seed, Setting(MQTT_ONLY, changes={"journal": journal(run)})) as stage:
-        await stage.proxies["plant"].sever()
-        await stage.daemon.until_down("plant")
-        stage.load(RATE)
+    async with FaultHarness(run.directory, run.seed, FaultSetup(MQTT_ONLY, changes={"journal": journal(run)})) as harness:
+        await harness.proxies["plant"].sever()
+        await harness.daemon.until_down("plant")
+        harness.load(RATE)
         await asyncio.sleep(run.between(0.5, run.lasts(1.5, 5)))
-        await stage.kill_daemon()
-        before = {entry.id for entry in stage.ledger.missing()}
+        await harness.kill_daemon()
+        before = {entry.id for entry in harness.ledger.missing()}
         details = harm(run)
-        await stage.proxies["plant"].heal()
-        await stage.restart_daemon()
-        stage.stop_load()
-        await stage.settle()
-        missing = {entry.id for entry in stage.ledger.missing()}
-        unsaid = bool(missing) and not may_be_silent and not told_of_damage(stage)
-        stage.ledger.excuse(missing & before, f"{what}: {details}")
-        verdict = await stage.finish(killed(1))
+        await harness.proxies["plant"].heal()
+        await harness.restart_daemon()
+        harness.stop_load()
+        await harness.settle()
+        missing = {entry.id for entry in harness.ledger.missing()}
+        unsaid = bool(missing) and not may_be_silent and not told_of_damage(harness)
+        harness.ledger.excuse(missing & before, f"{what}: {details}")
+        verdict = await harness.finish(killed(1))
         verdict.figures["damaged"] = len(missing)
         if unsaid:
             verdict.add(Breach.LOST, [f"{len(missing)} messages are gone ({details}), and no metric says so"])
         return verdict
 
 
-def told_of_damage(stage: Stage) -> bool:
-    return sum(stage.daemon.total(f"ustreamer_journal_{name}_total") for name in ("files_set_aside", "entries_corrupt")) > 0
+def told_of_damage(harness: FaultHarness) -> bool:
+    return (
+        sum(harness.daemon.total(f"ustreamer_journal_{name}_total") for name in ("files_set_aside", "entries_corrupt")) > 0
+    )
 
 
 def torn(path: Path, run: Run) -> str:

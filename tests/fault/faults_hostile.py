@@ -4,10 +4,10 @@ import asyncio
 
 from tests.fault.faults_mqtt import BROKERS, times
 from tests.fault.faults_zenoh import uncertain
+from tests.fault.harness import FaultHarness, FaultSetup
 from tests.fault.hostile import no_more_descriptors
 from tests.fault.ledger import Verdict
 from tests.fault.registry import Run, fault
-from tests.fault.stage import Setting, Stage
 
 RATE = 300.0
 
@@ -17,17 +17,17 @@ async def without_descriptors(run: Run, sides: tuple[str, ...]) -> Verdict:
     rounds = int(run.lasts(1, 4))
     away_s = 0.0
     journal = {"path": str(run.directory / "journal.db")}
-    async with Stage(run.directory, run.seed, Setting(changes={"journal": journal})) as stage:
-        stage.load(RATE)
+    async with FaultHarness(run.directory, run.seed, FaultSetup(changes={"journal": journal})) as harness:
+        harness.load(RATE)
         for _ in range(rounds):
             await asyncio.sleep(run.between(0.3, 1))
-            with no_more_descriptors(stage.daemon):
-                stage.proxies[run.chance.choice(sides)].reset()
+            with no_more_descriptors(harness.daemon):
+                harness.proxies[run.chance.choice(sides)].reset()
                 this_s = run.between(0.2, run.lasts(1, 6))
                 away_s += this_s
                 await asyncio.sleep(this_s)
-            await stage.until_ready()
-        return await stage.finish(times(rounds) if "receiver" not in sides else uncertain(away_s + 5 * rounds))
+            await harness.until_ready()
+        return await harness.finish(times(rounds) if "receiver" not in sides else uncertain(away_s + 5 * rounds))
 
 
 @fault(15, "no descriptors when a broker's link breaks")

@@ -3,10 +3,10 @@
 import asyncio
 import random
 
+from tests.fault.harness import FaultHarness, FaultSetup
 from tests.fault.ledger import Allowance, Breach, Sent, Verdict
 from tests.fault.registry import Run, fault
 from tests.fault.scripted import Script
-from tests.fault.stage import Setting, Stage
 
 PASSING = {0x80: 13, 0x83: 13, 0x91: 14, 0x97: 8}
 """Reasons that may go away (MQTT 5, 3.4.2.1), and the code that the dead letter says when the attempts are used up."""
@@ -18,8 +18,8 @@ RETRY = {"initial_ms": 20, "max_ms": 100}
 SOURCES = {reason: 0x500 + n for n, reason in enumerate(CODES)}
 
 
-def to_plant(script: Script, **queue_policy: object) -> Setting:
-    return Setting(
+def to_plant(script: Script, **queue_policy: object) -> FaultSetup:
+    return FaultSetup(
         ("cloud", "plant"),
         ways=(("cloud", "plant"),),
         plant_script=script,
@@ -45,26 +45,26 @@ def refusing(run: Run, share: float, only_head: bool) -> Script:
 
 @fault(9, "head of a flow refused, then accepted")
 async def head_refused(run: Run) -> Verdict:
-    setting = to_plant(refusing(run, 1, only_head=True), retry={**RETRY, "attempts": 100})
-    async with Stage(run.directory, run.seed, setting) as stage:
-        stage.load(400)
+    setup = to_plant(refusing(run, 1, only_head=True), retry={**RETRY, "attempts": 100})
+    async with FaultHarness(run.directory, run.seed, setup) as harness:
+        harness.load(400)
         await asyncio.sleep(run.lasts(1.5, 5))
-        verdict = await stage.finish()
-        assert stage.scripted is not None
-        assert stage.scripted.refusals.total() >= len(stage.flows("cloud", "plant"))
+        verdict = await harness.finish()
+        assert harness.scripted is not None
+        assert harness.scripted.refusals.total() >= len(harness.flows("cloud", "plant"))
         return verdict
 
 
 @fault(9, "refused in the middle of a flow")
 async def middle_refused(run: Run) -> Verdict:
     """With ``flow_window: 1``, which is what keeps the order here."""
-    setting = to_plant(refusing(run, 0.1, only_head=False), retry={**RETRY, "attempts": 100}, flow_window=1)
-    async with Stage(run.directory, run.seed, setting) as stage:
-        stage.load(200)
+    setup = to_plant(refusing(run, 0.1, only_head=False), retry={**RETRY, "attempts": 100}, flow_window=1)
+    async with FaultHarness(run.directory, run.seed, setup) as harness:
+        harness.load(200)
         await asyncio.sleep(run.lasts(1.5, 10))
-        verdict = await stage.finish()
-        assert stage.scripted is not None
-        assert stage.scripted.refusals.total() > 0
+        verdict = await harness.finish()
+        assert harness.scripted is not None
+        assert harness.scripted.refusals.total() > 0
         return verdict
 
 
@@ -77,18 +77,18 @@ async def each_reason(run: Run) -> Verdict:
             return None
         return next((reason for reason, source in SOURCES.items() if entry.flow.endswith(f" {source:x}")), None)
 
-    async with Stage(run.directory, run.seed, to_plant(script, retry={**RETRY, "attempts": ATTEMPTS})) as stage:
-        first = {reason: stage.send("cloud", "plant", source, 0) for reason, source in SOURCES.items()}
+    async with FaultHarness(run.directory, run.seed, to_plant(script, retry={**RETRY, "attempts": ATTEMPTS})) as harness:
+        first = {reason: harness.send("cloud", "plant", source, 0) for reason, source in SOURCES.items()}
         for number in range(1, 4):
             for source in SOURCES.values():
-                stage.send("cloud", "plant", source, number)
-        await stage.settle_sends()
-        verdict = await stage.finish(Allowance(dead_letters=True))
-        assert stage.scripted is not None
-        dead = stage.ledger.dead_letters()
+                harness.send("cloud", "plant", source, number)
+        await harness.settle_sends()
+        verdict = await harness.finish(Allowance(dead_letters=True))
+        assert harness.scripted is not None
+        dead = harness.ledger.dead_letters()
         for reason, message_id in first.items():
             expected = [CODES[reason]], 1 if reason in FOR_GOOD else ATTEMPTS
-            found = dead.get(message_id, []), stage.scripted.refusals[message_id]
+            found = dead.get(message_id, []), harness.scripted.refusals[message_id]
             if found != expected:
                 verdict.add(Breach.REFUSED, [f"reason {reason:#x}: codes and refusals {found} instead of {expected}"])
         assert set(dead) == set(first.values())

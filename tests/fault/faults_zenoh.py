@@ -3,9 +3,9 @@
 import asyncio
 from dataclasses import replace
 
+from tests.fault.harness import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, FaultHarness, FaultSetup
 from tests.fault.ledger import Allowance, Verdict
 from tests.fault.registry import Run, fault
-from tests.fault.stage import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, Setting, Stage
 
 RATE = 300.0
 UNAVAILABLE = 14
@@ -17,21 +17,21 @@ def uncertain(seconds: float, rate: float = RATE) -> Allowance:
     return Allowance(duplicates=WINDOW + RECEIVE_MAXIMUM + int((UNCERTAIN_S + seconds) * rate))
 
 
-def setting_for(run: Run, **more: object) -> Setting:
+def setting_for(run: Run, **more: object) -> FaultSetup:
     """With a journal, which keeps what is unconfirmed. Short leases in the short form, Zenoh's own in the long one."""
     changes = {"journal": {"path": str(run.directory / "journal.db")}} | more.pop("changes", {})  # type: ignore[operator]
     if not run.is_long:
-        return Setting(("cloud", "veh"), changes, ways=TO_VEH, **more)  # type: ignore[arg-type]
-    return Setting(("cloud", "veh"), changes, ways=TO_VEH, lease_ms=None, veh_options={}, **more)  # type: ignore[arg-type]
+        return FaultSetup(("cloud", "veh"), changes, ways=TO_VEH, **more)  # type: ignore[arg-type]
+    return FaultSetup(("cloud", "veh"), changes, ways=TO_VEH, lease_ms=None, veh_options={}, **more)  # type: ignore[arg-type]
 
 
 async def stopped(run: Run, seconds: float, most_bytes: int) -> Verdict:
-    async with Stage(run.directory, run.seed, setting_for(run)) as stage:
-        stage.load(RATE, most_bytes=most_bytes)
+    async with FaultHarness(run.directory, run.seed, setting_for(run)) as harness:
+        harness.load(RATE, most_bytes=most_bytes)
         await asyncio.sleep(run.between(0.3, 1.0))
-        await stage.stop_receiver(seconds)
+        await harness.stop_receiver(seconds)
         await asyncio.sleep(run.between(0.1, 1.0))
-        return await stage.finish(uncertain(seconds))
+        return await harness.finish(uncertain(seconds))
 
 
 @fault(5, "receiver stopped, within its lease", seeds=10)
@@ -52,55 +52,55 @@ async def receiver_stopped_under_pressure(run: Run) -> Verdict:
 
 @fault(5, "receiver killed and restarted")
 async def receiver_killed(run: Run) -> Verdict:
-    async with Stage(run.directory, run.seed, setting_for(run)) as stage:
-        assert stage.receiver is not None
-        stage.load(RATE)
+    async with FaultHarness(run.directory, run.seed, setting_for(run)) as harness:
+        assert harness.receiver is not None
+        harness.load(RATE)
         rounds = int(run.lasts(1, 3))
         for _ in range(rounds):
             await asyncio.sleep(run.between(0.3, 1.0))
-            await asyncio.to_thread(stage.receiver.kill)
+            await asyncio.to_thread(harness.receiver.kill)
             await asyncio.sleep(run.between(0, run.lasts(0.5, 5)))
-            await asyncio.to_thread(stage.receiver.start)
-        await stage.until_flowing()
-        return await stage.finish(uncertain(rounds * run.lasts(5, 15)))
+            await asyncio.to_thread(harness.receiver.start)
+        await harness.until_flowing()
+        return await harness.finish(uncertain(rounds * run.lasts(5, 15)))
 
 
 @fault(5, "receiver's link reset")
 async def receiver_link_reset(run: Run) -> Verdict:
-    async with Stage(run.directory, run.seed, setting_for(run)) as stage:
-        stage.load(RATE)
+    async with FaultHarness(run.directory, run.seed, setting_for(run)) as harness:
+        harness.load(RATE)
         rounds = int(run.lasts(1, 4))
         for _ in range(rounds):
             await asyncio.sleep(run.between(0.3, 1.0))
-            stage.proxies["receiver"].reset()
+            harness.proxies["receiver"].reset()
             await asyncio.sleep(run.lasts(0.5, 3))
-        return await stage.finish(uncertain(rounds * run.lasts(5, 15)))
+        return await harness.finish(uncertain(rounds * run.lasts(5, 15)))
 
 
 @fault(5, "receiver's link stalled", seeds=10)
 async def receiver_link_stalled(run: Run) -> Verdict:
     """The proxy between holds everything up, both ends think of the other as dead."""
-    async with Stage(run.directory, run.seed, setting_for(run)) as stage:
-        stage.load(RATE)
+    async with FaultHarness(run.directory, run.seed, setting_for(run)) as harness:
+        harness.load(RATE)
         await asyncio.sleep(run.between(0.3, 1.0))
-        stage.proxies["receiver"].stall()
+        harness.proxies["receiver"].stall()
         await asyncio.sleep(run.lasts(4, 20))
-        await stage.proxies["receiver"].heal()
-        await stage.until_flowing()
-        return await stage.finish(uncertain(run.lasts(8, 30)))
+        await harness.proxies["receiver"].heal()
+        await harness.until_flowing()
+        return await harness.finish(uncertain(run.lasts(8, 30)))
 
 
 @fault(5, "router between is killed and restarted", seeds=10)
 async def router_killed(run: Run) -> Verdict:
-    async with Stage(run.directory, run.seed, setting_for(run, through_router=True)) as stage:
-        assert stage.router is not None
-        stage.load(RATE)
+    async with FaultHarness(run.directory, run.seed, setting_for(run, through_router=True)) as harness:
+        assert harness.router is not None
+        harness.load(RATE)
         await asyncio.sleep(run.between(0.3, 1.0))
-        await asyncio.to_thread(stage.router.kill)
+        await asyncio.to_thread(harness.router.kill)
         await asyncio.sleep(run.between(0, run.lasts(0.5, 5)))
-        await asyncio.to_thread(stage.router.start)
-        await stage.until_flowing()
-        return await stage.finish(uncertain(run.lasts(8, 15)))
+        await asyncio.to_thread(harness.router.start)
+        await harness.until_flowing()
+        return await harness.finish(uncertain(run.lasts(8, 15)))
 
 
 @fault(5, "receiver behind a router stopped", seeds=10)
@@ -109,69 +109,69 @@ async def receiver_behind_router_stopped(run: Run) -> Verdict:
 
     Measured without the daemon (eclipse-zenoh 1.10.2). They come again, but late: only here is the order not kept.
     """
-    async with Stage(run.directory, run.seed, setting_for(run, through_router=True)) as stage:
-        stage.load(RATE)
+    async with FaultHarness(run.directory, run.seed, setting_for(run, through_router=True)) as harness:
+        harness.load(RATE)
         await asyncio.sleep(run.between(0.3, 1.0))
-        await stage.stop_receiver(run.lasts(4, 20))
-        await stage.until_flowing()
-        return await stage.finish(replace(uncertain(run.lasts(8, 30)), inversions=True))
+        await harness.stop_receiver(run.lasts(4, 20))
+        await harness.until_flowing()
+        return await harness.finish(replace(uncertain(run.lasts(8, 30)), inversions=True))
 
 
 @fault(6, "receiver appears late", seeds=5)
 async def receiver_appears(run: Run) -> Verdict:
-    async with Stage(run.directory, run.seed, setting_for(run, has_receiver=False)) as stage:
-        assert stage.receiver is not None
-        stage.load(RATE)
+    async with FaultHarness(run.directory, run.seed, setting_for(run, has_receiver=False)) as harness:
+        assert harness.receiver is not None
+        harness.load(RATE)
         await asyncio.sleep(run.lasts(3, 30))
-        assert stage.ledger.dead_letters() == {}
-        await asyncio.to_thread(stage.receiver.start)
-        await stage.until(lambda: stage.ledger.arrivals_at("veh") > 0, 10, "the first arrival")
-        await stage.until_flowing()
-        return await finish_without_unheard(stage, uncertain(0))
+        assert harness.ledger.dead_letters() == {}
+        await asyncio.to_thread(harness.receiver.start)
+        await harness.until(lambda: harness.ledger.arrivals_at("veh") > 0, 10, "the first arrival")
+        await harness.until_flowing()
+        return await finish_without_unheard(harness, uncertain(0))
 
 
 @fault(6, "receiver never appears", seeds=5)
 async def receiver_stays_away(run: Run) -> Verdict:
     """After ``absent_s`` every message is a dead letter with UNAVAILABLE, and every Request is answered so."""
     absent_s = run.lasts(1, 10)
-    setting = setting_for(run, has_receiver=False, changes={"queue_policy": {"absent_s": absent_s}})
-    return await unavailable(run, setting, run.lasts(1, 5), only_requests=False)
+    setup = setting_for(run, has_receiver=False, changes={"queue_policy": {"absent_s": absent_s}})
+    return await unavailable(run, setup, run.lasts(1, 5), only_requests=False)
 
 
 @fault(6, "receiver absent until the TTL", seeds=5)
 async def receiver_absent_until_ttl(run: Run) -> Verdict:
     """The Requests' TTL ends before ``absent_s``: they are dead letters with UNAVAILABLE, the others wait and arrive."""
-    setting = setting_for(run, has_receiver=False, ttl_ms=1000)
-    return await unavailable(run, setting, run.lasts(1, 5), only_requests=True)
+    setup = setting_for(run, has_receiver=False, ttl_ms=1000)
+    return await unavailable(run, setup, run.lasts(1, 5), only_requests=True)
 
 
-async def finish_without_unheard(stage: Stage, allowance: Allowance) -> Verdict:
+async def finish_without_unheard(harness: FaultHarness, allowance: Allowance) -> Verdict:
     """A Publish that nobody has ever listened to is for nobody. The daemon has to have counted exactly those."""
-    stage.stop_load()
-    await stage.settle()
-    unheard = {entry.id for entry in stage.ledger.missing() if " publish " in entry.flow}
-    counted = stage.daemon.total("ustreamer_outcomes_total", route="cloud-veh", outcome="unheard")
+    harness.stop_load()
+    await harness.settle()
+    unheard = {entry.id for entry in harness.ledger.missing() if " publish " in entry.flow}
+    counted = harness.daemon.total("ustreamer_outcomes_total", route="cloud-veh", outcome="unheard")
     assert counted == len(unheard), f"{counted} Publishes unheard, {len(unheard)} missing"
-    stage.ledger.excuse(unheard, "a Publish that nobody listened to")
-    return await stage.finish(allowance)
+    harness.ledger.excuse(unheard, "a Publish that nobody listened to")
+    return await harness.finish(allowance)
 
 
-async def unavailable(run: Run, setting: Setting, seconds: float, only_requests: bool) -> Verdict:
-    async with Stage(run.directory, run.seed, setting) as stage:
-        assert stage.receiver is not None
-        ledger = stage.ledger
-        stage.load(100, ("cloud", "veh"))
+async def unavailable(run: Run, setup: FaultSetup, seconds: float, only_requests: bool) -> Verdict:
+    async with FaultHarness(run.directory, run.seed, setup) as harness:
+        assert harness.receiver is not None
+        ledger = harness.ledger
+        harness.load(100, ("cloud", "veh"))
         await asyncio.sleep(seconds)
-        stage.stop_load()
-        await stage.settle_sends()
+        harness.stop_load()
+        await harness.settle_sends()
         addressed = {entry.id for entry in ledger.missing() if " publish " not in entry.flow}
         requests = {entry.id for entry in ledger.entries() if entry.is_request}
         assert requests
         waiting = requests if only_requests else addressed
-        await stage.until(lambda: waiting <= set(ledger.dead_letters()), run.lasts(10, 60), "a dead letter for each")
-        await stage.until(lambda: requests <= set(ledger.answers()), 5, "an answer for each Request")
-        await asyncio.to_thread(stage.receiver.start)
-        verdict = await finish_without_unheard(stage, replace(uncertain(0), dead_letters=True))
+        await harness.until(lambda: waiting <= set(ledger.dead_letters()), run.lasts(10, 60), "a dead letter for each")
+        await harness.until(lambda: requests <= set(ledger.answers()), 5, "an answer for each Request")
+        await asyncio.to_thread(harness.receiver.start)
+        verdict = await finish_without_unheard(harness, replace(uncertain(0), dead_letters=True))
         codes = {code for each in ledger.dead_letters().values() for code in each}
         assert codes == {UNAVAILABLE}, codes
         assert set(ledger.answers().values()) == {UNAVAILABLE}

@@ -21,7 +21,7 @@ GATEWAY = "gw"
 DEAD_LETTERS = (GATEWAY, 4, 1, 0x8001)
 PUBLISH, REQUEST, RESPONSE, NOTIFICATION = 1, 2, 3, 4
 TOPIC_SIDES = {0x8001: "veh", 0x8002: "plant", 0x8003: "cloud"}
-"""Where a Publish of a topic goes: the routes of the stage say the same."""
+"""Where a Publish of a topic goes: the routes of the harness say the same."""
 
 
 @dataclass(frozen=True)

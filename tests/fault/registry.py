@@ -3,7 +3,7 @@
     @fault(11, "two routers in a circle")
     async def loop(run: Run) -> Verdict: ...
 
-A fault builds its stage, does its harm at moments that ``run.chance`` decides, and returns the ledger's verdict. An
+A fault builds its harness, does its harm at moments that ``run.chance`` decides, and returns the ledger's verdict. An
 exception is a failure too.
 """
 

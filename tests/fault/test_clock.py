@@ -14,7 +14,7 @@ from streamer.uprotocol.uuid import check_id, created_ms
 from tests.fault.clock_steps import ABSENT_MS, HOUR_MS, RETRY_MS, ROUTE, STEPS, check_latencies, nobody_listens, payloads
 from tests.flow.harness import CLIMATE, RouterHarness
 from tests.flow.journaled_run import journaled_run, order
-from tests.unit.journal.actors import Desk, row
+from tests.unit.journal.harness import JournalHarness, row
 
 # -- what waits on the monotonic clock
 
@@ -124,19 +124,19 @@ def test_numbers_of_the_journal_rise_also_if_it_opens_late_and_the_clock_was_set
         fake = SimpleNamespace(**{name: getattr(real, name) for name in ("monotonic", "perf_counter", "sleep")})
         fake.time_ns = lambda at_ms=now_ms: at_ms * 1_000_000
         monkeypatch.setattr(journal, "time", fake)
-        desk = Desk(path)
-        early = desk.number()
+        harness = JournalHarness(path)
+        early = harness.number()
         if life_number == 0:
-            desk.start()
+            harness.start()
             path.parent.parent.mkdir()
-            desk.loop.run_until(lambda: bool(desk.opened))  # noqa: B023  # within this round
+            harness.loop.run_until(lambda: bool(harness.opened))  # noqa: B023  # within this round
         else:
-            desk.open()
-        found = [each.number for each in desk.journal.rows()]
+            harness.open()
+        found = [each.number for each in harness.journal.rows()]
         assert len(found) == 2 * life_number
         assert found == sorted(found)
         assert not found or found[-1] < early
-        late = desk.number()
+        late = harness.number()
         assert early < late
-        desk.write(Batch(rows=[row(early, b"early"), row(late, b"late")]))
-        desk.close()
+        harness.write(Batch(rows=[row(early, b"early"), row(late, b"late")]))
+        harness.close()

@@ -9,10 +9,10 @@ import shutil
 import pytest
 
 from tests.brokers import needs_mosquitto
+from tests.fault.harness import FaultHarness, FaultSetup
 from tests.fault.ledger import Breach, Verdict
 from tests.fault.registry import FAULTS, Fault, Run, named
 from tests.fault.run import run_once
-from tests.fault.stage import Setting, Stage
 
 SEED = 1
 QUICK = [
@@ -44,22 +44,22 @@ async def test_ledger_is_clean_after(name: str) -> None:
 
 async def lose_a_backlog(run: Run) -> Verdict:
     """No journal: what waits when the daemon is killed has been acknowledged, and is gone."""
-    async with Stage(run.directory, run.seed, Setting(("cloud", "plant"))) as stage:
-        await stage.proxies["plant"].sever()
-        await stage.daemon.until_down("plant")
-        stage.load(200, ("cloud", "plant"))
-        await stage.until(lambda: len(stage.ledger.missing()) > 50, 10, "a backlog")
-        stage.stop_load()
-        await stage.settle_sends()
-        await stage.kill_daemon()
-        await stage.proxies["plant"].heal()
-        await stage.restart_daemon()
-        return await stage.finish()
+    async with FaultHarness(run.directory, run.seed, FaultSetup(("cloud", "plant"))) as harness:
+        await harness.proxies["plant"].sever()
+        await harness.daemon.until_down("plant")
+        harness.load(200, ("cloud", "plant"))
+        await harness.until(lambda: len(harness.ledger.missing()) > 50, 10, "a backlog")
+        harness.stop_load()
+        await harness.settle_sends()
+        await harness.kill_daemon()
+        await harness.proxies["plant"].heal()
+        await harness.restart_daemon()
+        return await harness.finish()
 
 
 async def test_failing_run_keeps_what_explains_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real loss: the harness has to notice it, to name the first messages, and to leave everything behind."""
-    monkeypatch.setattr("tests.fault.stage.QUIET_S", 0.5)
+    monkeypatch.setattr("tests.fault.harness.QUIET_S", 0.5)
     verdict, wrong, directory = await run_once(Fault(0, "backlog without journal", lose_a_backlog, 1), SEED, is_long=False)
     try:
         assert isinstance(verdict, Verdict)

@@ -59,7 +59,7 @@ class Echo:
 
 
 @asynccontextmanager
-async def stage() -> AsyncIterator[tuple[Echo, Proxy, Recorder, asyncio.StreamReader, asyncio.StreamWriter]]:
+async def proxied() -> AsyncIterator[tuple[Echo, Proxy, Recorder, asyncio.StreamReader, asyncio.StreamWriter]]:
     recorder = Recorder()
     async with Echo().running() as echo, Proxy(echo.port, recorder) as proxy:
         reader, writer = await asyncio.open_connection(HOST, proxy.port)
@@ -75,7 +75,7 @@ async def read(reader: asyncio.StreamReader, count: int) -> bytes:
 
 
 async def test_without_a_fault_everything_passes() -> None:
-    async with stage() as (_, proxy, recorder, reader, writer):
+    async with proxied() as (_, proxy, recorder, reader, writer):
         writer.write(b"hello")
         assert await read(reader, 10) == b"hellohello"
         assert recorder.bytes == {FORWARD: b"hello", BACK: b"hellohello"}
@@ -84,7 +84,7 @@ async def test_without_a_fault_everything_passes() -> None:
 
 @pytest.mark.parametrize("direction", [FORWARD, BACK])
 async def test_stall_holds_one_direction_and_heals_without_a_gap(direction: Direction) -> None:
-    async with stage() as (echo, proxy, recorder, reader, writer):
+    async with proxied() as (echo, proxy, recorder, reader, writer):
         writer.write(b"a")
         assert await read(reader, 2) == b"aa"
         proxy.stall([direction])
@@ -100,7 +100,7 @@ async def test_stall_holds_one_direction_and_heals_without_a_gap(direction: Dire
 
 
 async def test_stalled_proxy_accepts_connections_that_lead_nowhere() -> None:
-    async with stage() as (_, proxy, _recorder, _reader, _writer):
+    async with proxied() as (_, proxy, _recorder, _reader, _writer):
         proxy.stall()
         reader, writer = await asyncio.open_connection(HOST, proxy.port)
         writer.write(b"x")
@@ -112,7 +112,7 @@ async def test_stalled_proxy_accepts_connections_that_lead_nowhere() -> None:
 
 
 async def test_cut_is_an_end_of_file_on_both_sides() -> None:
-    async with stage() as (echo, proxy, _, reader, writer):
+    async with proxied() as (echo, proxy, _, reader, writer):
         writer.write(b"a")
         assert await read(reader, 2) == b"aa"
         cutting = asyncio.create_task(proxy.cut())
@@ -123,7 +123,7 @@ async def test_cut_is_an_end_of_file_on_both_sides() -> None:
 
 
 async def test_reset_is_a_reset_on_both_sides() -> None:
-    async with stage() as (echo, proxy, _, reader, writer):
+    async with proxied() as (echo, proxy, _, reader, writer):
         writer.write(b"a")
         assert await read(reader, 2) == b"aa"
         proxy.reset()
@@ -134,7 +134,7 @@ async def test_reset_is_a_reset_on_both_sides() -> None:
 
 
 async def test_refuse_and_heal() -> None:
-    async with stage() as (_, proxy, _recorder, reader, writer):
+    async with proxied() as (_, proxy, _recorder, reader, writer):
         await proxy.refuse()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(HOST, proxy.port)
@@ -160,7 +160,7 @@ async def test_nobody_behind_the_proxy_is_a_reset() -> None:
 
 
 async def test_slow_keeps_to_its_rate() -> None:
-    async with stage() as (_, proxy, recorder, reader, writer):
+    async with proxied() as (_, proxy, recorder, reader, writer):
         proxy.slow(10_000)
         loop = asyncio.get_running_loop()
         before_s = loop.time()
@@ -172,7 +172,7 @@ async def test_slow_keeps_to_its_rate() -> None:
 
 
 async def test_fragments_are_single_bytes() -> None:
-    async with stage() as (echo, proxy, _, reader, writer):
+    async with proxied() as (echo, proxy, _, reader, writer):
         proxy.fragment()
         writer.write(b"0123456789" * 50)
         assert len(await read(reader, 1000)) == 1000

@@ -10,7 +10,7 @@ from streamer.journal.letters import LetterFilter, open_letters
 from tests.brokers import BROKERS, Mosquitto, broker, needs_mosquitto
 from tests.fault.hostile import MIB, configuration, ids, mqtt_endpoint, notifications, pid_of, publish_bytes
 from tests.independent import MqttSide, Plain, ZenohSide, inversions, mqtt_properties, mqtt_topic, until
-from tests.mqtt_peer import FakeBroker, Peer
+from tests.mqtt_peer import BrokerConnection, FakeBroker
 from tests.process import StreamerProcess
 from tests.zenoh_peers import free_endpoint
 
@@ -35,7 +35,7 @@ def as_packet(message: Plain, packet_id: int) -> bytes:
     return publish_bytes(mqtt_topic(message, "in-vehicle"), message.payload, properties, packet_id)
 
 
-async def send_huge(peer: Peer, model: Plain, packet_id: int) -> None:
+async def send_huge(peer: BrokerConnection, model: Plain, packet_id: int) -> None:
     """A PUBLISH of 200 MiB, without having it in memory here."""
     head = as_packet(model, packet_id)
     piece = bytes(MIB)

@@ -16,7 +16,7 @@ from streamer.traces.spool import SpoolWriter
 from tests.fault.trace_children import MAX_BYTES, STREAMER
 
 SEEDS = range(3)
-LIVES = 4
+RUNS = 4
 COMPACTIONS = 3
 
 
@@ -30,7 +30,7 @@ def child(*arguments: str) -> subprocess.Popen[str]:
 
 
 def write_and_kill(path: Path, run_us: int, lines: int) -> int:
-    """A daemon's life: killed some time after so many batches. How many records were safe by its own word is returned."""
+    """Run a daemon and kill it after so many batches. Returns how many records were safe by its own word."""
     with child("write", str(path), str(run_us)) as writer:
         assert writer.stdout is not None
         safe = 0
@@ -71,8 +71,8 @@ def test_records_of_completed_batches_are_kept_once_whoever_is_killed(tmp_path: 
     rng = random.Random(seed)
     path = tmp_path / "traces"
     safe: dict[int, int] = {}
-    for life in range(1, LIVES + 1):
-        safe[life] = write_and_kill(path, run_us=life, lines=rng.randrange(1, 60))
+    for run in range(1, RUNS + 1):
+        safe[run] = write_and_kill(path, run_us=run, lines=rng.randrange(1, 60))
         for _ in range(rng.randrange(COMPACTIONS)):
             compact_and_kill(path, rng.uniform(0, 0.06))
             assert max(parquet_records(path).values(), default=1) == 1

@@ -7,7 +7,7 @@ import pytest
 
 from streamer.services.usubscription import service
 from tests.flow.devices import Device, Devices
-from tests.flow.uentities import Client, Remote
+from tests.flow.uentities import Client, RemoteService
 
 
 @pytest.fixture
@@ -33,6 +33,6 @@ async def other(devices: Devices, device: Device) -> Client:
 
 
 @pytest.fixture
-async def remote(devices: Devices, device: Device) -> Remote:
+async def remote(devices: Devices, device: Device) -> RemoteService:
     """The service at dev2, which the test plays."""
     return await devices.remote("dev2")

@@ -1,7 +1,7 @@
 """Whole devices on memory networks: a streamer with its services, uEntities that speak raw protobuf, and other devices.
 
     uEntities of dev1 ── near ── gw1 ── far ──┬── far ── gw2 ── near ── uEntities of dev2
-                                              └── a remote uSubscription service that a test plays itself (`Remote`)
+                                              └── a remote uSubscription service that a test plays itself (`RemoteService`)
 
 The clock moves only when told. What waits, waits for a condition, never for a time.
 """
@@ -18,7 +18,7 @@ from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.clock import FakeClock
-from tests.flow.uentities import Client, Remote
+from tests.flow.uentities import Client, RemoteService
 
 _runs = itertools.count()
 
@@ -61,9 +61,9 @@ class Devices:
         await client.transport.register_listener(everything_at("*"), uri, client)
         return client
 
-    async def remote(self, authority: str) -> "Remote":
+    async def remote(self, authority: str) -> "RemoteService":
         """A uSubscription service of another device, played by the test."""
-        remote = Remote(self.clock, authority)
+        remote = RemoteService(self.clock, authority)
         remote.transport = await self.join("far", authority)
         await remote.transport.register_listener(everything_at("*"), UUri(authority, 0, 3, 0xFFFF), remote)
         return remote

@@ -6,7 +6,7 @@ Dispatching 1: uEntities can subscribe to the dead letter topic.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from streamer.transports.base import Received, TransportContext, UListener
+from streamer.transports.base import TransportContext
 from streamer.transports.errors import PermanentError
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.message import UMessage, UMessageType
@@ -14,30 +14,24 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_from_proto
 from streamer.uprotocol.status import UCode
 from tests.flow.harness import DEAD_LETTERS, RouterHarness, configuration
+from tests.listeners import RecordingListener
 
 
-class Reader(UListener):
+class DeadLetterReader(RecordingListener):
     """A uEntity of somebody else's that reads dead letters."""
-
-    def __init__(self) -> None:
-        self.heard: list[UMessage] = []
-
-    def on_receive(self, received: Received) -> None:
-        self.heard.append(received.message)
-        received.release()
 
     @property
     def told(self) -> list[tuple[UMessage, int]]:
         """The messages that failed, each with its code."""
-        letters = [pb.DeadLetter.FromString(message.payload or b"") for message in self.heard]
+        letters = [pb.DeadLetter.FromString(message.payload or b"") for message in self.messages]
         return [(message_from_proto(letter.message), letter.status.code) for letter in letters]
 
 
 @asynccontextmanager
-async def reading(harness: RouterHarness, network: str) -> AsyncIterator[tuple[MemoryTransport, Reader]]:
+async def reading(harness: RouterHarness, network: str) -> AsyncIterator[tuple[MemoryTransport, DeadLetterReader]]:
     """Join a network of the router and listen to the dead letter topic there, and to nothing else."""
     options = MemoryOptions(bus=harness.transports[network].bus)
-    transport, reader = MemoryTransport(TransportContext("reader", network), options), Reader()
+    transport, reader = MemoryTransport(TransportContext("reader", network), options), DeadLetterReader()
     await transport.authenticate(DEAD_LETTERS._replace(authority=network, resource=0))
     await transport.start()
     await transport.register_listener(DEAD_LETTERS, None, reader)
@@ -55,7 +49,7 @@ async def test_who_listens_to_the_dead_letter_topic_is_told_of_every_failure_and
         harness.clock.ms += 1001
         harness.arrive("vehicle", late)
         assert reader.told == [(denied, UCode.PERMISSION_DENIED), (late, UCode.DEADLINE_EXCEEDED)]
-        assert {message.attributes.type for message in reader.heard} == {UMessageType.PUBLISH}
+        assert {message.attributes.type for message in reader.messages} == {UMessageType.PUBLISH}
 
 
 async def test_who_no_longer_listens_is_not_told() -> None:

@@ -31,7 +31,7 @@ class SlowDisk:
         await self._write(statements)
 
 
-class Scene:
+class DrainHarness:
     """A device and a client that has asked something; the answer waits for the disk."""
 
     def __init__(self, device: Device, client: Client) -> None:
@@ -41,10 +41,10 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DrainHarness]:
     monkeypatch.setattr(router_module, "_LISTEN_ON_S", 0.0)
     async with Devices(tmp_path) as devices:
-        scene = Scene(await devices.device(1), await devices.client(1, 0xA))
+        scene = DrainHarness(await devices.device(1), await devices.client(1, 0xA))
         await until(lambda: scene.disk.asked, "the request")
         yield scene
         scene.asking.cancel()
@@ -52,7 +52,7 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         await asyncio.gather(scene.asking, return_exceptions=True)
 
 
-async def test_an_answer_that_is_ready_only_after_the_networks_are_closed_is_given(scene: Scene) -> None:
+async def test_an_answer_that_is_ready_only_after_the_networks_are_closed_is_given(scene: DrainHarness) -> None:
     router = scene.device.router
     draining = asyncio.create_task(router.drain(5))
     await until(lambda: all(router.ingresses[name].closed for name in ("near", "far")), "the end of listening")
@@ -63,7 +63,7 @@ async def test_an_answer_that_is_ready_only_after_the_networks_are_closed_is_giv
     assert router.ingresses[LOCAL_ENDPOINT].closed
 
 
-async def test_a_service_that_is_never_done_does_not_keep_the_daemon(scene: Scene) -> None:
+async def test_a_service_that_is_never_done_does_not_keep_the_daemon(scene: DrainHarness) -> None:
     router = scene.device.router
     assert await router.drain(0) == 1
     assert all(ingress.closed for ingress in router.ingresses.values())

@@ -21,7 +21,7 @@ STEPS = 40
 SEEDS = 12
 
 
-class FailedMessage:
+class SubscriptionScenario:
     """What was asked and granted so far: who is in, and until when."""
 
     def __init__(self, devices: Devices, seed: int) -> None:
@@ -120,15 +120,15 @@ def seen(device: Device) -> dict[str, int]:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_answers_hold_and_both_services_agree_in_the_end(devices: Devices, seed: int) -> None:
-    story = FailedMessage(devices, seed)
-    await story.begin()
+    scenario = SubscriptionScenario(devices, seed)
+    await scenario.begin()
     for _ in range(STEPS):
-        await story.step()
-        await story.answers_hold()
-    await story.everything_is_settled()
-    await story.answers_hold()
-    await story.publishes_go_where_they_are_wanted()
-    before = seen(story.near)
-    story.near = await devices.restart(story.near)
-    await story.answers_hold()
-    assert seen(story.near) == before
+        await scenario.step()
+        await scenario.answers_hold()
+    await scenario.everything_is_settled()
+    await scenario.answers_hold()
+    await scenario.publishes_go_where_they_are_wanted()
+    before = seen(scenario.near)
+    scenario.near = await devices.restart(scenario.near)
+    await scenario.answers_hold()
+    assert seen(scenario.near) == before

@@ -19,7 +19,7 @@ from tests.flow.uentities import (
     UNSUBSCRIBE_PENDING,
     UNSUBSCRIBED,
     Client,
-    Remote,
+    RemoteService,
     subscribed,
     until,
 )
@@ -30,7 +30,9 @@ OURSELVES = UUri("gw1", 0, 3, 0)
 # 4.1 Subscribe
 
 
-async def test_first_subscribe_asks_the_service_of_the_topics_authority_as_ourselves(app: Client, remote: Remote) -> None:
+async def test_first_subscribe_asks_the_service_of_the_topics_authority_as_ourselves(
+    app: Client, remote: RemoteService
+) -> None:
     assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
     asked = await remote.next(1)
     assert asked.attributes.type is UMessageType.REQUEST
@@ -42,7 +44,7 @@ async def test_first_subscribe_asks_the_service_of_the_topics_authority_as_ourse
 
 
 async def test_all_who_subscribe_before_the_answer_are_pending_and_only_one_request_is_sent(
-    app: Client, other: Client, remote: Remote
+    app: Client, other: Client, remote: RemoteService
 ) -> None:
     assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
     assert await other.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
@@ -53,7 +55,7 @@ async def test_all_who_subscribe_before_the_answer_are_pending_and_only_one_requ
 
 
 @pytest.mark.parametrize("answer", [SUBSCRIBED, UNSUBSCRIBED], ids=["subscribed", "unsubscribed"])
-async def test_every_subscriber_follows_the_answer(app: Client, other: Client, remote: Remote, answer: int) -> None:
+async def test_every_subscriber_follows_the_answer(app: Client, other: Client, remote: RemoteService, answer: int) -> None:
     for client in (app, other):
         await client.subscribe(REMOTE_TOPIC)
     await remote.grant(await remote.next(1), answer)
@@ -64,7 +66,7 @@ async def test_every_subscriber_follows_the_answer(app: Client, other: Client, r
     assert entries == expected
 
 
-async def test_pending_as_answer_stays_pending_until_the_other_service_says_more(app: Client, remote: Remote) -> None:
+async def test_pending_as_answer_stays_pending_until_the_other_service_says_more(app: Client, remote: RemoteService) -> None:
     await app.subscribe(REMOTE_TOPIC)
     await remote.grant(await remote.next(1), SUBSCRIBE_PENDING)
     await app.all_is_said()
@@ -75,7 +77,7 @@ async def test_pending_as_answer_stays_pending_until_the_other_service_says_more
 
 
 async def test_who_comes_when_the_topic_is_subscribed_is_subscribed_at_once(
-    app: Client, other: Client, remote: Remote
+    app: Client, other: Client, remote: RemoteService
 ) -> None:
     await subscribed(app, remote)
     assert await other.subscribe(REMOTE_TOPIC) == SUBSCRIBED
@@ -86,7 +88,7 @@ async def test_who_comes_when_the_topic_is_subscribed_is_subscribed_at_once(
 
 @pytest.mark.parametrize("who", ["who has left", "another one"])
 async def test_subscribe_while_the_topic_is_being_left_starts_over(
-    app: Client, other: Client, remote: Remote, who: str
+    app: Client, other: Client, remote: RemoteService, who: str
 ) -> None:
     await subscribed(app, remote)
     await app.unsubscribe(REMOTE_TOPIC)
@@ -104,7 +106,7 @@ async def test_subscribe_while_the_topic_is_being_left_starts_over(
 
 
 async def test_subscriber_of_a_remote_topic_is_kept_over_restarts(
-    devices: Devices, device: Device, app: Client, remote: Remote
+    devices: Devices, device: Device, app: Client, remote: RemoteService
 ) -> None:
     await subscribed(app, remote)
     device = await devices.restart(device)
@@ -117,7 +119,7 @@ async def test_subscriber_of_a_remote_topic_is_kept_over_restarts(
 
 
 async def test_last_one_to_leave_unsubscribes_there_as_ourselves_and_the_others_do_not(
-    app: Client, other: Client, remote: Remote
+    app: Client, other: Client, remote: RemoteService
 ) -> None:
     await subscribed(app, remote)
     await other.subscribe(REMOTE_TOPIC)
@@ -139,7 +141,7 @@ async def test_last_one_to_leave_unsubscribes_there_as_ourselves_and_the_others_
     ids=lambda c: c.name,
 )
 async def test_left_topic_is_unsubscribed_whatever_the_answer(
-    devices: Devices, app: Client, remote: Remote, code: UCode
+    devices: Devices, app: Client, remote: RemoteService, code: UCode
 ) -> None:
     await subscribed(app, remote)
     await app.unsubscribe(REMOTE_TOPIC)
@@ -156,7 +158,7 @@ async def test_left_topic_is_unsubscribed_whatever_the_answer(
 
 
 async def test_unsubscribe_before_the_answer_is_unsubscribed_at_once_and_tells_the_other_service(
-    app: Client, remote: Remote
+    app: Client, remote: RemoteService
 ) -> None:
     await app.subscribe(REMOTE_TOPIC)
     subscribe = await remote.next(1)
@@ -170,7 +172,9 @@ async def test_unsubscribe_before_the_answer_is_unsubscribed_at_once_and_tells_t
     assert await app.subscribers(REMOTE_TOPIC) == ([], False)
 
 
-async def test_last_one_whose_time_is_over_unsubscribes_there_too(devices: Devices, app: Client, remote: Remote) -> None:
+async def test_last_one_whose_time_is_over_unsubscribes_there_too(
+    devices: Devices, app: Client, remote: RemoteService
+) -> None:
     assert await app.subscribe(REMOTE_TOPIC, devices.clock.ms + DAY_MS) == SUBSCRIBE_PENDING
     await remote.grant(await remote.next(1))
     await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)

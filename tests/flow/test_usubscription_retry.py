@@ -19,7 +19,7 @@ from tests.flow.uentities import (
     UNSUBSCRIBE_PENDING,
     UNSUBSCRIBED,
     Client,
-    Remote,
+    RemoteService,
     subscribed,
 )
 
@@ -28,7 +28,7 @@ def ttl_ms(asked: UMessage) -> int:
     return asked.attributes.ttl or 0
 
 
-async def test_remote_requests_have_five_minutes(app: Client, remote: Remote) -> None:
+async def test_remote_requests_have_five_minutes(app: Client, remote: RemoteService) -> None:
     await subscribed(app, remote)
     await app.unsubscribe(REMOTE_TOPIC)
     assert [ttl_ms(await remote.next(number)) >= FIVE_MINUTES_MS for number in (1, 2)] == [True, True]
@@ -41,7 +41,7 @@ async def test_less_than_five_minutes_cannot_be_configured(devices: Devices, wan
 
 
 async def test_subscribe_that_nobody_answers_is_repeated_for_ever_and_not_before_its_time(
-    devices: Devices, device: Device, app: Client, remote: Remote
+    devices: Devices, device: Device, app: Client, remote: RemoteService
 ) -> None:
     await app.subscribe(REMOTE_TOPIC)
     for number in range(1, 20):
@@ -59,7 +59,7 @@ async def test_subscribe_that_nobody_answers_is_repeated_for_ever_and_not_before
 
 
 async def test_unsubscribe_that_nobody_answers_is_repeated_for_ever(
-    devices: Devices, device: Device, app: Client, remote: Remote
+    devices: Devices, device: Device, app: Client, remote: RemoteService
 ) -> None:
     await subscribed(app, remote)
     await app.unsubscribe(REMOTE_TOPIC)
@@ -73,7 +73,7 @@ async def test_unsubscribe_that_nobody_answers_is_repeated_for_ever(
 
 
 async def test_days_without_a_link_and_a_restart_lose_nothing(
-    devices: Devices, device: Device, app: Client, remote: Remote
+    devices: Devices, device: Device, app: Client, remote: RemoteService
 ) -> None:
     device.far.lose_link()
     assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
@@ -86,7 +86,7 @@ async def test_days_without_a_link_and_a_restart_lose_nothing(
     assert {method for method, _ in remote.asked} == {SUBSCRIBE}
 
 
-async def test_what_nobody_needs_any_more_is_not_repeated(devices: Devices, app: Client, remote: Remote) -> None:
+async def test_what_nobody_needs_any_more_is_not_repeated(devices: Devices, app: Client, remote: RemoteService) -> None:
     await app.subscribe(REMOTE_TOPIC)
     subscribe = await remote.next(1)
     await app.unsubscribe(REMOTE_TOPIC)
@@ -101,7 +101,7 @@ async def test_what_nobody_needs_any_more_is_not_repeated(devices: Devices, app:
     assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC), (UNSUBSCRIBE, REMOTE_TOPIC), (UNSUBSCRIBE, REMOTE_TOPIC)]
 
 
-async def test_service_that_is_too_busy_is_asked_again(devices: Devices, app: Client, remote: Remote) -> None:
+async def test_service_that_is_too_busy_is_asked_again(devices: Devices, app: Client, remote: RemoteService) -> None:
     await app.subscribe(REMOTE_TOPIC)
     await remote.refuse(await remote.next(1), UCode.RESOURCE_EXHAUSTED)
     await app.all_is_said()

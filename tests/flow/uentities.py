@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from streamer.transports.base import Received, UListener
 from streamer.transports.memory import MemoryTransport
 from streamer.uprotocol.message import (
     Options,
@@ -25,6 +24,7 @@ from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
+from tests.listeners import RecordingListener
 
 SUBSCRIBE, UNSUBSCRIBE, FETCH_SUBSCRIPTIONS, REGISTER, UNREGISTER, FETCH_SUBSCRIBERS, RESET = 1, 2, 3, 6, 7, 8, 9
 CHANGES = 0x8000
@@ -45,25 +45,21 @@ async def until(condition: Callable[[], object], what: str) -> None:
         await asyncio.sleep(0.001)
 
 
-class Ear(UListener):
-    """Keeps what it hears."""
+class UEntity(RecordingListener):
+    """Listens on a memory network and keeps what it receives."""
 
     transport: MemoryTransport
 
     def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
         self._clock = clock
-        self.heard: list[UMessage] = []
-
-    def on_receive(self, received: Received) -> None:
-        self.heard.append(received.message)
-        received.release()
 
     @property
     def now_ms(self) -> int:
         return self._clock.ms
 
 
-class Client(Ear):
+class Client(UEntity):
     """A uEntity that asks, is notified, and publishes."""
 
     def __init__(self, clock: FakeClock, uri: UUri) -> None:
@@ -82,7 +78,7 @@ class Client(Ear):
         return answer
 
     def _answers(self, asked: UMessage) -> list[UMessage]:
-        return [message for message in self.heard if message.attributes.reqid == asked.id]
+        return [message for message in self.messages if message.attributes.reqid == asked.id]
 
     async def granted(self, method: int, proto: Message, kind: type[Proto]) -> Proto:
         """The payload of a Response that has to be OK."""
@@ -139,7 +135,7 @@ class Client(Ear):
 
     @property
     def notifications(self) -> list[UMessage]:
-        return [message for message in self.heard if message.attributes.type is UMessageType.NOTIFICATION]
+        return [message for message in self.messages if message.attributes.type is UMessageType.NOTIFICATION]
 
     @property
     def updates(self) -> list[tuple[UUri, UUri, int]]:
@@ -159,13 +155,13 @@ class Client(Ear):
     @property
     def news(self) -> list[bytes | None]:
         """The payloads of every Publish that arrived."""
-        return [message.payload for message in self.heard if message.attributes.type is UMessageType.PUBLISH]
+        return [message.payload for message in self.messages if message.attributes.type is UMessageType.PUBLISH]
 
     async def publish(self, topic: UUri, payload: bytes) -> None:
         await self.transport.send(publish(self.now_ms, topic, payload))
 
 
-class Remote(Ear):
+class RemoteService(UEntity):
     """Another device's uSubscription service. What it is asked waits in ``asked`` until the test answers."""
 
     def __init__(self, clock: FakeClock, authority: str) -> None:
@@ -175,15 +171,15 @@ class Remote(Ear):
     @property
     def asked(self) -> list[tuple[int, UUri]]:
         """Method and topic of every Request so far."""
-        return [(m.attributes.sink.resource, self.topic_of(m)) for m in self.heard if m.attributes.sink is not None]
+        return [(m.attributes.sink.resource, self.topic_of(m)) for m in self.messages if m.attributes.sink is not None]
 
     def topic_of(self, asked: UMessage) -> UUri:
         return uri_from_proto(pb.UnsubscribeRequest.FromString(asked.payload or b"").topic)
 
     async def next(self, number: int) -> UMessage:
         """The Request with that number, from 1; waits until it has come."""
-        await until(lambda: len(self.heard) >= number, f"Request {number} at {self.authority}")
-        return self.heard[number - 1]
+        await until(lambda: len(self.messages) >= number, f"Request {number} at {self.authority}")
+        return self.messages[number - 1]
 
     async def grant(self, asked: UMessage, state: int = SUBSCRIBED) -> None:
         """Answer OK; to Subscribe with a state."""
@@ -209,7 +205,7 @@ class Remote(Ear):
         await self.transport.send(notification(self.now_ms, source, subscriber, proto.SerializeToString(), options))
 
 
-async def subscribed(app: Client, remote: Remote) -> None:
+async def subscribed(app: Client, remote: RemoteService) -> None:
     """Subscribe to the remote topic; its service grants it."""
     assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
     await remote.grant(await remote.next(1))

@@ -30,7 +30,7 @@ TOPIC = str(SPEED)
 SINK = "//cloud/C0/1/0"
 
 
-class Disk(State):
+class FailingState(State):
     fails = False
 
     async def write(self, statements: list[Statement]) -> None:  # type: ignore[override]
@@ -39,12 +39,12 @@ class Disk(State):
         await super().write(statements)
 
 
-class House:
+class AdminHarness:
     """A router, the pause service and the HTTP port, as the daemon has them."""
 
     def __init__(self) -> None:
         self.harness = RouterHarness()
-        self.state = Disk(None)
+        self.state = FailingState(None)
         router = self.harness.router
         core = LocalTransport(TransportContext("core", GATEWAY))
         self.control = PauseService(
@@ -55,32 +55,32 @@ class House:
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    house = House()
-    house.state.open(PauseService.SCHEMA)
-    house.control.restore()
-    await house.server.start()
-    async with house.harness:
-        yield house
-    await house.server.stop()
-    house.state.close()
+async def admin() -> AsyncIterator[AdminHarness]:
+    admin = AdminHarness()
+    admin.state.open(PauseService.SCHEMA)
+    admin.control.restore()
+    await admin.server.start()
+    async with admin.harness:
+        yield admin
+    await admin.server.stop()
+    admin.state.close()
 
 
 @pytest.fixture
-async def http(house: House) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{house.port}") as session:
+async def http(admin: AdminHarness) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{admin.port}") as session:
         yield session
 
 
-async def test_stop_list_and_start(house: House, http: aiohttp.ClientSession) -> None:
+async def test_stop_list_and_start(admin: AdminHarness, http: aiohttp.ClientSession) -> None:
     async with http.get("/paused") as answer:
         assert (answer.status, await answer.json()) == (200, {"paused": []})
     async with http.post("/pause", json={"topic": TOPIC}) as answer:
         assert (answer.status, await answer.json()) == (200, {"changed": True})
     async with http.post("/pause", json={"topic": TOPIC, "sink": SINK}) as answer:
         assert answer.status == 200
-    house.harness.arrive(
-        "vehicle", house.harness.speed(), house.harness.speed(), house.harness.notify(sink=UUri.parse(SINK))
+    admin.harness.arrive(
+        "vehicle", admin.harness.speed(), admin.harness.speed(), admin.harness.notify(sink=UUri.parse(SINK))
     )
     async with http.get("/paused") as answer:
         assert await answer.json() == {
@@ -93,8 +93,8 @@ async def test_stop_list_and_start(house: House, http: aiohttp.ClientSession) ->
         assert (answer.status, await answer.json()) == (200, {"changed": False})
     async with http.post("/resume", json={"topic": TOPIC}) as answer:
         assert (answer.status, await answer.json()) == (200, {"changed": True})
-    assert len(house.harness.sent("cloud")) == 2
-    assert house.harness.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
+    assert len(admin.harness.sent("cloud")) == 2
+    assert admin.harness.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
 
 
 async def test_start_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSession) -> None:
@@ -121,27 +121,27 @@ async def test_start_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSession
 )
 @pytest.mark.parametrize("page", ["/pause", "/resume"])
 async def test_bad_bodies_are_told_what_was_expected(
-    house: House, http: aiohttp.ClientSession, page: str, body: str, expected: str
+    admin: AdminHarness, http: aiohttp.ClientSession, page: str, body: str, expected: str
 ) -> None:
     async with http.post(page, data=body, headers={"Content-Type": "application/json"}) as answer:
         assert answer.status == 400
         assert expected in (await answer.json())["error"]
-    assert house.harness.router.pause_rules.rules == ()
+    assert admin.harness.router.pause_rules.rules == ()
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
 async def test_what_a_foreign_page_could_post_is_not_taken(
-    house: House, http: aiohttp.ClientSession, content_type: str
+    admin: AdminHarness, http: aiohttp.ClientSession, content_type: str
 ) -> None:
     body = json.dumps({"topic": TOPIC})
     async with http.post("/pause", data=body, headers={"Content-Type": content_type}) as answer:
         assert answer.status == 415
         assert "application/json" in (await answer.json())["error"]
-    assert house.harness.router.pause_rules.rules == ()
+    assert admin.harness.router.pause_rules.rules == ()
 
 
 @pytest.mark.parametrize("is_chunked", [False, True], ids=["length", "chunked"])
-async def test_large_bodies_are_not_read(house: House, http: aiohttp.ClientSession, is_chunked: bool) -> None:
+async def test_large_bodies_are_not_read(admin: AdminHarness, http: aiohttp.ClientSession, is_chunked: bool) -> None:
     body = json.dumps({"topic": TOPIC, "sink": " " * 5000}).encode()
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -150,23 +150,25 @@ async def test_large_bodies_are_not_read(house: House, http: aiohttp.ClientSessi
     headers = {"Content-Type": "application/json"}
     async with http.post("/pause", data=chunks() if is_chunked else body, headers=headers) as answer:
         assert answer.status == 413
-    assert house.harness.router.pause_rules.rules == ()
+    assert admin.harness.router.pause_rules.rules == ()
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH"])
 @pytest.mark.parametrize("page", ["/pause", "/resume"])
-async def test_only_a_post_changes_anything(house: House, http: aiohttp.ClientSession, page: str, method: str) -> None:
+async def test_only_a_post_changes_anything(
+    admin: AdminHarness, http: aiohttp.ClientSession, page: str, method: str
+) -> None:
     async with http.request(method, page, json={"topic": TOPIC}) as answer:
         assert (answer.status, answer.headers["Allow"]) == (405, "POST")
-    assert house.harness.router.pause_rules.rules == ()
+    assert admin.harness.router.pause_rules.rules == ()
 
 
-async def test_too_many_rules_and_a_failing_disk_are_told_apart(house: House, http: aiohttp.ClientSession) -> None:
-    house.state.fails = True
+async def test_too_many_rules_and_a_failing_disk_are_told_apart(admin: AdminHarness, http: aiohttp.ClientSession) -> None:
+    admin.state.fails = True
     async with http.post("/pause", json={"topic": TOPIC}) as answer:
         assert answer.status == 503
     for number in range(MAX_RULES):
-        house.harness.router.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
+        admin.harness.router.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
     async with http.post("/pause", json={"topic": TOPIC}) as answer:
         assert answer.status == 429
         assert "1000 rules" in (await answer.json())["error"]
@@ -220,11 +222,11 @@ async def posted(control: PauseService, request: web.Request) -> tuple[int, str]
     ],
 )
 async def test_a_post_is_taken_from_this_machine_or_as_configured(
-    house: House, peer: str, own: str, http: str, status: int
+    admin: AdminHarness, peer: str, own: str, http: str, status: int
 ) -> None:
-    house.control.use(ControlConfig.model_validate({"http": http}), ())
-    found, text = await posted(house.control, remote({"topic": TOPIC}, peer, own))
-    assert (found, len(house.harness.router.pause_rules.rules)) == (status, int(status == 200))
+    admin.control.use(ControlConfig.model_validate({"http": http}), ())
+    found, text = await posted(admin.control, remote({"topic": TOPIC}, peer, own))
+    assert (found, len(admin.harness.router.pause_rules.rules)) == (status, int(status == 200))
     assert ("only from this machine itself, unless control.http is any" in text) == (status == 403)
 
 
@@ -240,16 +242,16 @@ async def test_a_post_is_taken_from_this_machine_or_as_configured(
 )
 @pytest.mark.parametrize("who", ["loopback", "any"])
 async def test_a_page_in_a_browser_can_neither_stop_nor_start_anything(
-    house: House, http: aiohttp.ClientSession, page: str, headers: dict[str, str], expected: str, who: str
+    admin: AdminHarness, http: aiohttp.ClientSession, page: str, headers: dict[str, str], expected: str, who: str
 ) -> None:
-    house.control.use(ControlConfig.model_validate({"http": who}), ())
+    admin.control.use(ControlConfig.model_validate({"http": who}), ())
     rule = PauseRule(UUri("veh2", 1, 1, 0x8000))
-    house.harness.router.pause_rules.add(rule)
+    admin.harness.router.pause_rules.add(rule)
     topic = str(rule.source) if page.endswith("start") else TOPIC
     async with http.post(page, json={"topic": topic}, headers=headers) as answer:
         assert answer.status == 403
         assert expected in (await answer.json())["error"]
-    assert house.harness.router.pause_rules.rules == (rule,)
+    assert admin.harness.router.pause_rules.rules == (rule,)
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9464", "127.0.0.1", "[::1]:9464", "[::1]", "10.1.2.3:80"])
@@ -282,8 +284,10 @@ async def run(*argv: str) -> int:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])  # the second: a file's "everywhere"
-async def test_pause_list_and_resume(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str) -> None:
-    config = written(tmp_path / "s.yaml", {"listen": f"{host}:{house.port}"})
+async def test_pause_list_and_resume(
+    admin: AdminHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str
+) -> None:
+    config = written(tmp_path / "s.yaml", {"listen": f"{host}:{admin.port}"})
     assert await run("pause", "--config", config) == 0
     assert capsys.readouterr().out == "nothing is paused\n"
     assert await run("pause", "--config", config, "--topic", TOPIC) == 0
@@ -294,23 +298,23 @@ async def test_pause_list_and_resume(house: House, tmp_path: Path, capsys: pytes
         f"{TOPIC} was paused already",
         f"paused {TOPIC} → {SINK}",
     ]
-    house.harness.arrive("vehicle", house.harness.speed(), house.harness.speed())
+    admin.harness.arrive("vehicle", admin.harness.speed(), admin.harness.speed())
     assert await run("pause", "--config", config) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [["TOPIC", "SINK", "FLOWS", "WAITING"], [TOPIC, "any", "1", "2"], [TOPIC, SINK, "0", "0"]]
     assert await run("resume", "--config", config, "--topic", TOPIC) == 0
     assert capsys.readouterr().out == f"resumed {TOPIC}\n"
-    assert len(house.harness.sent("cloud")) == 2
+    assert len(admin.harness.sent("cloud")) == 2
     assert await run("resume", "--config", config, "--topic", TOPIC) == 1
     assert f"no rule pauses {TOPIC}" in capsys.readouterr().err
-    assert house.harness.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
+    assert admin.harness.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
 
 
 async def test_proxies_of_the_environment_are_not_asked(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    admin: AdminHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    config = written(tmp_path / "s.yaml", {"listen": f"127.0.0.1:{house.port}"})
+    config = written(tmp_path / "s.yaml", {"listen": f"127.0.0.1:{admin.port}"})
     assert await run("pause", "--config", config, "--topic", TOPIC) == 0
 
 
@@ -351,9 +355,9 @@ async def test_a_machine_that_is_configured_by_name_is_asked_as_localhost(tmp_pa
     assert b"\r\nHost: localhost\r\n" in heard[0]
 
 
-async def test_older_streamer_answers(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_older_streamer_answers(admin: AdminHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
-    server = AdminServer(house.harness.router, Exposition(house.harness.router), "127.0.0.1", port)
+    server = AdminServer(admin.harness.router, Exposition(admin.harness.router), "127.0.0.1", port)
     await server.start()
     config = written(tmp_path / "s.yaml", {"listen": f"127.0.0.1:{port}"})
     assert await run("pause", "--config", config, "--topic", TOPIC) == 1

@@ -15,7 +15,7 @@ from streamer.uprotocol.protobuf import message_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
-from tests.unit.journal.actors import Desk, execute, letters_in
+from tests.unit.journal.harness import JournalHarness, execute, letters_in
 
 HOUR_MS = 3_600_000
 NOW_MS = time.time_ns() // 1_000_000
@@ -56,7 +56,7 @@ IDS = [format_id(letter.id) for letter in LETTERS]
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     path = tmp_path / "journal.db"
-    desk = Desk(path).open()
+    desk = JournalHarness(path).open()
     desk.write(Batch(letters=LETTERS))
     desk.close()
     return path
@@ -319,9 +319,9 @@ def test_a_wrong_ttl_is_told(run: Run, ttl: str) -> None:
     assert f"--ttl: '{ttl}': expected" in err
 
 
-def _daemon(journal: Path) -> tuple[Desk, list[tuple[Letter, int | None]]]:
+def _daemon(journal: Path) -> tuple[JournalHarness, list[tuple[Letter, int | None]]]:
     redriven: list[tuple[Letter, int | None]] = []
-    desk = Desk(journal)
+    desk = JournalHarness(journal)
     desk.journal.on_redrive = lambda letters, ttls: redriven.extend(zip(letters, ttls, strict=True))
     return desk, redriven
 

@@ -125,7 +125,7 @@ def test_heard_is_what_came_with_any_sink_and_nothing_that_was_turned_away() -> 
 WRONG_WAY = Failure(Outcome.REJECTED, UCode.UNAUTHENTICATED, "not from here")
 
 
-class Court:
+class MisroutedHarness:
     """Strays, and what became of them."""
 
     def __init__(self) -> None:
@@ -142,41 +142,41 @@ class Court:
 
 
 def test_strays_are_judged_when_their_grace_is_over_and_not_before() -> None:
-    court = Court()
+    harness = MisroutedHarness()
     copy, forged = MemoryReceived(message()), MemoryReceived(message())
-    court.misrouted.take(copy, WRONG_WAY, 5.0)
-    court.misrouted.take(forged, WRONG_WAY, 5.5)
+    harness.misrouted.take(copy, WRONG_WAY, 5.0)
+    harness.misrouted.take(forged, WRONG_WAY, 5.5)
     assert copy.acknowledged
-    assert court.misrouted.bytes > 0
-    court.ids.young[copy.message.id] = None
-    court.misrouted.expire(5.0 + GRACE_S - 0.01)
-    assert len(court.misrouted) == 2
-    court.misrouted.expire(5.0 + GRACE_S)
-    assert court.duplicates == [copy.message.id]
-    assert court.turned_away == []
-    court.misrouted.expire(5.5 + GRACE_S)
-    assert court.turned_away == [(forged.message.id, WRONG_WAY)]
-    assert len(court.misrouted) == court.misrouted.bytes == 0
+    assert harness.misrouted.bytes > 0
+    harness.ids.young[copy.message.id] = None
+    harness.misrouted.expire(5.0 + GRACE_S - 0.01)
+    assert len(harness.misrouted) == 2
+    harness.misrouted.expire(5.0 + GRACE_S)
+    assert harness.duplicates == [copy.message.id]
+    assert harness.turned_away == []
+    harness.misrouted.expire(5.5 + GRACE_S)
+    assert harness.turned_away == [(forged.message.id, WRONG_WAY)]
+    assert len(harness.misrouted) == harness.misrouted.bytes == 0
 
 
 def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copies_at_once() -> None:
-    court = Court()
+    harness = MisroutedHarness()
     first = MemoryReceived(message())
     known_already = MemoryReceived(message())
-    court.ids.young[known_already.message.id] = None
+    harness.ids.young[known_already.message.id] = None
     for stray in (first, MemoryReceived(first.message), known_already):
-        court.misrouted.take(stray, WRONG_WAY, 0.0)
-    assert court.duplicates == [first.message.id, known_already.message.id]
-    assert len(court.misrouted) == 1
+        harness.misrouted.take(stray, WRONG_WAY, 0.0)
+    assert harness.duplicates == [first.message.id, known_already.message.id]
+    assert len(harness.misrouted) == 1
 
 
 def test_stray_whose_original_is_about_to_be_forgotten_is_judged_in_time() -> None:
-    court = Court()
+    harness = MisroutedHarness()
     copy, other = MemoryReceived(message()), MemoryReceived(message())
     for stray in (copy, other):
-        court.misrouted.take(stray, WRONG_WAY, 0.0)
-    court.ids.young[copy.message.id] = None
+        harness.misrouted.take(stray, WRONG_WAY, 0.0)
+    harness.ids.young[copy.message.id] = None
     for turn in range(1, 4):
-        court.ids.turn(turn * 1000.0)
-    assert court.duplicates == [copy.message.id]
-    assert len(court.misrouted) == 1
+        harness.ids.turn(turn * 1000.0)
+    assert harness.duplicates == [copy.message.id]
+    assert len(harness.misrouted) == 1

@@ -13,7 +13,7 @@ from tests.unit.delivery.messages import NOW_MS, message, route_queue, topic
 
 
 @dataclass
-class Shelf:
+class LaneHarness:
     """A lane, and deliveries numbered in the order in which they came."""
 
     max_window: int = 10
@@ -43,14 +43,14 @@ class AnyOrder(RuleBasedStateMachine):
 
     @initialize(max_window=st.integers(1, 6))
     def open(self, max_window: int) -> None:
-        self.shelf = Shelf(max_window)
-        self.lane = self.shelf.lane
+        self.harness = LaneHarness(max_window)
+        self.lane = self.harness.lane
         self.waiting: dict[int, Delivery] = {}
         self.flying: dict[int, Delivery] = {}
 
     @rule(level=st.integers(0, 6), ttl=st.sampled_from([None, None, 0, 5]))
     def push(self, level: int, ttl: int | None) -> None:
-        delivery = self.shelf.push(level, ttl)
+        delivery = self.harness.push(level, ttl)
         self.waiting[delivery.seq] = delivery
 
     @rule(count=st.integers(0, 5), late=st.booleans())
@@ -109,130 +109,130 @@ TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_window_opens_by_one_with_each_confirmation_up_to_its_bound() -> None:
-    shelf = Shelf(max_window=4)
+    harness = LaneHarness(max_window=4)
     windows = []
     for _ in range(6):
-        shelf.push()
-        shelf.take(1)
-        shelf.lane.confirmed()
-        windows.append(shelf.lane.window)
+        harness.push()
+        harness.take(1)
+        harness.lane.confirmed()
+        windows.append(harness.lane.window)
     assert windows == [2, 3, 4, 4, 4, 4]
 
 
-def open_wide(shelf: Shelf) -> None:
-    for _ in range(shelf.max_window):
-        shelf.push()
-        shelf.take(1)
-        shelf.lane.confirmed()
+def open_wide(harness: LaneHarness) -> None:
+    for _ in range(harness.max_window):
+        harness.push()
+        harness.take(1)
+        harness.lane.confirmed()
 
 
 def test_refusal_lets_the_flow_go_on_one_at_a_time_whatever_was_sent_before_it() -> None:
-    shelf = Shelf(max_window=10)
-    open_wide(shelf)
+    harness = LaneHarness(max_window=10)
+    open_wide(harness)
     for _ in range(12):
-        shelf.push()
-    head, *others = shelf.take(10)
-    shelf.lane.refused()
-    shelf.lane.put_back(head)
+        harness.push()
+    head, *others = harness.take(10)
+    harness.lane.refused()
+    harness.lane.put_back(head)
     for _ in others:  # confirmations of what was sent before the refusal say nothing about what comes after it
-        shelf.lane.confirmed()
-        assert shelf.lane.window == 1
-    assert shelf.lane.in_flight == 0
-    assert shelf.take(1) == [head]
-    shelf.lane.confirmed()
-    assert shelf.lane.window == 2
+        harness.lane.confirmed()
+        assert harness.lane.window == 1
+    assert harness.lane.in_flight == 0
+    assert harness.take(1) == [head]
+    harness.lane.confirmed()
+    assert harness.lane.window == 2
 
 
 def test_lane_sends_nothing_more_until_everything_from_before_a_refusal_is_answered() -> None:
-    shelf = Shelf(max_window=3)
-    open_wide(shelf)
+    harness = LaneHarness(max_window=3)
+    open_wide(harness)
     for _ in range(4):
-        shelf.push()
-    first, _, third = shelf.take(3)
-    last = shelf.lane.items[-1]
-    shelf.lane.refused()
-    shelf.lane.put_back(first)
-    assert not shelf.lane.is_ready
-    shelf.lane.confirmed()
-    assert not shelf.lane.is_ready
-    shelf.lane.returned()
-    shelf.lane.put_back(third)
-    assert shelf.lane.is_ready
-    assert shelf.lane.window == 1
-    assert shelf.take(3) == [first, third, last]
+        harness.push()
+    first, _, third = harness.take(3)
+    last = harness.lane.items[-1]
+    harness.lane.refused()
+    harness.lane.put_back(first)
+    assert not harness.lane.is_ready
+    harness.lane.confirmed()
+    assert not harness.lane.is_ready
+    harness.lane.returned()
+    harness.lane.put_back(third)
+    assert harness.lane.is_ready
+    assert harness.lane.window == 1
+    assert harness.take(3) == [first, third, last]
 
 
 def test_lost_link_neither_opens_nor_closes_the_window() -> None:
-    shelf = Shelf(max_window=5)
-    open_wide(shelf)
+    harness = LaneHarness(max_window=5)
+    open_wide(harness)
     for _ in range(5):
-        shelf.push()
-    for delivery in reversed(shelf.take(5)):
-        shelf.lane.returned()
-        shelf.lane.put_back(delivery)
-    assert (shelf.lane.window, shelf.lane.in_flight, shelf.lane.live) == (5, 0, 5)
+        harness.push()
+    for delivery in reversed(harness.take(5)):
+        harness.lane.returned()
+        harness.lane.put_back(delivery)
+    assert (harness.lane.window, harness.lane.in_flight, harness.lane.live) == (5, 0, 5)
 
 
 def test_smaller_bound_holds_at_once_and_a_larger_one_is_grown_into() -> None:
-    shelf = Shelf(max_window=8)
-    open_wide(shelf)
-    shelf.lane.limit(3)
-    assert (shelf.lane.window, shelf.lane.max_window) == (3, 3)
-    shelf.lane.limit(5)
-    assert (shelf.lane.window, shelf.lane.max_window) == (3, 5)
+    harness = LaneHarness(max_window=8)
+    open_wide(harness)
+    harness.lane.limit(3)
+    assert (harness.lane.window, harness.lane.max_window) == (3, 3)
+    harness.lane.limit(5)
+    assert (harness.lane.window, harness.lane.max_window) == (3, 5)
 
 
 @pytest.mark.parametrize("why", [Hold.BACKOFF, Hold.ABSENT, Hold.PAUSED])
 def test_parked_lane_is_neither_ready_nor_opening_nor_idle(why: Hold) -> None:
-    shelf = Shelf()
-    shelf.push()
-    assert shelf.lane.is_ready
-    shelf.lane.hold |= why
-    assert not shelf.lane.is_ready
-    assert not shelf.lane.is_opening
-    shelf.take(1)
-    shelf.lane.confirmed()
-    assert shelf.lane.is_idle is (why is not Hold.BACKOFF)  # of a new lane the other reasons are found out again
-    shelf.lane.hold &= ~why
-    assert shelf.lane.is_idle
+    harness = LaneHarness()
+    harness.push()
+    assert harness.lane.is_ready
+    harness.lane.hold |= why
+    assert not harness.lane.is_ready
+    assert not harness.lane.is_opening
+    harness.take(1)
+    harness.lane.confirmed()
+    assert harness.lane.is_idle is (why is not Hold.BACKOFF)  # of a new lane the other reasons are found out again
+    harness.lane.hold &= ~why
+    assert harness.lane.is_idle
 
 
 def test_lane_is_opening_while_only_its_own_window_holds_it_back() -> None:
-    shelf = Shelf(max_window=2)
-    shelf.push()
-    shelf.push()
-    assert not shelf.lane.is_opening
-    shelf.take(1)
-    assert shelf.lane.is_opening
-    shelf.lane.confirmed()
-    assert not shelf.lane.is_opening
-    shelf.push()
-    shelf.take(2)
-    shelf.push()
-    assert not shelf.lane.is_opening  # its window is as large as it gets
+    harness = LaneHarness(max_window=2)
+    harness.push()
+    harness.push()
+    assert not harness.lane.is_opening
+    harness.take(1)
+    assert harness.lane.is_opening
+    harness.lane.confirmed()
+    assert not harness.lane.is_opening
+    harness.push()
+    harness.take(2)
+    harness.push()
+    assert not harness.lane.is_opening  # its window is as large as it gets
 
 
 def test_ttl_has_not_passed_in_its_last_millisecond() -> None:
-    shelf = Shelf()
-    shelf.push(ttl=5)
-    assert len(shelf.take(1, NOW_MS + 5)) == 1
+    harness = LaneHarness()
+    harness.push(ttl=5)
+    assert len(harness.take(1, NOW_MS + 5)) == 1
 
 
 @given(st.integers(100, 1000))
 def test_husks_do_not_pile_up(count: int) -> None:
-    shelf = Shelf()
-    head = shelf.push()
+    harness = LaneHarness()
+    head = harness.push()
     for _ in range(count):
-        shelf.lane.drop(shelf.push())
-        assert len(shelf.lane.items) <= 2 * shelf.lane.live + 65
-    assert shelf.take(5) == [head]
+        harness.lane.drop(harness.push())
+        assert len(harness.lane.items) <= 2 * harness.lane.live + 65
+    assert harness.take(5) == [head]
 
 
 def test_expired_do_not_use_up_the_count() -> None:
-    shelf = Shelf()
-    dying = [shelf.push(ttl=1) for _ in range(3)]
-    living = [shelf.push() for _ in range(3)]
+    harness = LaneHarness()
+    dying = [harness.push(ttl=1) for _ in range(3)]
+    living = [harness.push() for _ in range(3)]
     out: list[Delivery] = []
     expired: list[Delivery] = []
-    assert shelf.lane.take(2, NOW_MS + 2, out, expired) == 2
+    assert harness.lane.take(2, NOW_MS + 2, out, expired) == 2
     assert (out, expired) == (living[:2], dying)

@@ -55,7 +55,7 @@ def test_a_topic_that_lives_at_two_endpoints_is_heard_at_both() -> None:
     assert list(where(TOPIC, {"backend": 0}, table(*routes, authorities=both))) == ["vehicle", "mirror"]
 
 
-class Narrow:
+class LimitedTransport:
     """Listens to so many filters and refuses more."""
 
     def __init__(self, most: int) -> None:
@@ -77,7 +77,7 @@ class Narrow:
 
 async def test_a_topic_that_a_transport_refuses_is_counted_and_heard_when_there_is_room() -> None:
     interest = Interest()
-    narrow, roomy = Narrow(3), Narrow(100)
+    narrow, roomy = LimitedTransport(3), LimitedTransport(100)
     transports: Any = {"vehicle": narrow, "cloud": roomy, "phone": roomy}
     ingresses: Any = dict.fromkeys(transports, object())
     subscriber = Subscriber(transports, ingresses, interest)
@@ -98,17 +98,17 @@ async def test_a_topic_that_a_transport_refuses_is_counted_and_heard_when_there_
     assert [source for source, sink in narrow.filters if sink is None] == [topics[1]]
 
 
-class Ground:
+class SubscriberHarness:
     """A `Subscriber` on a vehicle that listens narrowly, and everything else roomily."""
 
     def __init__(self, begin: RoutingTable) -> None:
         self.interest = Interest()
-        self.vehicle, self.roomy = Narrow(1000), Narrow(1000)
+        self.vehicle, self.roomy = LimitedTransport(1000), LimitedTransport(1000)
         transports: Any = {"vehicle": self.vehicle, "cloud": self.roomy, "phone": self.roomy}
         self.subscriber = Subscriber(transports, dict.fromkeys(transports, object()), self.interest)  # type: ignore[arg-type]
         self.begin = begin
 
-    async def __aenter__(self) -> "Ground":
+    async def __aenter__(self) -> "SubscriberHarness":
         await self.subscriber.use(self.begin)
         await self.subscriber.leave(self.begin)
         return self
@@ -134,50 +134,50 @@ LISTED = UP | {"publish": [str(TOPIC)]}
 
 async def test_a_reload_that_is_refused_takes_nothing_from_who_subscribed() -> None:
     other = UUri("veh1", 0xB, 1, 0x9000)
-    async with Ground(table(UP)) as ground:
-        await ground.want(TOPIC, "backend")
-        ground.vehicle.most = len(ground.vehicle.filters)
+    async with SubscriberHarness(table(UP)) as harness:
+        await harness.want(TOPIC, "backend")
+        harness.vehicle.most = len(harness.vehicle.filters)
         with pytest.raises(UStatusError):
-            await ground.subscriber.use(table(UP | {"publish": [str(TOPIC), str(other)]}))
-        assert ground.topics == [TOPIC]
-        await ground.want(TOPIC)
-        assert ground.topics == []
+            await harness.subscriber.use(table(UP | {"publish": [str(TOPIC), str(other)]}))
+        assert harness.topics == [TOPIC]
+        await harness.want(TOPIC)
+        assert harness.topics == []
 
 
 async def test_a_topic_that_is_listed_and_unlisted_is_heard_without_a_gap_while_somebody_wants_it() -> None:
-    async with Ground(table(UP)) as ground:
-        await ground.want(TOPIC, "backend")
-        before = ground.vehicle.changes
-        await ground.reload(table(LISTED))
-        await ground.reload(table(UP))
-        assert (ground.topics, ground.vehicle.changes) == ([TOPIC], before)
-        await ground.reload(table(LISTED))
-        await ground.want(TOPIC)
-        assert ground.topics == [TOPIC]
-        await ground.reload(table(UP))
-        assert ground.topics == []
+    async with SubscriberHarness(table(UP)) as harness:
+        await harness.want(TOPIC, "backend")
+        before = harness.vehicle.changes
+        await harness.reload(table(LISTED))
+        await harness.reload(table(UP))
+        assert (harness.topics, harness.vehicle.changes) == ([TOPIC], before)
+        await harness.reload(table(LISTED))
+        await harness.want(TOPIC)
+        assert harness.topics == [TOPIC]
+        await harness.reload(table(UP))
+        assert harness.topics == []
 
 
 async def test_a_listener_that_cannot_be_taken_away_costs_its_topic_and_not_the_others() -> None:
-    async with Ground(table(UP)) as ground:
-        await ground.want(TOPIC, "backend")
-        ground.vehicle.filters.remove((TOPIC, None))
-        await ground.want(TOPIC)
+    async with SubscriberHarness(table(UP)) as harness:
+        await harness.want(TOPIC, "backend")
+        harness.vehicle.filters.remove((TOPIC, None))
+        await harness.want(TOPIC)
         other = TOPIC._replace(resource=0x8001)
-        await ground.want(other, "backend")
-        assert ground.topics == [other]
+        await harness.want(other, "backend")
+        assert harness.topics == [other]
 
 
 async def test_who_leaves_makes_room_for_as_many_and_each_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     topics = [TOPIC._replace(resource=0x8001 + number) for number in range(30)]
-    async with Ground(table(UP)) as ground:
-        ground.vehicle.most = len(ground.vehicle.filters) + 10
+    async with SubscriberHarness(table(UP)) as harness:
+        harness.vehicle.most = len(harness.vehicle.filters) + 10
         for topic in topics:
-            await ground.want(topic, "backend")
-        assert ground.subscriber.refused == 20
-        tried = ground.vehicle.tried
+            await harness.want(topic, "backend")
+        assert harness.subscriber.refused == 20
+        tried = harness.vehicle.tried
         for topic in topics[:5]:
-            await ground.want(topic)
-        assert ground.subscriber.refused == 15
-        assert ground.vehicle.tried == tried + 5
+            await harness.want(topic)
+        assert harness.subscriber.refused == 15
+        assert harness.vehicle.tried == tried + 5
         assert sum("listener_refused" in record.message for record in caplog.records) == 20

@@ -1,13 +1,13 @@
-"""Fixtures: a path for a journal, and a maker of desks that closes what it opened."""
+"""Fixtures: a path for a journal, and a maker of harnesses that closes what it opened."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.journal.actors import Desk
+from tests.unit.journal.harness import JournalHarness
 
-MakeDesk = Callable[..., Desk]
+MakeHarness = Callable[..., JournalHarness]
 
 
 @pytest.fixture
@@ -16,11 +16,11 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def desk(path: Path) -> Iterator[MakeDesk]:
-    made: list[Desk] = []
+def harness(path: Path) -> Iterator[MakeHarness]:
+    made: list[JournalHarness] = []
 
-    def make(path: Path = path, max_letters: int = 100, max_letter_bytes: int = 1 << 20) -> Desk:
-        made.append(Desk(path, max_letters, max_letter_bytes))
+    def make(path: Path = path, max_letters: int = 100, max_letter_bytes: int = 1 << 20) -> JournalHarness:
+        made.append(JournalHarness(path, max_letters, max_letter_bytes))
         return made[-1]
 
     yield make

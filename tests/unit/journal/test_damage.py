@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from streamer.journal import salvage
 from streamer.journal.entries import Batch
 from streamer.journal.journal import JournalState
-from tests.unit.journal.actors import Desk, execute, letter, row, segment
-from tests.unit.journal.conftest import MakeDesk
+from tests.unit.journal.conftest import MakeHarness
+from tests.unit.journal.harness import JournalHarness, execute, letter, row, segment
 
 ROWS = [row(n, bytes([n]) * 300) for n in range(1, 101)]
 SEGMENTS = [segment(n, bytes([n]) * 9000) for n in range(101, 104)]
@@ -27,9 +27,9 @@ COUNT = len(ROWS) + len(SEGMENTS) + len(LETTERS)
 @pytest.fixture
 def full(path: Path) -> Path:
     """A closed journal with many entries."""
-    desk = Desk(path).open()
-    desk.write(EVERYTHING)
-    desk.close()
+    harness = JournalHarness(path).open()
+    harness.write(EVERYTHING)
+    harness.close()
     return path
 
 
@@ -37,21 +37,21 @@ def full(path: Path) -> Path:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, for tests that do not change it."""
     path = tmp_path_factory.mktemp("whole") / "journal.db"
-    desk = Desk(path).open()
-    desk.write(EVERYTHING)
-    desk.close()
+    harness = JournalHarness(path).open()
+    harness.write(EVERYTHING)
+    harness.close()
     return path
 
 
-def assert_works(desk: Desk) -> None:
-    number = desk.number()
-    desk.write(Batch(rows=[row(number)]))
-    assert desk.journal.row_body(number) == b"body"
+def assert_works(harness: JournalHarness) -> None:
+    number = harness.number()
+    harness.write(Batch(rows=[row(number)]))
+    assert harness.journal.row_body(number) == b"body"
 
 
-def test_garbage_is_set_aside_and_told_once(desk: MakeDesk, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_garbage_is_set_aside_and_told_once(harness: MakeHarness, path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path.write_bytes(b"no database at all" * 1000)
-    at = desk().open()
+    at = harness().open()
     assert at.journal.files_set_aside == 1
     (aside,) = salvage.set_aside(path)
     assert aside.read_bytes().startswith(b"no database")
@@ -60,11 +60,11 @@ def test_garbage_is_set_aside_and_told_once(desk: MakeDesk, path: Path, caplog: 
     assert_works(at)
 
 
-def test_a_changed_body_costs_that_entry_only(desk: MakeDesk, full: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_body_costs_that_entry_only(harness: MakeHarness, full: Path, caplog: pytest.LogCaptureFixture) -> None:
     content = full.read_bytes()
     at_byte = content.index(ROWS[41].body)
     full.write_bytes(content[:at_byte] + b"\xff" + content[at_byte + 1 :])
-    at = desk().open()
+    at = harness().open()
     assert list(at.journal.rows()) == ROWS[:41] + ROWS[42:]
     assert list(at.journal.segments()) == SEGMENTS
     assert at.journal.entries_corrupt == 1
@@ -72,9 +72,9 @@ def test_a_changed_body_costs_that_entry_only(desk: MakeDesk, full: Path, caplog
     assert_works(at)
 
 
-def test_a_truncated_file_keeps_what_is_left(desk: MakeDesk, full: Path) -> None:
+def test_a_truncated_file_keeps_what_is_left(harness: MakeHarness, full: Path) -> None:
     os.truncate(full, full.stat().st_size - 5000)
-    at = desk().open()
+    at = harness().open()
     assert at.journal.files_set_aside == 1
     rows = list(at.journal.rows())
     assert rows
@@ -82,12 +82,12 @@ def test_a_truncated_file_keeps_what_is_left(desk: MakeDesk, full: Path) -> None
     assert_works(at)
 
 
-def test_both_sides_of_a_damaged_page_are_kept(desk: MakeDesk, full: Path) -> None:
+def test_both_sides_of_a_damaged_page_are_kept(harness: MakeHarness, full: Path) -> None:
     content = bytearray(full.read_bytes())
     page = content.index(ROWS[50].body) // 4096
     content[page * 4096 : (page + 1) * 4096] = b"\xaa" * 4096
     full.write_bytes(content)
-    at = desk().open()
+    at = harness().open()
     kept = list(at.journal.rows())
     assert kept[0] == ROWS[0]
     assert kept[-1] == ROWS[-1]
@@ -97,10 +97,10 @@ def test_both_sides_of_a_damaged_page_are_kept(desk: MakeDesk, full: Path) -> No
     assert_works(at)
 
 
-def test_an_emptied_file_beside_its_log_is_damage(desk: MakeDesk, path: Path) -> None:
+def test_an_emptied_file_beside_its_log_is_damage(harness: MakeHarness, path: Path) -> None:
     path.touch()
     Path(f"{path}-wal").write_bytes(bytes(5000))
-    at = desk().open()
+    at = harness().open()
     assert at.journal.files_set_aside == 1
     assert_works(at)
 
@@ -118,36 +118,38 @@ def test_whatever_byte_is_flipped_nothing_false_is_read(
         if not 60 <= (at := int(where * len(changed))) < 72:  # the versions say whose file it is: tested on their own
             changed[at] = value
     path.write_bytes(changed)
-    desk = Desk(path).open()
+    harness = JournalHarness(path).open()
     try:
-        rows, segments = list(desk.journal.rows()), list(desk.journal.segments())
+        rows, segments = list(harness.journal.rows()), list(harness.journal.segments())
         assert {entry.body for entry in rows} <= {entry.body for entry in ROWS}
         assert {entry.body for entry in segments} <= {entry.body for entry in SEGMENTS}
-        if not desk.journal.files_set_aside:
+        if not harness.journal.files_set_aside:
             assert (len(rows), len(segments)) == (len(ROWS), len(SEGMENTS))
-        assert_works(desk)
+        assert_works(harness)
     finally:
-        desk.close()
+        harness.close()
 
 
 @pytest.mark.parametrize("kind", ["garbage", "torn"])
-def test_a_damaged_log_costs_what_was_in_its_damaged_part(desk: MakeDesk, path: Path, tmp_path: Path, kind: str) -> None:
-    first = desk().open()
+def test_a_damaged_log_costs_what_was_in_its_damaged_part(
+    harness: MakeHarness, path: Path, tmp_path: Path, kind: str
+) -> None:
+    first = harness().open()
     first.write(Batch(rows=ROWS))
     copy = tmp_path / "copy" / "journal.db"
     copy.parent.mkdir()
     shutil.copy(path, copy)
     log = Path(f"{path}-wal").read_bytes()
     Path(f"{copy}-wal").write_bytes(log[:-100] if kind == "torn" else log[:-4000] + os.urandom(4000))
-    at = desk(copy).open()
+    at = harness(copy).open()
     assert list(at.journal.rows()) == []  # one transaction: all or nothing
     assert_works(at)
 
 
-def test_three_damaged_files_are_kept(desk: MakeDesk, path: Path) -> None:
+def test_three_damaged_files_are_kept(harness: MakeHarness, path: Path) -> None:
     for n in range(5):
         path.write_bytes(b"%d is no database" % n * 100)
-        desk().open().close()
+        harness().open().close()
     kept = [file.read_bytes()[:1] for file in salvage.set_aside(path)]
     assert kept == [b"2", b"3", b"4"]
 
@@ -156,7 +158,7 @@ def test_three_damaged_files_are_kept(desk: MakeDesk, path: Path) -> None:
 
 
 @pytest.mark.parametrize("moved", [(), ("-wal",), ("-wal", "-shm"), ("-wal", "-shm", "")])
-def test_a_replacement_that_was_interrupted_is_finished(desk: MakeDesk, full: Path, moved: tuple[str, ...]) -> None:
+def test_a_replacement_that_was_interrupted_is_finished(harness: MakeHarness, full: Path, moved: tuple[str, ...]) -> None:
     good = full.with_name(full.name + ".salvaged")
     shutil.copy(full, good)
     full.write_bytes(b"damaged" * 1000)
@@ -164,26 +166,26 @@ def test_a_replacement_that_was_interrupted_is_finished(desk: MakeDesk, full: Pa
         Path(f"{full}{side}").write_bytes(b"damaged log")
     for side in moved:
         Path(f"{full}{side}").unlink()
-    at = desk().open()
+    at = harness().open()
     assert list(at.journal.rows()) == ROWS
     assert not good.exists()
     assert_works(at)
 
 
-def test_a_salvage_that_was_interrupted_is_begun_again(desk: MakeDesk, full: Path) -> None:
+def test_a_salvage_that_was_interrupted_is_begun_again(harness: MakeHarness, full: Path) -> None:
     full.with_name(full.name + ".salvage").write_bytes(b"half a file")
     content = bytearray(full.read_bytes())
     content[content.index(ROWS[3].body)] ^= 1
     full.write_bytes(content)
-    at = desk().open()
+    at = harness().open()
     assert list(at.journal.rows()) == ROWS[:3] + ROWS[4:]
 
 
 # while it runs
 
 
-def test_damage_at_run_time_loses_no_batch(desk: MakeDesk, path: Path) -> None:
-    at = desk().open()
+def test_damage_at_run_time_loses_no_batch(harness: MakeHarness, path: Path) -> None:
+    at = harness().open()
     at.write(EVERYTHING)
     connection = sqlite3.connect(path, isolation_level=None)  # what a bad disk does, done by a program
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -199,12 +201,12 @@ def test_damage_at_run_time_loses_no_batch(desk: MakeDesk, path: Path) -> None:
     assert at.journal.segment_body(500) == b"segment"
     assert at.journal.row_body(1) == ROWS[0].body
     at.close()
-    assert [found.number for found in desk().open().journal.rows()] == [entry.number for entry in ROWS]
+    assert [found.number for found in harness().open().journal.rows()] == [entry.number for entry in ROWS]
 
 
 @pytest.mark.parametrize("what", ["removed", "replaced"])
-def test_a_file_that_is_taken_away_is_written_again(desk: MakeDesk, path: Path, what: str) -> None:
-    at = desk().open()
+def test_a_file_that_is_taken_away_is_written_again(harness: MakeHarness, path: Path, what: str) -> None:
+    at = harness().open()
     at.write(Batch(rows=ROWS[:3]))
     path.unlink()
     if what == "replaced":
@@ -212,41 +214,41 @@ def test_a_file_that_is_taken_away_is_written_again(desk: MakeDesk, path: Path, 
     at.write(Batch(rows=ROWS[3:5], rows_done=[1]))
     assert at.journal.row_body(2) == ROWS[1].body
     at.close()
-    assert list(desk().open().journal.rows()) == ROWS[1:5]
+    assert list(harness().open().journal.rows()) == ROWS[1:5]
 
 
 # files that are left alone
 
 
-def test_a_file_of_a_newer_version_is_not_touched(desk: MakeDesk, full: Path) -> None:
+def test_a_file_of_a_newer_version_is_not_touched(harness: MakeHarness, full: Path) -> None:
     execute(full, "PRAGMA user_version = 2")
     before = full.read_bytes()
-    at = desk().start()
+    at = harness().start()
     assert at.journal.state is JournalState.FAILING
     assert at.journal.problem == f"{full}: written by a newer version (schema 2, expected 1); it is left alone"
     assert at.journal.stop(10)
     assert full.read_bytes() == before
 
 
-def test_the_database_of_another_program_is_not_touched(desk: MakeDesk, path: Path) -> None:
+def test_the_database_of_another_program_is_not_touched(harness: MakeHarness, path: Path) -> None:
     execute(path, "CREATE TABLE cars (name TEXT)")
     before = path.read_bytes()
-    at = desk().start()
+    at = harness().start()
     assert at.journal.problem == f"{path}: a database of another program; it is left alone, name another file"
     at.close()
     assert path.read_bytes() == before
 
 
-def test_text_that_is_no_utf_8_does_not_stop_anybody(desk: MakeDesk, full: Path) -> None:
+def test_text_that_is_no_utf_8_does_not_stop_anybody(harness: MakeHarness, full: Path) -> None:
     execute(full, "UPDATE rows SET outgoing = CAST(x'ff41' AS TEXT) WHERE number = 1")
-    assert next(desk().open().journal.rows()).outgoing == "\ufffdA"
+    assert next(harness().open().journal.rows()).outgoing == "\ufffdA"
 
 
-def test_the_copy_keeps_what_somebody_asked_for(desk: MakeDesk, full: Path) -> None:
+def test_the_copy_keeps_what_somebody_asked_for(harness: MakeHarness, full: Path) -> None:
     execute(full, "UPDATE letters SET redrive = 5, redrive_ttl = 7 WHERE number = 104")
     execute(full, "UPDATE rows SET crc = 0 WHERE number = 1")
     asked: list[str] = []
-    at = desk()
+    at = harness()
     at.journal.on_redrive = lambda letters, ttls: asked.append(json.dumps([[each.number for each in letters], ttls]))
     at.open().loop.run_until(lambda: bool(asked))
     assert asked == ["[[104], [7]]"]

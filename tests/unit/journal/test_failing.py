@@ -16,8 +16,8 @@ from streamer.journal.entries import Batch
 from streamer.journal.journal import JournalState
 from streamer.journal.lock import is_in_use
 from streamer.logs import RepeatFilter
-from tests.unit.journal.actors import Desk, execute, letter, row
-from tests.unit.journal.conftest import MakeDesk
+from tests.unit.journal.conftest import MakeHarness
+from tests.unit.journal.harness import JournalHarness, execute, letter, row
 
 MIB = 1 << 20
 
@@ -29,8 +29,8 @@ def wait_until(is_met: Callable[[], bool], within_s: float = 10) -> None:
         time.sleep(0.002)
 
 
-def is_failing(desk: Desk) -> bool:
-    return desk.journal.state is JournalState.FAILING
+def is_failing(harness: JournalHarness) -> bool:
+    return harness.journal.state is JournalState.FAILING
 
 
 # full disks
@@ -61,34 +61,34 @@ def fill(disk: Path) -> Path:
 
 def test_on_a_full_disk_a_batch_waits_until_there_is_room(small_disk: Path) -> None:
     path = small_disk / "journal.db"
-    desk = Desk(path).open()
-    desk.write(Batch(rows=[row(1), row(2)]))
+    harness = JournalHarness(path).open()
+    harness.write(Batch(rows=[row(1), row(2)]))
     ballast = fill(small_disk)
-    done = desk.hand_over(Batch(rows=[row(3, bytes(MIB // 2))], rows_done=[1]))
-    wait_until(lambda: desk.journal.failures >= 3)
-    assert is_failing(desk)
-    assert desk.journal.problem == f"{path}: database or disk is full"
-    assert (done, desk.journal.is_busy, desk.journal.commits) == ([], True, 1)
-    assert desk.journal.row_body(1) == b"body"  # a transaction is all or nothing
+    done = harness.hand_over(Batch(rows=[row(3, bytes(MIB // 2))], rows_done=[1]))
+    wait_until(lambda: harness.journal.failures >= 3)
+    assert is_failing(harness)
+    assert harness.journal.problem == f"{path}: database or disk is full"
+    assert (done, harness.journal.is_busy, harness.journal.commits) == ([], True, 1)
+    assert harness.journal.row_body(1) == b"body"  # a transaction is all or nothing
     ballast.unlink()
-    desk.loop.run_until(lambda: bool(done))
-    assert (desk.journal.state, desk.journal.problem) == (JournalState.OK, "")
-    desk.close()
-    again = Desk(path).open()
+    harness.loop.run_until(lambda: bool(done))
+    assert (harness.journal.state, harness.journal.problem) == (JournalState.OK, "")
+    harness.close()
+    again = JournalHarness(path).open()
     assert [found.number for found in again.journal.rows()] == [2, 3]
     again.close()
 
 
 def test_a_full_disk_at_the_start_is_waited_for(small_disk: Path) -> None:
     ballast = fill(small_disk)
-    desk = Desk(small_disk / "journal.db").start()
-    assert is_failing(desk)
-    done = desk.hand_over(Batch(rows=[row(desk.number())]))
+    harness = JournalHarness(small_disk / "journal.db").start()
+    assert is_failing(harness)
+    done = harness.hand_over(Batch(rows=[row(harness.number())]))
     ballast.unlink()
-    desk.loop.run_until(lambda: bool(done))
-    assert desk.opened == ["opened"]
-    assert desk.journal.state is JournalState.OK
-    desk.close()
+    harness.loop.run_until(lambda: bool(done))
+    assert harness.opened == ["opened"]
+    assert harness.journal.state is JournalState.OK
+    harness.close()
 
 
 @contextmanager
@@ -101,8 +101,8 @@ def no_file_beyond(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_after_a_write_error_the_file_is_opened_anew(desk: MakeDesk) -> None:
-    at = desk().open()
+def test_after_a_write_error_the_file_is_opened_anew(harness: MakeHarness) -> None:
+    at = harness().open()
     at.write(Batch(rows=[row(1)], letters=[letter(2)]))
     with no_file_beyond(MIB):
         done = at.hand_over(Batch(rows=[row(3, bytes(2 * MIB))], rows_done=[1]))
@@ -114,34 +114,34 @@ def test_after_a_write_error_the_file_is_opened_anew(desk: MakeDesk) -> None:
     assert at.journal.row_body(3) == bytes(2 * MIB)
     held = at.journal.bytes
     at.close()
-    again = desk().open()
+    again = harness().open()
     assert [found.number for found in again.journal.rows()] == [3]
     assert again.journal.bytes == held
 
 
-def test_what_cannot_be_written_in_time_is_told_at_the_end(desk: MakeDesk, path: Path) -> None:
-    at = desk().open()
+def test_what_cannot_be_written_in_time_is_told_at_the_end(harness: MakeHarness, path: Path) -> None:
+    at = harness().open()
     with no_file_beyond(MIB):
         at.hand_over(Batch(rows=[row(1, bytes(2 * MIB))]))
         wait_until(lambda: is_failing(at))
         assert not at.journal.stop(0.1)
         wait_until(lambda: not is_in_use(path))
-    assert list(desk().open().journal.rows()) == []
+    assert list(harness().open().journal.rows()) == []
 
 
-def test_what_can_be_written_again_before_the_end_is_written(desk: MakeDesk) -> None:
-    at = desk().open()
+def test_what_can_be_written_again_before_the_end_is_written(harness: MakeHarness) -> None:
+    at = harness().open()
     with no_file_beyond(MIB):
         at.hand_over(Batch(rows=[row(1, bytes(2 * MIB))]))
         wait_until(lambda: is_failing(at))
     assert at.journal.stop(10)
-    assert [found.number for found in desk().open().journal.rows()] == [1]
+    assert [found.number for found in harness().open().journal.rows()] == [1]
 
 
-def test_a_locked_file_is_waited_for(desk: MakeDesk, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_file_is_waited_for(harness: MakeHarness, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamer.journal.schema.BUSY_S", 0.01)
     monkeypatch.setattr("streamer.journal.store.BUSY_S", 0.01)
-    at = desk().open()
+    at = harness().open()
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     done = at.hand_over(Batch(rows=[row(1)]))
@@ -156,9 +156,11 @@ def test_a_locked_file_is_waited_for(desk: MakeDesk, path: Path, monkeypatch: py
 # places that cannot be used
 
 
-def test_a_place_that_is_not_there_is_waited_for(desk: MakeDesk, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_place_that_is_not_there_is_waited_for(
+    harness: MakeHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "not" / "there" / "journal.db"
-    at = desk(path).start()
+    at = harness(path).start()
     assert is_failing(at)
     assert at.journal.problem == f"{path}.lock: No such file or directory"
     assert f"journal_failing reason={at.journal.problem}" in caplog.text
@@ -168,9 +170,9 @@ def test_a_place_that_is_not_there_is_waited_for(desk: MakeDesk, tmp_path: Path,
     assert "journal_healed" in caplog.text
 
 
-def test_a_directory_in_place_of_the_file_is_told(desk: MakeDesk, path: Path) -> None:
+def test_a_directory_in_place_of_the_file_is_told(harness: MakeHarness, path: Path) -> None:
     path.mkdir()
-    at = desk().start()
+    at = harness().start()
     assert is_failing(at)
     assert str(path) in at.journal.problem
     path.rmdir()
@@ -179,15 +181,15 @@ def test_a_directory_in_place_of_the_file_is_told(desk: MakeDesk, path: Path) ->
 
 def test_a_read_only_file_system_is_told_and_heals(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    desk = Desk(small_disk / "journal.db").start()
-    assert desk.journal.problem == f"{small_disk}/journal.db.lock: Read-only file system"
+    harness = JournalHarness(small_disk / "journal.db").start()
+    assert harness.journal.problem == f"{small_disk}/journal.db.lock: Read-only file system"
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
-    desk.loop.run_until(lambda: bool(desk.opened))
-    desk.close()
+    harness.loop.run_until(lambda: bool(harness.opened))
+    harness.close()
 
 
-def test_failing_is_said_once_in_a_while_not_at_every_attempt(desk: MakeDesk, tmp_path: Path) -> None:
-    at = desk(tmp_path / "not" / "there" / "journal.db")
+def test_failing_is_said_once_in_a_while_not_at_every_attempt(harness: MakeHarness, tmp_path: Path) -> None:
+    at = harness(tmp_path / "not" / "there" / "journal.db")
     with _repeats() as lines:
         at.start()
         wait_until(lambda: at.journal.failures >= 5)
@@ -216,11 +218,11 @@ def _repeats() -> Iterator[list[str]]:
 # two daemons
 
 
-def test_a_second_daemon_is_turned_away_until_the_first_has_gone(desk: MakeDesk, path: Path) -> None:
-    first = desk().open()
+def test_a_second_daemon_is_turned_away_until_the_first_has_gone(harness: MakeHarness, path: Path) -> None:
+    first = harness().open()
     first.write(Batch(rows=[row(1)]))
     assert is_in_use(path)
-    second = desk().start()
+    second = harness().start()
     assert second.journal.problem == f"{path}: another streamer uses it; each needs a journal of its own"
     first.close()
     second.loop.run_until(lambda: bool(second.opened))
@@ -234,21 +236,21 @@ def test_a_second_daemon_is_turned_away_until_the_first_has_gone(desk: MakeDesk,
 WRITER = """
 import sys
 from pathlib import Path
-from tests.unit.journal.actors import Desk, row
+from tests.unit.journal.harness import JournalHarness, row
 from streamer.journal.entries import Batch
-desk = Desk(Path(sys.argv[1])).open()
+harness = JournalHarness(Path(sys.argv[1])).open()
 last = []
 while True:
-    rows = [row(desk.number(), b"%d" % n * 100) for n in range(20)]
+    rows = [row(harness.number(), b"%d" % n * 100) for n in range(20)]
     gone = [entry.number for entry in last[::2]]
-    desk.write(Batch(rows=rows, rows_done=gone))
+    harness.write(Batch(rows=rows, rows_done=gone))
     print(rows[0].number, rows[-1].number, flush=True)
     last = rows
 """
 
 
 @pytest.mark.parametrize("commits", [1, 7, 40])
-def test_a_kill_loses_nothing_that_was_reported(desk: MakeDesk, path: Path, commits: int) -> None:
+def test_a_kill_loses_nothing_that_was_reported(harness: MakeHarness, path: Path, commits: int) -> None:
     process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(commits)]
@@ -257,7 +259,7 @@ def test_a_kill_loses_nothing_that_was_reported(desk: MakeDesk, path: Path, comm
     process.wait()
     process.stdout.close()
     reported = [tuple(map(int, line.split())) for line in lines if line.endswith("\n")]
-    at = desk().open()
+    at = harness().open()
     found = {entry.number for entry in at.journal.rows()}
     first, last = reported[-1]
     must = {number for low, _ in reported[:-1] for number in range(low + 1, low + 20, 2)}
@@ -268,8 +270,8 @@ def test_a_kill_loses_nothing_that_was_reported(desk: MakeDesk, path: Path, comm
     assert at.number() > last
 
 
-def test_another_program_may_read_while_it_runs(desk: MakeDesk, path: Path) -> None:
-    at = desk().open()
+def test_another_program_may_read_while_it_runs(harness: MakeHarness, path: Path) -> None:
+    at = harness().open()
     at.write(Batch(letters=[letter(1)]))
     execute(path, "UPDATE letters SET redrive = 1")
     at.write(Batch(rows=[row(2)]))

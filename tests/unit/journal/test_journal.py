@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 from streamer.journal import batches
 from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError
 from streamer.journal.journal import JournalState
-from tests.unit.journal.actors import Desk, execute, letter, letters_in, row, segment
-from tests.unit.journal.conftest import MakeDesk
+from tests.unit.journal.conftest import MakeHarness
+from tests.unit.journal.harness import JournalHarness, execute, letter, letters_in, row, segment
 
 # what is written is read again
 
 
-def test_what_was_written_is_there_after_a_restart(desk: MakeDesk) -> None:
-    first = desk().open()
+def test_what_was_written_is_there_after_a_restart(harness: MakeHarness) -> None:
+    first = harness().open()
     rows = [row(first.number(), n.to_bytes(2, "big") * n) for n in range(600)]
     kept = segment(first.number())
     first.write(Batch(rows=rows, segments=[kept], letters=[letter(first.number())]))
     first.write(Batch(rows_done=[rows[0].number, rows[300].number]))
     first.close()
 
-    second = desk().open()
+    second = harness().open()
     assert second.journal.state is JournalState.OK
     assert list(second.journal.rows()) == rows[1:300] + rows[301:]
     assert list(second.journal.segments()) == [kept]
@@ -35,30 +35,30 @@ def test_what_was_written_is_there_after_a_restart(desk: MakeDesk) -> None:
     assert second.journal.bytes == first.journal.bytes
 
 
-def test_rows_that_are_written_now_are_none_of_those_that_were_found(desk: MakeDesk) -> None:
-    first = desk().open()
+def test_rows_that_are_written_now_are_none_of_those_that_were_found(harness: MakeHarness) -> None:
+    first = harness().open()
     first.write(Batch(rows=[row(1)]))
     first.close()
-    second = desk().open()
+    second = harness().open()
     second.write(Batch(rows=[row(second.number())]))
     assert [found.number for found in second.journal.rows()] == [1]
 
 
-def test_bodies_are_read_one_by_one(desk: MakeDesk) -> None:
-    at = desk().open()
+def test_bodies_are_read_one_by_one(harness: MakeHarness) -> None:
+    at = harness().open()
     at.write(Batch(rows=[row(1, b"one"), row(2, b"")], segments=[segment(3, b"three")]))
     assert (at.journal.row_body(1), at.journal.row_body(2), at.journal.segment_body(3)) == (b"one", b"", b"three")
 
 
 @pytest.mark.parametrize("table", ["rows", "segments"])
-def test_a_body_that_is_not_there_is_told(desk: MakeDesk, table: str) -> None:
-    journal = desk().open().journal
+def test_a_body_that_is_not_there_is_told(harness: MakeHarness, table: str) -> None:
+    journal = harness().open().journal
     with pytest.raises(CorruptEntryError, match=f"{table} 7: not in the journal"):
         (journal.row_body if table == "rows" else journal.segment_body)(7)
 
 
-def test_a_body_that_was_changed_is_told_and_counted(desk: MakeDesk, path: Path) -> None:
-    at = desk().open()
+def test_a_body_that_was_changed_is_told_and_counted(harness: MakeHarness, path: Path) -> None:
+    at = harness().open()
     at.write(Batch(rows=[row(1)]))
     execute(path, "UPDATE rows SET body = ?", b"bodY")
     with pytest.raises(CorruptEntryError, match="rows 1: its body is not what was written"):
@@ -66,8 +66,8 @@ def test_a_body_that_was_changed_is_told_and_counted(desk: MakeDesk, path: Path)
     assert at.journal.entries_corrupt == 1
 
 
-def test_a_row_replaces_the_one_with_its_number(desk: MakeDesk) -> None:
-    at = desk().open()
+def test_a_row_replaces_the_one_with_its_number(harness: MakeHarness) -> None:
+    at = harness().open()
     at.write(Batch(rows=[row(1, b"longer than before"), row(2)], segments=[segment(3)]))
     at.write(Batch(rows=[row(1, b"new")], segments=[segment(3, b"new")]))
     assert (at.journal.row_body(1), at.journal.segment_body(3)) == (b"new", b"new")
@@ -75,10 +75,10 @@ def test_a_row_replaces_the_one_with_its_number(desk: MakeDesk) -> None:
 
 
 def test_a_batch_too_large_for_one_statement_is_still_one_transaction(
-    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    harness: MakeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "_MAX_BLOB_BYTES", 10)
-    at = desk().open()
+    at = harness().open()
     at.write(Batch(rows=[row(1), row(2)], segments=[segment(3)], letters=[letter(4)]))
     at.write(Batch(rows=[row(5), row(6)], rows_done=[1], segments_done=[3], letters_done=[4]))
     assert [at.journal.row_body(number) for number in (2, 5, 6)] == [b"body"] * 3
@@ -86,8 +86,8 @@ def test_a_batch_too_large_for_one_statement_is_still_one_transaction(
     assert at.journal.commits == 2
 
 
-def test_counters_tell_what_was_done(desk: MakeDesk) -> None:
-    at = desk().open()
+def test_counters_tell_what_was_done(harness: MakeHarness) -> None:
+    at = harness().open()
     at.write(Batch(rows=[row(1), row(2)]))
     at.write(Batch(rows_done=[1]))
     journal = at.journal
@@ -95,8 +95,8 @@ def test_counters_tell_what_was_done(desk: MakeDesk) -> None:
     assert journal.last_commit_s > 0
 
 
-def test_one_batch_at_a_time(desk: MakeDesk) -> None:
-    at = desk().open()
+def test_one_batch_at_a_time(harness: MakeHarness) -> None:
+    at = harness().open()
     done = at.hand_over(Batch(rows=[row(1)]))
     assert at.journal.is_busy
     with pytest.raises(AssertionError):
@@ -105,8 +105,8 @@ def test_one_batch_at_a_time(desk: MakeDesk) -> None:
     assert not at.journal.is_busy
 
 
-def test_what_is_being_written_counts_already(desk: MakeDesk) -> None:
-    at = desk().open()
+def test_what_is_being_written_counts_already(harness: MakeHarness) -> None:
+    at = harness().open()
     done = at.hand_over(Batch(rows=[row(1)]))
     assert at.journal.bytes == ENTRY_BYTES + 4
     at.loop.run_until(lambda: bool(done))
@@ -116,17 +116,17 @@ def test_what_is_being_written_counts_already(desk: MakeDesk) -> None:
 # numbers
 
 
-def test_numbers_go_on_above_what_is_in_the_file(desk: MakeDesk) -> None:
-    first = desk().open()
+def test_numbers_go_on_above_what_is_in_the_file(harness: MakeHarness) -> None:
+    first = harness().open()
     first.write(Batch(rows=[row(5)], segments=[segment(9)], letters=[letter(7)]))
     first.close()
-    assert desk().open().number() == 10
+    assert harness().open().number() == 10
 
 
-def test_numbers_before_the_file_was_read_are_above_what_is_in_it(desk: MakeDesk) -> None:
-    first = desk().open()
+def test_numbers_before_the_file_was_read_are_above_what_is_in_it(harness: MakeHarness) -> None:
+    first = harness().open()
     first.write(Batch(rows=[row(first.number()) for _ in range(3)]))
-    second = desk()
+    second = harness()
     number = second.number()
     second.start()  # in vain: the file is in use
     assert second.journal.state is JournalState.FAILING
@@ -137,13 +137,13 @@ def test_numbers_before_the_file_was_read_are_above_what_is_in_it(desk: MakeDesk
     assert [found.number for found in second.journal.rows()] == [1, 2, 3]
 
 
-def test_what_has_numbers_from_the_future_is_renumbered_in_order(desk: MakeDesk) -> None:
+def test_what_has_numbers_from_the_future_is_renumbered_in_order(harness: MakeHarness) -> None:
     future = 1 << 62
-    first = desk().open()
+    first = harness().open()
     rows = [row(future + n, bytes([n])) for n in range(3)]
     first.write(Batch(rows=rows, segments=[segment(future + 3)]))
     first.close()
-    second = desk()
+    second = harness()
     number = second.number()
     second.open()
     found = list(second.journal.rows())
@@ -157,8 +157,8 @@ def test_what_has_numbers_from_the_future_is_renumbered_in_order(desk: MakeDesk)
 # dead letters
 
 
-def test_the_same_message_on_the_same_route_is_one_letter(desk: MakeDesk, path: Path) -> None:
-    at = desk().open()
+def test_the_same_message_on_the_same_route_is_one_letter(harness: MakeHarness, path: Path) -> None:
+    at = harness().open()
     at.write(Batch(letters=[letter(1), letter(2, route="other")]))
     at.write(Batch(letters=[letter(3)]))
     assert letters_in(path) == [(2, "other"), (3, "r")]
@@ -166,16 +166,16 @@ def test_the_same_message_on_the_same_route_is_one_letter(desk: MakeDesk, path: 
     assert at.journal.letters_evicted == 0
 
 
-def test_the_oldest_letters_go_when_there_are_too_many(desk: MakeDesk, path: Path) -> None:
-    at = desk(max_letters=3).open()
+def test_the_oldest_letters_go_when_there_are_too_many(harness: MakeHarness, path: Path) -> None:
+    at = harness(max_letters=3).open()
     at.write(Batch(letters=[letter(n, uuid=n) for n in range(1, 6)]))
     at.write(Batch(letters=[letter(6, uuid=6)], rows=[row(7)]))
     assert [number for number, _ in letters_in(path)] == [4, 5, 6]
     assert at.journal.letters_evicted == 3
 
 
-def test_the_oldest_letters_go_when_they_are_too_large(desk: MakeDesk, path: Path) -> None:
-    at = desk(max_letter_bytes=2 * (ENTRY_BYTES + 10)).open()
+def test_the_oldest_letters_go_when_they_are_too_large(harness: MakeHarness, path: Path) -> None:
+    at = harness(max_letter_bytes=2 * (ENTRY_BYTES + 10)).open()
     at.write(Batch(letters=[letter(n, uuid=n, body=bytes(10)) for n in range(1, 4)]))
     assert [number for number, _ in letters_in(path)] == [2, 3]
     at.write(Batch(letters=[letter(4, uuid=4, body=bytes(11))]))
@@ -183,8 +183,8 @@ def test_the_oldest_letters_go_when_they_are_too_large(desk: MakeDesk, path: Pat
     assert at.journal.letters_evicted == 3
 
 
-def test_letters_that_another_program_deleted_make_room(desk: MakeDesk, path: Path) -> None:
-    at = desk(max_letters=3).open()
+def test_letters_that_another_program_deleted_make_room(harness: MakeHarness, path: Path) -> None:
+    at = harness(max_letters=3).open()
     at.write(Batch(letters=[letter(n, uuid=n) for n in range(1, 4)]))
     execute(path, "DELETE FROM letters WHERE number = 3")
     at.write(Batch(letters=[letter(4, uuid=4)]))
@@ -192,8 +192,8 @@ def test_letters_that_another_program_deleted_make_room(desk: MakeDesk, path: Pa
     assert at.journal.bytes == 3 * (ENTRY_BYTES + len(b"letter"))
 
 
-def test_letters_that_another_program_deletes_count_no_more(desk: MakeDesk, path: Path) -> None:
-    at = desk().open()
+def test_letters_that_another_program_deletes_count_no_more(harness: MakeHarness, path: Path) -> None:
+    at = harness().open()
     at.journal.on_redrive = lambda letters, ttls: None
     at.write(Batch(rows=[row(1)], letters=[letter(2)]))
     execute(path, "DELETE FROM letters")
@@ -221,7 +221,7 @@ def test_any_sequence_of_batches_leaves_what_it_says(
 ) -> None:
     path = tmp_path_factory.mktemp("model") / "journal.db"
     rows, segments = {}, {}
-    first = Desk(path).open()
+    first = JournalHarness(path).open()
     for batch in sequence:
         first.write(batch)
         for held, gone, new in ((rows, batch.rows_done, batch.rows), (segments, batch.segments_done, batch.segments)):
@@ -229,7 +229,7 @@ def test_any_sequence_of_batches_leaves_what_it_says(
                 held.pop(number, None)
             held.update({entry.number: entry for entry in new})
     first.close()
-    second = Desk(path).open()
+    second = JournalHarness(path).open()
     try:
         assert list(second.journal.rows()) == [rows[number] for number in sorted(rows)]
         assert list(second.journal.segments()) == [segments[number] for number in sorted(segments)]
@@ -242,24 +242,24 @@ def test_any_sequence_of_batches_leaves_what_it_says(
 # the file
 
 
-def test_nobody_else_may_read_the_files(desk: MakeDesk, tmp_path: Path) -> None:
+def test_nobody_else_may_read_the_files(harness: MakeHarness, tmp_path: Path) -> None:
     path = tmp_path / "state" / "journal.db"
-    at = desk(path).open()
+    at = harness(path).open()
     at.write(Batch(rows=[row(1)]))
     modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert modes == dict.fromkeys(("journal.db", "journal.db-wal", "journal.db-shm", "journal.db.lock"), 0o600)
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_file_that_others_could_read_is_closed_to_them(desk: MakeDesk, path: Path) -> None:
-    desk().open().close()
+def test_a_file_that_others_could_read_is_closed_to_them(harness: MakeHarness, path: Path) -> None:
+    harness().open().close()
     path.chmod(0o644)
-    desk().open()
+    harness().open()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_space_that_nothing_needs_is_given_back(desk: MakeDesk, path: Path) -> None:
-    at = desk().open()
+def test_space_that_nothing_needs_is_given_back(harness: MakeHarness, path: Path) -> None:
+    at = harness().open()
     at.write(Batch(rows=[row(n, bytes(1 << 20)) for n in range(1, 9)]))
     at.write(Batch(rows_done=list(range(1, 9))))
     wal = Path(f"{path}-wal")
@@ -268,8 +268,8 @@ def test_space_that_nothing_needs_is_given_back(desk: MakeDesk, path: Path) -> N
         deadline()
 
 
-def test_the_log_stays_within_its_bounds(desk: MakeDesk, path: Path) -> None:
-    at = desk().open()
+def test_the_log_stays_within_its_bounds(harness: MakeHarness, path: Path) -> None:
+    at = harness().open()
     sizes = []
     for n in range(1, 200):
         at.write(Batch(rows=[row(n, bytes(1 << 19))], rows_done=[n - 1]))
@@ -277,20 +277,20 @@ def test_the_log_stays_within_its_bounds(desk: MakeDesk, path: Path) -> None:
     assert max(sizes) < 32 << 20
 
 
-def test_what_was_handed_over_is_written_before_it_stops(desk: MakeDesk) -> None:
-    first = desk().open()
+def test_what_was_handed_over_is_written_before_it_stops(harness: MakeHarness) -> None:
+    first = harness().open()
     done = first.hand_over(Batch(rows=[row(1)]))
     assert first.journal.stop(10)
     assert done == []  # the loop is not asked any more
-    assert [found.number for found in desk().open().journal.rows()] == [1]
+    assert [found.number for found in harness().open().journal.rows()] == [1]
 
 
-def test_a_journal_that_was_never_started_stops(desk: MakeDesk) -> None:
-    assert desk().journal.stop(0)
+def test_a_journal_that_was_never_started_stops(harness: MakeHarness) -> None:
+    assert harness().journal.stop(0)
 
 
-def test_a_closed_loop_is_no_trouble(desk: MakeDesk, path: Path) -> None:
-    at = desk().open()
+def test_a_closed_loop_is_no_trouble(harness: MakeHarness, path: Path) -> None:
+    at = harness().open()
 
     def closed(*_: object) -> None:
         raise RuntimeError("Event loop is closed")

@@ -37,7 +37,7 @@ def known(**partitions: int) -> Catalogue:
 CATALOGUE = known(front=0x8001, front_left=0x8002, front_right=0x8003)
 
 
-class Wants:
+class RecordedInterest:
     """What the router was told last of each topic, and how often it was told anything."""
 
     def __init__(self) -> None:
@@ -51,9 +51,9 @@ class Wants:
             del self.now[topic]
 
 
-class Service:
+class ReceiversHarness:
     def __init__(self, path: Path | None, catalogue: Catalogue = CATALOGUE) -> None:
-        self.wants = Wants()
+        self.wants = RecordedInterest()
         self.state = State(path)
         self.state.open(Receivers.SCHEMA)
         self.receivers = Receivers(self.state, catalogue, self.wants)
@@ -70,18 +70,18 @@ class Service:
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    made = Service(tmp_path / "state.db")
+async def service(tmp_path: Path) -> AsyncIterator[ReceiversHarness]:
+    made = ReceiversHarness(tmp_path / "state.db")
     yield made
     made.state.close()
 
 
-async def test_a_registration_makes_its_topics_wanted_at_the_receiver_s_authority(service: Service) -> None:
+async def test_a_registration_makes_its_topics_wanted_at_the_receiver_s_authority(service: ReceiversHarness) -> None:
     assert await service.register(APP, "front/+") == {LEFT, RIGHT}
     assert service.wants.now == {LEFT: {"cloud": 0}, RIGHT: {"cloud": 0}}
 
 
-async def test_a_topic_is_wanted_until_the_last_registration_that_covers_it_is_gone(service: Service) -> None:
+async def test_a_topic_is_wanted_until_the_last_registration_that_covers_it_is_gone(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
     await service.register(APP, "front/left")
     await service.unregister(APP, "front/*")
@@ -91,7 +91,7 @@ async def test_a_topic_is_wanted_until_the_last_registration_that_covers_it_is_g
     assert service.receivers.topics == len(service.receivers) == 0
 
 
-async def test_a_topic_is_wanted_until_the_last_receiver_of_the_authority_is_gone(service: Service) -> None:
+async def test_a_topic_is_wanted_until_the_last_receiver_of_the_authority_is_gone(service: ReceiversHarness) -> None:
     await service.register(APP, "front/left")
     await service.register(OTHER_APP, "front/left")
     await service.unregister(APP, "front/left")
@@ -101,7 +101,7 @@ async def test_a_topic_is_wanted_until_the_last_receiver_of_the_authority_is_gon
     assert service.wants.now == {}
 
 
-async def test_every_authority_counts_for_itself(service: Service) -> None:
+async def test_every_authority_counts_for_itself(service: ReceiversHarness) -> None:
     await service.register(APP, "front/left")
     await service.register(PHONE, "front/left")
     assert service.wants.now == {LEFT: {"cloud": 0, "phone": 0}}
@@ -109,7 +109,7 @@ async def test_every_authority_counts_for_itself(service: Service) -> None:
     assert service.wants.now == {LEFT: {"phone": 0}}
 
 
-async def test_the_same_registration_twice_counts_once(service: Service) -> None:
+async def test_the_same_registration_twice_counts_once(service: ReceiversHarness) -> None:
     await service.register(APP, "front/left")
     assert await service.register(APP, "front/left") == {LEFT}
     assert len(service.receivers) == 1
@@ -117,7 +117,7 @@ async def test_the_same_registration_twice_counts_once(service: Service) -> None
     assert service.wants.now == {}
 
 
-async def test_what_is_not_registered_cannot_be_unregistered(service: Service) -> None:
+async def test_what_is_not_registered_cannot_be_unregistered(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
     for receiver, partition in ((OTHER_APP, "front/*"), (APP, "front/left")):
         with pytest.raises(UStatusError) as caught:
@@ -126,7 +126,7 @@ async def test_what_is_not_registered_cannot_be_unregistered(service: Service) -
     assert len(service.wants.now) == 3
 
 
-async def test_what_stands_for_no_topic_is_not_registered(service: Service) -> None:
+async def test_what_stands_for_no_topic_is_not_registered(service: ReceiversHarness) -> None:
     with pytest.raises(UStatusError, match="'front/left'") as caught:
         await service.register(APP, "front/lift")
     assert caught.value.code is UCode.NOT_FOUND
@@ -134,20 +134,22 @@ async def test_what_stands_for_no_topic_is_not_registered(service: Service) -> N
 
 
 async def test_registrations_survive_a_restart(tmp_path: Path) -> None:
-    before = Service(tmp_path / "state.db")
+    before = ReceiversHarness(tmp_path / "state.db")
     await before.register(APP, "front/*")
     await before.register(PHONE, "front/left")
     await before.register(PHONE, "front/right")
     await before.unregister(PHONE, "front/right")
     before.state.close()
-    after = Service(tmp_path / "state.db")
+    after = ReceiversHarness(tmp_path / "state.db")
     assert after.wants.now == {FRONT: {"cloud": 0}, LEFT: {"cloud": 0, "phone": 0}, RIGHT: {"cloud": 0}}
     await after.unregister(APP, "front/*")
     assert after.wants.now == {LEFT: {"phone": 0}}
     after.state.close()
 
 
-async def test_a_row_that_cannot_be_read_costs_only_itself(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_row_that_cannot_be_read_costs_only_itself(
+    service: ReceiversHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     rows = [("nobody", f"{DOORS}/front"), (str(APP), "what?"), (str(APP), f"{DOORS}/front")]
     await service.state.write([("INSERT INTO multicast_receivers VALUES (?, ?)", row) for row in rows])
     service.receivers.restore()
@@ -155,7 +157,9 @@ async def test_a_row_that_cannot_be_read_costs_only_itself(service: Service, cap
     assert caplog.text.count("registration_unreadable") == 2
 
 
-async def test_a_disk_that_cannot_be_written_changes_nothing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_cannot_be_written_changes_nothing(
+    service: ReceiversHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await service.register(APP, "front")
 
     async def fail(statements: object) -> None:
@@ -169,7 +173,7 @@ async def test_a_disk_that_cannot_be_written_changes_nothing(service: Service, m
     assert service.wants.now == {FRONT: {"cloud": 0}}
 
 
-async def test_there_is_a_bound(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_there_is_a_bound(service: ReceiversHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamer.services.multicast.REGISTRATIONS_AT_MOST", 2)
     await service.register(APP, "front")
     await service.register(PHONE, "front")
@@ -184,7 +188,7 @@ async def test_there_is_a_bound(service: Service, monkeypatch: pytest.MonkeyPatc
 # A catalogue that changes.
 
 
-async def test_a_new_catalogue_is_followed_and_only_changes_are_told(service: Service) -> None:
+async def test_a_new_catalogue_is_followed_and_only_changes_are_told(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
     told = service.wants.told
     service.receivers.use(known(front_left=0x8002, front_top=0x8004, rear=0x8005))
@@ -192,7 +196,7 @@ async def test_a_new_catalogue_is_followed_and_only_changes_are_told(service: Se
     assert service.wants.told - told == 3  # front and front/right went, front/top came
 
 
-async def test_a_registration_outlives_a_catalogue_that_does_not_know_it(service: Service) -> None:
+async def test_a_registration_outlives_a_catalogue_that_does_not_know_it(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
     service.receivers.use(Catalogue())
     assert service.wants.now == {}
@@ -216,7 +220,7 @@ steps = st.lists(
 
 @given(steps)
 async def test_what_is_wanted_is_what_the_registrations_cover(script: list[tuple[str, UUri, str, Catalogue]]) -> None:
-    service, catalogue, model = Service(None), CATALOGUE, set()
+    service, catalogue, model = ReceiversHarness(None), CATALOGUE, set()
     for step, receiver, partition, new in script:
         pattern = MulticastId.parse(f"{DOORS}/{partition}")
         if step == "use":
@@ -239,7 +243,7 @@ async def test_what_is_wanted_is_what_the_registrations_cover(script: list[tuple
 # Over uProtocol.
 
 
-async def test_the_answer_to_a_registration_names_the_topics_and_where_they_arrive(service: Service) -> None:
+async def test_the_answer_to_a_registration_names_the_topics_and_where_they_arrive(service: ReceiversHarness) -> None:
     answer = await service.call(REGISTER, APP, pb.RegisterMulticastReceiverRequest(multicast_id=f"{DOORS}/front/+"))
     assert isinstance(answer, pb.RegisterMulticastReceiverResponse)
     assert not answer.has_more_records
@@ -253,7 +257,7 @@ async def test_the_answer_to_a_registration_names_the_topics_and_where_they_arri
 
 async def test_many_topics_come_page_by_page_and_are_registered_once() -> None:
     names = {f"p{number}": 0x8000 + number for number in range(600)}
-    service = Service(None, known(**names))
+    service = ReceiversHarness(None, known(**names))
     found: list[str] = []
     more = True
     while more:
@@ -268,14 +272,14 @@ async def test_many_topics_come_page_by_page_and_are_registered_once() -> None:
     service.state.close()
 
 
-async def test_who_fires_asks_for_the_topic(service: Service) -> None:
+async def test_who_fires_asks_for_the_topic(service: ReceiversHarness) -> None:
     answer = await service.call(RESOLVE, APP, pb.ResolveMulticastRequest(multicast_id=f"{DOORS}/front/left"))
     assert isinstance(answer, pb.ResolveMulticastResponse)
     assert answer.topic.resource_id == 0x8002
     assert (answer.mqtt_in_vehicle, answer.zenoh) == ("veh1/8000/A/2/8002", "up/veh1/8000/A/2/8002/{}/{}/{}/{}/{}")
 
 
-async def test_an_unregistration_is_answered(service: Service) -> None:
+async def test_an_unregistration_is_answered(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
     answer = await service.call(UNREGISTER, APP, pb.UnregisterMulticastReceiverRequest(multicast_id=f"{DOORS}/front/*"))
     assert answer == pb.UnregisterMulticastReceiverResponse()
@@ -296,14 +300,16 @@ async def test_an_unregistration_is_answered(service: Service) -> None:
     ],
     ids=["none", "star-inside", "unknown", "not-registered", "no-id", "fire-plus", "fire-star", "fire-unknown"],
 )
-async def test_what_cannot_be_done_is_refused(service: Service, method: int, request_: Message, code: UCode) -> None:
+async def test_what_cannot_be_done_is_refused(
+    service: ReceiversHarness, method: int, request_: Message, code: UCode
+) -> None:
     with pytest.raises(UStatusError) as caught:
         await service.call(method, APP, request_)
     assert caught.value.code is code
 
 
 @pytest.mark.parametrize("receiver", [UUri("", 0xA, 1, 0), UUri("*", 0xA, 1, 0), UUri("cloud", 0xFFFF, 1, 0)], ids=str)
-async def test_a_receiver_has_a_name(service: Service, receiver: UUri) -> None:
+async def test_a_receiver_has_a_name(service: ReceiversHarness, receiver: UUri) -> None:
     with pytest.raises(UStatusError) as caught:
         await service.call(REGISTER, receiver, pb.RegisterMulticastReceiverRequest(multicast_id=DOORS))
     assert caught.value.code is UCode.INVALID_ARGUMENT

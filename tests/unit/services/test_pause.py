@@ -18,7 +18,7 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from streamer.uprotocol.protobuf import uri_from_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
-from tests.unit.services.pause_desk import (
+from tests.unit.services.pause_harness import (
     CALLER,
     CLOUD_APP,
     DOORS,
@@ -26,8 +26,8 @@ from tests.unit.services.pause_desk import (
     NOW_MS,
     SPEED,
     STRANGER,
-    Desk,
-    Mouthpiece,
+    PauseHarness,
+    RecordingLocalTransport,
     failure,
     on_disk,
     start_request,
@@ -36,48 +36,48 @@ from tests.unit.services.pause_desk import (
 
 
 async def test_stop_and_start_are_applied_and_answered() -> None:
-    desk = Desk()
-    answer = await desk.ask(PAUSE, stop_request(SPEED, CLOUD_APP))
+    harness = PauseHarness()
+    answer = await harness.ask(PAUSE, stop_request(SPEED, CLOUD_APP))
     assert answer.attributes.commstatus is None
     assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
     assert ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
-    assert desk.applied[-1] == (PauseRule(SPEED, CLOUD_APP),)
-    answer = await desk.ask(RESUME, start_request(SPEED, CLOUD_APP))
+    assert harness.applied[-1] == (PauseRule(SPEED, CLOUD_APP),)
+    answer = await harness.ask(RESUME, start_request(SPEED, CLOUD_APP))
     assert answer.attributes.commstatus is None
-    assert desk.applied[-1] == ()
+    assert harness.applied[-1] == ()
 
 
 async def test_second_stop_of_the_same_is_fine_and_says_that_nothing_changed() -> None:
-    desk = Desk()
-    await desk.ask(PAUSE, stop_request(SPEED))
-    answer = await desk.ask(PAUSE, stop_request(SPEED))
+    harness = PauseHarness()
+    await harness.ask(PAUSE, stop_request(SPEED))
+    answer = await harness.ask(PAUSE, stop_request(SPEED))
     assert answer.attributes.commstatus is None
     assert not ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
-    assert desk.pause_rules.rules == (PauseRule(SPEED),)
+    assert harness.pause_rules.rules == (PauseRule(SPEED),)
 
 
 async def test_stop_is_answered_only_when_it_is_on_the_disk(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "state.db")
-    desk.state.gate = asyncio.Event()
-    asking = asyncio.create_task(desk.ask(PAUSE, stop_request(SPEED)))
+    harness = PauseHarness(tmp_path / "state.db")
+    harness.state.gate = asyncio.Event()
+    asking = asyncio.create_task(harness.ask(PAUSE, stop_request(SPEED)))
     for _ in range(20):
         await asyncio.sleep(0)
-    assert (desk.core.said, desk.pause_rules.rules, on_disk(tmp_path / "state.db")) == ([], (), [])
-    desk.state.gate.set()
+    assert (harness.core.said, harness.pause_rules.rules, on_disk(tmp_path / "state.db")) == ([], (), [])
+    harness.state.gate.set()
     await asking
     assert on_disk(tmp_path / "state.db") == [PauseRule(SPEED)]
 
 
 async def test_request_is_done_only_when_its_answer_is_safe() -> None:
-    desk = Desk()
-    desk.core.is_safe = False
-    asking = asyncio.create_task(desk.ask(PAUSE, stop_request(SPEED)))
-    while not desk.core.unsafe:
+    harness = PauseHarness()
+    harness.core.is_safe = False
+    asking = asyncio.create_task(harness.ask(PAUSE, stop_request(SPEED)))
+    while not harness.core.unsafe:
         await asyncio.sleep(0.001)
     for _ in range(20):
         await asyncio.sleep(0)
     assert not asking.done()
-    desk.core.unsafe.pop()()
+    harness.core.unsafe.pop()()
     await asking
 
 
@@ -89,12 +89,12 @@ async def test_rules_are_there_again_after_a_restart_in_their_order(tmp_path: Pa
         PauseRule(SPEED),
         PauseRule.parse("//*/FFFFFFFF/FF/FFFF", "//cloud/FFFF0001/FF/0"),
     ]
-    first = Desk(path)
+    first = PauseHarness(path)
     for rule in rules:
         await first.control.pause(rule)
     await first.control.resume(rules[2])
     first.state.close()
-    second = Desk(path)
+    second = PauseHarness(path)
     assert second.pause_rules.rules == (rules[0], rules[1], rules[3])
     assert second.applied == [second.pause_rules.rules]
     second.state.close()
@@ -102,38 +102,38 @@ async def test_rules_are_there_again_after_a_restart_in_their_order(tmp_path: Pa
 
 async def test_rule_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    first = Desk(path)
+    first = PauseHarness(path)
     await first.control.pause(PauseRule(SPEED))
     await first.state.write([("INSERT INTO dispatch_stops (source, sink) VALUES (?, ?)", ("nonsense", ""))])
     await first.control.pause(PauseRule(DOORS))
     first.state.close()
-    assert Desk(path).pause_rules.rules == (PauseRule(SPEED), PauseRule(DOORS))
+    assert PauseHarness(path).pause_rules.rules == (PauseRule(SPEED), PauseRule(DOORS))
 
 
 async def test_start_of_what_was_not_stopped_is_not_found() -> None:
-    desk = Desk()
-    await desk.control.pause(PauseRule(SPEED, CLOUD_APP))
-    text = failure(await desk.ask(RESUME, start_request(SPEED)), UCode.NOT_FOUND)
+    harness = PauseHarness()
+    await harness.control.pause(PauseRule(SPEED, CLOUD_APP))
+    text = failure(await harness.ask(RESUME, start_request(SPEED)), UCode.NOT_FOUND)
     assert str(SPEED) in text
-    assert desk.pause_rules.rules == (PauseRule(SPEED, CLOUD_APP),)
+    assert harness.pause_rules.rules == (PauseRule(SPEED, CLOUD_APP),)
 
 
 async def test_failing_disk_changes_nothing_and_says_so() -> None:
-    desk = Desk()
-    await desk.control.pause(PauseRule(DOORS))
-    desk.state.fails = True
-    applied = len(desk.applied)
-    assert "nothing has changed" in failure(await desk.ask(PAUSE, stop_request(SPEED)), UCode.UNAVAILABLE)
-    failure(await desk.ask(RESUME, start_request(DOORS)), UCode.UNAVAILABLE)
-    assert (desk.pause_rules.rules, len(desk.applied)) == ((PauseRule(DOORS),), applied)
-    desk.state.fails = False
-    await desk.control.pause(PauseRule(SPEED))
-    assert desk.pause_rules.rules == (PauseRule(DOORS), PauseRule(SPEED))
+    harness = PauseHarness()
+    await harness.control.pause(PauseRule(DOORS))
+    harness.state.fails = True
+    applied = len(harness.applied)
+    assert "nothing has changed" in failure(await harness.ask(PAUSE, stop_request(SPEED)), UCode.UNAVAILABLE)
+    failure(await harness.ask(RESUME, start_request(DOORS)), UCode.UNAVAILABLE)
+    assert (harness.pause_rules.rules, len(harness.applied)) == ((PauseRule(DOORS),), applied)
+    harness.state.fails = False
+    await harness.control.pause(PauseRule(SPEED))
+    assert harness.pause_rules.rules == (PauseRule(DOORS), PauseRule(SPEED))
 
 
 async def test_before_the_rules_are_read_and_after_the_end_nothing_is_changed() -> None:
     state, pause_rules = State(None), PauseRules()
-    control = PauseService(Mouthpiece(), state, pause_rules, ControlConfig(), (), GATEWAY, lambda: None)
+    control = PauseService(RecordingLocalTransport(), state, pause_rules, ControlConfig(), (), GATEWAY, lambda: None)
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
         await control.pause(PauseRule(SPEED))
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
@@ -149,48 +149,48 @@ async def test_before_the_rules_are_read_and_after_the_end_nothing_is_changed() 
 
 
 async def test_beyond_a_thousand_rules_is_refused_until_one_is_taken_away() -> None:
-    desk = Desk()
+    harness = PauseHarness()
     for number in range(MAX_RULES):
-        desk.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
-    assert "1000 rules" in failure(await desk.ask(PAUSE, stop_request(SPEED)), UCode.RESOURCE_EXHAUSTED)
-    assert not await desk.control.pause(desk.pause_rules.rules[0])  # it is there: nothing is added
-    await desk.control.resume(desk.pause_rules.rules[0])
-    assert await desk.control.pause(PauseRule(SPEED))
+        harness.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
+    assert "1000 rules" in failure(await harness.ask(PAUSE, stop_request(SPEED)), UCode.RESOURCE_EXHAUSTED)
+    assert not await harness.control.pause(harness.pause_rules.rules[0])  # it is there: nothing is added
+    await harness.control.resume(harness.pause_rules.rules[0])
+    assert await harness.control.pause(PauseRule(SPEED))
 
 
 async def test_callers_at_the_same_time_end_with_the_same_on_disk_and_in_memory(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "state.db")
+    harness = PauseHarness(tmp_path / "state.db")
     sources = [UUri("veh1", 1, 1, 0x8000 + number) for number in range(40)]
     async with asyncio.TaskGroup() as tasks:
         for source in sources:
-            tasks.create_task(desk.control.pause(PauseRule(source)))
-            tasks.create_task(desk.control.pause(PauseRule(source)))
+            tasks.create_task(harness.control.pause(PauseRule(source)))
+            tasks.create_task(harness.control.pause(PauseRule(source)))
         for source in sources[::2]:
-            tasks.create_task(desk.control.resume(PauseRule(source)))
-    assert desk.pause_rules.rules == tuple(PauseRule(source) for source in sources[1::2])
-    assert on_disk(tmp_path / "state.db") == list(desk.pause_rules.rules)
+            tasks.create_task(harness.control.resume(PauseRule(source)))
+    assert harness.pause_rules.rules == tuple(PauseRule(source) for source in sources[1::2])
+    assert on_disk(tmp_path / "state.db") == list(harness.pause_rules.rules)
 
 
 # who may ask
 
 
 async def test_by_default_uentities_of_local_authorities_may_ask_and_nobody_else() -> None:
-    desk = Desk(local=("veh1", "phone1"))
+    harness = PauseHarness(local=("veh1", "phone1"))
     for caller in (CALLER, CALLER._replace(authority="phone1", ue_id=7)):
-        assert (await desk.ask(FETCH, ustreamer.FetchStopsRequest(), caller)).attributes.commstatus is None
+        assert (await harness.ask(FETCH, ustreamer.FetchStopsRequest(), caller)).attributes.commstatus is None
     for method, payload in ((PAUSE, stop_request(SPEED)), (RESUME, start_request(SPEED)), (FETCH, None)):
-        text = failure(await desk.ask(method, payload, STRANGER), UCode.PERMISSION_DENIED)
+        text = failure(await harness.ask(method, payload, STRANGER), UCode.PERMISSION_DENIED)
         assert "control.allow" in text
-    assert desk.pause_rules.rules == ()
+    assert harness.pause_rules.rules == ()
 
 
 async def test_listed_patterns_may_ask_instead() -> None:
-    desk = Desk(options=ControlConfig(allow=["//cloud/FFFF8000/2/0"]))
-    assert (await desk.ask(PAUSE, stop_request(SPEED), STRANGER)).attributes.commstatus is None
-    failure(await desk.ask(PAUSE, stop_request(DOORS), CALLER), UCode.PERMISSION_DENIED)
-    failure(await desk.ask(PAUSE, stop_request(DOORS), STRANGER._replace(version=1)), UCode.PERMISSION_DENIED)
-    desk.control.use(ControlConfig(allow=[]), ("veh1",))
-    failure(await desk.ask(RESUME, start_request(SPEED), STRANGER), UCode.PERMISSION_DENIED)
+    harness = PauseHarness(options=ControlConfig(allow=["//cloud/FFFF8000/2/0"]))
+    assert (await harness.ask(PAUSE, stop_request(SPEED), STRANGER)).attributes.commstatus is None
+    failure(await harness.ask(PAUSE, stop_request(DOORS), CALLER), UCode.PERMISSION_DENIED)
+    failure(await harness.ask(PAUSE, stop_request(DOORS), STRANGER._replace(version=1)), UCode.PERMISSION_DENIED)
+    harness.control.use(ControlConfig(allow=[]), ("veh1",))
+    failure(await harness.ask(RESUME, start_request(SPEED), STRANGER), UCode.PERMISSION_DENIED)
 
 
 # forms and mistakes
@@ -198,21 +198,21 @@ async def test_listed_patterns_may_ask_instead() -> None:
 
 @pytest.mark.parametrize("form", [UPayloadFormat.UNSPECIFIED, UPayloadFormat.PROTOBUF])
 async def test_plain_protobuf_is_answered_with_protobuf(form: UPayloadFormat) -> None:
-    desk = Desk()
-    answer = await desk.ask(PAUSE, stop_request(SPEED), form=form)
+    harness = PauseHarness()
+    answer = await harness.ask(PAUSE, stop_request(SPEED), form=form)
     assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
     assert ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
 
 
 async def test_any_is_answered_with_any_also_if_it_fails() -> None:
-    desk = Desk()
+    harness = PauseHarness()
     for payload, kind in (
         (stop_request(SPEED), ustreamer.StopDispatchResponse),
         (stop_request(CLOUD_APP._replace(resource=7)), pb.UStatus),
     ):
         wrapped = AnyProto()
         wrapped.Pack(payload)
-        answer = await desk.ask(PAUSE, wrapped, form=UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
+        answer = await harness.ask(PAUSE, wrapped, form=UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY)
         assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY
         assert AnyProto.FromString(answer.payload or b"").Unpack(kind())
 
@@ -241,8 +241,8 @@ def wrapped_other() -> bytes:
 async def test_bad_requests_are_told_what_was_expected(
     payload: Message | bytes | None, form: UPayloadFormat, expected: str
 ) -> None:
-    desk = Desk()
-    answer = await desk.ask(PAUSE, payload, form=form)
+    harness = PauseHarness()
+    answer = await harness.ask(PAUSE, payload, form=form)
     assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
     body = answer.payload or b""
     if answer.attributes.payload_format is UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY:
@@ -251,44 +251,44 @@ async def test_bad_requests_are_told_what_was_expected(
     else:
         status = pb.UStatus.FromString(body)
     assert expected in status.message
-    assert desk.pause_rules.rules == ()
+    assert harness.pause_rules.rules == ()
 
 
 async def test_unknown_method_is_unimplemented() -> None:
-    assert "there are 1, 2, 3" in failure(await Desk().ask(0x99, None), UCode.UNIMPLEMENTED)
+    assert "there are 1, 2, 3" in failure(await PauseHarness().ask(0x99, None), UCode.UNIMPLEMENTED)
 
 
 async def test_what_is_no_request_is_taken_and_not_answered() -> None:
-    desk = Desk()
+    harness = PauseHarness()
     done: list[bool] = []
     told = notification(NOW_MS, SPEED, UUri(GATEWAY, 4, 1, 0))
     assert told.attributes.type is UMessageType.NOTIFICATION
-    desk.core._handlers[4, 1](told, lambda: done.append(True))
-    assert (done, desk.core.said) == ([True], [])
+    harness.core._handlers[4, 1](told, lambda: done.append(True))
+    assert (done, harness.core.said) == ([True], [])
 
 
 async def test_fault_of_a_method_is_an_internal_error_and_the_next_request_is_fine() -> None:
-    desk = Desk()
+    harness = PauseHarness()
 
     async def fail(caller: UUri, asked: Message) -> Message:
         raise ZeroDivisionError
 
-    desk.control.service.add({0x50: Method(ustreamer.FetchStopsRequest, fail)})
-    assert "ZeroDivisionError" in failure(await desk.ask(0x50, None), UCode.INTERNAL)
-    assert (await desk.ask(FETCH, None)).attributes.commstatus is None
+    harness.control.service.add({0x50: Method(ustreamer.FetchStopsRequest, fail)})
+    assert "ZeroDivisionError" in failure(await harness.ask(0x50, None), UCode.INTERNAL)
+    assert (await harness.ask(FETCH, None)).attributes.commstatus is None
 
 
 # listing
 
 
 async def test_a_message_waits_under_every_rule_that_stops_it() -> None:
-    desk = Desk()
+    harness = PauseHarness()
     wide, speed, other = PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"), PauseRule(SPEED), PauseRule(UUri("veh2", 1, 1, 0x8000))
     for rule in (wide, speed, other):
-        await desk.control.pause(rule)
-    desk.flows = [((SPEED, None), 3), ((SPEED, CLOUD_APP), 4), ((DOORS, None), 5)]
-    assert desk.control.rules() == [PausedRule(wide, 3, 12), PausedRule(speed, 2, 7), PausedRule(other, 0, 0)]
-    answer = ustreamer.FetchStopsResponse.FromString((await desk.ask(FETCH, None)).payload or b"")
+        await harness.control.pause(rule)
+    harness.flows = [((SPEED, None), 3), ((SPEED, CLOUD_APP), 4), ((DOORS, None), 5)]
+    assert harness.control.rules() == [PausedRule(wide, 3, 12), PausedRule(speed, 2, 7), PausedRule(other, 0, 0)]
+    answer = ustreamer.FetchStopsResponse.FromString((await harness.ask(FETCH, None)).payload or b"")
     assert [(uri_from_proto(s.rule.topic), s.rule.HasField("sink"), s.lanes, s.messages) for s in answer.stops] == [
         (wide.source, False, 3, 12),
         (SPEED, False, 2, 7),
@@ -298,15 +298,15 @@ async def test_a_message_waits_under_every_rule_that_stops_it() -> None:
 
 
 async def test_many_rules_come_in_pages_that_miss_none() -> None:
-    desk = Desk()
+    harness = PauseHarness()
     rules = [PauseRule(UUri("veh2", number, 1, 0x8000), CLOUD_APP) for number in range(MAX_RULES)]
     for rule in rules:
-        desk.pause_rules.add(rule)
+        harness.pause_rules.add(rule)
     found: list[PauseRule] = []
     has_more = True
     while has_more:
         asked = ustreamer.FetchStopsRequest(offset=len(found))
-        answer = ustreamer.FetchStopsResponse.FromString((await desk.ask(FETCH, asked)).payload or b"")
+        answer = ustreamer.FetchStopsResponse.FromString((await harness.ask(FETCH, asked)).payload or b"")
         assert answer.stops
         found += [PauseRule(uri_from_proto(s.rule.topic), uri_from_proto(s.rule.sink)) for s in answer.stops]
         has_more = answer.has_more_records

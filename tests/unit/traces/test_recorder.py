@@ -17,7 +17,7 @@ NOW_MS = 1_700_000_000_000
 NEVER = Failure(Outcome.DEAD_LETTERED, UCode.PERMISSION_DENIED, "never")
 
 
-class Taker:
+class RecorderHarness:
     """Takes buffers, or does not."""
 
     def __init__(self) -> None:
@@ -36,8 +36,8 @@ class Taker:
 
 
 @pytest.fixture
-def taker() -> Taker:
-    return Taker()
+def harness() -> RecorderHarness:
+    return RecorderHarness()
 
 
 @pytest.fixture
@@ -51,89 +51,89 @@ def delivery(queue, ue_id: int = 1) -> Delivery:
     return queue.push(Received(message), message, queue.lane((source, None)), 0.0, NOW_MS)
 
 
-def test_flows_that_come_and_go_keep_their_names(taker, queue) -> None:
+def test_flows_that_come_and_go_keep_their_names(harness, queue) -> None:
     deliveries = [delivery(queue, ue_id=number % 7) for number in range(50)]
-    taker.recorder.delivered(deliveries, 1.0)
-    rows = taker.rows()
+    harness.recorder.delivered(deliveries, 1.0)
+    rows = harness.rows()
     assert [row["src_ue_id"] for row in rows] == [number % 7 for number in range(50)]
     assert {(row["route"], row["ingress"], row["egress"]) for row in rows} == {(queue.name, queue.source, queue.target)}
     assert [row["msg_id"] for row in rows] == [each.message.id for each in deliveries]
 
 
-def test_a_full_buffer_is_handed_on_and_numbers_go_on(taker, queue) -> None:
+def test_a_full_buffer_is_handed_on_and_numbers_go_on(harness, queue) -> None:
     one = delivery(queue)
-    taker.recorder.delivered([one] * (MAX_RECORDS + 3), 1.0)
-    assert [buffer.records for buffer in taker.buffers] == [MAX_RECORDS]
-    taker.recorder.failed(one, NEVER, 2.0)
-    rows = taker.rows()
+    harness.recorder.delivered([one] * (MAX_RECORDS + 3), 1.0)
+    assert [buffer.records for buffer in harness.buffers] == [MAX_RECORDS]
+    harness.recorder.failed(one, NEVER, 2.0)
+    rows = harness.rows()
     assert [row["seq"] for row in rows] == list(range(MAX_RECORDS + 4))
     assert rows[-1]["outcome"] == "dead_lettered"
     assert rows[-1]["ucode"] == "PERMISSION_DENIED"
 
 
-def test_what_nobody_takes_is_counted_and_leaves_a_hole(taker, queue) -> None:
+def test_what_nobody_takes_is_counted_and_leaves_a_hole(harness, queue) -> None:
     one = delivery(queue)
-    taker.recorder.delivered([one] * 2, 1.0)
-    taker.recorder.hand_on()
-    taker.has_room = False
-    taker.recorder.delivered([one] * 5, 1.0)
-    taker.recorder.hand_on()
-    taker.has_room = True
-    taker.recorder.delivered([one] * 2, 1.0)
-    assert [row["seq"] for row in taker.rows()] == [0, 1, 7, 8]
-    assert taker.recorder.dropped == 5
+    harness.recorder.delivered([one] * 2, 1.0)
+    harness.recorder.hand_on()
+    harness.has_room = False
+    harness.recorder.delivered([one] * 5, 1.0)
+    harness.recorder.hand_on()
+    harness.has_room = True
+    harness.recorder.delivered([one] * 2, 1.0)
+    assert [row["seq"] for row in harness.rows()] == [0, 1, 7, 8]
+    assert harness.recorder.dropped == 5
 
 
-def test_an_old_buffer_is_handed_on_by_the_tick(taker, queue) -> None:
-    taker.recorder.tick(100.0)
-    taker.recorder.delivered([delivery(queue)], 100.0)
-    taker.recorder.tick(100.0 + MAX_AGE_S / 2)
-    assert taker.buffers == []
-    taker.recorder.tick(100.0 + MAX_AGE_S)
-    assert [buffer.records for buffer in taker.buffers] == [1]
-    taker.recorder.tick(200.0)
-    assert len(taker.buffers) == 1
+def test_an_old_buffer_is_handed_on_by_the_tick(harness, queue) -> None:
+    harness.recorder.tick(100.0)
+    harness.recorder.delivered([delivery(queue)], 100.0)
+    harness.recorder.tick(100.0 + MAX_AGE_S / 2)
+    assert harness.buffers == []
+    harness.recorder.tick(100.0 + MAX_AGE_S)
+    assert [buffer.records for buffer in harness.buffers] == [1]
+    harness.recorder.tick(200.0)
+    assert len(harness.buffers) == 1
 
 
-def test_what_is_unsure_is_written_once_it_is_certain(taker, queue) -> None:
+def test_what_is_unsure_is_written_once_it_is_certain(harness, queue) -> None:
     deliveries = [delivery(queue, ue_id=5) for _ in range(3)]
     lane = deliveries[0].lane
-    packed = b"".join(taker.recorder.unconfirmed(each, 1.0) for each in deliveries)
-    taker.recorder.delivered([delivery(queue, ue_id=9)], 2.0)
-    taker.recorder.confirmed(lane, packed, 3.0)
-    rows = taker.rows()
+    packed = b"".join(harness.recorder.unconfirmed(each, 1.0) for each in deliveries)
+    harness.recorder.delivered([delivery(queue, ue_id=9)], 2.0)
+    harness.recorder.confirmed(lane, packed, 3.0)
+    rows = harness.rows()
     assert [(row["src_ue_id"], row["latency_us"]) for row in rows] == [(9, 2_000_000), *[(5, 1_000_000)] * 3]
     assert [row["msg_id"] for row in rows[1:]] == [each.message.id for each in deliveries]
 
 
-def test_more_than_a_buffer_becomes_certain_at_once(taker, queue) -> None:
+def test_more_than_a_buffer_becomes_certain_at_once(harness, queue) -> None:
     one = delivery(queue)
-    taker.recorder.delivered([one] * 7, 1.0)
-    taker.recorder.confirmed(one.lane, taker.recorder.unconfirmed(one, 1.0) * (2 * MAX_RECORDS + 5), 1.0)
-    rows = taker.rows()
+    harness.recorder.delivered([one] * 7, 1.0)
+    harness.recorder.confirmed(one.lane, harness.recorder.unconfirmed(one, 1.0) * (2 * MAX_RECORDS + 5), 1.0)
+    rows = harness.rows()
     assert [row["seq"] for row in rows] == list(range(2 * MAX_RECORDS + 12))
 
 
-def test_what_cannot_be_read_any_more_is_traced_with_and_without_its_record(taker, queue) -> None:
+def test_what_cannot_be_read_any_more_is_traced_with_and_without_its_record(harness, queue) -> None:
     one = delivery(queue, ue_id=5)
     failure = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "lost")
-    taker.recorder.lost(one.lane, taker.recorder.unconfirmed(one, 1.0), 3, failure, 9.0, NOW_MS)
-    rows = taker.rows()
+    harness.recorder.lost(one.lane, harness.recorder.unconfirmed(one, 1.0), 3, failure, 9.0, NOW_MS)
+    rows = harness.rows()
     assert [row["msg_id"] for row in rows] == [one.message.id, bytes(16), bytes(16)]
     assert {(row["outcome"], row["ucode"], row["src_ue_id"]) for row in rows} == {("dead_lettered", "DATA_LOSS", 5)}
 
 
-def test_the_size_of_a_message_whose_payload_is_only_in_the_journal(taker, queue) -> None:
+def test_the_size_of_a_message_whose_payload_is_only_in_the_journal(harness, queue) -> None:
     one = delivery(queue)
     one.message = one.message._replace(payload=None)
-    taker.recorder.failed(one, NEVER, 2.0)
-    assert [row["payload_bytes"] for row in taker.rows()] == [len(b"12")]
+    harness.recorder.failed(one, NEVER, 2.0)
+    assert [row["payload_bytes"] for row in harness.rows()] == [len(b"12")]
 
 
-def test_a_message_that_never_became_a_delivery(taker) -> None:
+def test_a_message_that_never_became_a_delivery(harness) -> None:
     message = UMessage(new_id(NOW_MS), Attributes(UMessageType.REQUEST, UUri("a", 1, 1, 0), UUri("b", 2, 1, 3), ttl=100))
-    taker.recorder.turned_away(message, ("none", "vehicle", ""), NEVER, 5.0, NOW_MS)
-    (row,) = taker.rows()
+    harness.recorder.turned_away(message, ("none", "vehicle", ""), NEVER, 5.0, NOW_MS)
+    (row,) = harness.rows()
     expected = {
         "route": "none",
         "ingress": "vehicle",

@@ -1,6 +1,5 @@
 """The registry of listeners and the pull buffer, without any wire."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,8 +12,8 @@ from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, notification, publish, request, response
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.unit.transports.ears import CountingUri, counting
-from tests.unit.transports.ears import Ear as SlowEar
+from tests.listeners import RecordingListener
+from tests.unit.transports.counting_uri import CountingUri, counting
 
 NOW_MS = 1_700_000_000_000
 TOPIC = UUri("veh1", 0xA, 1, 0x8000)
@@ -25,163 +24,156 @@ ANY_TOPIC = everything_at("veh1")
 ANYONE = everything_at("*")
 
 
-class Ear(UListener):
-    """Remembers what it heard, and releases it or not."""
+class SingleListener(UListener):
+    """Takes messages one by one."""
 
-    def __init__(self, keeps: bool = False) -> None:
-        self.batches: list[list[Received]] = []
-        self.keeps = keeps
+    def __init__(self) -> None:
+        self.messages: list[UMessage] = []
 
-    @property
-    def heard(self) -> list[UMessage]:
-        return [received.message for batch in self.batches for received in batch]
-
-    def on_receive_batch(self, batch: Sequence[Received]) -> None:
-        self.batches.append(list(batch))
-        if not self.keeps:
-            for received in batch:
-                received.release()
+    def on_receive(self, received: Received) -> None:
+        self.messages.append(received.message)
+        received.release()
 
 
-def registry(**limits: int) -> ListenerRegistry:
+def new_registry(**limits: int) -> ListenerRegistry:
     return ListenerRegistry(ListenerOptions(**limits))
 
 
 def test_listener_with_overlapping_filters_hears_once() -> None:
-    ears, ear = registry(), Ear()
+    registry, listener = new_registry(), RecordingListener()
     for source, sink in ((TOPIC, None), (ANY_TOPIC, None), (UUri("*", 0xA, 1, 0x8000), None)):
-        ears.add(source, sink, ear)
+        registry.add(source, sink, listener)
     received = MemoryReceived(publish(NOW_MS, TOPIC))
-    ears.deliver([received])
-    assert ear.heard == [received.message]
+    registry.deliver([received])
+    assert listener.messages == [received.message]
     assert received.acknowledged
 
 
 def test_several_listeners_share_the_acknowledgement() -> None:
-    ears, kept = registry(), [Ear(keeps=True) for _ in range(3)]
-    for ear in kept:
-        ears.add(TOPIC, None, ear)
+    registry, kept = new_registry(), [RecordingListener(releases=False) for _ in range(3)]
+    for listener in kept:
+        registry.add(TOPIC, None, listener)
     received = MemoryReceived(publish(NOW_MS, TOPIC))
-    ears.deliver([received])
+    registry.deliver([received])
     assert received.holders == 3
-    for ear in kept:
+    for listener in kept:
         assert not received.acknowledged
-        ear.batches[0][0].release()
+        listener.batches[0][0].release()
     assert received.acknowledged
 
 
 def test_message_for_nobody_is_released_at_once() -> None:
-    ears, ear = registry(), Ear()
-    ears.add(TOPIC, None, ear)
+    registry, listener = new_registry(), RecordingListener()
+    registry.add(TOPIC, None, listener)
     received = MemoryReceived(publish(NOW_MS, OTHER_TOPIC))
-    ears.deliver([received])
+    registry.deliver([received])
     assert received.acknowledged
-    assert ear.batches == []
+    assert listener.batches == []
 
 
 def test_batch_reaches_each_listener_in_one_piece_and_in_order() -> None:
-    ears, all_ear, some_ear = registry(), Ear(), Ear()
-    ears.add(ANY_TOPIC, None, all_ear)
-    ears.add(TOPIC, None, some_ear)
+    registry, all_listener, some_listener = new_registry(), RecordingListener(), RecordingListener()
+    registry.add(ANY_TOPIC, None, all_listener)
+    registry.add(TOPIC, None, some_listener)
     batch = [MemoryReceived(publish(NOW_MS, topic)) for topic in (TOPIC, OTHER_TOPIC, TOPIC, OTHER_TOPIC)]
-    ears.deliver(batch)
-    assert all_ear.batches == [batch]
-    assert some_ear.batches == [[batch[0], batch[2]]]
+    registry.deliver(batch)
+    assert all_listener.batches == [batch]
+    assert some_listener.batches == [[batch[0], batch[2]]]
     assert all(received.acknowledged for received in batch)
 
 
 def test_listener_that_takes_messages_singly_gets_them_in_order() -> None:
-    ears, ear = registry(), SlowEar()
-    ears.add(ANY_TOPIC, None, ear)
+    registry, listener = new_registry(), SingleListener()
+    registry.add(ANY_TOPIC, None, listener)
     batch = [MemoryReceived(publish(NOW_MS, TOPIC)) for _ in range(5)]
-    ears.deliver(batch)
-    assert ear.heard == [received.message for received in batch]
+    registry.deliver(batch)
+    assert listener.messages == [received.message for received in batch]
 
 
 def test_registering_again_changes_nothing_and_one_removal_ends_it() -> None:
-    ears, ear = registry(), Ear()
-    assert ears.add(TOPIC, None, ear) is True
-    assert ears.add(TOPIC, None, ear) is False
-    assert ears.remove(TOPIC, None, ear) is True
-    ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC))])
-    assert ear.batches == []
-    assert ears.filters() == []
+    registry, listener = new_registry(), RecordingListener()
+    assert registry.add(TOPIC, None, listener) is True
+    assert registry.add(TOPIC, None, listener) is False
+    assert registry.remove(TOPIC, None, listener) is True
+    registry.deliver([MemoryReceived(publish(NOW_MS, TOPIC))])
+    assert listener.batches == []
+    assert registry.filters() == []
 
 
 def test_filter_is_new_with_its_first_listener_and_over_with_its_last() -> None:
-    ears, first, second = registry(), Ear(), Ear()
-    assert ears.add(TOPIC, None, first) is True
-    assert ears.add(TOPIC, None, second) is False
-    assert ears.add(TOPIC, APP, first) is True
-    assert ears.filters() == [(TOPIC, None), (TOPIC, APP)]
-    assert ears.remove(TOPIC, None, first) is False
-    assert ears.remove(TOPIC, None, second) is True
-    assert ears.filters() == [(TOPIC, APP)]
+    registry, first, second = new_registry(), RecordingListener(), RecordingListener()
+    assert registry.add(TOPIC, None, first) is True
+    assert registry.add(TOPIC, None, second) is False
+    assert registry.add(TOPIC, APP, first) is True
+    assert registry.filters() == [(TOPIC, None), (TOPIC, APP)]
+    assert registry.remove(TOPIC, None, first) is False
+    assert registry.remove(TOPIC, None, second) is True
+    assert registry.filters() == [(TOPIC, APP)]
 
 
 def test_nothing_is_delivered_after_unregistering_one_of_two_filters() -> None:
-    ears, ear = registry(), Ear()
-    ears.add(TOPIC, None, ear)
-    ears.add(OTHER_TOPIC, None, ear)
+    registry, listener = new_registry(), RecordingListener()
+    registry.add(TOPIC, None, listener)
+    registry.add(OTHER_TOPIC, None, listener)
     kept = publish(NOW_MS, OTHER_TOPIC)
-    ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC)), MemoryReceived(kept)])
-    ears.remove(TOPIC, None, ear)
-    before = len(ear.heard)
-    ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC)), MemoryReceived(kept)])
-    assert ear.heard[before:] == [kept]
+    registry.deliver([MemoryReceived(publish(NOW_MS, TOPIC)), MemoryReceived(kept)])
+    registry.remove(TOPIC, None, listener)
+    before = len(listener.messages)
+    registry.deliver([MemoryReceived(publish(NOW_MS, TOPIC)), MemoryReceived(kept)])
+    assert listener.messages[before:] == [kept]
 
 
 def test_listener_that_came_later_hears_what_comes_later() -> None:
-    ears, early, late = registry(), Ear(), Ear()
-    ears.add(TOPIC, None, early)
-    ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC))])
-    ears.add(TOPIC, None, late)
+    registry, early, late = new_registry(), RecordingListener(), RecordingListener()
+    registry.add(TOPIC, None, early)
+    registry.deliver([MemoryReceived(publish(NOW_MS, TOPIC))])
+    registry.add(TOPIC, None, late)
     second = publish(NOW_MS, TOPIC)
-    ears.deliver([MemoryReceived(second)])
-    assert late.heard == [second]
-    assert len(early.heard) == 2
+    registry.deliver([MemoryReceived(second)])
+    assert late.messages == [second]
+    assert len(early.messages) == 2
 
 
 @pytest.mark.parametrize(("source", "sink"), [(TOPIC, None), (OTHER_TOPIC, None), (TOPIC, APP)])
 def test_unregistering_what_was_not_registered_is_not_found(source: UUri, sink: UUri | None) -> None:
-    ears = registry()
-    ears.add(TOPIC, None, Ear())
+    registry = new_registry()
+    registry.add(TOPIC, None, RecordingListener())
     with pytest.raises(UStatusError) as caught:
-        ears.remove(source, sink, Ear())
+        registry.remove(source, sink, RecordingListener())
     assert caught.value.code is UCode.NOT_FOUND
-    assert ears.filters() == [(TOPIC, None)]
+    assert registry.filters() == [(TOPIC, None)]
 
 
 def test_limit_per_filter_is_resource_exhausted_and_leaves_room_on_others() -> None:
-    ears, known = registry(max_listeners_per_filter=2), Ear()
-    ears.add(TOPIC, None, known)
-    ears.add(TOPIC, None, Ear())
+    registry, known = new_registry(max_listeners_per_filter=2), RecordingListener()
+    registry.add(TOPIC, None, known)
+    registry.add(TOPIC, None, RecordingListener())
     with pytest.raises(UStatusError, match="limit per filter") as caught:
-        ears.add(TOPIC, None, Ear())
+        registry.add(TOPIC, None, RecordingListener())
     assert caught.value.code is UCode.RESOURCE_EXHAUSTED
-    assert ears.add(TOPIC, None, known) is False  # who is there already stays idempotent
-    ears.add(OTHER_TOPIC, None, Ear())
-    ears.remove(TOPIC, None, known)
-    ears.add(TOPIC, None, Ear())
+    assert registry.add(TOPIC, None, known) is False  # who is there already stays idempotent
+    registry.add(OTHER_TOPIC, None, RecordingListener())
+    registry.remove(TOPIC, None, known)
+    registry.add(TOPIC, None, RecordingListener())
 
 
 def test_overall_limit_is_resource_exhausted_and_frees_with_each_removal() -> None:
-    ears, first = registry(max_listeners=2), Ear()
-    ears.add(TOPIC, None, first)
-    ears.add(OTHER_TOPIC, None, first)
+    registry, first = new_registry(max_listeners=2), RecordingListener()
+    registry.add(TOPIC, None, first)
+    registry.add(OTHER_TOPIC, None, first)
     with pytest.raises(UStatusError, match="limit of this transport") as caught:
-        ears.add(ANY_TOPIC, None, first)
+        registry.add(ANY_TOPIC, None, first)
     assert caught.value.code is UCode.RESOURCE_EXHAUSTED
-    ears.remove(TOPIC, None, first)
-    ears.add(ANY_TOPIC, None, first)
+    registry.remove(TOPIC, None, first)
+    registry.add(ANY_TOPIC, None, first)
 
 
 def test_filter_outside_the_table_is_an_invalid_argument_and_is_not_kept() -> None:
-    ears = registry()
+    registry = new_registry()
     with pytest.raises(UStatusError) as caught:
-        ears.add(METHOD, None, Ear())
+        registry.add(METHOD, None, RecordingListener())
     assert caught.value.code is UCode.INVALID_ARGUMENT
-    assert ears.filters() == []
+    assert registry.filters() == []
 
 
 ASK = request(NOW_MS, APP, METHOD, 1000)
@@ -224,24 +216,24 @@ def test_each_row_of_the_table_hears_what_it_is_for(source: UUri, sink: UUri | N
 )
 def test_registry_agrees_with_a_plain_set_of_triples(steps) -> None:
     """The model: a set of (listener, filter), limited to 2 per filter and 5 overall."""
-    ears = registry(max_listeners=5, max_listeners_per_filter=2)
-    listeners = [Ear(), Ear(), Ear()]
+    registry = new_registry(max_listeners=5, max_listeners_per_filter=2)
+    listeners = [RecordingListener(), RecordingListener(), RecordingListener()]
     model: set[tuple[int, tuple[UUri, UUri | None]]] = set()
     for step, who, pair in steps:
         present = {other for other, where in model if where == pair}
         if step == "add":
             if who not in present and (len(present) >= 2 or len(model) >= 5):
                 with pytest.raises(UStatusError, match="RESOURCE_EXHAUSTED"):
-                    ears.add(*pair, listeners[who])
+                    registry.add(*pair, listeners[who])
             else:
-                assert ears.add(*pair, listeners[who]) is (not present)
+                assert registry.add(*pair, listeners[who]) is (not present)
                 model.add((who, pair))
         elif step == "remove":
             if who not in present:
                 with pytest.raises(UStatusError, match="NOT_FOUND"):
-                    ears.remove(*pair, listeners[who])
+                    registry.remove(*pair, listeners[who])
             else:
-                assert ears.remove(*pair, listeners[who]) is (present == {who})
+                assert registry.remove(*pair, listeners[who]) is (present == {who})
                 model.discard((who, pair))
         else:
             batch = [MemoryReceived(message) for message in SAMPLES.values()]
@@ -249,20 +241,20 @@ def test_registry_agrees_with_a_plain_set_of_triples(steps) -> None:
                 [m for m in SAMPLES.values() if any(w == n and filter_matches(*f, m.attributes) for w, f in model)]
                 for n in range(3)
             ]
-            before = [len(ear.heard) for ear in listeners]
-            ears.deliver(batch)
-            assert [ear.heard[n:] for ear, n in zip(listeners, before, strict=True)] == expected
+            before = [len(listener.messages) for listener in listeners]
+            registry.deliver(batch)
+            assert [listener.messages[n:] for listener, n in zip(listeners, before, strict=True)] == expected
             assert all(received.acknowledged for received in batch)
-        assert set(ears.filters()) == {where for _, where in model}
+        assert set(registry.filters()) == {where for _, where in model}
 
 
 def test_what_is_remembered_per_attributes_is_bounded() -> None:
-    ears = registry()
-    ears.add(ANY_TOPIC, None, Ear())
+    registry = new_registry()
+    registry.add(ANY_TOPIC, None, RecordingListener())
     shared = publish(NOW_MS, TOPIC).attributes
     for n in range(20_000):
-        ears.matching(replace(shared, ttl=n))
-    assert len(ears._cache) <= 8192
+        registry.matching(replace(shared, ttl=n))
+    assert len(registry._cache) <= 8192
 
 
 # the cost, and the order
@@ -278,28 +270,28 @@ ANSWERS = [response(NOW_MS, request(NOW_MS, APP, METHOD, 1000)) for _ in range(1
 def test_number_of_topics_is_nothing_to_the_cost_of_messages_that_are_all_different(
     topics: int, messages: list[UMessage]
 ) -> None:
-    ears, ear = registry(max_listeners=3000), Ear()
+    registry, listener = new_registry(max_listeners=3000), RecordingListener()
     for n in range(topics):
-        ears.add(counting(TOPIC._replace(resource=0x8000 + n)), None, ear)
+        registry.add(counting(TOPIC._replace(resource=0x8000 + n)), None, listener)
     for few in FEW_OTHERS:
-        ears.add(*few, ear)
+        registry.add(*few, listener)
     before = CountingUri.compared
-    ears.deliver([MemoryReceived(message) for message in messages])
-    assert ear.heard == messages
+    registry.deliver([MemoryReceived(message) for message in messages])
+    assert listener.messages == messages
     assert CountingUri.compared - before == len(FEW_OTHERS) * len(messages)
 
 
 def test_a_topic_that_comes_or_goes_costs_nothing_for_the_messages_of_others() -> None:
-    ears, ear, late = registry(), Ear(), Ear()
-    ears.add(counting(ANY_TOPIC), None, ear)
-    ears.add(counting(TOPIC), None, ear)
-    ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC)), MemoryReceived(publish(NOW_MS, OTHER_TOPIC))])
+    registry, listener, late = new_registry(), RecordingListener(), RecordingListener()
+    registry.add(counting(ANY_TOPIC), None, listener)
+    registry.add(counting(TOPIC), None, listener)
+    registry.deliver([MemoryReceived(publish(NOW_MS, TOPIC)), MemoryReceived(publish(NOW_MS, OTHER_TOPIC))])
     before = CountingUri.compared
-    for change in (ears.add, ears.remove):
+    for change in (registry.add, registry.remove):
         change(counting(OTHER_TOPIC), None, late)
-        ears.deliver([MemoryReceived(publish(NOW_MS, TOPIC))])
+        registry.deliver([MemoryReceived(publish(NOW_MS, TOPIC))])
     assert CountingUri.compared == before
-    ears.deliver([MemoryReceived(publish(NOW_MS, OTHER_TOPIC))])
+    registry.deliver([MemoryReceived(publish(NOW_MS, OTHER_TOPIC))])
     assert CountingUri.compared == before + 1
 
 
@@ -329,25 +321,25 @@ HEARD = [
 def test_whoever_changes_what_a_message_reaches_the_same_listeners_in_the_same_order_as_by_trying_every_filter(
     steps,
 ) -> None:
-    ears, listeners = registry(), [Ear(), Ear(), Ear()]
-    model: dict[Filter, list[Ear]] = {}  # in the order in which the filters came
+    registry, listeners = new_registry(), [RecordingListener(), RecordingListener(), RecordingListener()]
+    model: dict[Filter, list[RecordingListener]] = {}  # in the order in which the filters came
     for step, who, pair in steps:
-        ear, there = listeners[who], model.get(pair, [])
-        if step == "add" and ear not in there:
-            ears.add(*pair, ear)
-            model.setdefault(pair, []).append(ear)
-        elif step == "remove" and ear in there:
-            ears.remove(*pair, ear)
-            there.remove(ear)
+        listener, there = listeners[who], model.get(pair, [])
+        if step == "add" and listener not in there:
+            registry.add(*pair, listener)
+            model.setdefault(pair, []).append(listener)
+        elif step == "remove" and listener in there:
+            registry.remove(*pair, listener)
+            there.remove(listener)
             if not there:
                 del model[pair]
         elif step == "deliver":
             for message in HEARD:
                 expected = dict.fromkeys(
-                    ear for of, known in model.items() if filter_matches(*of, message.attributes) for ear in known
+                    listener for of, known in model.items() if filter_matches(*of, message.attributes) for listener in known
                 )
-                assert ears.matching(message.attributes) == tuple(expected)
-        assert ears.filters() == list(model)
+                assert registry.matching(message.attributes) == tuple(expected)
+        assert registry.filters() == list(model)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(FILTERS)), max_size=40))

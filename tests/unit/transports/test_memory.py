@@ -10,7 +10,7 @@ from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.message import Options, UMessage, notification, publish
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.unit.transports.ears import Ear
+from tests.listeners import RecordingListener
 
 NOW_MS = 1_700_000_000_000
 TOPIC = UUri("veh1", 0xA, 1, 0x8000)
@@ -53,42 +53,42 @@ async def join(bus: str, authority: str = "gateway", now_ms: int = NOW_MS, **opt
 
 async def test_what_one_sends_every_other_on_the_bus_receives(bus: str) -> None:
     sender, near, far = await join(bus), await join(bus), await join(f"{bus}-other")
-    ears = []
+    listeners = []
     for transport in (sender, near, far):
-        ears.append(Ear())
-        await transport.register_listener(TOPIC, None, ears[-1])
+        listeners.append(RecordingListener())
+        await transport.register_listener(TOPIC, None, listeners[-1])
     message = publish(NOW_MS, TOPIC, b"payload", Options(token="t", ttl=5, permission_level=1))
     await sender.send(message)
-    assert [ear.heard for ear in ears] == [[], [message], []]
+    assert [listener.messages for listener in listeners] == [[], [message], []]
 
 
 async def test_nothing_is_delivered_after_unregistering(bus: str) -> None:
-    sender, receiver, ear = await join(bus), await join(bus), Ear()
-    await receiver.register_listener(TOPIC, None, ear)
-    await receiver.unregister_listener(TOPIC, None, ear)
+    sender, receiver, listener = await join(bus), await join(bus), RecordingListener()
+    await receiver.register_listener(TOPIC, None, listener)
+    await receiver.unregister_listener(TOPIC, None, listener)
     await sender.send(publish(NOW_MS, TOPIC))
-    assert ear.heard == []
+    assert listener.messages == []
     with pytest.raises(UStatusError, match="NOT_FOUND"):
-        await receiver.unregister_listener(TOPIC, None, ear)
+        await receiver.unregister_listener(TOPIC, None, listener)
 
 
 async def test_who_is_away_receives_nothing(bus: str) -> None:
-    sender, receiver, ear = await join(bus), await join(bus), Ear()
-    await receiver.register_listener(TOPIC, None, ear)
+    sender, receiver, listener = await join(bus), await join(bus), RecordingListener()
+    await receiver.register_listener(TOPIC, None, listener)
     receiver.lose_link()
     await sender.send(publish(NOW_MS, TOPIC, b"missed"))
     receiver.restore_link()
     await sender.send(publish(NOW_MS, TOPIC, b"heard"))
     await receiver.stop()
     await sender.send(publish(NOW_MS, TOPIC, b"too late"))
-    assert [message.payload for message in ear.heard] == [b"heard"]
+    assert [message.payload for message in listener.messages] == [b"heard"]
 
 
 async def test_limits_come_from_the_options(bus: str) -> None:
     transport = await join(bus, listeners=ListenerOptions(max_listeners=1))
-    await transport.register_listener(TOPIC, None, Ear())
+    await transport.register_listener(TOPIC, None, RecordingListener())
     with pytest.raises(UStatusError) as caught:
-        await transport.register_listener(everything_at("veh1"), None, Ear())
+        await transport.register_listener(everything_at("veh1"), None, RecordingListener())
     assert caught.value.code is UCode.RESOURCE_EXHAUSTED
 
 
@@ -143,15 +143,15 @@ async def test_what_the_link_loses_comes_back_in_order(bus: str) -> None:
 
 
 async def test_refused_message_is_neither_sent_nor_heard(bus: str) -> None:
-    sender, receiver, ear, ledger = await join(bus), await join(bus), Ear(), Ledger()
-    await receiver.register_listener(TOPIC, None, ear)
+    sender, receiver, listener, ledger = await join(bus), await join(bus), RecordingListener(), Ledger()
+    await receiver.register_listener(TOPIC, None, listener)
     refused, taken = Parcel(publish(NOW_MS, TOPIC, b"bad")), Parcel(publish(NOW_MS, TOPIC, b"good"))
     error = RefusedError(UCode.RESOURCE_EXHAUSTED, "not now")
     sender.refuse = lambda message: error if message.payload == b"bad" else None
     sender.submit([refused, taken], ledger)
     assert ledger.failed == [(refused, error)]
     assert ledger.confirmed == [taken]
-    assert ear.heard == sender.sent == [taken.message]
+    assert listener.messages == sender.sent == [taken.message]
 
 
 async def test_stop_is_idempotent_and_ends_with_the_link_down(bus: str) -> None:

@@ -17,17 +17,17 @@ MESSAGE = publish(1_790_000_000_000, UUri.parse("//veh1/A8000/2/8A50"), b"", Opt
 
 
 @dataclass
-class Letter:
+class Parcel:
     message: UMessage
     name: str
 
 
-def letter(name: str) -> Letter:
-    return Letter(MESSAGE._replace(payload=name.encode()), name)
+def make_parcel(name: str) -> Parcel:
+    return Parcel(MESSAGE._replace(payload=name.encode()), name)
 
 
-def letters(names: str) -> list[Letter]:
-    return [letter(name) for name in names]
+def make_parcels(names: str) -> list[Parcel]:
+    return [make_parcel(name) for name in names]
 
 
 def encode(message: UMessage, packet_id: int, duplicate: bool) -> bytes:
@@ -37,7 +37,7 @@ def encode(message: UMessage, packet_id: int, duplicate: bool) -> bytes:
     return f"{name}{packet_id}{'dup' if duplicate else ''}".encode()
 
 
-class Dialogue:
+class SessionHarness:
     """A session and what it said."""
 
     def __init__(self, window: int = 10, connect: bool = True) -> None:
@@ -62,7 +62,7 @@ class Dialogue:
         self.told.append(("".join(parcel.name for parcel in parcels), error))
 
     def submit(self, names: str) -> list[str]:
-        self.session.submit(letters(names), self.done)
+        self.session.submit(make_parcels(names), self.done)
         return self.written()
 
     def pubacks(self, *acknowledged: int | tuple[int, int]) -> list[str]:
@@ -91,7 +91,7 @@ class Dialogue:
 
 
 def test_batch_goes_out_at_once_and_is_told_in_one_call() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     assert d.submit("abc") == ["a1", "b2", "c3"]
     assert d.told == []
     d.pubacks(1, 2, 3)
@@ -99,7 +99,7 @@ def test_batch_goes_out_at_once_and_is_told_in_one_call() -> None:
 
 
 def test_quota_is_the_smaller_one_of_window_and_receive_maximum() -> None:
-    d = Dialogue(window=3)
+    d = SessionHarness(window=3)
     assert d.session.limit == 3
     d.reconnect(session_present=False, receive_maximum=2)
     assert d.session.limit == 2
@@ -111,7 +111,7 @@ def test_quota_is_the_smaller_one_of_window_and_receive_maximum() -> None:
 
 
 def test_what_is_submitted_behind_a_backlog_stays_behind_it() -> None:
-    d = Dialogue(window=1)
+    d = SessionHarness(window=1)
     assert d.submit("ab") == ["a1"]
     assert d.submit("c") == []
     assert d.pubacks(1) == ["b2"]
@@ -119,7 +119,7 @@ def test_what_is_submitted_behind_a_backlog_stays_behind_it() -> None:
 
 
 def test_receive_maximum_is_never_exceeded_whatever_comes() -> None:
-    d = Dialogue(window=5)
+    d = SessionHarness(window=5)
     d.submit("abcdefghijklmnop")
     assert d.session.unconfirmed == 5
     d.reconnect(session_present=True, receive_maximum=2)
@@ -129,7 +129,7 @@ def test_receive_maximum_is_never_exceeded_whatever_comes() -> None:
 
 
 def test_refusals_are_told_singly_with_their_error() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     d.submit("abcde")
     d.pubacks(1, (2, 0x87), (3, 0x97), 4, (5, 0x10))
     assert [names for names, _ in d.told] == ["a", "b", "c", "de"]
@@ -140,10 +140,10 @@ def test_refusals_are_told_singly_with_their_error() -> None:
 
 
 def test_runs_end_where_another_callback_begins() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     other: list[str] = []
     d.submit("ab")
-    d.session.submit(letters("c"), lambda parcels, error: other.extend(parcel.name for parcel in parcels))
+    d.session.submit(make_parcels("c"), lambda parcels, error: other.extend(parcel.name for parcel in parcels))
     d.submit("d")
     d.pubacks(1, 2, 3, 4)
     assert d.told == [("ab", None), ("d", None)]
@@ -151,7 +151,7 @@ def test_runs_end_where_another_callback_begins() -> None:
 
 
 def test_message_that_cannot_be_written_is_refused_for_good_and_holds_up_nothing() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     assert d.submit("a!b") == ["a1", "b3"]
     ((names, error),) = d.told
     assert names == "!"
@@ -160,17 +160,17 @@ def test_message_that_cannot_be_written_is_refused_for_good_and_holds_up_nothing
 
 
 def test_message_in_the_backlog_that_cannot_be_written_is_refused_in_its_turn() -> None:
-    d = Dialogue(window=1)
+    d = SessionHarness(window=1)
     d.submit("a!b")
     assert d.pubacks(1) == ["b3"]
     assert [names for names, _ in d.told] == ["!", "a"]
 
 
 def test_message_beyond_the_brokers_packet_size_is_refused_for_good() -> None:
-    d = Dialogue(connect=False)
+    d = SessionHarness(connect=False)
     d.connect(session_present=False, max_packet_bytes=4)
     assert d.session.max_packet_bytes == 4
-    d.session.submit([letter("a"), letter("long")], d.done)
+    d.session.submit([make_parcel("a"), make_parcel("long")], d.done)
     assert d.written() == ["a1"]
     ((names, error),) = d.told
     assert names == "long"
@@ -179,7 +179,7 @@ def test_message_beyond_the_brokers_packet_size_is_refused_for_good() -> None:
 
 
 def test_unknown_and_repeated_pubacks_change_nothing() -> None:
-    d = Dialogue(window=1)
+    d = SessionHarness(window=1)
     d.submit("abc")
     assert d.pubacks(9) == []
     assert d.pubacks(1, 1) == ["b2"]
@@ -187,7 +187,7 @@ def test_unknown_and_repeated_pubacks_change_nothing() -> None:
 
 
 def test_packet_ids_go_round_and_skip_those_in_use() -> None:
-    d = Dialogue(window=50_000)
+    d = SessionHarness(window=50_000)
     d.submit("a")
     held = d.session.request(["x"])
     assert held == 2
@@ -202,7 +202,7 @@ def test_packet_ids_go_round_and_skip_those_in_use() -> None:
 
 
 def test_full_socket_holds_messages_back_until_it_is_writable() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     d.session.is_writable = False
     assert d.submit("ab") == []
     d.session.is_writable = True
@@ -211,14 +211,14 @@ def test_full_socket_holds_messages_back_until_it_is_writable() -> None:
 
 
 def test_callback_that_submits_again_keeps_the_order() -> None:
-    d = Dialogue(window=1)
+    d = SessionHarness(window=1)
 
     def again(parcels: Sequence[Any], error: SendError | None) -> None:
         d.done(parcels, error)
-        d.session.submit(letters("z"), d.done)
+        d.session.submit(make_parcels("z"), d.done)
 
-    d.session.submit(letters("a"), again)
-    d.session.submit(letters("b"), d.done)
+    d.session.submit(make_parcels("a"), again)
+    d.session.submit(make_parcels("b"), d.done)
     assert d.written() == ["a1"]
     assert d.pubacks(1) == ["b2"]
     assert d.pubacks(2) == ["z3"]
@@ -228,7 +228,7 @@ def test_callback_that_submits_again_keeps_the_order() -> None:
 
 
 def test_session_present_resends_in_order_with_the_same_ids_and_dup() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     d.submit("abcd")
     d.pubacks(2)
     d.reconnect(session_present=True)
@@ -239,7 +239,7 @@ def test_session_present_resends_in_order_with_the_same_ids_and_dup() -> None:
 
 
 def test_nothing_is_resent_without_a_reconnect() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     d.submit("a")
     d.session.drain()
     d.pubacks()
@@ -247,7 +247,7 @@ def test_nothing_is_resent_without_a_reconnect() -> None:
 
 
 def test_resending_keeps_to_a_smaller_receive_maximum_and_goes_before_the_backlog() -> None:
-    d = Dialogue(window=3)
+    d = SessionHarness(window=3)
     d.submit("abcde")
     d.reconnect(session_present=True, receive_maximum=2)
     assert d.written() == ["a1dup", "b2dup"]
@@ -258,7 +258,7 @@ def test_resending_keeps_to_a_smaller_receive_maximum_and_goes_before_the_backlo
 
 
 def test_second_loss_while_resending_keeps_the_order() -> None:
-    d = Dialogue(window=4)
+    d = SessionHarness(window=4)
     d.submit("abcd")
     d.reconnect(session_present=True, receive_maximum=2)
     assert d.written() == ["a1dup", "b2dup"]
@@ -267,7 +267,7 @@ def test_second_loss_while_resending_keeps_the_order() -> None:
 
 
 def test_ids_waiting_to_be_resent_are_not_given_away() -> None:
-    d = Dialogue(window=4)
+    d = SessionHarness(window=4)
     d.submit("ab")
     d.session.disconnected()
     d.session._last_id = 0
@@ -276,7 +276,7 @@ def test_ids_waiting_to_be_resent_are_not_given_away() -> None:
 
 
 def test_no_session_gives_everything_back_in_order_in_one_call() -> None:
-    d = Dialogue(window=3)
+    d = SessionHarness(window=3)
     d.submit("abcde")
     d.reconnect(session_present=False)
     assert d.written() == []
@@ -286,7 +286,7 @@ def test_no_session_gives_everything_back_in_order_in_one_call() -> None:
 
 
 def test_what_is_unconfirmed_waits_while_the_link_is_down() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     d.submit("a")
     d.session.disconnected()
     assert d.told == []
@@ -296,7 +296,7 @@ def test_what_is_unconfirmed_waits_while_the_link_is_down() -> None:
 
 
 def test_head_stands_still_until_the_oldest_is_confirmed() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     assert d.session.head is None
     d.submit("ab")
     head = d.session.head
@@ -310,7 +310,7 @@ def test_head_stands_still_until_the_oldest_is_confirmed() -> None:
 
 
 def test_acknowledgements_wait_for_earlier_ones() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     first, second, third = d.receive(11, 12, 13)
     third.release()
     second.release()
@@ -322,7 +322,7 @@ def test_acknowledgements_wait_for_earlier_ones() -> None:
 
 
 def test_message_with_two_holders_is_acknowledged_by_the_last() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     (received,) = d.receive(11)
     received.holders = 2
     received.release()
@@ -332,7 +332,7 @@ def test_message_with_two_holders_is_acknowledged_by_the_last() -> None:
 
 
 def test_skipped_packet_is_acknowledged_in_its_turn() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     (first,) = d.receive(11)
     d.session.skip(12)
     assert d.acknowledged() == []
@@ -344,7 +344,7 @@ def test_skipped_packet_is_acknowledged_in_its_turn() -> None:
 
 
 def test_receipt_of_an_old_connection_acknowledges_nothing() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     (old,) = d.receive(11)
     d.reconnect(session_present=True)
     (again,) = d.receive(11)
@@ -356,7 +356,7 @@ def test_receipt_of_an_old_connection_acknowledges_nothing() -> None:
 
 
 def test_second_acknowledgement_is_harmless() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     (received,) = d.receive(11)
     received.acknowledge()
     assert d.acknowledged() == [11]
@@ -368,7 +368,7 @@ def test_second_acknowledgement_is_harmless() -> None:
 
 
 def test_request_is_answered_once() -> None:
-    d = Dialogue()
+    d = SessionHarness()
     packet_id = d.session.request(["a/+", "b/+"])
     assert d.session.answered(packet_id) == ["a/+", "b/+"]
     assert d.session.answered(packet_id) is None

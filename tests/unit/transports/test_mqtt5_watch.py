@@ -14,7 +14,7 @@ from streamer.uprotocol.uri import UUri
 OPTIONS = Mqtt5Options(broker="mqtt://127.0.0.1", ack_timeout_s=20)
 
 
-class Connection:
+class FakeConnection:
     """What a watch looks at and does, and no socket."""
 
     def __init__(self) -> None:
@@ -35,12 +35,12 @@ class Connection:
 
 
 @pytest.fixture
-def connection() -> Connection:
-    return Connection()
+def connection() -> FakeConnection:
+    return FakeConnection()
 
 
 @pytest.fixture
-def watch(connection: Connection) -> Watch:
+def watch(connection: FakeConnection) -> Watch:
     """One message is sent, at 0 s, and never confirmed."""
     session = Session(10, lambda message, packet_id, duplicate: b"")
     session.connected(False, 10, None)
@@ -52,14 +52,14 @@ def watch(connection: Connection) -> Watch:
     return watch
 
 
-def listen(watch: Watch, connection: Connection, first_s: int, last_s: int) -> None:
+def listen(watch: Watch, connection: FakeConnection, first_s: int, last_s: int) -> None:
     """Something arrives every second: the link is not dead."""
     for now_s in range(first_s, last_s + 1):
         connection.last_read_s = connection.now_s = now_s
         watch.look(now_s)
 
 
-def test_missing_puback_ends_the_connection(watch: Watch, connection: Connection) -> None:
+def test_missing_puback_ends_the_connection(watch: Watch, connection: FakeConnection) -> None:
     listen(watch, connection, 1, 20)
     assert connection.aborted == []
     listen(watch, connection, 21, 21)
@@ -67,7 +67,7 @@ def test_missing_puback_ends_the_connection(watch: Watch, connection: Connection
 
 
 def test_missing_puback_is_waited_for_while_a_packet_that_is_too_large_passes_by(
-    watch: Watch, connection: Connection
+    watch: Watch, connection: FakeConnection
 ) -> None:
     connection.is_leaving_out = True
     listen(watch, connection, 1, 100)
@@ -78,7 +78,7 @@ def test_missing_puback_is_waited_for_while_a_packet_that_is_too_large_passes_by
     assert connection.aborted == ["no PUBACK within 20 s"]
 
 
-def test_the_broker_hears_from_us_while_we_read_nothing(connection: Connection) -> None:
+def test_the_broker_hears_from_us_while_we_read_nothing(connection: FakeConnection) -> None:
     session = Session(10, lambda message, packet_id, duplicate: b"")
     session.connected(False, 10, None)
     watch = Watch(cast(Any, connection), session, OPTIONS, 0.0)

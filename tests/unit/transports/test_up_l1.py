@@ -22,7 +22,7 @@ from streamer.uprotocol.message import Options, UMessage, publish, response
 from streamer.uprotocol.message import request as ask
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.unit.transports.ears import Ear
+from tests.listeners import RecordingListener
 
 NOW_MS = 1_700_000_000_000
 US = UUri("gateway", 4, 1, 0)
@@ -70,14 +70,14 @@ def test_listener_is_called_ulistener_and_has_on_receive() -> None:
 
 
 async def test_on_receive_is_called_with_the_address_the_payload_and_the_attributes(transport: Make) -> None:
-    listening, ear = transport(ListenerOptions()), Ear()
+    listening, listener = transport(ListenerOptions()), RecordingListener()
     await listening.authenticate(US)
     question = ask(NOW_MS, UUri("gateway", 1, 1, 0), UUri("veh1", 0xB, 1, 7), 1000)
     sent = [publish(NOW_MS, TOPIC, b"1", Options(token="t", ttl=5)), response(NOW_MS, question, b"2", UCode.NOT_FOUND)]
-    await listening.register_listener(TOPIC, None, ear)
-    await listening.register_listener(UUri("veh1", 0xB, 1, 7), UUri("gateway", 1, 1, 0), ear)
+    await listening.register_listener(TOPIC, None, listener)
+    await listening.register_listener(UUri("veh1", 0xB, 1, 7), UUri("gateway", 1, 1, 0), listener)
     deliver(listening, *sent)
-    assert ear.heard == sent
+    assert listener.messages == sent
 
 
 # 2. uTransport
@@ -115,8 +115,8 @@ def test_transport_that_leaves_an_operation_out_cannot_be_made() -> None:
     [
         lambda t: t.send(publish(NOW_MS, TOPIC)),
         lambda t: t.receive(TOPIC),
-        lambda t: t.register_listener(TOPIC, None, Ear()),
-        lambda t: t.unregister_listener(TOPIC, None, Ear()),
+        lambda t: t.register_listener(TOPIC, None, RecordingListener()),
+        lambda t: t.unregister_listener(TOPIC, None, RecordingListener()),
     ],
     ids=["send", "receive", "register_listener", "unregister_listener"],
 )
@@ -138,7 +138,7 @@ async def test_without_authentication_every_operation_is_unauthenticated(
 )
 async def test_authenticate_says_the_same_each_time(transport: Make, entity: UUri, code: UCode | None) -> None:
     asked, said = transport(ListenerOptions()), []
-    for call in (lambda: asked.authenticate(entity), lambda: asked.register_listener(TOPIC, None, Ear())) * 3:
+    for call in (lambda: asked.authenticate(entity), lambda: asked.register_listener(TOPIC, None, RecordingListener())) * 3:
         try:
             await call()
             said.append(None)
@@ -152,7 +152,7 @@ async def test_refusal_of_another_entity_does_not_undo_our_authentication(transp
     await asked.authenticate(US)
     with pytest.raises(UStatusError, match="UNAUTHENTICATED"):
         await asked.authenticate(UUri("veh1", 4, 1, 0))
-    await asked.register_listener(TOPIC, None, Ear())
+    await asked.register_listener(TOPIC, None, RecordingListener())
 
 
 # 2.2 send and 2.5 receive: by reference
@@ -167,14 +167,14 @@ async def test_message_is_handed_on_by_reference_and_never_copied() -> None:
     for one in (sender, receiver):
         await one.authenticate(US)
         await one.start()
-    ear = Ear()
-    await receiver.register_listener(TOPIC, None, ear)
+    listener = RecordingListener()
+    await receiver.register_listener(TOPIC, None, listener)
     with pytest.raises(UStatusError, match="NOT_FOUND"):
         await receiver.receive(TOPIC)
     message = publish(NOW_MS, TOPIC, bytes(100_000), Options(token="t"))
     await sender.send(message)
     pulled = await receiver.receive(TOPIC)
-    for got in (sender.sent[0], ear.heard[0], pulled):
+    for got in (sender.sent[0], listener.messages[0], pulled):
         assert got.payload is message.payload
         assert got.attributes is message.attributes
 
@@ -191,14 +191,14 @@ async def test_receive_of_what_is_not_there_is_not_found(transport: Make, source
 
 async def test_pull_and_push_can_be_used_for_the_same_topic(transport: Make) -> None:
     """uP-L1 2.6.2: either method is required; all of ours offer both."""
-    both, ear = transport(ListenerOptions()), Ear()
+    both, listener = transport(ListenerOptions()), RecordingListener()
     await both.authenticate(US)
     with pytest.raises(UStatusError, match="NOT_FOUND"):
         await both.receive(TOPIC)
-    await both.register_listener(TOPIC, None, ear)
+    await both.register_listener(TOPIC, None, listener)
     message = publish(NOW_MS, TOPIC, b"news")
     deliver(both, message)
-    assert ear.heard == [message]
+    assert listener.messages == [message]
     assert await both.receive(TOPIC) == message
 
 
@@ -206,16 +206,16 @@ async def test_pull_and_push_can_be_used_for_the_same_topic(transport: Make) -> 
 
 
 async def test_several_listeners_hear_one_topic_and_one_listener_hears_several(transport: Make) -> None:
-    listening, first, second = transport(ListenerOptions()), Ear(), Ear()
+    listening, first, second = transport(ListenerOptions()), RecordingListener(), RecordingListener()
     await listening.authenticate(US)
-    for topic, ear in ((TOPIC, first), (TOPIC, second), (OTHER_TOPIC, second)):
-        await listening.register_listener(topic, None, ear)
+    for topic, listener in ((TOPIC, first), (TOPIC, second), (OTHER_TOPIC, second)):
+        await listening.register_listener(topic, None, listener)
     one, other = publish(NOW_MS, TOPIC, b"1"), publish(NOW_MS, OTHER_TOPIC, b"2")
     deliver(listening, one, other)
-    assert (first.heard, second.heard) == ([one], [one, other])
+    assert (first.messages, second.messages) == ([one], [one, other])
     await listening.unregister_listener(TOPIC, None, second)
     deliver(listening, one, other)
-    assert (first.heard, second.heard) == ([one, one], [one, other, other])
+    assert (first.messages, second.messages) == ([one, one], [one, other, other])
 
 
 async def test_number_of_listeners_per_topic_is_declared_and_kept(transport: Make) -> None:
@@ -223,15 +223,15 @@ async def test_number_of_listeners_per_topic_is_declared_and_kept(transport: Mak
     await listening.authenticate(US)
     declared = listening.options.listeners.max_listeners_per_filter
     assert declared == 3
-    ears = [Ear() for _ in range(declared + 1)]
-    for ear in ears[:-1]:
-        await listening.register_listener(TOPIC, None, ear)
+    listeners = [RecordingListener() for _ in range(declared + 1)]
+    for listener in listeners[:-1]:
+        await listening.register_listener(TOPIC, None, listener)
     with pytest.raises(UStatusError) as caught:
-        await listening.register_listener(TOPIC, None, ears[-1])
+        await listening.register_listener(TOPIC, None, listeners[-1])
     assert caught.value.code is UCode.RESOURCE_EXHAUSTED
     message = publish(NOW_MS, TOPIC)
     deliver(listening, message)
-    assert [ear.heard for ear in ears] == [[message]] * declared + [[]]
+    assert [listener.messages for listener in listeners] == [[message]] * declared + [[]]
 
 
 @pytest.mark.parametrize("kind", ["memory", "mqtt5", "zenoh"])
@@ -242,14 +242,14 @@ def test_limit_per_topic_is_declared_among_the_options_whatever_is_configured(ki
 
 
 async def test_unregistering_ends_delivery_and_is_not_found_the_second_time(transport: Make) -> None:
-    listening, ear = transport(ListenerOptions()), Ear()
+    listening, listener = transport(ListenerOptions()), RecordingListener()
     await listening.authenticate(US)
-    await listening.register_listener(TOPIC, None, ear)
-    await listening.unregister_listener(TOPIC, None, ear)
+    await listening.register_listener(TOPIC, None, listener)
+    await listening.unregister_listener(TOPIC, None, listener)
     deliver(listening, publish(NOW_MS, TOPIC))
-    assert ear.heard == []
+    assert listener.messages == []
     with pytest.raises(UStatusError) as caught:
-        await listening.unregister_listener(TOPIC, None, ear)
+        await listening.unregister_listener(TOPIC, None, listener)
     assert caught.value.code is UCode.NOT_FOUND
 
 

@@ -16,7 +16,8 @@ from streamer.transports.zenoh.receipts import Receipts
 from streamer.transports.zenoh.wire import encode_attachment, narrowed
 from streamer.uprotocol.message import Options, UMessage, notification, publish, request, response
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.unit.transports.ears import CountingUri, Ear, counting
+from tests.listeners import RecordingListener
+from tests.unit.transports.counting_uri import CountingUri, counting
 
 NOW_MS = 1_700_000_000_000
 TOPIC = UUri("veh1", 0xA, 1, 0x8000)
@@ -28,31 +29,31 @@ ANYONE = everything_at("*")
 ASK = request(NOW_MS, APP, METHOD, 1000)
 
 
-class NoControl:
+class FakeControl:
     """Declares nothing."""
 
     def post(self, call: Callable[[], None]) -> None:
         pass
 
 
-class World:
+class IntakeHarness:
     """An intake with a session that brings what the test says, and one listener."""
 
     def __init__(self) -> None:
         self.registry = ListenerRegistry(ListenerOptions(max_listeners=3000))
         context = TransportContext("vehicle", "gateway.veh1")
         self.intake = Intake(context, self.registry, Receipts("vehicle", (), 1.0), 10)
-        self.ear = Ear()
+        self.listener = RecordingListener()
         nothing: Any = object()
-        control: Any = NoControl()
+        control: Any = FakeControl()
         self.intake.open(nothing, control, nothing)
 
     def listen(self, of: Filter) -> None:
-        self.registry.add(*of, self.ear)
+        self.registry.add(*of, self.listener)
         self.intake.open_filter(*of)
 
     def leave(self, of: Filter) -> None:
-        self.registry.remove(*of, self.ear)
+        self.registry.remove(*of, self.listener)
         self.intake.close_filter(*of)
 
     @property
@@ -62,12 +63,12 @@ class World:
 
     def bring(self, subscription: Inflow, message: UMessage) -> int:
         """How often the message is heard that comes through a subscription."""
-        before = len(self.ear.heard)
+        before = len(self.listener.messages)
         blob = SimpleNamespace(to_bytes=lambda: message.payload or b"")
         attachment = SimpleNamespace(to_bytes=lambda: encode_attachment(message))
         sample: Any = SimpleNamespace(payload=blob, attachment=attachment)
         self.intake._take(subscription, [sample])
-        return len(self.ear.heard) - before
+        return len(self.listener.messages) - before
 
 
 TRACED = [publish(NOW_MS, TOPIC, b"", Options(traceparent=f"00-{n:032x}-{n:016x}-01")) for n in range(1, 11)]
@@ -76,16 +77,16 @@ ANSWERS = [response(NOW_MS, request(NOW_MS, APP, METHOD, 1000)) for _ in range(1
 
 def cost_of(topics: int, messages: Sequence[UMessage]) -> int:
     """Comparisons for messages that come through each of a few subscriptions beside those of the topics."""
-    world = World()
+    harness = IntakeHarness()
     for n in range(topics):
-        world.listen((counting(TOPIC._replace(resource=0x8000 + n)), None))
+        harness.listen((counting(TOPIC._replace(resource=0x8000 + n)), None))
     few: list[Filter] = [(counting(everything_at("veh1")), None), (counting(ANYONE), APP)]
     for of in few:
-        world.listen(of)
-    ways = [part for part in world.subscriptions if part.filter in [(TOPIC, None), *few]]
+        harness.listen(of)
+    ways = [part for part in harness.subscriptions if part.filter in [(TOPIC, None), *few]]
     before = CountingUri.compared
     for message in messages:
-        assert sum(world.bring(way, message) for way in ways) == 1
+        assert sum(harness.bring(way, message) for way in ways) == 1
     return CountingUri.compared - before
 
 
@@ -97,30 +98,30 @@ def test_number_of_topics_is_nothing_to_the_cost_of_messages_that_are_all_differ
 
 
 def test_a_topic_that_comes_or_goes_costs_nothing_for_the_messages_of_others() -> None:
-    world = World()
-    world.listen((counting(everything_at("veh1")), None))
-    world.listen((counting(TOPIC), None))
+    harness = IntakeHarness()
+    harness.listen((counting(everything_at("veh1")), None))
+    harness.listen((counting(TOPIC), None))
     message, other = publish(NOW_MS, TOPIC), publish(NOW_MS, OTHER_TOPIC)
-    way, topic = world.subscriptions
-    assert [world.bring(way, message), world.bring(topic, message), world.bring(way, other)] == [1, 0, 1]
+    way, topic = harness.subscriptions
+    assert [harness.bring(way, message), harness.bring(topic, message), harness.bring(way, other)] == [1, 0, 1]
     before = CountingUri.compared
-    for change in (world.listen, world.leave):
+    for change in (harness.listen, harness.leave):
         change((counting(OTHER_TOPIC), None))
-        assert [world.bring(way, message), world.bring(topic, message)] == [1, 0]
+        assert [harness.bring(way, message), harness.bring(topic, message)] == [1, 0]
     assert CountingUri.compared == before
 
 
 def test_when_the_chosen_subscription_goes_the_next_one_is_listened_to() -> None:
-    world = World()
-    world.listen((TOPIC, None))
-    world.listen((everything_at("veh1"), None))
+    harness = IntakeHarness()
+    harness.listen((TOPIC, None))
+    harness.listen((everything_at("veh1"), None))
     message = publish(NOW_MS, TOPIC)
-    topic, way = world.subscriptions
-    assert [world.bring(topic, message), world.bring(way, message)] == [1, 0]
-    world.leave((TOPIC, None))
-    assert world.bring(way, message) == 1
-    world.listen((TOPIC, None))  # it comes last now
-    assert [world.bring(part, message) for part in world.subscriptions] == [1, 0]
+    topic, way = harness.subscriptions
+    assert [harness.bring(topic, message), harness.bring(way, message)] == [1, 0]
+    harness.leave((TOPIC, None))
+    assert harness.bring(way, message) == 1
+    harness.listen((TOPIC, None))  # it comes last now
+    assert [harness.bring(part, message) for part in harness.subscriptions] == [1, 0]
 
 
 FILTERS: list[Filter] = [
@@ -145,19 +146,19 @@ MESSAGES = [
 
 @given(st.lists(st.tuples(st.sampled_from(["turn", "bring"]), st.sampled_from(FILTERS)), max_size=40))
 def test_the_first_subscription_that_matches_is_listened_to_as_by_trying_every_filter(steps) -> None:
-    world = World()
+    harness = IntakeHarness()
     model: dict[Filter, None] = {}  # in the order in which they came
     for step, of in steps:
         if step == "bring":
             parts = [part for there in model for part in narrowed(*there)]
-            assert [subscription.filter for subscription in world.subscriptions] == parts
+            assert [subscription.filter for subscription in harness.subscriptions] == parts
             for message in MESSAGES:
                 matching = [n for n, part in enumerate(parts) if filter_matches(*part, message.attributes)]
-                heard = [n for n, way in enumerate(world.subscriptions) if world.bring(way, message)]
+                heard = [n for n, way in enumerate(harness.subscriptions) if harness.bring(way, message)]
                 assert heard == matching[:1]
         elif of in model:
             del model[of]
-            world.leave(of)
+            harness.leave(of)
         else:
             model[of] = None
-            world.listen(of)
+            harness.listen(of)

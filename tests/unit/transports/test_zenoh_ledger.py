@@ -15,7 +15,7 @@ ELSEWHERE = UUri.parse("//veh2/2/1/0")
 PATIENCE_S = 45.0
 
 
-class Dialogue:
+class LedgerHarness:
     """A ledger that knows of one streamer, ``s1``, which serves ``cloud``. ``a1`` and ``a2`` are messages of one flow."""
 
     sinks = {"a": CLOUD, "b": OTHER, "x": ELSEWHERE}
@@ -52,7 +52,7 @@ class Dialogue:
 
 
 def test_message_is_delivered_when_its_receipt_has_come() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     assert d.submit("a1", "a2")
     assert d.put("a1", "a2") == []
     assert d.receipts("a1", "a2") == ["delivered a1 a2"]
@@ -60,26 +60,26 @@ def test_message_is_delivered_when_its_receipt_has_come() -> None:
 
 
 def test_message_that_no_streamer_serves_is_unsure_as_ever() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     assert not d.submit("x1")
     assert d.submit("x2", "a1", "x3")
     assert d.put("x2", "a1", "x3") == ["unconfirmed x2 x3"]
 
 
 def test_publish_is_never_receipted() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     assert not d.ledger.expect([Parcel(publish(1, TOPIC))], d.done)
 
 
 def test_receipt_may_come_before_the_put_is_reported() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     d.submit("a1")
     assert d.receipts("a1") == []
     assert d.put("a1") == ["delivered a1"]
 
 
 def test_receipts_of_a_flow_keep_its_order_and_others_do_not_wait() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     d.submit("a1", "a2", "b1")
     d.put("a1", "a2", "b1")
     assert d.receipts("a2", "b1") == ["delivered b1"]
@@ -87,7 +87,7 @@ def test_receipts_of_a_flow_keep_its_order_and_others_do_not_wait() -> None:
 
 
 def test_streamer_that_goes_takes_everything_unreceipted_with_it_in_order() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     d.submit("a1", "b1", "a2", "a3")
     d.put("a1", "b1", "a2", "a3")
     d.receipts("a2")
@@ -98,7 +98,7 @@ def test_streamer_that_goes_takes_everything_unreceipted_with_it_in_order() -> N
 
 
 def test_what_is_not_put_when_the_streamer_goes_is_lost_once_it_is_and_so_is_what_follows() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     d.submit("a1", "a2")
     d.put("a1")
     d.ledger.remove_streamer("s1", "cloud")
@@ -112,7 +112,7 @@ def test_what_is_not_put_when_the_streamer_goes_is_lost_once_it_is_and_so_is_wha
 
 
 def test_streamer_that_serves_the_same_authority_takes_over() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     d.ledger.add_streamer("s2", "cloud")
     d.submit("a1")
     d.put("a1")
@@ -125,7 +125,7 @@ def test_streamer_that_serves_the_same_authority_takes_over() -> None:
 
 
 def test_flow_without_receipts_is_given_up_in_the_end() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     d.submit("a1", "a2", "b1")
     d.put("a1", "a2", now_s=100.0)
     d.put("b1", now_s=101.0)
@@ -138,7 +138,7 @@ def test_flow_without_receipts_is_given_up_in_the_end() -> None:
 
 
 def test_lost_put_takes_what_stands_in_front_of_it_along_in_order() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     d.submit("a1", "a2", "b1")
     d.put("a1")
     assert d.put("a2", outcome=LinkLostError()) == ["lost a1 a2"]
@@ -147,7 +147,7 @@ def test_lost_put_takes_what_stands_in_front_of_it_along_in_order() -> None:
 
 
 def test_refused_message_does_not_hold_up_its_flow() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     d.submit("a1", "a2")
     assert d.put("a1", outcome=PermanentError(UCode.INVALID_ARGUMENT, "no")) == ["refused a1"]
     d.put("a2")
@@ -155,7 +155,7 @@ def test_refused_message_does_not_hold_up_its_flow() -> None:
 
 
 def test_lost_link_loses_everything() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     d.submit("a1", "b1")
     d.put("a1", "b1")
     d.ledger.lose_all()
@@ -164,7 +164,7 @@ def test_lost_link_loses_everything() -> None:
 
 
 def test_same_message_twice_waits_once() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     d.submit("a1")
     twin = Parcel(d.parcels["a1"].message)
     assert not d.ledger.expect([twin], d.done)
@@ -175,7 +175,7 @@ def test_same_message_twice_waits_once() -> None:
 
 
 def test_receipts_that_are_not_ours_or_cut_short_are_ignored() -> None:
-    d = Dialogue()
+    d = LedgerHarness()
     d.submit("a1")
     d.put("a1")
     d.ledger.receipts(b"x" * 16 + d.parcels["a1"].message.id[:15])

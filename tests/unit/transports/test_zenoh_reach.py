@@ -6,7 +6,7 @@ from streamer.transports.zenoh.reach import GRACE_S, Presences
 UNKNOWN, ABSENT, PRESENT = Presence.UNKNOWN, Presence.ABSENT, Presence.PRESENT
 
 
-class Dialogue:
+class PresenceHarness:
     """One key in surroundings with one node, unless a test says otherwise."""
 
     def __init__(self, are_there: bool = True) -> None:
@@ -22,7 +22,7 @@ class Dialogue:
 
 
 def test_key_is_unknown_for_the_grace_then_nobody() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     assert d.first is UNKNOWN
     d.reaches.matched("key", False, 10.0)
     assert d.reaches.next_s() == 10.0 + GRACE_S
@@ -34,7 +34,7 @@ def test_key_is_unknown_for_the_grace_then_nobody() -> None:
 
 
 def test_match_ends_the_grace() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     d.reaches.matched("key", False, 10.0)
     d.reaches.matched("key", True, 10.1)
     d.reaches.tick(20.0)
@@ -43,7 +43,7 @@ def test_match_ends_the_grace() -> None:
 
 
 def test_match_that_ends_is_nobody_at_once_even_in_the_grace_of_a_node() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     d.reaches.matched("key", True, 10.0)
     d.reaches.node_came(10.1)
     d.reaches.matched("key", False, 10.2)
@@ -51,7 +51,7 @@ def test_match_that_ends_is_nobody_at_once_even_in_the_grace_of_a_node() -> None
 
 
 def test_new_node_makes_a_key_without_match_unknown_again() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     d.reaches.matched("key", False, 10.0)
     d.reaches.tick(11.0)
     d.reaches.node_came(20.0)
@@ -60,14 +60,14 @@ def test_new_node_makes_a_key_without_match_unknown_again() -> None:
 
 
 def test_new_node_changes_nothing_for_a_key_with_a_match() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     d.reaches.matched("key", True, 10.0)
     d.reaches.node_came(20.0)
     assert d.heard() == [PRESENT]
 
 
 def test_without_any_node_there_is_nobody_whatever_zenoh_still_says() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     d.reaches.matched("key", True, 10.0)
     d.reaches.nodes(False)
     d.reaches.matched("key", False, 10.1)
@@ -78,7 +78,7 @@ def test_without_any_node_there_is_nobody_whatever_zenoh_still_says() -> None:
 
 
 def test_key_that_is_watched_while_nobody_is_there_is_nobody_and_learns_with_the_first_node() -> None:
-    d = Dialogue(are_there=False)
+    d = PresenceHarness(are_there=False)
     assert d.first is ABSENT
     d.reaches.matched("key", False, 10.0)
     d.reaches.tick(11.0)
@@ -90,7 +90,7 @@ def test_key_that_is_watched_while_nobody_is_there_is_nobody_and_learns_with_the
 
 
 def test_watchers_of_one_key_are_counted() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     other: list[Presence] = []
     key, is_new = d.reaches.add("key", other.append)
     assert (d.is_new, is_new) == (True, False)
@@ -105,7 +105,7 @@ def test_watchers_of_one_key_are_counted() -> None:
 
 
 def test_key_that_is_forgotten_in_its_grace_leaves_nothing_behind() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     d.reaches.matched("key", False, 10.0)
     assert d.reaches.remove("key", d.told.append)
     assert d.reaches.next_s() is None
@@ -114,7 +114,7 @@ def test_key_that_is_forgotten_in_its_grace_leaves_nothing_behind() -> None:
 
 
 def test_lost_node_is_a_question_and_who_still_listens_answers_it() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     d.reaches.matched("key", True, 10.0)
     d.reaches.node_lost()
     d.reaches.answer(False, 10.1)
@@ -122,7 +122,7 @@ def test_lost_node_is_a_question_and_who_still_listens_answers_it() -> None:
 
 
 def test_match_that_ends_during_the_question_is_nobody_after_it() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     d.reaches.matched("key", True, 10.0)
     d.reaches.node_lost()
     d.reaches.matched("key", False, 10.05)
@@ -132,7 +132,7 @@ def test_match_that_ends_during_the_question_is_nobody_after_it() -> None:
 
 
 def test_node_that_is_back_at_once_is_a_doubt_and_is_waited_for() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     d.reaches.matched("key", True, 10.0)
     d.reaches.node_lost()
     d.reaches.node_came(10.01)
@@ -143,7 +143,7 @@ def test_node_that_is_back_at_once_is_a_doubt_and_is_waited_for() -> None:
 
 
 def test_last_node_that_is_back_at_once_is_a_doubt_too() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     d.reaches.matched("key", True, 10.0)
     d.reaches.node_lost()
     d.reaches.nodes(False)
@@ -155,7 +155,7 @@ def test_last_node_that_is_back_at_once_is_a_doubt_too() -> None:
 
 
 def test_question_is_not_asked_of_who_reached_nobody() -> None:
-    d = Dialogue()
+    d = PresenceHarness()
     d.reaches.matched("key", False, 10.0)
     d.reaches.tick(11.0)
     d.reaches.node_lost()

@@ -17,7 +17,7 @@ from tests.zenoh_peers import Outcomes, Parcel, until
 TOPIC = UUri.parse("//veh1/1/1/8000")
 
 
-class Gate:
+class BlockingPut:
     """A put that blocks on messages that say so, until it is opened."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Gate:
 
 
 @contextmanager
-def sending(gate: Gate, **options: object) -> Iterator[Sender]:
+def sending(gate: BlockingPut, **options: object) -> Iterator[Sender]:
     sender = Sender(asyncio.get_running_loop(), gate, "test", success=UNCONFIRMED, **options)  # type: ignore[arg-type]
     sender.resume()
     try:
@@ -58,7 +58,7 @@ def words(outcomes: Outcomes) -> list[str]:
 
 
 async def test_outcomes_come_in_order() -> None:
-    gate, outcomes = Gate(), Outcomes()
+    gate, outcomes = BlockingPut(), Outcomes()
     with sending(gate) as sender:
         sender.submit(parcels(b"a", b"refuse", b"b"), outcomes.done)
         await until(lambda: len(outcomes.reported) == 3, "every outcome")
@@ -66,7 +66,7 @@ async def test_outcomes_come_in_order() -> None:
 
 
 async def test_without_a_link_nothing_is_put() -> None:
-    gate, outcomes = Gate(), Outcomes()
+    gate, outcomes = BlockingPut(), Outcomes()
     with sending(gate) as sender:
         sender.break_off()
         sender.submit(parcels(b"a"), outcomes.done)
@@ -78,7 +78,7 @@ async def test_without_a_link_nothing_is_put() -> None:
 
 
 async def test_put_that_returns_after_the_link_was_lost_does_not_count() -> None:
-    gate, outcomes = Gate(), Outcomes()
+    gate, outcomes = BlockingPut(), Outcomes()
     with sending(gate) as sender:
         sender.submit(parcels(b"a", b"gate", b"b"), outcomes.done)
         await until(gate.at_gate.is_set, "the blocked put")
@@ -92,7 +92,7 @@ async def test_put_that_returns_after_the_link_was_lost_does_not_count() -> None
 
 
 async def test_blocked_batch_reports_what_is_through() -> None:
-    gate, outcomes = Gate(), Outcomes()
+    gate, outcomes = BlockingPut(), Outcomes()
     with sending(gate) as sender:
         sender.submit(parcels(b"a", b"b", b"gate", b"c"), outcomes.done)
         await until(gate.at_gate.is_set, "the blocked put")
@@ -105,11 +105,11 @@ async def test_blocked_batch_reports_what_is_through() -> None:
 
 
 async def test_slow_put_is_asked_about_before_the_next_one() -> None:
-    gate, outcomes = Gate(), Outcomes()
-    seen: list[tuple[bytes, ...]] = []
+    gate, outcomes = BlockingPut(), Outcomes()
+    events: list[tuple[bytes, ...]] = []
 
     def was_slow() -> None:
-        seen.append(tuple(gate.put))
+        events.append(tuple(gate.put))
         sender.break_off()
 
     with sending(gate, slow_s=0.05, was_slow=was_slow) as sender:
@@ -119,12 +119,12 @@ async def test_slow_put_is_asked_about_before_the_next_one() -> None:
         await until(lambda: time.monotonic() - started_s > 0.06, "a slow put")
         gate.opened.set()
         await until(lambda: len(outcomes.reported) == 3, "every outcome")
-    assert seen == [(b"a", b"gate")]
+    assert events == [(b"a", b"gate")]
     assert words(outcomes) == ["a unconfirmed", "gate unconfirmed", "b lost"]
 
 
 async def test_stop_reports_what_is_blocked_as_lost_once() -> None:
-    gate, outcomes = Gate(), Outcomes()
+    gate, outcomes = BlockingPut(), Outcomes()
     with sending(gate) as sender:
         sender.submit(parcels(b"a", b"gate", b"b"), outcomes.done)
         await until(gate.at_gate.is_set, "the blocked put")

@@ -12,10 +12,10 @@ from tests.independent import until
 TOPIC = (UUri("veh1", 0xA8000, 2, 0x8A50), None)
 
 
-class Session:
+class FakeSession:
     """Calls back as Zenoh does: ``sample`` for what comes, ``drop`` when it will not call again."""
 
-    def declare_subscriber(self, key: str, handler: Any, allowed_origin: object) -> "Session":
+    def declare_subscriber(self, key: str, handler: Any, allowed_origin: object) -> "FakeSession":
         self.sample, self.drop = handler.callback, handler.drop
         return self
 
@@ -23,13 +23,13 @@ class Session:
         self.drop()
 
 
-class Taken:
+class TopicHarness:
     """A subscription and what it has delivered."""
 
     def __init__(self, buffer: int = 10_000) -> None:
         self.batches: list[list[Any]] = []
         self.ended = 0
-        self.session = Session()
+        self.session = FakeSession()
         loop = asyncio.get_running_loop()
         self.subscription = TopicSubscription(loop, TOPIC, self._take, self._end)
         self.subscription.declare(self.session, "key", buffer)  # type: ignore[arg-type]
@@ -46,12 +46,12 @@ class Taken:
         return [sample for batch in self.batches for sample in batch]
 
 
-def sending(taken: Taken, numbers: range) -> threading.Thread:
+def sending(harness: TopicHarness, numbers: range) -> threading.Thread:
     """A thread of Zenoh with so many samples."""
 
     def send() -> None:
         for number in numbers:
-            taken.session.sample(number)
+            harness.session.sample(number)
 
     thread = threading.Thread(target=send, daemon=True)
     thread.start()
@@ -59,71 +59,71 @@ def sending(taken: Taken, numbers: range) -> threading.Thread:
 
 
 async def test_all_samples_arrive_in_order_in_batches_that_are_bounded() -> None:
-    taken = Taken()
-    sending(taken, range(5000))
-    await until(lambda: len(taken.samples) == 5000)
-    assert taken.samples == list(range(5000))
-    assert max(map(len, taken.batches)) <= BATCH
+    harness = TopicHarness()
+    sending(harness, range(5000))
+    await until(lambda: len(harness.samples) == 5000)
+    assert harness.samples == list(range(5000))
+    assert max(map(len, harness.batches)) <= BATCH
 
 
 async def test_what_comes_in_while_a_batch_is_taken_is_not_forgotten() -> None:
-    taken = Taken()
+    harness = TopicHarness()
     for number in range(300):
-        taken.session.sample(number)
+        harness.session.sample(number)
         if number % 7 == 0:
             await asyncio.sleep(0)
-    await until(lambda: len(taken.samples) == 300)
-    assert taken.samples == list(range(300))
+    await until(lambda: len(harness.samples) == 300)
+    assert harness.samples == list(range(300))
 
 
 async def test_a_pause_holds_the_sender_back_at_the_buffers_bound_and_loses_nothing() -> None:
-    taken = Taken(buffer=10)
-    taken.subscription.pause()
-    thread = sending(taken, range(100))
-    await until(lambda: len(taken.subscription._samples) == 10)
+    harness = TopicHarness(buffer=10)
+    harness.subscription.pause()
+    thread = sending(harness, range(100))
+    await until(lambda: len(harness.subscription._samples) == 10)
     await asyncio.sleep(0)
     assert thread.is_alive()
-    assert taken.samples == []
-    taken.subscription.resume()
-    await until(lambda: len(taken.samples) == 100)
-    assert taken.samples == list(range(100))
+    assert harness.samples == []
+    harness.subscription.resume()
+    await until(lambda: len(harness.samples) == 100)
+    assert harness.samples == list(range(100))
     await asyncio.to_thread(thread.join, 10)
     assert not thread.is_alive()
 
 
 async def test_a_full_buffer_lets_go_when_it_is_abandoned_and_counts_what_is_thrown_away() -> None:
-    taken = Taken(buffer=10)
-    taken.subscription.pause()
-    thread = sending(taken, range(25))
-    await until(lambda: len(taken.subscription._samples) == 10)
-    taken.subscription.abandon()
+    harness = TopicHarness(buffer=10)
+    harness.subscription.pause()
+    thread = sending(harness, range(25))
+    await until(lambda: len(harness.subscription._samples) == 10)
+    harness.subscription.abandon()
     await asyncio.to_thread(thread.join, 10)
-    taken.subscription.undeclare()
-    await until(lambda: taken.ended == 1)
-    assert taken.samples == []
-    assert taken.subscription.discarded == 25
+    harness.subscription.undeclare()
+    await until(lambda: harness.ended == 1)
+    assert harness.samples == []
+    assert harness.subscription.discarded == 25
 
 
 async def test_what_waits_when_it_is_undeclared_still_comes_before_the_end() -> None:
-    taken = Taken()
+    harness = TopicHarness()
     for number in range(600):
-        taken.session.sample(number)
-    taken.subscription.undeclare()
-    await until(lambda: taken.ended == 1)
-    assert taken.samples == list(range(600))
+        harness.session.sample(number)
+    harness.subscription.undeclare()
+    await until(lambda: harness.ended == 1)
+    assert harness.samples == list(range(600))
 
 
 async def test_it_ends_once_when_it_was_paused_at_the_end() -> None:
-    taken = Taken()
-    taken.subscription.pause()
-    taken.session.sample(1)
-    taken.subscription.undeclare()
+    harness = TopicHarness()
+    harness.subscription.pause()
+    harness.session.sample(1)
+    harness.subscription.undeclare()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert taken.ended == 0
-    taken.subscription.resume()
-    await until(lambda: taken.ended == 1)
-    assert taken.samples == [1]
+    assert harness.ended == 0
+    harness.subscription.resume()
+    await until(lambda: harness.ended == 1)
+    assert harness.samples == [1]
 
 
 async def test_one_that_was_never_declared_ends_too() -> None:

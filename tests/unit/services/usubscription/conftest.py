@@ -1,16 +1,16 @@
-"""A desk per test."""
+"""A harness for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.services.usubscription.desk import Desk
+from tests.unit.services.usubscription.harness import UsubscriptionHarness
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> Iterator[Desk]:
-    found = Desk(tmp_path / "state.db")
+async def harness(tmp_path: Path) -> Iterator[UsubscriptionHarness]:
+    found = UsubscriptionHarness(tmp_path / "state.db")
     await found.service.begin()
     yield found
     found.state.close()

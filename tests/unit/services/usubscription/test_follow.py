@@ -15,7 +15,8 @@ from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
-from tests.unit.services.usubscription.desk import (
+from tests.clock import FakeClock
+from tests.unit.services.usubscription.harness import (
     APP,
     APP2,
     CLOUD,
@@ -27,8 +28,7 @@ from tests.unit.services.usubscription.desk import (
     TIMEOUT_MS,
     UNSUBSCRIBED,
     US,
-    NotingCore,
-    StillClock,
+    RecordingLocalTransport,
 )
 
 SERVICE = UUri.parse("//dev1/0/3/0")
@@ -39,7 +39,7 @@ ALL = "//*/FFFFFFFF/FF/FFFF"
 EMPTY = "a question without topic and subscriber"
 
 
-class Outpost:
+class FollowerHarness:
     """The follower of //dev1/0/3/0, which this test plays. It asks for LOCAL and for CLOUD's topics."""
 
     def __init__(self, path: Path) -> None:
@@ -51,11 +51,11 @@ class Outpost:
         }
         self.options = UsubscriptionConfig(external=external)
         self.path = path
-        self.clock = StillClock()
+        self.clock = FakeClock()
         self.open()
 
     def open(self) -> None:
-        self.core = NotingCore()
+        self.core = RecordingLocalTransport()
         self.state = State(self.path)
         self.wanted: dict[UUri, Mapping[str, int]] = {}
         self.follower = Follower(self.core, self.state, self.options, "gw1", self.clock, self._want)
@@ -70,7 +70,7 @@ class Outpost:
 
     async def pass_ms(self, ms: int) -> None:
         self.core.said.clear()
-        self.clock.now_ms += ms
+        self.clock.advance(ms)
         await self.follower.turn()
 
     def asked(self, method: int) -> list[UMessage]:
@@ -104,7 +104,7 @@ class Outpost:
 
     async def _respond(self, question: UMessage, proto: Message, code: UCode | None) -> None:
         payload = proto.SerializeToString()
-        await self.take(response(self.clock.now_ms, question, payload, code, UPayloadFormat.PROTOBUF))
+        await self.take(response(self.clock.ms, question, payload, code, UPayloadFormat.PROTOBUF))
 
     async def tell(self, topic: UUri, subscriber: UUri, standing: int, source: UUri = CHANGES) -> None:
         proto = pb.Update(
@@ -112,7 +112,7 @@ class Outpost:
             subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)),
             status=pb.SubscriptionStatus(state=int(standing)),
         )
-        await self.take(notification(self.clock.now_ms, source, US, proto.SerializeToString(), PLAIN))
+        await self.take(notification(self.clock.ms, source, US, proto.SerializeToString(), PLAIN))
 
 
 def entry(topic: UUri, subscriber: UUri, standing: int = SUBSCRIBED, period_ms: int | None = None) -> pb.Subscription:
@@ -127,30 +127,30 @@ def entry(topic: UUri, subscriber: UUri, standing: int = SUBSCRIBED, period_ms: 
 
 
 @pytest.fixture
-async def outpost(tmp_path: Path) -> Iterator[Outpost]:
-    found = Outpost(tmp_path / "state.db")
+async def harness(tmp_path: Path) -> Iterator[FollowerHarness]:
+    found = FollowerHarness(tmp_path / "state.db")
     await found.follower.turn()
     yield found
     found.state.close()
 
 
 @pytest.fixture
-async def narrow(outpost: Outpost) -> Outpost:
+async def narrow(harness: FollowerHarness) -> FollowerHarness:
     """A service that does not tell about everybody."""
-    await outpost.refuse(outpost.queries()[ALL], UCode.INVALID_ARGUMENT)
-    await outpost.refuse(outpost.queries()[EMPTY], UCode.INVALID_ARGUMENT)
-    return outpost
+    await harness.refuse(harness.queries()[ALL], UCode.INVALID_ARGUMENT)
+    await harness.refuse(harness.queries()[EMPTY], UCode.INVALID_ARGUMENT)
+    return harness
 
 
-async def test_everything_configured_is_asked_for_and_registered(outpost: Outpost) -> None:
-    assert set(outpost.queries()) == {str(LOCAL), str(CLOUD), ALL}
-    assert outpost.registered() == [LOCAL]
-    for message in outpost.core.said:
+async def test_everything_configured_is_asked_for_and_registered(harness: FollowerHarness) -> None:
+    assert set(harness.queries()) == {str(LOCAL), str(CLOUD), ALL}
+    assert harness.registered() == [LOCAL]
+    for message in harness.core.said:
         assert message.attributes.source == US
         assert message.attributes.ttl == TIMEOUT_MS
 
 
-async def test_what_is_told_is_wanted(narrow: Outpost) -> None:
+async def test_what_is_told_is_wanted(narrow: FollowerHarness) -> None:
     queries = narrow.queries()
     await narrow.answer(queries[str(LOCAL)], entry(LOCAL, APP, period_ms=20), entry(LOCAL, APP2, SUBSCRIBE_PENDING, 10))
     await narrow.answer(queries[str(CLOUD)], entry(REMOTE, CLOUD))
@@ -158,14 +158,14 @@ async def test_what_is_told_is_wanted(narrow: Outpost) -> None:
     assert narrow.registered() == [LOCAL, REMOTE]
 
 
-async def test_who_is_leaving_or_is_ourselves_wants_nothing(narrow: Outpost) -> None:
+async def test_who_is_leaving_or_is_ourselves_wants_nothing(narrow: FollowerHarness) -> None:
     await narrow.answer(
         narrow.queries()[str(LOCAL)], entry(LOCAL, APP, UNSUBSCRIBED), entry(LOCAL, APP2, 3), entry(LOCAL, US)
     )
     assert narrow.wanted == {}
 
 
-async def test_pages_are_followed_to_the_last(narrow: Outpost) -> None:
+async def test_pages_are_followed_to_the_last(narrow: FollowerHarness) -> None:
     await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, APP), entry(LOCAL, CLOUD), has_more=True)
     assert narrow.wanted == {}
     second = narrow.queries()[str(LOCAL)]
@@ -174,7 +174,7 @@ async def test_pages_are_followed_to_the_last(narrow: Outpost) -> None:
     assert narrow.wanted == {LOCAL: {"dev1": 0, "cloud": 0, "x": 0}}
 
 
-async def test_what_is_not_told_any_more_is_gone(narrow: Outpost) -> None:
+async def test_what_is_not_told_any_more_is_gone(narrow: FollowerHarness) -> None:
     await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, APP), entry(LOCAL, CLOUD))
     await narrow.pass_ms(REFRESH_MS)
     await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, CLOUD))
@@ -184,7 +184,7 @@ async def test_what_is_not_told_any_more_is_gone(narrow: Outpost) -> None:
     assert narrow.wanted == {}
 
 
-async def test_everything_is_asked_and_registered_again_after_the_refresh_time(narrow: Outpost) -> None:
+async def test_everything_is_asked_and_registered_again_after_the_refresh_time(narrow: FollowerHarness) -> None:
     for message in narrow.queries().values():
         if message not in (narrow.queries()[ALL], narrow.queries()[EMPTY]):
             await narrow.answer(message)
@@ -195,7 +195,7 @@ async def test_everything_is_asked_and_registered_again_after_the_refresh_time(n
     assert narrow.registered() == [LOCAL]
 
 
-async def test_an_unanswered_question_is_repeated_and_a_late_answer_to_the_first_is_none(narrow: Outpost) -> None:
+async def test_an_unanswered_question_is_repeated_and_a_late_answer_to_the_first_is_none(narrow: FollowerHarness) -> None:
     first = narrow.queries()[str(LOCAL)]
     await narrow.pass_ms(REFRESH_MS)
     second = narrow.queries()[str(LOCAL)]
@@ -205,33 +205,33 @@ async def test_an_unanswered_question_is_repeated_and_a_late_answer_to_the_first
     assert narrow.wanted == {LOCAL: {"cloud": 0}}
 
 
-async def test_a_question_that_fails_early_is_repeated_later_and_later(narrow: Outpost) -> None:
+async def test_a_question_that_fails_early_is_repeated_later_and_later(narrow: FollowerHarness) -> None:
     pauses = []
     for _ in range(4):
         question = narrow.queries()[str(LOCAL)]
         await narrow.refuse(question, UCode.UNAVAILABLE)
-        at_ms = narrow.clock.now_ms
+        at_ms = narrow.clock.ms
         await narrow.pass_ms(500)
         while str(LOCAL) not in narrow.queries():
             await narrow.pass_ms(500)
-        pauses.append(narrow.clock.now_ms - at_ms)
+        pauses.append(narrow.clock.ms - at_ms)
     assert pauses == [1000, 2000, 4000, 8000]
 
 
-async def test_updates_are_applied(narrow: Outpost) -> None:
+async def test_updates_are_applied(narrow: FollowerHarness) -> None:
     await narrow.tell(LOCAL, APP, SUBSCRIBED)
     assert narrow.wanted == {LOCAL: {"dev1": 0}}
     await narrow.tell(LOCAL, APP, UNSUBSCRIBED)
     assert narrow.wanted == {}
 
 
-async def test_updates_of_somebody_else_or_about_what_is_not_followed_are_not_applied(narrow: Outpost) -> None:
+async def test_updates_of_somebody_else_or_about_what_is_not_followed_are_not_applied(narrow: FollowerHarness) -> None:
     await narrow.tell(LOCAL, APP, SUBSCRIBED, source=UUri.parse("//dev2/0/3/8000"))
     await narrow.tell(REMOTE, APP, SUBSCRIBED)
     assert narrow.wanted == {}
 
 
-async def test_an_update_is_newer_than_the_pages_that_are_open(narrow: Outpost) -> None:
+async def test_an_update_is_newer_than_the_pages_that_are_open(narrow: FollowerHarness) -> None:
     question = narrow.queries()[str(LOCAL)]
     await narrow.tell(LOCAL, APP, UNSUBSCRIBED)
     await narrow.tell(LOCAL, CLOUD, SUBSCRIBED)
@@ -239,39 +239,39 @@ async def test_an_update_is_newer_than_the_pages_that_are_open(narrow: Outpost) 
     assert narrow.wanted == {LOCAL: {"cloud": 0}}
 
 
-async def test_a_service_that_tells_about_everybody_is_asked_for_everybody(outpost: Outpost) -> None:
-    await outpost.answer(outpost.queries()[ALL], entry(REMOTE, APP))
-    assert outpost.wanted == {REMOTE: {"dev1": 0}}
-    await outpost.pass_ms(REFRESH_MS)
-    assert ALL in outpost.queries()
+async def test_a_service_that_tells_about_everybody_is_asked_for_everybody(harness: FollowerHarness) -> None:
+    await harness.answer(harness.queries()[ALL], entry(REMOTE, APP))
+    assert harness.wanted == {REMOTE: {"dev1": 0}}
+    await harness.pass_ms(REFRESH_MS)
+    assert ALL in harness.queries()
 
 
-async def test_a_service_that_refuses_a_wildcard_is_asked_without_topic_and_subscriber(outpost: Outpost) -> None:
-    await outpost.refuse(outpost.queries()[ALL], UCode.INVALID_ARGUMENT)
-    await outpost.answer(outpost.queries()[EMPTY], entry(REMOTE, APP), has_more=True)
-    assert wire.read(outpost.queries()[EMPTY], pb.FetchSubscriptionsRequest).offset == 1
-    await outpost.answer(outpost.queries()[EMPTY], entry(REMOTE, CLOUD))
-    assert outpost.wanted == {REMOTE: {"dev1": 0, "cloud": 0}}
-    await outpost.pass_ms(REFRESH_MS)
-    assert {ALL, EMPTY} & set(outpost.queries()) == {EMPTY}
+async def test_a_service_that_refuses_a_wildcard_is_asked_without_topic_and_subscriber(harness: FollowerHarness) -> None:
+    await harness.refuse(harness.queries()[ALL], UCode.INVALID_ARGUMENT)
+    await harness.answer(harness.queries()[EMPTY], entry(REMOTE, APP), has_more=True)
+    assert wire.read(harness.queries()[EMPTY], pb.FetchSubscriptionsRequest).offset == 1
+    await harness.answer(harness.queries()[EMPTY], entry(REMOTE, CLOUD))
+    assert harness.wanted == {REMOTE: {"dev1": 0, "cloud": 0}}
+    await harness.pass_ms(REFRESH_MS)
+    assert {ALL, EMPTY} & set(harness.queries()) == {EMPTY}
 
 
 async def test_a_service_that_does_not_is_asked_for_everybody_only_once_in_each_way(
-    narrow: Outpost, caplog: pytest.LogCaptureFixture
+    narrow: FollowerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     await narrow.pass_ms(REFRESH_MS)
     assert not {ALL, EMPTY} & set(narrow.queries())
     assert caplog.text == ""
 
 
-async def test_what_a_service_says_that_is_no_subscription_is_left_out(narrow: Outpost) -> None:
+async def test_what_a_service_says_that_is_no_subscription_is_left_out(narrow: FollowerHarness) -> None:
     bad = [entry(LOCAL._replace(authority="*"), APP), entry(LOCAL, APP._replace(authority="")), pb.Subscription()]
     bad[2].status.state = 2
     await narrow.answer(narrow.queries()[str(LOCAL)], *bad, entry(LOCAL, CLOUD))
     assert narrow.wanted == {LOCAL: {"cloud": 0}}
 
 
-async def test_what_was_told_last_counts_after_a_restart_until_the_service_answers(narrow: Outpost) -> None:
+async def test_what_was_told_last_counts_after_a_restart_until_the_service_answers(narrow: FollowerHarness) -> None:
     await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, APP, period_ms=20), entry(LOCAL, CLOUD))
     await narrow.tell(LOCAL, CLOUD, UNSUBSCRIBED)
     narrow.state.close()
@@ -282,21 +282,21 @@ async def test_what_was_told_last_counts_after_a_restart_until_the_service_answe
     assert narrow.wanted == {}
 
 
-async def test_a_topic_that_nobody_has_any_more_is_unregistered(narrow: Outpost) -> None:
+async def test_a_topic_that_nobody_has_any_more_is_unregistered(narrow: FollowerHarness) -> None:
     await narrow.answer(narrow.queries()[str(CLOUD)], entry(REMOTE, CLOUD))
     await narrow.tell(REMOTE, CLOUD, UNSUBSCRIBED)
     [message] = narrow.asked(wire.UNREGISTER)
     assert uri_from_proto(wire.read(message, pb.NotificationsRequest).topic) == REMOTE
 
 
-async def test_a_request_to_us_is_answered_with_where_the_service_is(outpost: Outpost) -> None:
-    await outpost.take(request(outpost.clock.now_ms, APP, USUBSCRIPTION.at("gw1", 1), 5000, b"", Options()))
-    [answer] = [message for message in outpost.core.said if message.attributes.type is UMessageType.RESPONSE]
+async def test_a_request_to_us_is_answered_with_where_the_service_is(harness: FollowerHarness) -> None:
+    await harness.take(request(harness.clock.ms, APP, USUBSCRIPTION.at("gw1", 1), 5000, b"", Options()))
+    [answer] = [message for message in harness.core.said if message.attributes.type is UMessageType.RESPONSE]
     assert answer.attributes.commstatus is UCode.UNAVAILABLE
     assert str(SERVICE).encode() in answer.payload
 
 
-async def test_a_clock_that_goes_back_does_not_stop_the_questions(narrow: Outpost) -> None:
+async def test_a_clock_that_goes_back_does_not_stop_the_questions(narrow: FollowerHarness) -> None:
     await narrow.pass_ms(-100 * REFRESH_MS)
     await narrow.pass_ms(REFRESH_MS)
     assert str(LOCAL) in narrow.queries()

@@ -11,7 +11,7 @@ NOW_MS = 1_700_000_000_000
 SERVICE, APP = UUri("gw", 0, 3, 0x8000), UUri("dev1", 1, 1, 0)
 
 
-class Mouth:
+class FakeLocalTransport:
     """Keeps what is said, and what to call when it is safe."""
 
     def __init__(self, at_once_safe: bool = False) -> None:
@@ -32,43 +32,43 @@ def entries(outbox: Outbox, count: int, **options: Any) -> list[tuple[int, UMess
     return [(outbox.number(), message) for message in made]
 
 
-def box(at_once: int, at_once_safe: bool = False) -> tuple[Outbox, Mouth]:
-    mouth = Mouth(at_once_safe)
-    return Outbox(mouth, at_once), mouth  # type: ignore[arg-type]
+def box(at_once: int, at_once_safe: bool = False) -> tuple[Outbox, FakeLocalTransport]:
+    transport = FakeLocalTransport(at_once_safe)
+    return Outbox(transport, at_once), transport  # type: ignore[arg-type]
 
 
 def test_no_more_than_a_portion_is_open_and_the_next_follow_in_order() -> None:
-    outbox, mouth = box(3)
+    outbox, transport = box(3)
     sent = entries(outbox, 10)
     outbox.send(sent, NOW_MS)
-    assert (len(mouth.said), len(outbox)) == (3, 10)
-    while mouth.unsafe:
-        mouth.unsafe.pop(0)()
-        assert len(mouth.unsafe) <= 3
-    assert mouth.said == [message for _, message in sent]
+    assert (len(transport.said), len(outbox)) == (3, 10)
+    while transport.unsafe:
+        transport.unsafe.pop(0)()
+        assert len(transport.unsafe) <= 3
+    assert transport.said == [message for _, message in sent]
     assert outbox.take_safe() == [number for number, _ in sent]
     assert (outbox.take_safe(), len(outbox)) == ([], 0)
 
 
 def test_what_is_safe_at_once_goes_through_without_end_of_the_stack() -> None:
-    outbox, mouth = box(2, at_once_safe=True)
+    outbox, transport = box(2, at_once_safe=True)
     outbox.send(entries(outbox, 5000), NOW_MS)
-    assert (len(mouth.said), len(outbox), len(outbox.take_safe())) == (5000, 0, 5000)
+    assert (len(transport.said), len(outbox), len(outbox.take_safe())) == (5000, 0, 5000)
 
 
 def test_what_was_kept_goes_first_and_numbers_go_on() -> None:
-    outbox, mouth = box(100)
+    outbox, transport = box(100)
     old = [(7, entries(outbox, 1)[0][1]), (9, entries(outbox, 1)[0][1])]
     outbox.restore(old)
     new = entries(outbox, 2)
     assert [number for number, _ in new] == [10, 11]
     outbox.send(new, NOW_MS)
-    assert mouth.said == [message for _, message in (*old, *new)]
+    assert transport.said == [message for _, message in (*old, *new)]
 
 
 def test_what_is_expired_by_its_turn_is_not_said_and_can_go() -> None:
-    outbox, mouth = box(100)
+    outbox, transport = box(100)
     short, long = entries(outbox, 1, ttl=1000), entries(outbox, 1, ttl=9000)
     outbox.send([*short, *long], NOW_MS + 1001)
-    assert mouth.said == [long[0][1]]
+    assert transport.said == [long[0][1]]
     assert outbox.take_safe() == [short[0][0]]

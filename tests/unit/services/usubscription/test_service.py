@@ -15,7 +15,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
-from tests.unit.services.usubscription.desk import (
+from tests.unit.services.usubscription.harness import (
     APP,
     APP2,
     LOCAL,
@@ -24,17 +24,17 @@ from tests.unit.services.usubscription.desk import (
     SUBSCRIBED,
     UNSUBSCRIBED,
     US,
-    Desk,
+    UsubscriptionHarness,
 )
 
 
-def _subscribe(desk: Desk, source: UUri = APP, topic: UUri = LOCAL) -> UMessage:
-    return desk.request(wire.SUBSCRIBE, pb.SubscriptionRequest(topic=uri_to_proto(topic)), source)
+def _subscribe(harness: UsubscriptionHarness, source: UUri = APP, topic: UUri = LOCAL) -> UMessage:
+    return harness.request(wire.SUBSCRIBE, pb.SubscriptionRequest(topic=uri_to_proto(topic)), source)
 
 
 @contextlib.asynccontextmanager
-async def _running(desk: Desk) -> None:
-    task = asyncio.create_task(desk.service.run())
+async def _running(harness: UsubscriptionHarness) -> None:
+    task = asyncio.create_task(harness.service.run())
     try:
         yield
     finally:
@@ -49,14 +49,14 @@ async def _until(condition: object) -> None:
             await asyncio.sleep(0.001)
 
 
-class Failing:
+class FailingWrites:
     """Writes of a `State` that fail until they are let through."""
 
-    def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
         self.attempts: list[Sequence[Statement]] = []
         self.fails = True
-        self._write = desk.state.write
-        monkeypatch.setattr(desk.state, "write", self.write)
+        self._write = harness.state.write
+        monkeypatch.setattr(harness.state, "write", self.write)
         monkeypatch.setattr(module, "AGAIN_S", 0)
 
     async def write(self, statements: Sequence[Statement]) -> None:
@@ -69,164 +69,164 @@ class Failing:
 
 
 async def test_nothing_is_said_or_done_before_it_is_on_disk(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    failing = Failing(desk, monkeypatch)
-    async with _running(desk):
-        first, second = _subscribe(desk), _subscribe(desk, APP2)
-        desk.take(first)
+    failing = FailingWrites(harness, monkeypatch)
+    async with _running(harness):
+        first, second = _subscribe(harness), _subscribe(harness, APP2)
+        harness.take(first)
         await _until(lambda: len(failing.attempts) > 3 * module.LOG_EVERY)
-        desk.take(second)  # it waits
-        assert (desk.core.said, desk.done, desk.wanted) == ([], [], {})
+        harness.take(second)  # it waits
+        assert (harness.core.said, harness.done, harness.wanted) == ([], [], {})
         assert all(each is failing.attempts[0] for each in failing.attempts)
-        assert desk.service.gauges()["waiting"] == 1
+        assert harness.service.gauges()["waiting"] == 1
         failing.fails = False
-        await _until(lambda: len(desk.done) == 2)
-    assert desk.done == [first.id, second.id]
-    assert desk.standings(APP) == desk.standings(APP2) == [SUBSCRIBED]
+        await _until(lambda: len(harness.done) == 2)
+    assert harness.done == [first.id, second.id]
+    assert harness.standings(APP) == harness.standings(APP2) == [SUBSCRIBED]
     told = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(told) <= 1 + len(failing.attempts) // module.LOG_EVERY
     assert "the disk is full" in told[0].getMessage()
 
 
 async def test_what_came_while_one_transaction_was_written_is_written_in_one(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing = Failing(desk, monkeypatch)
+    failing = FailingWrites(harness, monkeypatch)
     failing.fails = False
     for number in range(50):
-        desk.take(_subscribe(desk, UUri("dev1", number + 1, 1, 0)))
-    await desk.service.turn()
+        harness.take(_subscribe(harness, UUri("dev1", number + 1, 1, 0)))
+    await harness.service.turn()
     assert len(failing.attempts) == 1
-    assert len(desk.done) == 50
-    assert len(await desk.subscribers(LOCAL)) == 50
+    assert len(harness.done) == 50
+    assert len(await harness.subscribers(LOCAL)) == 50
 
 
-async def test_a_request_is_done_when_its_answer_is_safe(desk: Desk) -> None:
-    desk.core.holds = True
-    message = _subscribe(desk)
-    answer = await desk.send(message)
+async def test_a_request_is_done_when_its_answer_is_safe(harness: UsubscriptionHarness) -> None:
+    harness.core.holds = True
+    message = _subscribe(harness)
+    answer = await harness.send(message)
     assert answer is not None
-    assert desk.done == []
-    desk.core.release()
-    assert desk.done == [message.id]
+    assert harness.done == []
+    harness.core.release()
+    assert harness.done == [message.id]
 
 
-async def test_an_update_that_is_not_safe_is_said_again_after_a_restart(desk: Desk) -> None:
-    desk.core.holds = True
-    await desk.subscribe(LOCAL)
-    [first] = desk.messages(UMessageType.NOTIFICATION)
-    await desk.restart()
-    assert desk.core.said == [first]
-    await desk.service.turn()
-    await desk.restart()
-    assert desk.core.said == []
+async def test_an_update_that_is_not_safe_is_said_again_after_a_restart(harness: UsubscriptionHarness) -> None:
+    harness.core.holds = True
+    await harness.subscribe(LOCAL)
+    [first] = harness.messages(UMessageType.NOTIFICATION)
+    await harness.restart()
+    assert harness.core.said == [first]
+    await harness.service.turn()
+    await harness.restart()
+    assert harness.core.said == []
 
 
-async def test_updates_that_are_not_safe_keep_their_order_over_restarts(desk: Desk) -> None:
-    desk.core.holds = True
-    await desk.subscribe(LOCAL)
-    await desk.unsubscribe(LOCAL)
-    desk.state.close()
-    desk.open()
-    desk.core.holds = True
-    await desk.service.begin()
-    await desk.subscribe(LOCAL)
-    await desk.restart()
-    assert desk.standings(APP) == [SUBSCRIBED, UNSUBSCRIBED, SUBSCRIBED]
+async def test_updates_that_are_not_safe_keep_their_order_over_restarts(harness: UsubscriptionHarness) -> None:
+    harness.core.holds = True
+    await harness.subscribe(LOCAL)
+    await harness.unsubscribe(LOCAL)
+    harness.state.close()
+    harness.open()
+    harness.core.holds = True
+    await harness.service.begin()
+    await harness.subscribe(LOCAL)
+    await harness.restart()
+    assert harness.standings(APP) == [SUBSCRIBED, UNSUBSCRIBED, SUBSCRIBED]
 
 
-async def test_a_message_that_has_expired_while_it_waited_is_not_followed(desk: Desk) -> None:
-    message = _subscribe(desk)
-    desk.take(message)
-    await desk.pass_ms(5001)
-    assert (desk.core.said, desk.done) == ([], [message.id])
-    assert await desk.subscribers(LOCAL) == {}
+async def test_a_message_that_has_expired_while_it_waited_is_not_followed(harness: UsubscriptionHarness) -> None:
+    message = _subscribe(harness)
+    harness.take(message)
+    await harness.pass_ms(5001)
+    assert (harness.core.said, harness.done) == ([], [message.id])
+    assert await harness.subscribers(LOCAL) == {}
 
 
-async def test_what_is_no_business_of_the_service_is_done_with(desk: Desk) -> None:
+async def test_what_is_no_business_of_the_service_is_done_with(harness: UsubscriptionHarness) -> None:
     stray = Attributes(
-        UMessageType.RESPONSE, USUBSCRIPTION.at("dev2", 1), US, UPriority.CS4, 5000, reqid=_subscribe(desk).id
+        UMessageType.RESPONSE, USUBSCRIPTION.at("dev2", 1), US, UPriority.CS4, 5000, reqid=_subscribe(harness).id
     )
-    message = UMessage(_subscribe(desk).id, stray, b"")
-    assert await desk.send(message) is None
-    await desk.told(REMOTE, SUBSCRIBED)
-    assert desk.core.said == []
-    assert len(desk.done) == 2
+    message = UMessage(_subscribe(harness).id, stray, b"")
+    assert await harness.send(message) is None
+    await harness.told(REMOTE, SUBSCRIBED)
+    assert harness.core.said == []
+    assert len(harness.done) == 2
 
 
-async def test_a_fault_in_one_message_costs_no_other(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_in_one_message_costs_no_other(harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     real = wire.wish
     monkeypatch.setattr(wire, "wish", lambda attributes: real(attributes) if not attributes.details else 1 / 0)
     proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
     proto.attributes.details.add(type_url="x")
-    bad, good = desk.request(wire.SUBSCRIBE, proto), _subscribe(desk, APP2)
-    desk.take(bad)
-    assert await desk.send(good) is not None
-    assert desk.done == [bad.id, good.id]
-    assert [each.attributes.commstatus.name for each in desk.messages(UMessageType.RESPONSE)] == ["INTERNAL", "OK"]
+    bad, good = harness.request(wire.SUBSCRIBE, proto), _subscribe(harness, APP2)
+    harness.take(bad)
+    assert await harness.send(good) is not None
+    assert harness.done == [bad.id, good.id]
+    assert [each.attributes.commstatus.name for each in harness.messages(UMessageType.RESPONSE)] == ["INTERNAL", "OK"]
 
 
-async def test_the_service_runs_by_itself(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_service_runs_by_itself(harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TICK_S", 0.001)
-    async with _running(desk):
-        message = _subscribe(desk)
-        desk.take(message)
-        await _until(lambda: desk.done == [message.id])
+    async with _running(harness):
+        message = _subscribe(harness)
+        harness.take(message)
+        await _until(lambda: harness.done == [message.id])
         proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
-        proto.attributes.expire.FromMilliseconds(desk.clock.now_ms + 10)
-        desk.take(desk.request(wire.SUBSCRIBE, proto, APP2))
-        await _until(lambda: len(desk.done) == 2)
-        desk.clock.now_ms += 10
-        await _until(lambda: desk.standings(APP2) == [SUBSCRIBED, UNSUBSCRIBED])
+        proto.attributes.expire.FromMilliseconds(harness.clock.ms + 10)
+        harness.take(harness.request(wire.SUBSCRIBE, proto, APP2))
+        await _until(lambda: len(harness.done) == 2)
+        harness.clock.ms += 10
+        await _until(lambda: harness.standings(APP2) == [SUBSCRIBED, UNSUBSCRIBED])
 
 
-async def test_askers_have_the_fastest_period_of_their_authority(desk: Desk) -> None:
-    await desk.subscribe(LOCAL, APP, sample_period_ms=100)
-    await desk.subscribe(LOCAL, APP2, sample_period_ms=20)
-    await desk.subscribe(LOCAL, UUri("cloud", 1, 1, 0), sample_period_ms=500)
-    await desk.subscribe(LOCAL, UUri("gw1", 1, 1, 0))  # our own: it is here already
-    assert desk.wanted == {LOCAL: {"dev1": 20, "cloud": 500}}
-    await desk.unsubscribe(LOCAL, APP2)
-    assert desk.wanted == {LOCAL: {"dev1": 100, "cloud": 500}}
-    await desk.subscribe(LOCAL, APP)
-    assert desk.wanted == {LOCAL: {"dev1": 0, "cloud": 500}}
-    await desk.unsubscribe(LOCAL, APP)
-    assert desk.wanted == {LOCAL: {"cloud": 500}}
+async def test_askers_have_the_fastest_period_of_their_authority(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(LOCAL, APP, sample_period_ms=100)
+    await harness.subscribe(LOCAL, APP2, sample_period_ms=20)
+    await harness.subscribe(LOCAL, UUri("cloud", 1, 1, 0), sample_period_ms=500)
+    await harness.subscribe(LOCAL, UUri("gw1", 1, 1, 0))  # our own: it is here already
+    assert harness.wanted == {LOCAL: {"dev1": 20, "cloud": 500}}
+    await harness.unsubscribe(LOCAL, APP2)
+    assert harness.wanted == {LOCAL: {"dev1": 100, "cloud": 500}}
+    await harness.subscribe(LOCAL, APP)
+    assert harness.wanted == {LOCAL: {"dev1": 0, "cloud": 500}}
+    await harness.unsubscribe(LOCAL, APP)
+    assert harness.wanted == {LOCAL: {"cloud": 500}}
 
 
-async def test_a_topic_is_wanted_while_it_is_pending(desk: Desk) -> None:
-    await desk.subscribe(REMOTE)
-    assert desk.wanted == {REMOTE: {"dev1": 0}}
-    await desk.restart()
-    assert desk.wanted == {REMOTE: {"dev1": 0}}
+async def test_a_topic_is_wanted_while_it_is_pending(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE)
+    assert harness.wanted == {REMOTE: {"dev1": 0}}
+    await harness.restart()
+    assert harness.wanted == {REMOTE: {"dev1": 0}}
 
 
-async def test_a_topic_that_has_become_local_is_subscribed(desk: Desk) -> None:
-    await desk.subscribe(REMOTE)
-    desk.options = desk.options.model_copy(update={"local": ["dev1", "dev2"]})
-    await desk.restart()
-    assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBED}
-    assert desk.commands() == []
-    assert desk.service.gauges()["remote_topics"] == 0
+async def test_a_topic_that_has_become_local_is_subscribed(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE)
+    harness.options = harness.options.model_copy(update={"local": ["dev1", "dev2"]})
+    await harness.restart()
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
+    assert harness.commands() == []
+    assert harness.service.gauges()["remote_topics"] == 0
 
 
-async def test_a_topic_that_has_become_remote_is_asked_for(desk: Desk) -> None:
-    await desk.subscribe(LOCAL, APP2, at="gw1")
-    desk.options = desk.options.model_copy(update={"local": []})
-    await desk.restart()
-    assert await desk.subscribers(LOCAL) == {APP2: SUBSCRIBE_PENDING}
-    [command] = desk.commands()
+async def test_a_topic_that_has_become_remote_is_asked_for(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(LOCAL, APP2, at="gw1")
+    harness.options = harness.options.model_copy(update={"local": []})
+    await harness.restart()
+    assert await harness.subscribers(LOCAL) == {APP2: SUBSCRIBE_PENDING}
+    [command] = harness.commands()
     assert str(command.attributes.sink) == "//dev1/0/3/1"
 
 
-async def test_ten_thousand_subscriptions_are_restored(desk: Desk) -> None:
+async def test_ten_thousand_subscriptions_are_restored(harness: UsubscriptionHarness) -> None:
     for number in range(10_000):
         subscriber = UUri("dev1", number % 1000 + 1, 1, 0)
-        desk.take(_subscribe(desk, subscriber, UUri("dev1", 0xB0, number % 2000 // 1000 + 1, 0x8000 + number // 10)))
+        harness.take(_subscribe(harness, subscriber, UUri("dev1", 0xB0, number % 2000 // 1000 + 1, 0x8000 + number // 10)))
         if number % 500 == 499:
-            await desk.service.turn()
-    assert desk.service.gauges()["subscriptions"] == 10_000
-    before = [(each.topic, each.subscriber) for each in desk.service._book.subscriptions]
-    await desk.restart()
-    assert [(each.topic, each.subscriber) for each in desk.service._book.subscriptions] == before
+            await harness.service.turn()
+    assert harness.service.gauges()["subscriptions"] == 10_000
+    before = [(each.topic, each.subscriber) for each in harness.service._book.subscriptions]
+    await harness.restart()
+    assert [(each.topic, each.subscriber) for each in harness.service._book.subscriptions] == before

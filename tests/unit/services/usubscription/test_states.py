@@ -48,7 +48,7 @@ picks = st.integers(0, 3)
 periods = st.sampled_from([None, 0, 10, 20])
 
 
-class Rows:
+class MemoryState:
     """Stands in for `State`: the tables in memory."""
 
     path = None
@@ -66,7 +66,7 @@ class Rows:
             self._connection.execute(sql, parameters)
 
 
-def loaded(state: Rows) -> Book:
+def loaded(state: MemoryState) -> Book:
     book = Book("gw1", ["dev1"], LIMITS)
     book.load(rows.subscriptions(state), rows.observers(state), rows.remotes(state, TIMEOUT_MS))
     return book
@@ -90,12 +90,12 @@ def dump(book: Book) -> object:
     return list(book.subscriptions), sorted(book.observers), remotes, interested
 
 
-class Machine(RuleBasedStateMachine):
+class TwoDevices(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_ms = 1_700_000_000_000
         self.ahead_ms = 0  # of the other device's clock
-        self.state = Rows()
+        self.state = MemoryState()
         self.book = loaded(self.state)
         self.inside: dict[tuple[UUri, UUri], int | None] = {}  # until when
         self.heard: dict[tuple[UUri, UUri], Standing] = {}
@@ -279,5 +279,5 @@ def _deadline_ms(order: Order) -> int:
     return int.from_bytes(order.id[:6], "big") + order.ttl_ms
 
 
-TestStates = Machine.TestCase
+TestStates = TwoDevices.TestCase
 TestStates.settings = settings(stateful_step_count=60, max_examples=3 * settings().max_examples, deadline=None)

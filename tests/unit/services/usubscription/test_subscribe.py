@@ -7,7 +7,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.well_known import USUBSCRIPTION
-from tests.unit.services.usubscription.desk import (
+from tests.unit.services.usubscription.harness import (
     APP,
     APP2,
     CLOUD,
@@ -20,81 +20,83 @@ from tests.unit.services.usubscription.desk import (
     UNSUBSCRIBED,
     US,
     WATCHER,
-    Desk,
+    UsubscriptionHarness,
 )
 
 HOUR_MS = 3_600_000
 
 
-async def test_a_subscriber_of_a_local_topic_is_subscribed_at_once(desk: Desk) -> None:
-    assert await desk.subscribe(LOCAL) is SUBSCRIBED
-    assert await desk.subscribers(LOCAL) == {APP: SUBSCRIBED}
-    assert desk.commands() == []
+async def test_a_subscriber_of_a_local_topic_is_subscribed_at_once(harness: UsubscriptionHarness) -> None:
+    assert await harness.subscribe(LOCAL) is SUBSCRIBED
+    assert await harness.subscribers(LOCAL) == {APP: SUBSCRIBED}
+    assert harness.commands() == []
 
 
-async def test_the_answer_comes_before_the_update(desk: Desk) -> None:
-    await desk.subscribe(LOCAL)
-    assert [message.attributes.type.name for message in desk.core.said] == ["RESPONSE", "NOTIFICATION"]
+async def test_the_answer_comes_before_the_update(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(LOCAL)
+    assert [message.attributes.type.name for message in harness.core.said] == ["RESPONSE", "NOTIFICATION"]
 
 
-async def test_a_subscription_is_kept_across_restarts(desk: Desk) -> None:
-    await desk.subscribe(LOCAL, expire_ms=desk.clock.now_ms + HOUR_MS, sample_period_ms=20)
-    await desk.restart()
-    [entry] = (await desk.call(wire.FETCH_SUBSCRIPTIONS, _of(APP))).subscriptions
+async def test_a_subscription_is_kept_across_restarts(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(LOCAL, expire_ms=harness.clock.ms + HOUR_MS, sample_period_ms=20)
+    await harness.restart()
+    [entry] = (await harness.call(wire.FETCH_SUBSCRIPTIONS, _of(APP))).subscriptions
     assert uri_from_proto(entry.topic) == LOCAL
-    assert entry.attributes.expire.ToMilliseconds() == desk.clock.now_ms + HOUR_MS
+    assert entry.attributes.expire.ToMilliseconds() == harness.clock.ms + HOUR_MS
     assert entry.attributes.sample_period_ms == 20
-    assert desk.wanted == {LOCAL: {"dev1": 20}}
+    assert harness.wanted == {LOCAL: {"dev1": 20}}
 
 
-async def test_a_subscription_ends_when_its_time_is_exceeded(desk: Desk) -> None:
-    await desk.subscribe(LOCAL, expire_ms=desk.clock.now_ms + HOUR_MS)
-    await desk.pass_ms(HOUR_MS - 1)
-    assert await desk.subscribers(LOCAL) == {APP: SUBSCRIBED}
-    await desk.pass_ms(1)
-    assert await desk.subscribers(LOCAL) == {}
-    assert desk.standings(APP) == [SUBSCRIBED, UNSUBSCRIBED]
-    assert desk.wanted == {}
+async def test_a_subscription_ends_when_its_time_is_exceeded(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(LOCAL, expire_ms=harness.clock.ms + HOUR_MS)
+    await harness.pass_ms(HOUR_MS - 1)
+    assert await harness.subscribers(LOCAL) == {APP: SUBSCRIBED}
+    await harness.pass_ms(1)
+    assert await harness.subscribers(LOCAL) == {}
+    assert harness.standings(APP) == [SUBSCRIBED, UNSUBSCRIBED]
+    assert harness.wanted == {}
 
 
-async def test_a_subscription_ends_if_its_time_was_exceeded_during_a_restart(desk: Desk) -> None:
-    await desk.subscribe(LOCAL, expire_ms=desk.clock.now_ms + HOUR_MS)
-    await desk.service.turn()  # notes that the Update is safe
-    desk.clock.now_ms += HOUR_MS
-    await desk.restart()
-    await desk.service.turn()
-    assert await desk.subscribers(LOCAL) == {}
-    assert desk.standings(APP) == [UNSUBSCRIBED]
+async def test_a_subscription_ends_if_its_time_was_exceeded_during_a_restart(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(LOCAL, expire_ms=harness.clock.ms + HOUR_MS)
+    await harness.service.turn()  # notes that the Update is safe
+    harness.clock.ms += HOUR_MS
+    await harness.restart()
+    await harness.service.turn()
+    assert await harness.subscribers(LOCAL) == {}
+    assert harness.standings(APP) == [UNSUBSCRIBED]
 
 
-async def test_a_subscription_without_expiration_lasts_indefinitely_and_across_restarts(desk: Desk) -> None:
-    await desk.subscribe(LOCAL)
-    await desk.pass_ms(100 * 365 * 24 * HOUR_MS)
-    await desk.restart()
-    await desk.service.turn()
-    assert await desk.subscribers(LOCAL) == {APP: SUBSCRIBED}
+async def test_a_subscription_without_expiration_lasts_indefinitely_and_across_restarts(
+    harness: UsubscriptionHarness,
+) -> None:
+    await harness.subscribe(LOCAL)
+    await harness.pass_ms(100 * 365 * 24 * HOUR_MS)
+    await harness.restart()
+    await harness.service.turn()
+    assert await harness.subscribers(LOCAL) == {APP: SUBSCRIBED}
 
 
 @pytest.mark.parametrize("is_late", [0, 1])
-async def test_a_first_expiration_in_the_past_is_refused(desk: Desk, is_late: int) -> None:
+async def test_a_first_expiration_in_the_past_is_refused(harness: UsubscriptionHarness, is_late: int) -> None:
     proto = pb.SubscriptionRequest(topic=_uri(LOCAL))
-    proto.attributes.expire.FromMilliseconds(desk.clock.now_ms - is_late)
-    assert await desk.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
+    proto.attributes.expire.FromMilliseconds(harness.clock.ms - is_late)
+    assert await harness.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
 
 
-async def test_a_repeated_subscribe_returns_the_current_standing(desk: Desk) -> None:
-    assert [await desk.subscribe(LOCAL), await desk.subscribe(LOCAL)] == [SUBSCRIBED, SUBSCRIBED]
-    assert [await desk.subscribe(REMOTE), await desk.subscribe(REMOTE)] == [SUBSCRIBE_PENDING, SUBSCRIBE_PENDING]
-    [command] = desk.commands()
-    await desk.answered(command, SUBSCRIBED)
-    assert await desk.subscribe(REMOTE) is SUBSCRIBED
+async def test_a_repeated_subscribe_returns_the_current_standing(harness: UsubscriptionHarness) -> None:
+    assert [await harness.subscribe(LOCAL), await harness.subscribe(LOCAL)] == [SUBSCRIBED, SUBSCRIBED]
+    assert [await harness.subscribe(REMOTE), await harness.subscribe(REMOTE)] == [SUBSCRIBE_PENDING, SUBSCRIBE_PENDING]
+    [command] = harness.commands()
+    await harness.answered(command, SUBSCRIBED)
+    assert await harness.subscribe(REMOTE) is SUBSCRIBED
 
 
-async def test_a_repeated_subscribe_tells_nobody_anything(desk: Desk) -> None:
-    await desk.subscribe(LOCAL)
-    desk.forget()
-    await desk.subscribe(LOCAL)
-    assert desk.updates(APP) == []
+async def test_a_repeated_subscribe_tells_nobody_anything(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(LOCAL)
+    harness.forget()
+    await harness.subscribe(LOCAL)
+    assert harness.updates(APP) == []
 
 
 @pytest.mark.parametrize(
@@ -103,74 +105,76 @@ async def test_a_repeated_subscribe_tells_nobody_anything(desk: Desk) -> None:
     ids=["later", "earlier", "past", "for-ever", "was-for-ever", "was-for-ever-past"],
 )
 async def test_a_repeated_subscribe_updates_the_expiration_only_if_it_exceeds_the_current_one(
-    desk: Desk, first_ms: int | None, second_ms: int | None, lasts_ms: int | None
+    harness: UsubscriptionHarness, first_ms: int | None, second_ms: int | None, lasts_ms: int | None
 ) -> None:
     for each in (first_ms, second_ms):
-        await desk.subscribe(LOCAL, **({} if each is None else {"expire_ms": desk.clock.now_ms + each}))
-    [entry] = (await desk.call(wire.FETCH_SUBSCRIPTIONS, _of(APP))).subscriptions
+        await harness.subscribe(LOCAL, **({} if each is None else {"expire_ms": harness.clock.ms + each}))
+    [entry] = (await harness.call(wire.FETCH_SUBSCRIPTIONS, _of(APP))).subscriptions
     expire_ms = entry.attributes.expire.ToMilliseconds() if entry.attributes.HasField("expire") else None
-    assert expire_ms == (None if lasts_ms is None else desk.clock.now_ms + lasts_ms)
-    await desk.pass_ms((lasts_ms or 100_000) - 1)
-    assert await desk.subscribers(LOCAL) == {APP: SUBSCRIBED}
-    await desk.pass_ms(1)
-    assert await desk.subscribers(LOCAL) == ({APP: SUBSCRIBED} if lasts_ms is None else {})
+    assert expire_ms == (None if lasts_ms is None else harness.clock.ms + lasts_ms)
+    await harness.pass_ms((lasts_ms or 100_000) - 1)
+    assert await harness.subscribers(LOCAL) == {APP: SUBSCRIBED}
+    await harness.pass_ms(1)
+    assert await harness.subscribers(LOCAL) == ({APP: SUBSCRIBED} if lasts_ms is None else {})
 
 
-async def test_an_updated_expiration_holds_across_restarts(desk: Desk) -> None:
-    await desk.subscribe(LOCAL, expire_ms=desk.clock.now_ms + 1000)
-    await desk.subscribe(LOCAL, expire_ms=desk.clock.now_ms + 5000)
-    await desk.restart()
-    await desk.pass_ms(4999)
-    assert await desk.subscribers(LOCAL) == {APP: SUBSCRIBED}
-    await desk.pass_ms(1)
-    assert await desk.subscribers(LOCAL) == {}
+async def test_an_updated_expiration_holds_across_restarts(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(LOCAL, expire_ms=harness.clock.ms + 1000)
+    await harness.subscribe(LOCAL, expire_ms=harness.clock.ms + 5000)
+    await harness.restart()
+    await harness.pass_ms(4999)
+    assert await harness.subscribers(LOCAL) == {APP: SUBSCRIBED}
+    await harness.pass_ms(1)
+    assert await harness.subscribers(LOCAL) == {}
 
 
-async def test_the_first_subscriber_of_a_remote_topic_triggers_a_request_to_the_service_at_its_authority(desk: Desk) -> None:
-    await desk.subscribe(REMOTE)
-    [command] = desk.commands()
+async def test_the_first_subscriber_of_a_remote_topic_triggers_a_request_to_the_service_at_its_authority(
+    harness: UsubscriptionHarness,
+) -> None:
+    await harness.subscribe(REMOTE)
+    [command] = harness.commands()
     assert str(command.attributes.sink) == "//dev2/0/3/1"
     assert uri_from_proto(wire.read(command, pb.SubscriptionRequest).topic) == REMOTE
-    await desk.subscribe(REMOTE, APP2)
-    assert desk.commands() == [command]
+    await harness.subscribe(REMOTE, APP2)
+    assert harness.commands() == [command]
 
 
-async def test_a_remote_subscribe_names_ourselves_as_the_subscriber(desk: Desk) -> None:
-    await desk.subscribe(REMOTE)
-    [command] = desk.commands()
+async def test_a_remote_subscribe_names_ourselves_as_the_subscriber(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE)
+    [command] = harness.commands()
     assert command.attributes.source == US
 
 
-async def test_a_remote_subscribe_does_not_expire(desk: Desk) -> None:
-    await desk.subscribe(REMOTE, expire_ms=desk.clock.now_ms + HOUR_MS)
-    [command] = desk.commands()
+async def test_a_remote_subscribe_does_not_expire(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE, expire_ms=harness.clock.ms + HOUR_MS)
+    [command] = harness.commands()
     assert not wire.read(command, pb.SubscriptionRequest).attributes.HasField("expire")
 
 
-async def test_while_a_remote_subscribe_is_open_all_subscribers_are_pending(desk: Desk) -> None:
-    assert [await desk.subscribe(REMOTE), await desk.subscribe(REMOTE, APP2)] == [SUBSCRIBE_PENDING, SUBSCRIBE_PENDING]
-    assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING, APP2: SUBSCRIBE_PENDING}
-    assert desk.standings(APP) == desk.standings(APP2) == [SUBSCRIBE_PENDING]
+async def test_while_a_remote_subscribe_is_open_all_subscribers_are_pending(harness: UsubscriptionHarness) -> None:
+    assert [await harness.subscribe(REMOTE), await harness.subscribe(REMOTE, APP2)] == [SUBSCRIBE_PENDING, SUBSCRIBE_PENDING]
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING, APP2: SUBSCRIBE_PENDING}
+    assert harness.standings(APP) == harness.standings(APP2) == [SUBSCRIBE_PENDING]
 
 
-async def test_all_subscribers_follow_a_positive_remote_answer(desk: Desk) -> None:
-    await desk.subscribe(REMOTE)
-    await desk.subscribe(REMOTE, APP2)
-    [command] = desk.commands()
-    await desk.answered(command, SUBSCRIBED)
-    assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBED, APP2: SUBSCRIBED}
-    assert desk.standings(APP) == desk.standings(APP2) == [SUBSCRIBE_PENDING, SUBSCRIBED]
-    assert await desk.subscribe(REMOTE, CLOUD) is SUBSCRIBED
+async def test_all_subscribers_follow_a_positive_remote_answer(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE)
+    await harness.subscribe(REMOTE, APP2)
+    [command] = harness.commands()
+    await harness.answered(command, SUBSCRIBED)
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED, APP2: SUBSCRIBED}
+    assert harness.standings(APP) == harness.standings(APP2) == [SUBSCRIBE_PENDING, SUBSCRIBED]
+    assert await harness.subscribe(REMOTE, CLOUD) is SUBSCRIBED
 
 
-async def test_all_subscribers_follow_a_negative_remote_answer(desk: Desk) -> None:
-    await desk.subscribe(REMOTE)
-    await desk.subscribe(REMOTE, APP2)
-    [command] = desk.commands()
-    await desk.answered(command, UNSUBSCRIBED, "not here")
-    assert await desk.subscribers(REMOTE) == {}
-    assert desk.standings(APP) == desk.standings(APP2) == [SUBSCRIBE_PENDING, UNSUBSCRIBED]
-    assert desk.wanted == {}
+async def test_all_subscribers_follow_a_negative_remote_answer(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE)
+    await harness.subscribe(REMOTE, APP2)
+    [command] = harness.commands()
+    await harness.answered(command, UNSUBSCRIBED, "not here")
+    assert await harness.subscribers(REMOTE) == {}
+    assert harness.standings(APP) == harness.standings(APP2) == [SUBSCRIBE_PENDING, UNSUBSCRIBED]
+    assert harness.wanted == {}
 
 
 REFUSALS = [
@@ -187,87 +191,89 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("code", REFUSALS, ids=lambda code: code.name)
-async def test_a_definite_refusal_is_followed_with_its_message(desk: Desk, code: UCode) -> None:
-    await desk.subscribe(REMOTE)
-    [command] = desk.commands()
-    await desk.failed(command, code, "never")
-    assert await desk.subscribers(REMOTE) == {}
-    last = desk.core.said[-2]  # the answer to what was just asked came after it
+async def test_a_definite_refusal_is_followed_with_its_message(harness: UsubscriptionHarness, code: UCode) -> None:
+    await harness.subscribe(REMOTE)
+    [command] = harness.commands()
+    await harness.failed(command, code, "never")
+    assert await harness.subscribers(REMOTE) == {}
+    last = harness.core.said[-2]  # the answer to what was just asked came after it
     update = wire.read(last, pb.Update)
     assert (update.status.state, update.status.message) == (UNSUBSCRIBED, "never")
-    await desk.pass_ms(TIMEOUT_MS)
-    assert desk.commands() == [command]
+    await harness.pass_ms(TIMEOUT_MS)
+    assert harness.commands() == [command]
 
 
-async def test_a_pending_remote_answer_stays_pending_until_the_remote_update(desk: Desk) -> None:
-    await desk.subscribe(REMOTE)
-    [command] = desk.commands()
-    await desk.answered(command, SUBSCRIBE_PENDING)
-    assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}
-    await desk.told(REMOTE, SUBSCRIBED)
-    assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBED}
-    await desk.pass_ms(10 * TIMEOUT_MS)
-    assert desk.commands() == [command]
+async def test_a_pending_remote_answer_stays_pending_until_the_remote_update(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE)
+    [command] = harness.commands()
+    await harness.answered(command, SUBSCRIBE_PENDING)
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}
+    await harness.told(REMOTE, SUBSCRIBED)
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
+    await harness.pass_ms(10 * TIMEOUT_MS)
+    assert harness.commands() == [command]
 
 
-async def test_a_later_remote_update_is_followed(desk: Desk) -> None:
-    await desk.subscribe(REMOTE)
-    [command] = desk.commands()
-    await desk.answered(command, SUBSCRIBED)
-    await desk.pass_ms(1)
-    await desk.told(REMOTE, UNSUBSCRIBED)
-    assert await desk.subscribers(REMOTE) == {}
-    assert desk.standings(APP) == [SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBED]
+async def test_a_later_remote_update_is_followed(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE)
+    [command] = harness.commands()
+    await harness.answered(command, SUBSCRIBED)
+    await harness.pass_ms(1)
+    await harness.told(REMOTE, UNSUBSCRIBED)
+    assert await harness.subscribers(REMOTE) == {}
+    assert harness.standings(APP) == [SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBED]
 
 
-async def test_updates_of_others_and_about_others_are_not_followed(desk: Desk) -> None:
-    await desk.subscribe(REMOTE)
-    [command] = desk.commands()
-    await desk.answered(command, SUBSCRIBED)
-    await desk.pass_ms(1)
-    await desk.told(REMOTE, UNSUBSCRIBED, source=USUBSCRIPTION.at("dev3", 0x8000))
-    await desk.told(REMOTE, UNSUBSCRIBED, about=CLOUD)
-    await desk.told(REMOTE, UNSUBSCRIBED, sink=USUBSCRIPTION.at("dev1"))
-    assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBED}
+async def test_updates_of_others_and_about_others_are_not_followed(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE)
+    [command] = harness.commands()
+    await harness.answered(command, SUBSCRIBED)
+    await harness.pass_ms(1)
+    await harness.told(REMOTE, UNSUBSCRIBED, source=USUBSCRIPTION.at("dev3", 0x8000))
+    await harness.told(REMOTE, UNSUBSCRIBED, about=CLOUD)
+    await harness.told(REMOTE, UNSUBSCRIBED, sink=USUBSCRIPTION.at("dev1"))
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
 
 
-async def test_subscribing_a_remote_topic_that_is_being_left_starts_over(desk: Desk) -> None:
-    await desk.subscribe(REMOTE)
-    await desk.answered(desk.commands()[0], SUBSCRIBED)
-    await desk.unsubscribe(REMOTE)
-    desk.forget()
-    assert await desk.subscribe(REMOTE) is SUBSCRIBE_PENDING
-    [command] = desk.commands()
+async def test_subscribing_a_remote_topic_that_is_being_left_starts_over(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE)
+    await harness.answered(harness.commands()[0], SUBSCRIBED)
+    await harness.unsubscribe(REMOTE)
+    harness.forget()
+    assert await harness.subscribe(REMOTE) is SUBSCRIBE_PENDING
+    [command] = harness.commands()
     assert str(command.attributes.sink) == "//dev2/0/3/1"
-    assert desk.standings(APP) == [SUBSCRIBE_PENDING]
-    await desk.answered(command, SUBSCRIBED)
-    assert await desk.subscribers(REMOTE) == {APP: SUBSCRIBED}
+    assert harness.standings(APP) == [SUBSCRIBE_PENDING]
+    await harness.answered(command, SUBSCRIBED)
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
 
 
-async def test_another_one_who_subscribes_a_topic_that_is_being_left_releases_the_one_who_left(desk: Desk) -> None:
-    await desk.subscribe(REMOTE)
-    await desk.answered(desk.commands()[0], SUBSCRIBED)
-    await desk.unsubscribe(REMOTE)
-    await desk.subscribe(REMOTE, APP2)
-    assert desk.standings(APP)[-2:] == [UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
-    await desk.answered(desk.commands(wire.SUBSCRIBE)[-1], SUBSCRIBED)
-    assert await desk.subscribers(REMOTE) == {APP2: SUBSCRIBED}
+async def test_another_one_who_subscribes_a_topic_that_is_being_left_releases_the_one_who_left(
+    harness: UsubscriptionHarness,
+) -> None:
+    await harness.subscribe(REMOTE)
+    await harness.answered(harness.commands()[0], SUBSCRIBED)
+    await harness.unsubscribe(REMOTE)
+    await harness.subscribe(REMOTE, APP2)
+    assert harness.standings(APP)[-2:] == [UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
+    await harness.answered(harness.commands(wire.SUBSCRIBE)[-1], SUBSCRIBED)
+    assert await harness.subscribers(REMOTE) == {APP2: SUBSCRIBED}
 
 
-async def test_every_change_is_told_to_observers(desk: Desk) -> None:
-    await desk.register(REMOTE)
-    await desk.subscribe(REMOTE)
-    await desk.answered(desk.commands()[0], SUBSCRIBED)
-    assert desk.updates(WATCHER) == [(REMOTE, APP, SUBSCRIBE_PENDING), (REMOTE, APP, SUBSCRIBED)]
+async def test_every_change_is_told_to_observers(harness: UsubscriptionHarness) -> None:
+    await harness.register(REMOTE)
+    await harness.subscribe(REMOTE)
+    await harness.answered(harness.commands()[0], SUBSCRIBED)
+    assert harness.updates(WATCHER) == [(REMOTE, APP, SUBSCRIBE_PENDING), (REMOTE, APP, SUBSCRIBED)]
 
 
-async def test_the_remote_service_is_asked_for_the_fastest_period(desk: Desk) -> None:
-    await desk.subscribe(REMOTE, sample_period_ms=100)
-    await desk.subscribe(REMOTE, APP2, sample_period_ms=20)
-    await desk.subscribe(REMOTE, CLOUD)
-    await desk.unsubscribe(REMOTE, CLOUD)
-    await desk.unsubscribe(REMOTE, APP2)
-    asked = [wire.read(command, pb.SubscriptionRequest).attributes for command in desk.commands()]
+async def test_the_remote_service_is_asked_for_the_fastest_period(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(REMOTE, sample_period_ms=100)
+    await harness.subscribe(REMOTE, APP2, sample_period_ms=20)
+    await harness.subscribe(REMOTE, CLOUD)
+    await harness.unsubscribe(REMOTE, CLOUD)
+    await harness.unsubscribe(REMOTE, APP2)
+    asked = [wire.read(command, pb.SubscriptionRequest).attributes for command in harness.commands()]
     assert [each.sample_period_ms if each.HasField("sample_period_ms") else None for each in asked] == [
         100,
         20,
@@ -275,30 +281,30 @@ async def test_the_remote_service_is_asked_for_the_fastest_period(desk: Desk) ->
         20,
         100,
     ]
-    assert desk.standings(APP) == [SUBSCRIBE_PENDING]
+    assert harness.standings(APP) == [SUBSCRIBE_PENDING]
 
 
 async def test_too_many_subscriptions_are_refused_and_the_others_stand(tmp_path: object) -> None:
-    desk = Desk(tmp_path / "state.db", max_subscriptions=2)
-    await desk.subscribe(LOCAL)
-    await desk.subscribe(REMOTE)
+    harness = UsubscriptionHarness(tmp_path / "state.db", max_subscriptions=2)
+    await harness.subscribe(LOCAL)
+    await harness.subscribe(REMOTE)
     proto = pb.SubscriptionRequest(topic=_uri(LOCAL))
-    assert await desk.refused(wire.SUBSCRIBE, proto, APP2) is UCode.RESOURCE_EXHAUSTED
-    assert await desk.subscribe(LOCAL) is SUBSCRIBED
-    await desk.unsubscribe(LOCAL)
-    assert await desk.subscribe(LOCAL, APP2) is SUBSCRIBED
-    desk.state.close()
+    assert await harness.refused(wire.SUBSCRIBE, proto, APP2) is UCode.RESOURCE_EXHAUSTED
+    assert await harness.subscribe(LOCAL) is SUBSCRIBED
+    await harness.unsubscribe(LOCAL)
+    assert await harness.subscribe(LOCAL, APP2) is SUBSCRIBED
+    harness.state.close()
 
 
 async def test_remote_topics_that_are_left_without_an_answer_are_bounded(tmp_path: object) -> None:
-    desk = Desk(tmp_path / "state.db", max_subscriptions=2)
+    harness = UsubscriptionHarness(tmp_path / "state.db", max_subscriptions=2)
     for name in ("x", "y"):
-        await desk.subscribe(REMOTE._replace(authority=name))
-        await desk.unsubscribe(REMOTE._replace(authority=name))
+        await harness.subscribe(REMOTE._replace(authority=name))
+        await harness.unsubscribe(REMOTE._replace(authority=name))
     proto = pb.SubscriptionRequest(topic=_uri(REMOTE._replace(authority="z")))
-    assert await desk.refused(wire.SUBSCRIBE, proto) is UCode.RESOURCE_EXHAUSTED
-    assert await desk.subscribe(LOCAL) is SUBSCRIBED
-    desk.state.close()
+    assert await harness.refused(wire.SUBSCRIBE, proto) is UCode.RESOURCE_EXHAUSTED
+    assert await harness.subscribe(LOCAL) is SUBSCRIBED
+    harness.state.close()
 
 
 def _uri(uri: object) -> object:

@@ -11,7 +11,7 @@ from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
-from tests.unit.services.usubscription.desk import APP, LOCAL, Desk
+from tests.unit.services.usubscription.harness import APP, LOCAL, UsubscriptionHarness
 
 METHODS = {
     "Subscribe": (wire.SUBSCRIBE, pb.SubscriptionRequest),
@@ -46,30 +46,30 @@ del BAD_SUBSCRIBERS["entity"], BAD_SUBSCRIBERS["method"]
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("topic", BAD_TOPICS)
-async def test_a_bad_topic_is_refused(desk: Desk, method: str, topic: str) -> None:
+async def test_a_bad_topic_is_refused(harness: UsubscriptionHarness, method: str, topic: str) -> None:
     number, kind = METHODS[method]
-    answer = await desk.send(desk.request(number, kind(topic=uri_to_proto(BAD_TOPICS[topic]))))
+    answer = await harness.send(harness.request(number, kind(topic=uri_to_proto(BAD_TOPICS[topic]))))
     assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
     status = v1.UStatus.FromString(answer.payload)
     assert status.code == UCode.INVALID_ARGUMENT
     assert status.message.startswith("topic")
     assert "expected" in status.message
-    assert desk.service.gauges()["topics"] == 0
+    assert harness.service.gauges()["topics"] == 0
 
 
 @pytest.mark.parametrize("subscriber", BAD_SUBSCRIBERS)
-async def test_a_bad_subscriber_is_refused(desk: Desk, subscriber: str) -> None:
+async def test_a_bad_subscriber_is_refused(harness: UsubscriptionHarness, subscriber: str) -> None:
     proto = pb.FetchSubscriptionsRequest(subscriber=pb.SubscriberInfo(uri=uri_to_proto(BAD_SUBSCRIBERS[subscriber])))
-    answer = await desk.send(desk.request(wire.FETCH_SUBSCRIPTIONS, proto))
+    answer = await harness.send(harness.request(wire.FETCH_SUBSCRIPTIONS, proto))
     assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
     assert v1.UStatus.FromString(answer.payload).message.startswith("subscriber")
 
 
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"FetchSubscriptions"}))
-async def test_an_absent_topic_is_refused(desk: Desk, method: str) -> None:
+async def test_an_absent_topic_is_refused(harness: UsubscriptionHarness, method: str) -> None:
     number, kind = METHODS[method]
     for proto in (kind(), None):
-        assert await desk.refused(number, proto) is UCode.INVALID_ARGUMENT
+        assert await harness.refused(number, proto) is UCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("method", [*METHODS.values(), (wire.RESET, pb.ResetRequest)], ids=[*METHODS, "Reset"])
@@ -79,44 +79,44 @@ async def test_an_absent_topic_is_refused(desk: Desk, method: str) -> None:
     ids=["protobuf", "any", "unspecified", "json"],
 )
 async def test_a_payload_that_is_no_request_is_refused(
-    desk: Desk, method: tuple[int, type[Message]], payload: bytes, form: int
+    harness: UsubscriptionHarness, method: tuple[int, type[Message]], payload: bytes, form: int
 ) -> None:
     source = UUri.parse("//dev2/0/3/0")
     message = request(
-        desk.clock.now_ms,
+        harness.clock.ms,
         source,
         USUBSCRIPTION.at("gw1", method[0]),
         5000,
         payload,
         Options(payload_format=UPayloadFormat(form)),
     )
-    answer = await desk.send(message)
+    answer = await harness.send(message)
     assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
     assert method[1].DESCRIPTOR.name in str(answer.payload) or "payload format" in str(answer.payload)
 
 
 @pytest.mark.parametrize("method", [4, 5, 10, 0x7FFF])
-async def test_an_unknown_method_is_not_implemented(desk: Desk, method: int) -> None:
-    assert await desk.refused(method, pb.ResetRequest()) is UCode.UNIMPLEMENTED
+async def test_an_unknown_method_is_not_implemented(harness: UsubscriptionHarness, method: int) -> None:
+    assert await harness.refused(method, pb.ResetRequest()) is UCode.UNIMPLEMENTED
 
 
-async def test_a_topic_without_authority_is_the_requesters_own(desk: Desk) -> None:
+async def test_a_topic_without_authority_is_the_requesters_own(harness: UsubscriptionHarness) -> None:
     proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL._replace(authority="")))
-    answer = await desk.call(wire.SUBSCRIBE, proto)
+    answer = await harness.call(wire.SUBSCRIBE, proto)
     assert answer.topic == uri_to_proto(LOCAL)
 
 
-async def test_details_beyond_the_bound_are_refused(desk: Desk) -> None:
+async def test_details_beyond_the_bound_are_refused(harness: UsubscriptionHarness) -> None:
     proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
     proto.attributes.details.add(type_url="x", value=bytes(wire.MAX_DETAILS_BYTES))
-    assert await desk.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
+    assert await harness.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(
     "expire", [{"seconds": 253_402_300_800}, {"seconds": 2_000_000_000, "nanos": -1}], ids=["year", "nanos"]
 )
-async def test_an_expiration_that_is_no_timestamp_is_refused(desk: Desk, expire: dict[str, int]) -> None:
+async def test_an_expiration_that_is_no_timestamp_is_refused(harness: UsubscriptionHarness, expire: dict[str, int]) -> None:
     proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
     proto.attributes.expire.seconds = expire["seconds"]
     proto.attributes.expire.nanos = expire.get("nanos", 0)
-    assert await desk.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
+    assert await harness.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT

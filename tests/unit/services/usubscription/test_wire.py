@@ -14,7 +14,7 @@ from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uuid import new_id
 from streamer.uprotocol.well_known import USUBSCRIPTION
-from tests.unit.services.usubscription.desk import APP, LOCAL, REMOTE
+from tests.unit.services.usubscription.harness import APP, LOCAL, REMOTE
 
 NOW_MS = 1_700_000_000_000
 PROTO = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))

@@ -1,4 +1,4 @@
-"""The Updates of a dialogue: what was decided, what has arrived, what is held up; whether they follow the state machine."""
+"""The Updates that the services send: decided, arrived, held up; and whether they follow the state machine."""
 
 import random
 from collections import Counter, deque
@@ -8,7 +8,7 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto
 from streamer.uprotocol.uri import UUri
-from tests.fault.dialogue_model import EDGES, UNSUBSCRIBED, Told, is_remote
+from tests.fault.services_model import EDGES, UNSUBSCRIBED, Told, is_remote
 
 
 class BrokenError(AssertionError):

@@ -9,7 +9,7 @@ from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import created_ms
-from tests.fault.dialogue_model import LEAVING, OWN, PENDING, SUBSCRIBED, UNSUBSCRIBED, Answered, Hint
+from tests.fault.services_model import LEAVING, OWN, PENDING, SUBSCRIBED, UNSUBSCRIBED, Answered, Hint
 
 US = UUri(OWN, 0, 3, 0)
 SUBSCRIBE, UNSUBSCRIBE = 1, 2
@@ -27,13 +27,13 @@ class Command:
     message: UMessage
     topic: UUri
     subscribe: bool
-    life: int
+    run_number: int
     is_open: bool = True
     is_answered: bool = False
 
 
 @dataclass
-class Remote:
+class RemoteServices:
     """``truth``: how we stand to each topic in their books."""
 
     chance: random.Random
@@ -42,7 +42,7 @@ class Remote:
     late: list[tuple[Command, UMessage, Answered]] = field(default_factory=list)
     _ids: set[bytes] = field(default_factory=set)
 
-    def take(self, message: UMessage, life: int) -> Command:
+    def take(self, message: UMessage, run_number: int) -> Command:
         """A Request has left us."""
         attributes = message.attributes
         assert attributes.sink is not None
@@ -53,7 +53,7 @@ class Remote:
         kind = pb.SubscriptionRequest if subscribe else pb.UnsubscribeRequest
         topic = uri_from_proto(kind.FromString(message.payload or b"").topic)
         assert attributes.sink == UUri(topic.authority, 0, 3, SUBSCRIBE if subscribe else UNSUBSCRIBE)
-        command = Command(message, topic, subscribe, life)
+        command = Command(message, topic, subscribe, run_number)
         if message.id not in self._ids:  # a message that is said again is no new command
             self._ids.add(message.id)
             self.commands.setdefault(topic, []).append(command)

@@ -1,4 +1,4 @@
-"""Who the journal's tests work with: a stand-in for the event loop, and a journal at a desk of its own."""
+"""Who the journal's tests work with: a stand-in for the event loop, and a journal at a harness of its own."""
 
 import queue
 import sqlite3
@@ -12,7 +12,7 @@ from streamer.journal.journal import Journal
 PROMPT_S = 0.01
 
 
-class Loop:
+class ManualLoop:
     """What is posted runs when the test says so."""
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class Loop:
             call(*args)
 
 
-class Desk:
+class JournalHarness:
     """A journal and its loop."""
 
     def __init__(self, path: Path, max_letters: int = 100, max_letter_bytes: int = 1 << 20) -> None:
-        self.loop = Loop()
+        self.loop = ManualLoop()
         self.journal = Journal(
             path, 1 << 30, max_letters, max_letter_bytes, self.loop.post, retry_s=PROMPT_S, idle_s=PROMPT_S
         )

@@ -42,8 +42,8 @@ WAYS = (("cloud", "veh"), ("veh", "cloud"), ("cloud", "plant"), ("plant", "cloud
 
 
 @dataclass
-class Setting:
-    """What a fault wants of its stage. ``changes`` replace top-level keys of the daemon's configuration."""
+class FaultSetup:
+    """What a fault wants of its harness. ``changes`` replace top-level keys of the daemon's configuration."""
 
     sides: Iterable[str] = ("cloud", "veh", "plant")
     changes: dict[str, Any] = field(default_factory=dict)
@@ -64,12 +64,12 @@ class Setting:
     ways: tuple[tuple[str, str], ...] = WAYS
 
 
-class Stage:
+class FaultHarness:
     """An asynchronous context manager; the daemon runs when it is entered, unless ``starts_daemon`` is False."""
 
-    def __init__(self, directory: Path, seed: int, setting: Setting, starts_daemon: bool = True) -> None:
+    def __init__(self, directory: Path, seed: int, setup: FaultSetup, starts_daemon: bool = True) -> None:
         self.directory = directory
-        self.setting = setting
+        self.setup = setup
         self.ledger = Ledger()
         self.book = Book(self.ledger, seed)
         self.brokers: dict[str, BrokerProcess] = {}
@@ -88,10 +88,10 @@ class Stage:
 
     # -- building and tearing down ------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> "Stage":
+    async def __aenter__(self) -> "FaultHarness":
         async with AsyncExitStack() as stack:
             endpoints: dict[str, Any] = {}
-            for side in self.setting.sides:
+            for side in self.setup.sides:
                 opened = await (self._open_zenoh(stack) if side == "veh" else self._open_broker(stack, side))
                 endpoints[side] = opened
             self.daemon = StreamerProcess(self.directory, self._configuration(endpoints))
@@ -113,14 +113,14 @@ class Stage:
             self.daemon.process.wait()
 
     async def _open_broker(self, stack: AsyncExitStack, side: str) -> dict[str, Any]:
-        setting = self.setting
+        setup = self.setup
         is_cloud = side == "cloud"
-        if side == "plant" and setting.plant_script is not None:
-            self.scripted = ScriptedBroker(side, self.ledger, setting.plant_script)
+        if side == "plant" and setup.plant_script is not None:
+            self.scripted = ScriptedBroker(side, self.ledger, setup.plant_script)
             await stack.enter_async_context(self.scripted.running())
             self.proxies[side] = await stack.enter_async_context(Proxy(self.scripted.port, self.taps[side]))
-            return self._mqtt_endpoint(side, "in-vehicle", setting.plant_options)
-        broker = Mosquitto(**(setting.cloud_broker if is_cloud else setting.plant_broker))
+            return self._mqtt_endpoint(side, "in-vehicle", setup.plant_options)
+        broker = Mosquitto(**(setup.cloud_broker if is_cloud else setup.plant_broker))
         self.brokers[side] = stack.enter_context(broker)
         self.proxies[side] = await stack.enter_async_context(Proxy(broker.port, self.taps[side]))
         structure = "off-vehicle" if is_cloud else "in-vehicle"
@@ -128,7 +128,7 @@ class Stage:
         node = self.nodes[side] = MqttNode(side, broker.port, structure, topics, self.book)
         node.start()
         stack.callback(node.close)
-        return self._mqtt_endpoint(side, structure, setting.cloud_options if is_cloud else setting.plant_options)
+        return self._mqtt_endpoint(side, structure, setup.cloud_options if is_cloud else setup.plant_options)
 
     def _mqtt_endpoint(self, side: str, structure: str, changes: dict[str, Any]) -> dict[str, Any]:
         options = {
@@ -144,14 +144,14 @@ class Stage:
 
     async def _open_zenoh(self, stack: AsyncExitStack) -> dict[str, Any]:
         ports = {name: fresh_port() for name in ("source", "receiver", "router")}
-        for name in ("source", "router" if self.setting.through_router else "receiver"):
+        for name in ("source", "router" if self.setup.through_router else "receiver"):
             self.proxies[name] = await stack.enter_async_context(Proxy(ports[name]))
         self.source = ZenohSource("veh", f"tcp/127.0.0.1:{ports['source']}", self.book)
         await asyncio.to_thread(self.source.start)
         stack.callback(self.source.close)
-        lease = [] if self.setting.lease_ms is None else ["--lease-ms", str(self.setting.lease_ms)]
+        lease = [] if self.setup.lease_ms is None else ["--lease-ms", str(self.setup.lease_ms)]
         keys = ["--key", "up/cloud/**", "--key", "up/plant/**", "--key", f"up/{GATEWAY}/**"]
-        if self.setting.through_router:
+        if self.setup.through_router:
             at = f"tcp/127.0.0.1:{ports['router']}"
             self.router = ZenohNode(self.directory, "--mode", "router", "--listen", at, *lease)
             stack.callback(self.router.kill)
@@ -162,13 +162,13 @@ class Stage:
             where = ["--listen", f"tcp/127.0.0.1:{ports['receiver']}"]
         self.receiver = ZenohNode(self.directory, *where, *keys, *lease)
         stack.callback(self.receiver.kill)
-        if self.setting.has_receiver:
+        if self.setup.has_receiver:
             await asyncio.to_thread(self.receiver.start)
         connect = [f"tcp/127.0.0.1:{proxy.port}" for name, proxy in self.proxies.items() if name not in self.brokers]
         return {
             "transport": "zenoh",
             "authorities": ["veh"],
-            "options": {"mode": "peer", "connect": connect} | self.setting.veh_options,
+            "options": {"mode": "peer", "connect": connect} | self.setup.veh_options,
         }
 
     def _configuration(self, endpoints: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class Stage:
                 "publish": [f"//{here}/FFFFFFFF/FF/{TOPICS[there]:X}"],
                 "publish_to": [there],
             }
-            for here, there in self.setting.ways
+            for here, there in self.setup.ways
             if here in endpoints and there in endpoints
         ]
         config = {
@@ -188,11 +188,11 @@ class Stage:
             "routes": routes,
             "shutdown": {"drain_s": 3},
         }
-        return config | self.setting.changes
+        return config | self.setup.changes
 
     @property
     def ways(self) -> list[tuple[str, str]]:
-        return [way for way in self.setting.ways if set(way) <= set(self.setting.sides)]
+        return [way for way in self.setup.ways if set(way) <= set(self.setup.sides)]
 
     # -- load ---------------------------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class Stage:
             self.pump(origin).start(self.book.generator(kinds, most_bytes), rate)
 
     def flows(self, here: str, there: str) -> list[Flow]:
-        return flows(here, there, TOPICS[there], self.setting.ttl_ms, self.setting.age_ms)
+        return flows(here, there, TOPICS[there], self.setup.ttl_ms, self.setup.age_ms)
 
     def send(self, here: str, there: str, entity: int, number: int) -> bytes:
         """One Notification from an entity of one's own choice; its id."""
@@ -230,7 +230,7 @@ class Stage:
 
     async def until_linked(self, within_s: float = 30) -> None:
         """The same for a daemon that is not ready: its journal fails."""
-        for side in self.setting.sides:
+        for side in self.setup.sides:
             await self.daemon.until_total(1, "ustreamer_endpoint_up", within_s, endpoint=side)
         await until(lambda: all(node.is_ready for node in self.nodes.values()), within_s, "the MQTT clients")
         if self.source is not None:

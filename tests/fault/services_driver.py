@@ -1,4 +1,4 @@
-"""One side of a dialogue: sends messages to the services, hears what they say, and knows when all has been dealt with."""
+"""Sends messages to the services, reads what they send, and knows when all of it has been dealt with."""
 
 import random
 from collections import Counter, deque
@@ -8,24 +8,33 @@ from typing import Any
 
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.uri import UUri
-from tests.fault import dialogue_asking as asking
-from tests.fault.dialogue_asking import Asking
-from tests.fault.dialogue_child import from_text, to_text
-from tests.fault.dialogue_life import Nursery
-from tests.fault.dialogue_model import Chain, Link, Receivers, World, after, passed, receivers_after, rules_after
-from tests.fault.dialogue_remote import Command, Remote
-from tests.fault.dialogue_updates import BrokenError, Updates
+from tests.fault import services_requests as requests
+from tests.fault.services_child import from_text, to_text
+from tests.fault.services_model import (
+    ModelState,
+    PendingEvent,
+    PossibleStates,
+    Receivers,
+    after,
+    passed,
+    receivers_after,
+    rules_after,
+)
+from tests.fault.services_process import ServicesProcess
+from tests.fault.services_remote import Command, RemoteServices
+from tests.fault.services_requests import RequestGenerator
+from tests.fault.services_updates import BrokenError, Updates
 
 START_MS = 1_700_000_000_000
 
 
 @dataclass(eq=False)
 class Asked:
-    """A message for the services, until they are done with it. ``link`` is None for what only looks."""
+    """A message for the services, until they are done with it. ``pending`` is None for what only looks."""
 
     message: UMessage
-    link: Link | None
-    chain: Chain[Any] | None
+    pending: PendingEvent | None
+    possible: PossibleStates[Any] | None
     answer: Any = None
     is_done: bool = False
 
@@ -35,56 +44,57 @@ class Asked:
 
 
 @dataclass
-class Exchange:
-    """What one seed's dialogue consists of. ``forgets`` gives every life an empty file: the checks have to notice that."""
+class ServicesDriver:
+    """The state of one seed's run. ``forgets`` gives every start an empty file: the checks have to notice that."""
 
     directory: Path
     seed: int
     kills_inside_only: bool = False
     forgets: bool = False
     figures: Counter[str] = field(default_factory=Counter)
-    nursery: Nursery = field(init=False)
+    process: ServicesProcess = field(init=False)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"dialogue {self.seed}")
         self.now_ms = START_MS
-        self.remote = Remote(self.chance)
-        self.asking = Asking(self.chance)
-        self.worlds: Chain[World] = Chain(after, {World()}, passed)  # and two more, for core.ustreamer
-        self.rules: Chain[tuple[str, ...]] = Chain(rules_after, {()})
-        self.receivers: Chain[Receivers] = Chain(receivers_after, {frozenset()})
-        self.chains: dict[str, Chain[Any]] = {
-            asking.WORLDS: self.worlds,
-            asking.RULES_HELD: self.rules,
-            asking.RECEIVERS_HELD: self.receivers,
+        self.remote = RemoteServices(self.chance)
+        self.requests = RequestGenerator(self.chance)
+        self.usubscription: PossibleStates[ModelState] = PossibleStates(after, {ModelState()}, passed)
+        # and two of core.ustreamer
+        self.rules: PossibleStates[tuple[str, ...]] = PossibleStates(rules_after, {()})
+        self.receivers: PossibleStates[Receivers] = PossibleStates(receivers_after, {frozenset()})
+        self.possible: dict[str, PossibleStates[Any]] = {
+            requests.USUBSCRIPTION: self.usubscription,
+            requests.RULES_HELD: self.rules,
+            requests.RECEIVERS_HELD: self.receivers,
         }
-        self.life = 0
+        self.run_number = 0
         self.number = 0
         self.asked: dict[int, Asked] = {}
         self.again: list[Asked] = []
         self.updates = Updates(self.figures)
         self.commanded: list[Command] = []  # since the last look
         self.wants: dict[str, dict[UUri, dict[str, int]]] = {}
-        self.checked_life = 0
-        self.story: deque[str] = deque(maxlen=150)
+        self.checked_run = 0
+        self.history: deque[str] = deque(maxlen=150)
 
     def finish_turn(self) -> None:
-        """What came of all that was sent has been heard; commands are said after the end of what they come of."""
+        """Wait for all that comes of what was sent: commands follow the end of what they come of."""
         self.until_quiet()
-        self.send(asking.fetch_nothing(self.now_ms))
+        self.send(requests.fetch_nothing(self.now_ms))
         self.until_quiet()
 
-    def send(self, message: UMessage, event: Any = None, chain: Chain[Any] | None = None) -> Asked:
+    def send(self, message: UMessage, event: Any = None, possible: PossibleStates[Any] | None = None) -> Asked:
         self.number += 1
-        asked = self.asked[self.number] = Asked(message, None if chain is None else chain.add(event), chain)
+        asked = self.asked[self.number] = Asked(message, None if possible is None else possible.add(event), possible)
         if event is not None:
             self.figures["asked"] += 1
             self.note(f"{self.number} {_brief(event)}")
-        self.nursery.write(take=self.number, now_ms=self.now_ms, message=to_text(message))
+        self.process.write(take=self.number, now_ms=self.now_ms, message=to_text(message))
         return asked
 
     def hear(self) -> None:
-        frame = self.nursery.read()
+        frame = self.process.read()
         assert frame is not None
         self.take(frame)
 
@@ -92,8 +102,8 @@ class Exchange:
         if "want" in frame:
             wants = self.wants.setdefault(frame["owner"], {})
             topic = UUri.parse(frame["want"])
-            wants[topic] = frame["askers"]
-            if not frame["askers"]:
+            wants[topic] = frame["interested"]
+            if not frame["interested"]:
                 del wants[topic]
         elif "done" in frame:
             asked = self.asked[frame["done"]]
@@ -110,18 +120,18 @@ class Exchange:
             if not self.updates.say(number, message):
                 return
         elif attributes.type is UMessageType.REQUEST:
-            command = self.remote.take(message, self.life)
+            command = self.remote.take(message, self.run_number)
             self.commanded.append(command)
             self.note(f"command {'Subscribe' if command.subscribe else 'Unsubscribe'} {command.topic}")
         else:
             self._answered(message)
-        self.nursery.write(safe=number)
+        self.process.write(safe=number)
 
     def _answered(self, message: UMessage) -> None:
         for number, asked in self.asked.items():
             if asked.is_request and asked.message.id == message.attributes.reqid and asked.answer is None:
-                asked.answer = asking.answer_of(message, looks=asked.link is None)
-                if asked.link is not None:
+                asked.answer = requests.answer_of(message, looks=asked.pending is None)
+                if asked.pending is not None:
                     self.figures["answered"] += 1
                     self.note(f"{number} answered {asked.answer}")
                 return
@@ -131,22 +141,22 @@ class Exchange:
         while not all(asked.is_done for asked in self.asked.values()):
             self.hear()
         for number, asked in self.asked.items():
-            if asked.link is not None:
-                asked.link.answer, asked.link.has_happened = asked.answer, True
+            if asked.pending is not None:
+                asked.pending.answer, asked.pending.has_happened = asked.answer, True
             if asked.is_request and asked.answer is None:
                 raise BrokenError(f"{number} was not answered")
         self.asked.clear()
         self.cut()
 
     def cut(self) -> None:
-        for chain in self.chains.values():
-            before, links = chain.states, list(chain.links)
-            if not chain.cut(self.now_ms):
-                events = "\n  ".join(f"{link.event} {link.answer} {link.has_happened}" for link in links)
-                raise BrokenError(f"no state can have answered so:\n  {events}\nfrom {before}")
+        for possible in self.possible.values():
+            before, events = possible.states, list(possible.events)
+            if not possible.cut(self.now_ms):
+                listed = "\n  ".join(f"{pending.event} {pending.answer} {pending.has_happened}" for pending in events)
+                raise BrokenError(f"no state can have answered so:\n  {listed}\nfrom {before}")
 
     def note(self, line: str) -> None:
-        self.story.append(line)
+        self.history.append(line)
 
 
 def _brief(event: Any) -> str:

@@ -30,7 +30,7 @@ SPEED, DOORS = UUri("veh1", 0xA8000, 2, 0x8A50), UUri("veh1", 0xA8000, 2, 0x8A51
 CLOUD_APP = UUri("cloud", 0xC0, 1, 0)
 
 
-class Mouthpiece(LocalTransport):
+class RecordingLocalTransport(LocalTransport):
     """Keeps what the services say. What is said is safe only when ``is_safe``, else when told."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Mouthpiece(LocalTransport):
             self.unsafe.append(on_safe)
 
 
-class Disk(State):
+class FailingState(State):
     """Fails when told; ``gate`` is waited for before anything is written."""
 
     def __init__(self, path: Path | None) -> None:
@@ -63,14 +63,14 @@ class Disk(State):
         await super().write(statements)
 
 
-class Desk:
+class PauseHarness:
     """One life of the service."""
 
     def __init__(
         self, path: Path | None = None, options: ControlConfig | None = None, local: Sequence[str] = ("veh1",)
     ) -> None:
-        self.core = Mouthpiece()
-        self.state = Disk(path)
+        self.core = RecordingLocalTransport()
+        self.state = FailingState(path)
         self.pause_rules = PauseRules()
         self.applied: list[tuple[PauseRule, ...]] = []  # the rules whenever they were applied
         self.flows: list[tuple[FlowKey, int]] = []

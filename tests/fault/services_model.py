@@ -1,9 +1,9 @@
 """What the services may have done: every state that is possible after what was asked and answered. Pure.
 
-Written from requirement document 004 (§4 to §9) alone, and shares nothing with the service. A world is one state that the
-state machine allows. An event makes one or more worlds of a world: another device's answer may come too late to count.
-What was not answered at a kill has happened or not, in the order in which it was asked: so a chain of events is cut
-anywhere after the last one that was answered, and each cut is a world.
+Written from requirement document 004 (§4 to §9) alone, and shares nothing with the service. A `ModelState` is one state
+that the state machine allows. An event leads from one to one or more others: another device's answer may come too late to
+count. What was not answered at a kill has happened or not, in the order in which it was asked: any number of the events
+after the last one that was answered may have happened, and each number leads to a state of its own.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -56,7 +56,7 @@ class Told(NamedTuple):
     state: int
 
 
-class World(NamedTuple):
+class ModelState(NamedTuple):
     """``owed``: remote topics that an Unsubscribe is repeated for. ``told``, ``farewells``: since the last look."""
 
     entries: tuple[Entry, ...] = ()
@@ -101,7 +101,7 @@ class Ask(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """Another device's answer to our Subscribe or Unsubscribe. ``is_sure``: nothing allows to disregard it."""
+    """Another device's answer to our Subscribe or Unsubscribe. ``is_sure``: nothing allows us to disregard it."""
 
     topic: UUri
     subscribe: bool
@@ -118,148 +118,148 @@ class Hint(NamedTuple):
     is_sure: bool = False
 
 
-Result = tuple[World, Any]
-"""A world, and what is answered in it: the code, and the state or the page."""
+Result = tuple[ModelState, Any]
+"""A state, and what is answered in it: the code, and the state or the page."""
 
 
-def after(world: World, event: Ask | Answered | Hint, now_ms: int) -> list[Result]:
+def after(model: ModelState, event: Ask | Answered | Hint, now_ms: int) -> list[Result]:
     """What may come of ``event``."""
     match event:
         case Ask():
-            return [_asked(world, event, now_ms)]
+            return [_asked(model, event, now_ms)]
         case Answered():
-            return [(each, None) for each in _answered(world, event)]
+            return [(each, None) for each in _answered(model, event)]
         case Hint():
-            return [(each, None) for each in _hinted(world, event)]
+            return [(each, None) for each in _hinted(model, event)]
 
 
-def passed(world: World, now_ms: int) -> World:
+def passed(model: ModelState, now_ms: int) -> ModelState:
     """What has expired is over, in the order of the times."""
-    due = [entry for entry in world.entries if entry.expire_ms is not None and entry.expire_ms <= now_ms]
+    due = [entry for entry in model.entries if entry.expire_ms is not None and entry.expire_ms <= now_ms]
     for entry in sorted((each for each in due if each.state != LEAVING), key=lambda each: each.expire_ms or 0):
-        world = _leave(world, entry)
-    return world
+        model = _leave(model, entry)
+    return model
 
 
 def is_remote(topic: UUri) -> bool:
     return topic.authority not in LOCAL
 
 
-def _asked(world: World, ask: Ask, now_ms: int) -> Result:
+def _asked(model: ModelState, ask: Ask, now_ms: int) -> Result:
     if ask.method == "subscribe":
-        return _subscribe(world, ask, now_ms)
+        return _subscribe(model, ask, now_ms)
     if ask.method == "unsubscribe":
-        known = _find(world, ask.topic, ask.source)
-        return (_leave(world, known) if known is not None else world), (OK, None)
+        known = _find(model, ask.topic, ask.source)
+        return (_leave(model, known) if known is not None else model), (OK, None)
     if ask.method == "register":
-        return _observed(world, ask, {(ask.topic, ask.source, ask.via)}), (OK, None)
+        return _observed(model, ask, {(ask.topic, ask.source, ask.via)}), (OK, None)
     if ask.method == "unregister":
-        return _observed(world, ask, set()), (OK, None)
+        return _observed(model, ask, set()), (OK, None)
     if ask.method == "fetch":
-        there = [entry.subscriber for entry in world.listed() if entry.topic == ask.topic]
+        there = [entry.subscriber for entry in model.listed() if entry.topic == ask.topic]
         more = len(there) > ask.offset + PAGE
-        return world, (OK, (tuple(there[ask.offset : ask.offset + PAGE]), more))
+        return model, (OK, (tuple(there[ask.offset : ask.offset + PAGE]), more))
     assert ask.method == "reset"
     if ask.source.ue_id != 0:
-        return world, (PERMISSION_DENIED, None)
-    remote = {entry.topic for entry in world.entries if is_remote(entry.topic)} | world.owed
-    for entry in world.entries:
-        world = _tell(world, entry._replace(state=UNSUBSCRIBED))
-    return World((), (), frozenset(), world.told, world.farewells | remote), (OK, None)
+        return model, (PERMISSION_DENIED, None)
+    remote = {entry.topic for entry in model.entries if is_remote(entry.topic)} | model.owed
+    for entry in model.entries:
+        model = _tell(model, entry._replace(state=UNSUBSCRIBED))
+    return ModelState((), (), frozenset(), model.told, model.farewells | remote), (OK, None)
 
 
-def _subscribe(world: World, ask: Ask, now_ms: int) -> Result:
-    known = _find(world, ask.topic, ask.source)
+def _subscribe(model: ModelState, ask: Ask, now_ms: int) -> Result:
+    known = _find(model, ask.topic, ask.source)
     if known is not None:
         expire_ms = known.expire_ms
         if expire_ms is not None:
             expire_ms = None if ask.expire_ms is None else max(expire_ms, ask.expire_ms)
         renewed = known._replace(via=ask.via, expire_ms=expire_ms, period_ms=ask.period_ms)
-        entries = tuple(renewed if entry is known else entry for entry in world.entries)
-        return world._replace(entries=entries), (OK, known.state)
+        entries = tuple(renewed if entry is known else entry for entry in model.entries)
+        return model._replace(entries=entries), (OK, known.state)
     if ask.expire_ms is not None and ask.expire_ms <= now_ms:
-        return world, (INVALID_ARGUMENT, None)
+        return model, (INVALID_ARGUMENT, None)
     state = SUBSCRIBED
     if is_remote(ask.topic):
-        state = world.state_of(ask.topic)
+        state = model.state_of(ask.topic)
         if state == LEAVING:
-            leaving = next(entry for entry in world.entries if entry.topic == ask.topic)
-            world = _without(world, leaving)
+            leaving = next(entry for entry in model.entries if entry.topic == ask.topic)
+            model = _without(model, leaving)
             if leaving.subscriber != ask.source:
-                world = _tell(world, leaving._replace(state=UNSUBSCRIBED))
+                model = _tell(model, leaving._replace(state=UNSUBSCRIBED))
         if state in (LEAVING, UNSUBSCRIBED):
             state = PENDING
-            world = world._replace(owed=world.owed - {ask.topic})
+            model = model._replace(owed=model.owed - {ask.topic})
     entry = Entry(ask.topic, ask.source, ask.via, state, ask.expire_ms, ask.period_ms)
-    return _tell(world._replace(entries=(*world.entries, entry)), entry), (OK, state)
+    return _tell(model._replace(entries=(*model.entries, entry)), entry), (OK, state)
 
 
-def _leave(world: World, entry: Entry) -> World:
-    is_last = sum(each.topic == entry.topic for each in world.entries) == 1
+def _leave(model: ModelState, entry: Entry) -> ModelState:
+    is_last = sum(each.topic == entry.topic for each in model.entries) == 1
     if is_remote(entry.topic) and is_last:
-        world = world._replace(owed=world.owed | {entry.topic})
+        model = model._replace(owed=model.owed | {entry.topic})
         if entry.state == SUBSCRIBED:
-            return _stand(world, entry, LEAVING)
-    return _tell(_without(world, entry), entry._replace(state=UNSUBSCRIBED))
+            return _stand(model, entry, LEAVING)
+    return _tell(_without(model, entry), entry._replace(state=UNSUBSCRIBED))
 
 
-def _answered(world: World, event: Answered) -> Iterable[World]:
+def _answered(model: ModelState, event: Answered) -> Iterable[ModelState]:
     """A late answer may not count; one that does puts all where the other service says (004 §4.1)."""
-    topic, state = event.topic, world.state_of(event.topic)
-    found = [] if event.is_sure else [world]
+    topic, state = event.topic, model.state_of(event.topic)
+    found = [] if event.is_sure else [model]
     if event.subscribe:
         if not event.is_delivered or state in (UNSUBSCRIBED, LEAVING) or event.state == PENDING:
-            return [world]
-        return [*found, _all_stand(world, topic, event.state or UNSUBSCRIBED)]
+            return [model]
+        return [*found, _all_stand(model, topic, event.state or UNSUBSCRIBED)]
     if state in (PENDING, SUBSCRIBED):
-        return [world]
-    gone = _all_stand(world, topic, UNSUBSCRIBED)
+        return [model]
+    gone = _all_stand(model, topic, UNSUBSCRIBED)
     if not event.is_delivered:
         return [*found, gone]
     return [*found, gone._replace(owed=gone.owed - {topic})] + ([] if event.is_sure else [gone])
 
 
-def _hinted(world: World, event: Hint) -> Iterable[World]:
-    if world.state_of(event.topic) in (UNSUBSCRIBED, LEAVING):
-        return [world]
-    followed = _all_stand(world, event.topic, event.state)
-    return [followed] if event.is_sure else [world, followed]
+def _hinted(model: ModelState, event: Hint) -> Iterable[ModelState]:
+    if model.state_of(event.topic) in (UNSUBSCRIBED, LEAVING):
+        return [model]
+    followed = _all_stand(model, event.topic, event.state)
+    return [followed] if event.is_sure else [model, followed]
 
 
-def _all_stand(world: World, topic: UUri, state: int) -> World:
-    for entry in [entry for entry in world.entries if entry.topic == topic and entry.state != state]:
+def _all_stand(model: ModelState, topic: UUri, state: int) -> ModelState:
+    for entry in [entry for entry in model.entries if entry.topic == topic and entry.state != state]:
         if state == UNSUBSCRIBED:
-            world = _tell(_without(world, entry), entry._replace(state=state))
+            model = _tell(_without(model, entry), entry._replace(state=state))
         else:
-            world = _stand(world, entry, state)
-    return world
+            model = _stand(model, entry, state)
+    return model
 
 
-def _stand(world: World, entry: Entry, state: int) -> World:
+def _stand(model: ModelState, entry: Entry, state: int) -> ModelState:
     changed = entry._replace(state=state, expire_ms=None if state == LEAVING else entry.expire_ms)
-    entries = tuple(changed if each is entry else each for each in world.entries)
-    return _tell(world._replace(entries=entries), changed)
+    entries = tuple(changed if each is entry else each for each in model.entries)
+    return _tell(model._replace(entries=entries), changed)
 
 
-def _tell(world: World, entry: Entry) -> World:
+def _tell(model: ModelState, entry: Entry) -> ModelState:
     about = entry.topic, entry.subscriber, entry.state
     told = [Told(entry.subscriber, entry.via, *about)]
-    observers = [each for each in world.observers if each[0] == entry.topic and each[1] != entry.subscriber]
+    observers = [each for each in model.observers if each[0] == entry.topic and each[1] != entry.subscriber]
     told += [Told(uri, via, *about) for _, uri, via in observers]
-    return world._replace(told=(*world.told, *told))
+    return model._replace(told=(*model.told, *told))
 
 
-def _find(world: World, topic: UUri, subscriber: UUri) -> Entry | None:
-    return next((each for each in world.listed() if (each.topic, each.subscriber) == (topic, subscriber)), None)
+def _find(model: ModelState, topic: UUri, subscriber: UUri) -> Entry | None:
+    return next((each for each in model.listed() if (each.topic, each.subscriber) == (topic, subscriber)), None)
 
 
-def _without(world: World, entry: Entry) -> World:
-    return world._replace(entries=tuple(each for each in world.entries if each is not entry))
+def _without(model: ModelState, entry: Entry) -> ModelState:
+    return model._replace(entries=tuple(each for each in model.entries if each is not entry))
 
 
-def _observed(world: World, ask: Ask, now: set[tuple[UUri, UUri, str]]) -> World:
-    others = {each for each in world.observers if each[:2] != (ask.topic, ask.source)}
-    return world._replace(observers=tuple(sorted(others | now)))
+def _observed(model: ModelState, ask: Ask, now: set[tuple[UUri, UUri, str]]) -> ModelState:
+    others = {each for each in model.observers if each[:2] != (ask.topic, ask.source)}
+    return model._replace(observers=tuple(sorted(others | now)))
 
 
 def flows(told: Iterable[Told]) -> dict[tuple[UUri, str], list[Told]]:
@@ -294,7 +294,7 @@ def receivers_after(held: Receivers, event: tuple[str, UUri, str], now_ms: int) 
 
 
 def receiving(held: Receivers, covers: Mapping[str, Iterable[UUri]]) -> dict[UUri, dict[str, int]]:
-    """As `World.interested`."""
+    """As `ModelState.interested`."""
     found: dict[UUri, dict[str, int]] = {}
     for uri, pattern in held:
         for topic in covers[pattern]:
@@ -306,7 +306,7 @@ State = TypeVar("State")
 
 
 @dataclass(eq=False)
-class Link:
+class PendingEvent:
     """An event on its way to a service. ``has_happened``: its effect is certain; ``answer``: what was given, if anything."""
 
     event: Any
@@ -315,31 +315,31 @@ class Link:
 
 
 @dataclass
-class Chain(Generic[State]):
+class PossibleStates(Generic[State]):
     """The states that one service may be in, and the events since they were last known, in the order of being asked."""
 
     step: Callable[[State, Any, int], list[tuple[State, Any]]]
     states: set[State]
     pass_time: Callable[[State, int], State] = lambda state, now_ms: state
-    links: list[Link] = field(default_factory=list)
+    events: list[PendingEvent] = field(default_factory=list)
 
-    def add(self, event: Any) -> Link:
-        link = Link(event)
-        self.links.append(link)
-        return link
+    def add(self, event: Any) -> PendingEvent:
+        pending = PendingEvent(event)
+        self.events.append(pending)
+        return pending
 
     def cut(self, now_ms: int) -> bool:
         """The service was killed, or all has happened: False if no state is possible any more."""
-        certain = max((n for n, link in enumerate(self.links, 1) if link.has_happened), default=0)
-        states = {self.pass_time(state, now_ms) for state in self.states} if self.links else self.states
+        certain = max((n for n, pending in enumerate(self.events, 1) if pending.has_happened), default=0)
+        states = {self.pass_time(state, now_ms) for state in self.states} if self.events else self.states
         possible = set(states) if certain == 0 else set()
-        for n, link in enumerate(self.links, 1):
-            results = [result for state in states for result in self.step(state, link.event, now_ms)]
-            states = {state for state, answer in results if link.answer is None or answer == link.answer}
+        for n, pending in enumerate(self.events, 1):
+            results = [result for state in states for result in self.step(state, pending.event, now_ms)]
+            states = {state for state, answer in results if pending.answer is None or answer == pending.answer}
             if n >= certain:
                 possible |= states
         if certain == 0:
             possible |= self.states
-        self.links = []
+        self.events = []
         self.states = possible
         return bool(possible)

@@ -1,8 +1,8 @@
 """The services in a process that is to be killed: the real `ServiceHost` on a real file, and a core that speaks JSON lines.
 
-The first process is a nursery: for each line that says ``start`` it forks a child, which takes over both pipes until it
-dies. That makes a life cost milliseconds. What happens between two looks at the outside world are crossings (each SQL
-statement, each message said, each want, each message done with); a child can be told to kill itself at the n-th of them.
+The first process is a fork server: for each line that says ``start`` it forks a child, which takes over both pipes until
+it dies, so that a start costs milliseconds. Where a kill can make a difference are crossings (each SQL statement, each
+message sent, each change of interest, each message done with); a child can be told to kill itself at the n-th of them.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
 from streamer.uprotocol.uri import UUri
-from tests.fault.dialogue_model import LOCAL, OWN, PAGE
+from tests.clock import FakeClock
+from tests.fault.services_model import LOCAL, OWN, PAGE
 
 PROVIDER = "//dev1/A8000/2/0"
 BROADCAST = "doors"
@@ -48,7 +49,7 @@ def tell(**frame: Any) -> None:
     os.write(1, json.dumps(frame).encode() + b"\n")
 
 
-class Fuse:
+class KillCountdown:
     """``left``: how many crossings are left to live; None: no end is set."""
 
     def __init__(self, left: int | None) -> None:
@@ -61,43 +62,30 @@ class Fuse:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-class ToldClock:
-    """Shows the time that the last frame said."""
-
-    def __init__(self, now_ms: int) -> None:
-        self.now_ms = now_ms
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_s(self) -> float:
-        return self.now_ms / 1000
-
-
-class Outside(UListener):
+class RouterStub(UListener):
     """The router's place: takes what services say and want; what is said is safe when the driver says so."""
 
-    def __init__(self, fuse: Fuse) -> None:
-        self._fuse = fuse
+    def __init__(self, countdown: KillCountdown) -> None:
+        self._countdown = countdown
         self._number = 0
         self._said: dict[int, Received] = {}
 
     def on_receive(self, received: Received) -> None:
         self._number += 1
         self._said[self._number] = received
-        self._fuse.crossed()
+        self._countdown.crossed()
         tell(said=self._number, message=to_text(received.message))
-        self._fuse.crossed()
+        self._countdown.crossed()
 
     def safe(self, number: int) -> None:
         self._said.pop(number).release()
 
     def want(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
-        self._fuse.crossed()
+        self._countdown.crossed()
         tell(want=str(topic), interested=dict(interested), owner=owner)
 
     def apply_pause_rules(self) -> None:
-        self._fuse.crossed()
+        self._countdown.crossed()
 
     def paused_flows(self) -> Iterable[tuple[FlowKey, int]]:
         return ()
@@ -111,28 +99,28 @@ class Parcel:
         self.message = message
 
 
-class Life:
+class ServicesChild:
     """One child, from its start to its end."""
 
     def __init__(self, start: Mapping[str, Any]) -> None:
-        self._fuse = Fuse(start["crossings"])
-        sqlite3.connect = partial(_traced, self._fuse)  # type: ignore[assignment]  # counts statements, is one otherwise
-        self._clock = ToldClock(start["now_ms"])
+        self._countdown = KillCountdown(start["crossings"])
+        sqlite3.connect = partial(_traced, self._countdown)  # type: ignore[assignment]  # counts statements, is one otherwise
+        self._clock = FakeClock(start["now_ms"])
         self._core = LocalTransport(TransportContext(LOCAL_ENDPOINT, OWN, now_ms=self._clock.wall_ms))
-        self._outside = Outside(self._fuse)
-        self._residents = ServiceHost(_config(start["path"]), self._core, self._clock)
+        self._router = RouterStub(self._countdown)
+        self._host = ServiceHost(_config(start["path"]), self._core, self._clock)
         self._left = b""
 
     async def run(self) -> None:
         tell(pid=os.getpid())
-        self._residents.open(self._outside)
+        self._host.open(self._router)
         await self._core.authenticate(UUri(OWN, 0, 0, 0))
-        await self._core.register_listener(_EVERYTHING, _EVERYTHING, self._outside)
+        await self._core.register_listener(_EVERYTHING, _EVERYTHING, self._router)
         await self._core.start()
-        tell(ready=[str(rule) for rule in self._residents.pause_rules.rules])
+        tell(ready=[str(rule) for rule in self._host.pause_rules.rules])
         os.set_blocking(0, False)
         asyncio.get_running_loop().add_reader(0, self._read)
-        await self._residents.run()
+        await self._host.run()
 
     def _read(self) -> None:
         data = os.read(0, 65536)
@@ -144,22 +132,22 @@ class Life:
 
     def _take(self, frame: Mapping[str, Any]) -> None:
         if "safe" in frame:
-            self._outside.safe(frame["safe"])
+            self._router.safe(frame["safe"])
         elif "crossings" in frame:
-            self._fuse.left = frame["crossings"]
+            self._countdown.left = frame["crossings"]
         else:
-            self._clock.now_ms = frame["now_ms"]
+            self._clock.advance(frame["now_ms"] - self._clock.ms)
             self._core.submit([Parcel(frame["take"], from_text(frame["message"]))], self._done)
 
     def _done(self, parcels: Iterable[Parcel], error: object) -> None:
         for parcel in parcels:
-            self._fuse.crossed()
+            self._countdown.crossed()
             tell(done=parcel.number, error=None if error is None else str(error))
 
 
-def _traced(fuse: Fuse, *arguments: Any, **options: Any) -> sqlite3.Connection:
+def _traced(countdown: KillCountdown, *arguments: Any, **options: Any) -> sqlite3.Connection:
     connection: sqlite3.Connection = _connect(*arguments, **options)
-    connection.set_trace_callback(lambda sql: fuse.crossed())
+    connection.set_trace_callback(lambda sql: countdown.crossed())
     return connection
 
 
@@ -191,7 +179,7 @@ def _next_start(left: bytes) -> Mapping[str, Any] | None:
         left += data
 
 
-def nursery() -> None:
+def fork_server() -> None:
     """One child after the other. The dead one is reaped only when the next is asked for: its number stays its own."""
     pid = 0
     while (start := _next_start(b"")) is not None:
@@ -199,7 +187,7 @@ def nursery() -> None:
             os.waitpid(pid, 0)
         pid = os.fork()
         if not pid:
-            asyncio.run(Life(start).run())
+            asyncio.run(ServicesChild(start).run())
             os._exit(1)
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert ended is not None
@@ -208,4 +196,4 @@ def nursery() -> None:
 
 
 if __name__ == "__main__":
-    nursery()
+    fork_server()

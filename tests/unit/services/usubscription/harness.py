@@ -15,6 +15,7 @@ from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION, EntityId
+from tests.clock import FakeClock
 
 UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = Standing
 
@@ -41,20 +42,7 @@ ANSWERS = {
 }
 
 
-class StillClock:
-    """Moves when it is told to."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_s(self) -> float:
-        return self.now_ms / 1000
-
-
-class NotingCore:
+class RecordingLocalTransport:
     """Stands in for the endpoint ``core``. ``holds``: nothing that is said is safe, until `release`."""
 
     def __init__(self) -> None:
@@ -81,20 +69,20 @@ class NotingCore:
             on_safe()
 
 
-class Desk:
+class UsubscriptionHarness:
     """``options`` as in the configuration file. Of what is said, the tests read what came since the last `forget`."""
 
     def __init__(self, path: Path, **options: object) -> None:
         self.path = path
         self.options = UsubscriptionConfig(**{"local": ["dev1"], **options})
-        self.clock = StillClock()
+        self.clock = FakeClock()
         self.wanted: dict[UUri, Mapping[str, int]] = {}
         self.done: list[bytes] = []
         self.open()
 
     def open(self) -> None:
         """As the daemon does at its start, up to the router's."""
-        self.core = NotingCore()
+        self.core = RecordingLocalTransport()
         self.state = State(self.path)
         self.wanted.clear()
         self.service = USubscription(self.core, self.state, self.options, "gw1", self.clock, self._want)
@@ -118,7 +106,7 @@ class Desk:
     def request(self, method: int, proto: Message | None, source: UUri = APP, at: str = "dev1") -> UMessage:
         payload = None if proto is None else proto.SerializeToString()
         options = Options() if proto is None else PLAIN
-        return request(self.clock.now_ms, source, USUBSCRIPTION.at(at, method), 5000, payload, options)
+        return request(self.clock.ms, source, USUBSCRIPTION.at(at, method), 5000, payload, options)
 
     def take(self, message: UMessage) -> None:
         """Hand it to the service; it is decided in the next turn."""
@@ -176,7 +164,7 @@ class Desk:
     # Time
 
     async def pass_ms(self, ms: int) -> None:
-        self.clock.now_ms += ms
+        self.clock.advance(ms)
         await self.service.turn()
 
     # What was said
@@ -215,12 +203,12 @@ class Desk:
         if standing is not None:
             proto = pb.SubscriptionResponse(status=pb.SubscriptionStatus(state=int(standing), message=text))
         payload = proto.SerializeToString()
-        await self.send(response(self.clock.now_ms, command, payload, None, UPayloadFormat.PROTOBUF))
+        await self.send(response(self.clock.ms, command, payload, None, UPayloadFormat.PROTOBUF))
 
     async def failed(self, command: UMessage, code: UCode, text: str = "no") -> None:
         """The other service, or a dispatcher for it, answers with an error."""
         payload = status_to_proto(code, text).SerializeToString()
-        await self.send(response(self.clock.now_ms, command, payload, code, UPayloadFormat.PROTOBUF))
+        await self.send(response(self.clock.ms, command, payload, code, UPayloadFormat.PROTOBUF))
 
     async def told(
         self, topic: UUri, standing: Standing, about: UUri = US, source: UUri | None = None, sink: UUri = US
@@ -232,4 +220,4 @@ class Desk:
             status=pb.SubscriptionStatus(state=int(standing), message="told"),
         )
         source = source or USUBSCRIPTION.at(topic.authority, 0x8000)
-        await self.send(notification(self.clock.now_ms, source, sink, proto.SerializeToString(), PLAIN))
+        await self.send(notification(self.clock.ms, source, sink, proto.SerializeToString(), PLAIN))

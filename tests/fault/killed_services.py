@@ -1,10 +1,10 @@
-"""A long dialogue with the services of a streamer that is killed again and again: does every answer still hold?
+"""Requests to the services of a streamer that is killed again and again: does every answer still hold?
 
 Clients ask, other devices answer or do not, time jumps, and the process is killed with SIGKILL: from outside, or by itself
 between two statements of a transaction, between commit and answer, right after a command was sent. After each restart all
-that the services say about themselves has to fit one of the worlds that `dialogue_model` holds possible.
+that the services say about themselves has to fit one of the states that `services_model` holds possible.
 
-    python -m tests.fault.dialogues --seeds 100
+    python -m tests.fault.killed_services --seeds 100
 """
 
 import sys
@@ -12,11 +12,9 @@ from collections import Counter
 from typing import Any
 
 from streamer.uprotocol.uri import UUri
-from tests.fault import dialogue_asking as asking
-from tests.fault.dialogue_asking import COVERS, SUBSCRIBERS, TOPICS, WATCHERS
-from tests.fault.dialogue_exchange import START_MS, Asked, Exchange
-from tests.fault.dialogue_life import KilledError, Nursery
-from tests.fault.dialogue_model import (
+from tests.fault import services_requests as requests
+from tests.fault.services_driver import START_MS, Asked, ServicesDriver
+from tests.fault.services_model import (
     SUBSCRIBED,
     UNSUBSCRIBED,
     Answered,
@@ -26,20 +24,22 @@ from tests.fault.dialogue_model import (
     passed,
     receiving,
 )
-from tests.fault.dialogue_remote import TIMEOUT_MS, Command, Post
-from tests.fault.dialogue_updates import BrokenError
+from tests.fault.services_process import KilledError, ServicesProcess
+from tests.fault.services_remote import TIMEOUT_MS, Command, Post
+from tests.fault.services_requests import COVERS, SUBSCRIBERS, TOPICS, WATCHERS
+from tests.fault.services_updates import BrokenError
 
 STALE_MS = TIMEOUT_MS + 61_000
 """After this long, what was not answered has been sent again: its time-out and the longest pause have passed."""
 
 
-class Dialogue(Exchange):
-    """One seed's."""
+class KilledServices(ServicesDriver):
+    """One seed's run: random Requests, answers, jumps of time and kills."""
 
     def play(self, steps: int) -> Counter[str]:
-        """All of it. Raises `BrokenError`."""
+        """The whole run. Raises `BrokenError`."""
         try:
-            with Nursery(self.directory) as self.nursery:
+            with ServicesProcess(self.directory) as self.process:
                 self._restart()
                 for _ in range(steps):
                     try:
@@ -49,8 +49,8 @@ class Dialogue(Exchange):
                         self._restart()
                 self._heal()
         except AssertionError as exc:
-            story = "\n  ".join(self.story)
-            raise BrokenError(f"seed {self.seed}, life {self.life}: {exc}\nbefore that:\n  {story}") from exc
+            history = "\n  ".join(self.history)
+            raise BrokenError(f"seed {self.seed}, run {self.run_number}: {exc}\nbefore that:\n  {history}") from exc
         return self.figures
 
     def _step(self) -> None:
@@ -77,26 +77,26 @@ class Dialogue(Exchange):
             if self.chance.random() < 0.2 and (post := self.remote.act(self.now_ms)) is not None:
                 self._post(post, is_alone=False)
             else:
-                message, event, chain = self.asking.something(self.now_ms)
-                self.send(message, event, self.chains[chain])
+                message, event, possible = self.requests.next_request(self.now_ms)
+                self.send(message, event, self.possible[possible])
         if not self.kills_inside_only and self.chance.random() < 0.15:
             self._kill()
 
     def _arm(self) -> None:
         crossings = self.chance.randint(1, 60)
         self.note(f"ends at crossing {crossings}")
-        self.nursery.write(crossings=crossings)
+        self.process.write(crossings=crossings)
 
     def _kill(self) -> None:
         if self.kills_inside_only:
             self._arm()
             return
         moment_s = self.chance.choice((0.0, self.chance.uniform(0, 0.004)))
-        while (frame := self.nursery.read(moment_s)) is not None:
+        while (frame := self.process.read(moment_s)) is not None:
             self.take(frame)
             if self.chance.random() < 0.2:
                 break
-        self.nursery.kill()
+        self.process.kill()
         self.note("kill")
         while True:
             self.hear()
@@ -117,10 +117,10 @@ class Dialogue(Exchange):
 
     def _open_lane(self, sink: UUri) -> None:
         for number in self.updates.let_through(sink):
-            self.nursery.write(safe=number)
+            self.process.write(safe=number)
 
     def _restart(self) -> None:
-        """Up again, with whatever luck, and fit for use."""
+        """Start until a start survives."""
         while True:
             try:
                 self._begin()
@@ -129,16 +129,16 @@ class Dialogue(Exchange):
                 self._ended()
 
     def _begin(self) -> None:
-        self.life += 1
-        down_ms = self.chance.choice((1, 1, 500, 5_000, STALE_MS)) if self.life > 1 else 1
+        self.run_number += 1
+        down_ms = self.chance.choice((1, 1, 500, 5_000, STALE_MS)) if self.run_number > 1 else 1
         self.now_ms += down_ms
         if down_ms > TIMEOUT_MS:  # the Unsubscribes of a Reset are not repeated: they may have expired before they were said
-            self.worlds.states = {world._replace(farewells=frozenset()) for world in self.worlds.states}
+            self.usubscription.states = {model._replace(farewells=frozenset()) for model in self.usubscription.states}
         crossings = self.chance.randint(1, 60) if self.chance.random() < 0.1 else None
-        self.note(f"life {self.life} at +{self.now_ms - START_MS} ms, ends at crossing {crossings}")
+        self.note(f"run {self.run_number} at +{self.now_ms - START_MS} ms, ends at crossing {crossings}")
         self.wants = {}
         path = None if self.forgets else self.directory / "state.db"
-        frames = self.nursery.begin(path, self.now_ms, crossings)
+        frames = self.process.begin(path, self.now_ms, crossings)
         for frame in frames:
             self.take(frame)
         stopped = frames[-1]["ready"]
@@ -152,39 +152,39 @@ class Dialogue(Exchange):
         self._look()
 
     def _ended(self) -> None:
-        """The kill has come: what was not said is not known, and what was not safe may be lost."""
+        """After a kill: what was not sent is unknown, and what was not safe may be lost."""
         self.figures["kills"] += 1
         for asked in self.asked.values():
             if asked.answer is not None and not asked.is_done and self.chance.random() < 0.5:
                 asked.answer = None  # lost on its way to the client
-            if asked.link is not None:
-                asked.link.answer = asked.answer
-                asked.link.has_happened = asked.answer is not None or asked.is_done
-                if not asked.link.has_happened:
+            if asked.pending is not None:
+                asked.pending.answer = asked.answer
+                asked.pending.has_happened = asked.answer is not None or asked.is_done
+                if not asked.pending.has_happened:
                     self.again.append(asked)
         self.asked.clear()
         self.cut()
         self.updates.lose(self.chance)
 
     def _ask_again(self, asked: Asked) -> None:
-        assert asked.link is not None
-        assert asked.chain is not None
-        event = asked.link.event
+        assert asked.pending is not None
+        assert asked.possible is not None
+        event = asked.pending.event
         if isinstance(event, Answered | Hint):
             if not asked.message.is_expired(self.now_ms):
-                self.send(asked.message, event._replace(is_sure=False), asked.chain)
+                self.send(asked.message, event._replace(is_sure=False), asked.possible)
             return
         if self.chance.random() < 0.1:
             return  # the client has gone
         message = asked.message
         if self.chance.random() < 0.2 or message.is_expired(self.now_ms):
-            message = asking.asked_anew(self.now_ms, message)
-        self.send(message, event, asked.chain)
+            message = requests.asked_anew(self.now_ms, message)
+        self.send(message, event, asked.possible)
 
     def _heal(self) -> None:
         """No more harm: both sides come to the same view, and what was said has arrived."""
         while True:
-            self.nursery.write(crossings=None)
+            self.process.write(crossings=None)
             try:
                 for sink in sorted(self.updates.lanes):
                     self._open_lane(sink)
@@ -193,11 +193,11 @@ class Dialogue(Exchange):
             except KilledError:  # it had reached its end before it read that there is none
                 self._ended()
                 self._restart()
-        worlds = self.worlds.states
-        if any(world.due() for world in worlds):
-            raise BrokenError(f"not settled in the end: {worlds}")
+        models = self.usubscription.states
+        if any(model.due() for model in models):
+            raise BrokenError(f"not settled in the end: {models}")
         for topic in [topic for topic in TOPICS if is_remote(topic)]:
-            [state] = {world.state_of(topic) for world in worlds}
+            [state] = {model.state_of(topic) for model in models}
             truth = self.remote.truth.get(topic, UNSUBSCRIBED)
             if state == SUBSCRIBED and truth != SUBSCRIBED:
                 raise BrokenError(f"{topic} is SUBSCRIBED here, and the other service says {truth}")
@@ -207,7 +207,7 @@ class Dialogue(Exchange):
                 self._look()
         self._look()
         self.updates.settle()
-        self.nursery.kill()
+        self.process.kill()
         try:
             while True:
                 self.hear()
@@ -242,39 +242,39 @@ class Dialogue(Exchange):
             return
         if not is_alone:
             meaning = meaning._replace(is_sure=False)
-        self.send(message, meaning, self.worlds)
+        self.send(message, meaning, self.usubscription)
         if is_alone:
             self.finish_turn()
 
     # What is to be seen
 
     def _look(self) -> None:
-        """Ask the services for everything, and keep the worlds that look like that."""
+        """Ask the services for everything, and keep the possible states that agree."""
         self.until_quiet()
         self.figures["looks"] += 1
         about = [("topic", topic) for topic in TOPICS] + [("subscriber", uri) for uri in SUBSCRIBERS]
-        pages = {key: [self.send(each) for each in asking.fetch_pages(self.now_ms, *key)] for key in about}
-        rules = self.send(asking.fetch_rules(self.now_ms))
+        pages = {key: [self.send(each) for each in requests.fetch_pages(self.now_ms, *key)] for key in about}
+        rules = self.send(requests.fetch_rules(self.now_ms))
         self.until_quiet()
-        seen = {key: asking.joined([page.answer[1] for page in listed]) for key, listed in pages.items()}
+        seen = {key: requests.joined([page.answer[1] for page in listed]) for key, listed in pages.items()}
         commanded, self.commanded = self.commanded, []
         said_farewell = {command.topic for command in commanded if not command.subscribe}
         decided = flows(self.updates.decided)
         fitting = {
-            world._replace(told=(), farewells=frozenset())
-            for world in (passed(world, self.now_ms) for world in self.worlds.states)
-            if flows(world.told) == decided
-            and world.farewells <= said_farewell
-            and world.interested() == self.wants.get("subscription", {})
-            and seen == {key: asking.rows_of(world, *key) for key in about}
+            model._replace(told=(), farewells=frozenset())
+            for model in (passed(model, self.now_ms) for model in self.usubscription.states)
+            if flows(model.told) == decided
+            and model.farewells <= said_farewell
+            and model.interested() == self.wants.get("subscription", {})
+            and seen == {key: requests.rows_of(model, *key) for key in about}
         }
         if not fitting:
             raise BrokenError(
-                f"no possible world looks like this:\n{_text(seen)}\n"
+                f"no possible model looks like this:\n{_text(seen)}\n"
                 f"wanted {self.wants.get('subscription')}\nUpdates {_text(decided)}\nUnsubscribes {said_farewell}\n"
-                "possible:\n" + "\n".join(f"{world}" for world in self.worlds.states)
+                "possible:\n" + "\n".join(f"{model}" for model in self.usubscription.states)
             )
-        self.worlds.states = fitting
+        self.usubscription.states = fitting
         self.updates.decided.clear()
         self.rules.states &= {rules.answer[1]}
         self.receivers.states = {
@@ -282,18 +282,20 @@ class Dialogue(Exchange):
         }
         if not self.rules.states or not self.receivers.states:
             raise BrokenError(f"stopped: {rules.answer}, wanted for multicast: {self.wants.get('multicast')}")
-        if self.life != self.checked_life:
-            self.checked_life = self.life
-            self._check_repeats([command for command in commanded if command.life == self.life], "it was started again")
+        if self.run_number != self.checked_run:
+            self.checked_run = self.run_number
+            self._check_repeats(
+                [command for command in commanded if command.run_number == self.run_number], "it was started again"
+            )
 
     def _check_repeats(self, commanded: list[Command], why: str) -> None:
-        """What is not answered has been sent again (004 §8); worlds in which something was not are none."""
+        """What is not answered has been sent again (004 §8); states in which something was not are impossible."""
         said = {(command.topic, command.subscribe) for command in commanded}
-        worlds = {passed(world, self.now_ms) for world in self.worlds.states}
-        fitting = {world for world in worlds if world.due() <= said}
+        models = {passed(model, self.now_ms) for model in self.usubscription.states}
+        fitting = {model for model in models if model.due() <= said}
         if not fitting:
-            raise BrokenError(f"after {why}, commands that were sent are {said}, and not {[w.due() for w in worlds]}")
-        self.worlds.states = fitting
+            raise BrokenError(f"after {why}, commands that were sent are {said}, and not {[w.due() for w in models]}")
+        self.usubscription.states = fitting
 
 
 def _text(found: dict[Any, list[Any]]) -> str:

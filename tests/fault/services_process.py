@@ -1,4 +1,4 @@
-"""The driver's end of the pipes to the services: starts a life, writes frames, reads frames, kills."""
+"""The driver's end of the pipes to the services: starts a child, writes frames, reads frames, kills it."""
 
 import contextlib
 import json
@@ -19,13 +19,13 @@ class KilledError(Exception):
     """The child has ended, by a signal that it was given or gave itself."""
 
 
-class Nursery:
+class ServicesProcess:
     """A context manager. One child at a time, each on the same file."""
 
     def __init__(self, directory: Path) -> None:
         self._errors = (directory / "child.log").open("w")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fault.dialogue_child"],
+            [sys.executable, "-m", "tests.fault.services_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -37,7 +37,7 @@ class Nursery:
         self._rest = b""
         self._pid = 0
 
-    def __enter__(self) -> "Nursery":
+    def __enter__(self) -> "ServicesProcess":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
@@ -48,7 +48,7 @@ class Nursery:
         self._errors.close()
 
     def begin(self, path: Path | None, now_ms: int, crossings: int | None) -> list[dict[str, Any]]:
-        """A new life; what it says until it is ready, which is in the last frame. Raises `KilledError` if it ends before."""
+        """Start a child. Returns its frames up to the one that says ready. Raises `KilledError` if it ends before."""
         start = {"path": None if path is None else str(path), "now_ms": now_ms, "crossings": crossings}
         os.write(self._in, b"\n" + json.dumps({"start": start}).encode() + b"\n")
         frame = self._frame(SILENCE_S)
@@ -90,6 +90,6 @@ class Nursery:
             if not select.select([self._out], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
                 return None
             data = os.read(self._out, 1 << 16)
-            assert data, "the nursery has ended"
+            assert data, "the fork server has ended"
             *lines, self._rest = (self._rest + data).split(b"\n")
             self._lines += lines

@@ -1,4 +1,4 @@
-"""What clients ask the services in a dialogue, at random, and what their answers say. No I/O."""
+"""Random Requests of clients to the services, and what the answers to them say. No I/O."""
 
 import random
 from typing import Any, NamedTuple
@@ -12,8 +12,8 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as us
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.uri import UUri
-from tests.fault.dialogue_child import BROADCAST, PARTITIONS, PROVIDER
-from tests.fault.dialogue_model import OK, OWN, PAGE, Ask, World
+from tests.fault.services_child import BROADCAST, PARTITIONS, PROVIDER
+from tests.fault.services_model import OK, OWN, PAGE, Ask, ModelState
 
 TTL_MS = 10_000
 TOPICS = [UUri.parse(text) for text in ("//dev1/B0/1/8001", "//dev1/B0/1/8002", "//gw1/B1/1/8001")]
@@ -32,27 +32,27 @@ COVERS = {
 METHODS = {"subscribe": 1, "unsubscribe": 2, "register": 6, "unregister": 7, "fetch": 8, "reset": 9}
 PLAIN = Options(payload_format=UPayloadFormat.PROTOBUF)
 
-WORLDS, RULES_HELD, RECEIVERS_HELD = "worlds", "rules", "receivers"
-"""The chains of events that a question belongs to: each service keeps its own order."""
+USUBSCRIPTION, RULES_HELD, RECEIVERS_HELD = "usubscription", "rules", "receivers"
+"""Which service a Request changes: each keeps an order of its own."""
 
 
-class Question(NamedTuple):
-    """A Request, what it means to the model, and in which chain."""
+class GeneratedRequest(NamedTuple):
+    """A Request, what it means to the model, and the states of which service it changes."""
 
     message: UMessage
     event: Any
-    chain: str
+    possible: str
 
 
-class Asking:
-    """Thinks of questions."""
+class RequestGenerator:
+    """Makes Requests up."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._ends: set[int] = set()
 
-    def something(self, now_ms: int) -> Question:
-        """Any question."""
+    def next_request(self, now_ms: int) -> GeneratedRequest:
+        """A Request of any kind."""
         pick = self._chance.choice
         match self._chance.choices(
             ("subscribe", "unsubscribe", "fetch", "register", "unregister", "reset", "rule", "receiver"),
@@ -87,7 +87,7 @@ class Asking:
         self._ends.add(end_ms)
         return end_ms
 
-    def _usubscription(self, now_ms: int, ask: Ask) -> Question:
+    def _usubscription(self, now_ms: int, ask: Ask) -> GeneratedRequest:
         topic = uri_to_proto(ask.topic)
         proto: Message
         match ask.method:
@@ -106,20 +106,22 @@ class Asking:
                 proto = pb.ResetRequest()
             case _:
                 proto = pb.NotificationsRequest(topic=topic)
-        return Question(_request(now_ms, ask.source, UUri(ask.via, 0, 3, METHODS[ask.method]), proto), ask, WORLDS)
+        return GeneratedRequest(
+            _request(now_ms, ask.source, UUri(ask.via, 0, 3, METHODS[ask.method]), proto), ask, USUBSCRIPTION
+        )
 
-    def _rule(self, now_ms: int, verb: str, rule: str) -> Question:
+    def _rule(self, now_ms: int, verb: str, rule: str) -> GeneratedRequest:
         topic = us.DispatchRule(topic=uri_to_proto(UUri.parse(rule)))
         kind = us.StopDispatchRequest if verb == "stop" else us.StartDispatchRequest
         method = UUri(OWN, 4, 1, 1 if verb == "stop" else 2)
         message = _request(now_ms, self._chance.choice(APPS[:3]), method, kind(rule=topic))
-        return Question(message, (verb, rule), RULES_HELD)
+        return GeneratedRequest(message, (verb, rule), RULES_HELD)
 
-    def _receiver(self, now_ms: int, verb: str, source: UUri, pattern: str) -> Question:
+    def _receiver(self, now_ms: int, verb: str, source: UUri, pattern: str) -> GeneratedRequest:
         kind = us.RegisterMulticastReceiverRequest if verb == "receive" else us.UnregisterMulticastReceiverRequest
         method = UUri(OWN, 4, 1, 0x10 if verb == "receive" else 0x11)
         message = _request(now_ms, source, method, kind(multicast_id=pattern))
-        return Question(message, (verb, source, pattern), RECEIVERS_HELD)
+        return GeneratedRequest(message, (verb, source, pattern), RECEIVERS_HELD)
 
 
 def fetch_pages(now_ms: int, kind: str, uri: UUri) -> list[UMessage]:
@@ -164,8 +166,8 @@ def answer_of(message: UMessage, looks: bool) -> Any:
         if attributes.source.resource == 1:
             return code, us.StopDispatchResponse.FromString(payload).changed
         if attributes.source.resource == 3:
-            pause_rules = us.FetchStopsResponse.FromString(payload).pause_rules
-            return code, tuple(str(uri_from_proto(each.rule.topic)) for each in pause_rules)
+            stops = us.FetchStopsResponse.FromString(payload).stops
+            return code, tuple(str(uri_from_proto(each.rule.topic)) for each in stops)
         return code, None
     if attributes.source.resource == 1:
         return code, pb.SubscriptionResponse.FromString(payload).status.state
@@ -180,9 +182,9 @@ def answer_of(message: UMessage, looks: bool) -> Any:
 Row = tuple[UUri, UUri, int, int | None, int | None]
 
 
-def rows_of(world: World, of: str, uri: UUri) -> list[Row]:
+def rows_of(model: ModelState, of: str, uri: UUri) -> list[Row]:
     """What is to be listed. ``of``: topic or subscriber."""
-    chosen = [each for each in world.listed() if getattr(each, of) == uri]
+    chosen = [each for each in model.listed() if getattr(each, of) == uri]
     return [(each.topic, each.subscriber, each.state, each.expire_ms, each.period_ms) for each in chosen]
 
 
