@@ -166,7 +166,6 @@ class Daemon:
 
     async def _open_journal(self, journal: Journal) -> None:
         """Recover what an earlier process has left. A file that cannot be used now is retried in the background."""
-        journal.on_redrive = self.router.redrive.take
         opened = asyncio.Event()
 
         def on_opened() -> None:
@@ -174,7 +173,7 @@ class Daemon:
             self.router.recover()
             logger.info("journal_open file=%s bytes=%d", journal.path, journal.bytes)
 
-        tried = journal.start(on_opened)
+        tried = journal.start(on_opened, self.router.redrive.take)
         await asyncio.to_thread(tried.wait, _OPEN_JOURNAL_S)
         if journal.state is JournalState.OK:
             await opened.wait()

@@ -24,7 +24,7 @@ Post = Callable[..., object]
 """Runs a function with arguments on the event loop soon; asyncio's ``call_soon_threadsafe``."""
 
 OnRedrive = Callable[[list[Letter], list[int | None]], None]
-"""Takes letters that somebody wants sent again, and each one's new TTL in ms from now (0: never expires, None: its own)."""
+"""Takes letters to redrive, and each one's new TTL in ms from now on (0: never expires, None: its own)."""
 
 
 class JournalState(Enum):
@@ -38,7 +38,7 @@ class JournalState(Enum):
 class Journal:
     """What survives the process. All methods are for the event loop's thread; callbacks are posted to it.
 
-    Set ``on_redrive`` before `start`. ``problem`` says in words why ``state`` is FAILING. ``files_set_aside``,
+    ``problem`` says in words why ``state`` is FAILING. ``files_set_aside``,
     ``letters_evicted``, ``commits``, ``rows_written`` and ``failures`` only grow; ``last_commit_s`` is how long the last
     commit took. ``post`` may raise RuntimeError when the loop is closed.
 
@@ -59,7 +59,6 @@ class Journal:
     ) -> None:
         self.path = path
         self.max_bytes = max_bytes
-        self.on_redrive: OnRedrive | None = None
         self.is_busy = False
         self.state = JournalState.OPENING
         self.problem = ""
@@ -91,12 +90,16 @@ class Journal:
         self._stopping = threading.Event()
         self._work: SimpleQueue[tuple[Batch, Callable[[], None]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._on_redrive: OnRedrive | None = None
 
-    def start(self, on_opened: Callable[[], None]) -> threading.Event:
-        """Open the file, and try again every second for as long as that fails; ``on_opened`` is posted when it did not.
+    def start(self, on_opened: Callable[[], None], on_redrive: OnRedrive | None = None) -> threading.Event:
+        """Open the file, retrying every second; ``on_opened`` is posted once that succeeds.
+
+        ``on_redrive`` is posted the letters that `streamer dead-letters redrive` has marked; without it they stay marked.
 
         The event that is returned is set after the first attempt, whatever came of it.
         """
+        self._on_redrive = on_redrive
         self._thread = threading.Thread(target=self._run, args=(on_opened,), name="journal", daemon=True)
         self._thread.start()
         return self._tried
@@ -240,7 +243,7 @@ class Journal:
 
     def _look_for_marks(self) -> None:
         """Hand the letters that were marked since to the loop, some at a time: the next when it has taken the last."""
-        if self.on_redrive is None or not self._is_taken.is_set():
+        if self._on_redrive is None or not self._is_taken.is_set():
             return
         if (marked := self._store.marked()) is not None:
             self._redriven.intersection_update(marked)
@@ -306,5 +309,5 @@ class Journal:
 
     def _redrive(self, letters: list[Letter], ttls: list[int | None]) -> None:
         self._is_taken.set()
-        if self.on_redrive is not None and letters:
-            self.on_redrive(letters, ttls)
+        if self._on_redrive is not None and letters:
+            self._on_redrive(letters, ttls)

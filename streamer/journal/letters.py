@@ -95,7 +95,7 @@ class LetterFile:
         return self._change("DELETE FROM letters", (), numbers)
 
     def mark(self, numbers: list[int], now_ms: int, ttl_ms: int | None) -> int:
-        """Ask the daemon to send letters again; how many were still there is returned. See `Journal.on_redrive`."""
+        """Ask the daemon to send letters again; how many were still there is returned. See `OnRedrive`."""
         return self._change("UPDATE letters SET redrive = ?, redrive_ttl = ?", (now_ms, ttl_ms), numbers)
 
     def _change(self, statement: str, values: tuple[int | None, ...], numbers: list[int]) -> int:

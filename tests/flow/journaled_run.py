@@ -61,14 +61,14 @@ async def journaled_run(
     config = configuration(journal={"path": str(path), "max_bytes": max_bytes, "memory": memory}, **changes)
     journal = Journal(path, max_bytes, 1000, max_bytes // 4, asyncio.get_running_loop().call_soon_threadsafe)
     opened = asyncio.Event()
-    journal.start(opened.set)
+    harness: RouterHarness
+    journal.start(opened.set, lambda letters, ttls: harness.router.redrive.take(letters, ttls))
     await asyncio.wait_for(opened.wait(), 10)
     try:
         async with RouterHarness(config, unconfirmed_s=unconfirmed_s, journal=journal, clock=clock) as harness:
             for rule in pause_rules:
                 harness.router.pause_rules.add(rule)
             harness.router.recover()
-            journal.on_redrive = harness.router.redrive.take
             yield JournaledRun(harness, journal)
             harness.router.custody.flush = lambda: None  # type: ignore[method-assign]  # nothing is written after the end
             harness.due.clear()

@@ -259,7 +259,7 @@ def test_redrive_goes_out_at_the_next_start(run: Run, journal: Path) -> None:
     status, out, _ = run("redrive", "--route", "vehicle-phone")
     assert (status, out) == (0, "1 dead letter to be sent again when the daemon starts; it is not running\n")
     desk, redriven = _daemon(journal)
-    desk.open().loop.run_until(lambda: bool(redriven))
+    desk.loop.run_until(lambda: bool(redriven))
     desk.close()
     assert redriven == [(LETTERS[2], None)]
     assert "; 1 to be sent again" in run("list")[1]  # the router deletes the letter, not the command
@@ -267,7 +267,6 @@ def test_redrive_goes_out_at_the_next_start(run: Run, journal: Path) -> None:
 
 def test_redrive_goes_out_through_the_running_daemon(run: Run, journal: Path) -> None:
     desk, redriven = _daemon(journal)
-    desk.open()
     status, out, _ = run("redrive", "--ttl", "30s", "--all")
     assert (status, out) == (0, "3 dead letters to be sent again now, by the running daemon\n")
     desk.loop.run_until(lambda: len(redriven) == 3)
@@ -279,7 +278,6 @@ def test_redrive_goes_out_through_the_running_daemon(run: Run, journal: Path) ->
 
 def test_marking_twice_sends_once(run: Run, journal: Path) -> None:
     desk, redriven = _daemon(journal)
-    desk.open()
     run("redrive", "--id", IDS[2])
     desk.loop.run_until(lambda: bool(redriven))
     run("redrive", "--id", IDS[2], "--ttl", "1h")
@@ -321,8 +319,7 @@ def test_a_wrong_ttl_is_told(run: Run, ttl: str) -> None:
 
 def _daemon(journal: Path) -> tuple[JournalHarness, list[tuple[Letter, int | None]]]:
     redriven: list[tuple[Letter, int | None]] = []
-    desk = JournalHarness(journal)
-    desk.journal.on_redrive = lambda letters, ttls: redriven.extend(zip(letters, ttls, strict=True))
+    desk = JournalHarness(journal).open(lambda letters, ttls: redriven.extend(zip(letters, ttls, strict=True)))
     return desk, redriven
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from streamer.journal.entries import Batch, Letter, Row, Segment
-from streamer.journal.journal import Journal
+from streamer.journal.journal import Journal, OnRedrive
 
 PROMPT_S = 0.01
 
@@ -38,14 +38,14 @@ class JournalHarness:
         )
         self.opened: list[str] = []
 
-    def start(self) -> Self:
+    def start(self, on_redrive: OnRedrive | None = None) -> Self:
         """Returns after the first attempt to open the file."""
-        assert self.journal.start(lambda: self.opened.append("opened")).wait(10)
+        assert self.journal.start(lambda: self.opened.append("opened"), on_redrive).wait(10)
         return self
 
-    def open(self) -> Self:
+    def open(self, on_redrive: OnRedrive | None = None) -> Self:
         """Returns when the file is open."""
-        self.start().loop.run_until(lambda: bool(self.opened))
+        self.start(on_redrive).loop.run_until(lambda: bool(self.opened))
         return self
 
     def write(self, batch: Batch) -> None:

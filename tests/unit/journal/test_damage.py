@@ -249,7 +249,7 @@ def test_the_copy_keeps_what_somebody_asked_for(harness: MakeHarness, full: Path
     execute(full, "UPDATE rows SET crc = 0 WHERE number = 1")
     asked: list[str] = []
     at = harness()
-    at.journal.on_redrive = lambda letters, ttls: asked.append(json.dumps([[each.number for each in letters], ttls]))
-    at.open().loop.run_until(lambda: bool(asked))
+    opened = at.open(lambda letters, ttls: asked.append(json.dumps([[each.number for each in letters], ttls])))
+    opened.loop.run_until(lambda: bool(asked))
     assert asked == ["[[104], [7]]"]
     assert at.journal.files_set_aside == 1

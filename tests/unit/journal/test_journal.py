@@ -193,8 +193,7 @@ def test_letters_that_another_program_deleted_make_room(harness: MakeHarness, pa
 
 
 def test_letters_that_another_program_deletes_count_no_more(harness: MakeHarness, path: Path) -> None:
-    at = harness().open()
-    at.journal.on_redrive = lambda letters, ttls: None
+    at = harness().open(on_redrive=lambda letters, ttls: None)
     at.write(Batch(rows=[row(1)], letters=[letter(2)]))
     execute(path, "DELETE FROM letters")
     at.loop.run_until(lambda: at.journal.bytes == ENTRY_BYTES + len(b"body"))
