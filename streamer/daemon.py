@@ -17,7 +17,7 @@ from streamer.config.load import ConfigError, load
 from streamer.config.models import Config
 from streamer.delivery.router import TICK_S, Router
 from streamer.journal.journal import Journal, JournalState
-from streamer.services.host import ServiceHost
+from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import LinkState, TransportContext, UTransport, load_transport
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
@@ -46,10 +46,9 @@ class Daemon:
             name: load_transport(endpoint.transport)(self._context(name), endpoint.options)
             for name, endpoint in config.endpoints.items()
         }
-        core = LocalTransport(self._context(LOCAL_ENDPOINT))
         addressed = [name for name, transport in self.transports.items() if transport.wants_sink_authority]
-        self.service_host = ServiceHost(config, core, self._clock, addressed)
-        self.transports[LOCAL_ENDPOINT] = core
+        local_transport = LocalTransport(self._context(LOCAL_ENDPOINT), entities(config))
+        self.transports[LOCAL_ENDPOINT] = local_transport
         self.journal = _journal(config)
         self.tracing = _tracing(config, self.transports)
         tracer = None if self.tracing is None else self.tracing.recorder
@@ -59,13 +58,13 @@ class Daemon:
             self._clock,
             journal=self.journal,
             tracer=tracer,
-            pause_rules=self.service_host.pause_rules,
         )
+        self.service_host = ServiceHost(config, local_transport, self.router, self._clock, addressed)
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin: AdminServer | None = None
         if config.metrics is not None:
             self._admin = AdminServer(
-                self.router, self._exposition, config.metrics.host, config.metrics.port, self.service_host.control
+                self.router, self._exposition, config.metrics.host, config.metrics.port, self.service_host.pause_service
             )
         self._stopping = asyncio.Event()
 
@@ -124,7 +123,7 @@ class Daemon:
                 await self._admin.start()
             if self.tracing is not None:
                 self.tracing.start()
-            self.service_host.open(self.router)
+            self.service_host.open()
             if self.journal is not None:
                 await self._open_journal(self.journal)
             await self._start_router()

@@ -17,7 +17,7 @@ from streamer.routing.interest import Interest
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
-from streamer.services.host import ServiceHost
+from streamer.services.host import ServiceHost, entities
 from streamer.services.state import StateError
 from streamer.transports.base import TransportContext, load_transport
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
@@ -49,12 +49,13 @@ def _uri(text: str) -> UUri:
 
 
 class Memory:
-    """Who wants what, as a daemon remembers it."""
+    """The interest and the pause rules that a daemon remembers; stands in for its router."""
 
     def __init__(self) -> None:
         self.interest = Interest()
+        self.pause_rules = PauseRules()
 
-    def want(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
+    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         self.interest.change(topic, interested, owner)
 
     def apply_pause_rules(self) -> None:
@@ -66,13 +67,13 @@ class Memory:
 
 def _explain(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
-    table, service_host = _table(config)
     memory = Memory()
+    table, service_host = _table(config, memory)
     logger = logging.getLogger("ustreamer")
     level = logger.level
     logger.setLevel(logging.ERROR)  # not what a start would say of what it finds
     try:
-        service_host.look(memory)
+        service_host.look()
     except StateError as exc:
         print(f"subscriptions and pause rules are unknown: {exc}", file=sys.stderr)
     finally:
@@ -94,7 +95,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         decision = decide(kind, arguments.source, arguments.sink, ingress, table, interested)
     sink = "" if arguments.sink is None else f" → {arguments.sink}"
     print(f"{arguments.type} {arguments.source}{sink} from {ingress}")
-    _print_decision(decision, arguments.source, service_host.pause_rules)
+    _print_decision(decision, arguments.source, memory.pause_rules)
     return 0 if decision.hops else 1
 
 
@@ -131,7 +132,7 @@ def _print_decision(decision: Decision, source: UUri, pause_rules: PauseRules) -
         print(f"goes nowhere: {decision.failure.outcome.value} ({decision.failure.code.name}), {decision.failure.text}")
 
 
-def _table(config: Config) -> tuple[RoutingTable, ServiceHost]:
+def _table(config: Config, memory: Memory) -> tuple[RoutingTable, ServiceHost]:
     """The routing table and the services as the daemon would have them, without connecting anything."""
     addressed = [
         name
@@ -140,6 +141,6 @@ def _table(config: Config) -> tuple[RoutingTable, ServiceHost]:
             TransportContext(name, config.authority), endpoint.options
         ).wants_sink_authority
     ]
-    core = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority))
-    service_host = ServiceHost(config, core, SystemClock(), addressed)
-    return RoutingTable.from_config(config, addressed, core.entities, config.catalogue.topics), service_host
+    local_transport = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config))
+    service_host = ServiceHost(config, local_transport, memory, SystemClock(), addressed)
+    return RoutingTable.from_config(config, addressed, entities(config), config.catalogue.topics), service_host

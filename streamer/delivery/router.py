@@ -66,7 +66,6 @@ class Router:
         later: Later | None = None,
         journal: Journal | None = None,
         tracer: Tracer | None = None,
-        pause_rules: PauseRules | None = None,
     ) -> None:
         self._clock = clock
         self._tracer = tracer
@@ -74,7 +73,7 @@ class Router:
         self.transports = transports
         self.seen = SeenIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
         self.interest = Interest()
-        self.pause_rules = PauseRules() if pause_rules is None else pause_rules
+        self.pause_rules = PauseRules()
         self.pump = Pump(clock)
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, self.seen, journal, memory_bytes)
@@ -221,7 +220,7 @@ class Router:
             ingress.admit_backlog()
         self.pump.run()
 
-    def want(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
+    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         """Set which authorities are interested in ``topic``, each with its sample period in ms, as far as ``owner`` knows.
 
         Within a turn of the event loop the topic is subscribed to where it is published, and forwarded to them.

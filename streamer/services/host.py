@@ -2,92 +2,74 @@
 
 import asyncio
 import logging
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from streamer.clock import Clock
 from streamer.config.models import Config
-from streamer.routing.pause_rules import PauseRules
-from streamer.routing.table import FlowKey, local_authorities
+from streamer.routing.table import local_authorities
 from streamer.services.multicast import Receivers
 from streamer.services.pause import PauseService
+from streamer.services.router import RouterForServices
+from streamer.services.rpc import RpcService
 from streamer.services.state import State, StateError
 from streamer.services.usubscription.follow import Follower
 from streamer.services.usubscription.service import USubscription
 from streamer.transports.local import LocalTransport
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USTREAMER, USUBSCRIPTION, EntityId
 
 logger = logging.getLogger("ustreamer.services")
-
-SUBSCRIPTION = "subscription"
-"""Who wants a topic because somebody has subscribed to it (`Router.want`)."""
-
-MULTICAST = "multicast"
-"""The same, because somebody receives a multicast id that the topic belongs to."""
-
 
 _AGAIN_S = 1.0
 
 
-class Follows(Protocol):
-    """Who does as the services say: the router."""
-
-    def want(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None: ...
-    def apply_pause_rules(self) -> None: ...
-    def paused_flows(self) -> Iterable[tuple[FlowKey, int]]: ...
+def entities(config: Config) -> tuple[EntityId, ...]:
+    """The services that a streamer with this configuration has; the router has to know before they are built."""
+    return (USTREAMER,) if config.usubscription is None else (USTREAMER, USUBSCRIPTION)
 
 
 class ServiceHost:
-    """core.usubscription and core.ustreamer. Made before the router, which has to know who they are."""
+    """core.usubscription and core.ustreamer, on the local endpoint."""
 
-    def __init__(self, config: Config, core: LocalTransport, clock: Clock, addressed: Container[str] = ()) -> None:
+    def __init__(
+        self,
+        config: Config,
+        transport: LocalTransport,
+        router: RouterForServices,
+        clock: Clock,
+        addressed: Container[str] = (),
+    ) -> None:
         """``addressed``: the endpoints on whose network a Publish needs a sink authority."""
         self.state = State(state_path(config))
-        self._core = core
-        self._router: Follows
+        self._transport = transport
         self._problem = ""  # why the file cannot be used
+        local = local_authorities(config, addressed)
+        self.pause_service = PauseService(self.state, router, config.control, config.authority, local)
+        self.receivers = Receivers(self.state, router, config.catalogue)
+        self._rpc = RpcService(transport, USTREAMER, {**self.pause_service.methods(), **self.receivers.methods()})
         self.subscriptions: USubscription | Follower | None = None
         options = config.usubscription
-        self.pause_rules = PauseRules()
-        local = local_authorities(config, addressed)
-        self.control = PauseService(
-            core,
-            self.state,
-            self.pause_rules,
-            config.control,
-            local,
-            config.authority,
-            lambda: self._router.apply_pause_rules(),
-            lambda: self._router.paused_flows(),
-        )
-        self.receivers = Receivers(
-            self.state, config.catalogue, lambda topic, interested: self._want(topic, interested, MULTICAST)
-        )
-        self.control.service.add(self.receivers.methods())
         if options is not None:
             options = options.model_copy(update={"local": list(local)})
             kind = USubscription if options.external is None else Follower
-            self.subscriptions = kind(core, self.state, options, config.authority, clock, self._want)
+            self.subscriptions = kind(transport, self.state, router, options, config.authority, clock)
 
-    def open(self, router: Follows) -> None:
+    def open(self) -> None:
         """Open the file and take up what it says. Before the router recovers and starts.
 
-        If the file cannot be used now, `run` waits for it; until then the core endpoint is down, as any endpoint may be.
+        If the file cannot be used now, `run` waits for it; until then the local endpoint is down, as any endpoint may be.
         """
-        self._router = router
         if self.state.path is None:
             logger.warning("state_in_memory consequence=%s", "a restart forgets every subscription and what is stopped")
         try:
             self.state.open(self._schema)
             self._restore()
         except StateError as exc:
-            self._core.hold()
+            self._transport.hold()
             self._note_problem(exc)
 
-    def look(self, router: Follows) -> None:
+    def look(self) -> None:
         """The same without running: what a daemon with this configuration remembers. Raises `StateError`."""
-        self._router = router
         if self.state.look():
             self._restore()
 
@@ -97,7 +79,7 @@ class ServiceHost:
         return (*PauseService.SCHEMA, *Receivers.SCHEMA, *subscriptions)
 
     def _restore(self) -> None:
-        self.control.restore()
+        self.pause_service.restore()
         self.receivers.restore()
         if self.subscriptions is not None:
             self.subscriptions.restore()
@@ -113,7 +95,7 @@ class ServiceHost:
             else:
                 self._problem = ""
                 logger.info("state_open file=%s", self.state.path)
-                self._core.release()
+                self._transport.release()
 
     def _note_problem(self, exc: StateError) -> None:
         if str(exc) != self._problem:
@@ -140,15 +122,12 @@ class ServiceHost:
 
     def close(self) -> None:
         """Close the file. Nothing is answered after that."""
-        self.control.close()
+        self.pause_service.close()
         self.state.close()
 
     def gauges(self) -> Mapping[str, int]:
         """How many there are of what, for the metrics."""
         return {} if self.subscriptions is None else self.subscriptions.gauges()
-
-    def _want(self, topic: UUri, interested: Mapping[str, int], owner: str = SUBSCRIPTION) -> None:
-        self._router.want(topic, interested, owner)
 
 
 def state_path(config: Config) -> Path | None:

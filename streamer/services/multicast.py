@@ -10,11 +10,13 @@ answered is on disk. A registration outlives the catalogue: it covers what the c
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
 
+from streamer.routing.interest import EVERY_MESSAGE
+from streamer.services.router import RouterForServices
 from streamer.services.rpc import Method
 from streamer.services.state import State, StateError, Statement
 from streamer.transports.mqtt5 import wire as mqtt
@@ -31,12 +33,11 @@ REGISTER, UNREGISTER, RESOLVE = 0x10, 0x11, 0x12
 REGISTRATIONS_AT_MOST = 100_000
 
 _PAGE = 250  # topics of one answer: below 100 kB
-_EVERY_MESSAGE = 0
 
 logger = logging.getLogger("ustreamer.multicast")
 
-Want = Callable[[UUri, Mapping[str, int]], None]
-"""Tells which authorities want a topic, each with its sample period in ms; empty: nobody."""
+OWNER = "multicast"
+"""Who is behind the interest, for the router."""
 
 
 class Registration(NamedTuple):
@@ -74,10 +75,10 @@ class Receivers:
         ) WITHOUT ROWID""",
     )
 
-    def __init__(self, state: State, catalogue: Catalogue, want: Want) -> None:
+    def __init__(self, state: State, router: RouterForServices, catalogue: Catalogue) -> None:
         self._state = state
         self._catalogue = catalogue
-        self._want = want
+        self._router = router
         self._count = 0
         self._receivers: dict[tuple[str, MulticastId], set[UUri]] = {}  # by authority and id
         self._asking: dict[UUri, Counter[str]] = {}  # topic → authority → how many of its ids cover it; never 0
@@ -173,7 +174,7 @@ class Receivers:
             self._tell(topic)
 
     def _tell(self, topic: UUri) -> None:
-        self._want(topic, dict.fromkeys(self._asking.get(topic, ()), _EVERY_MESSAGE))
+        self._router.set_interest(topic, dict.fromkeys(self._asking.get(topic, ()), EVERY_MESSAGE), OWNER)
 
     async def _write(self, sql: str, registration: Registration) -> None:
         statement: Statement = (sql, (str(registration.receiver), str(registration.pattern)))

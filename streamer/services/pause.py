@@ -8,22 +8,20 @@ caller is answered, and holds after a restart.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
 
 from streamer.config.services import ControlConfig
-from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRuleError, PauseRules
-from streamer.routing.table import FlowKey
-from streamer.services.rpc import Method, RpcService
+from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRuleError
+from streamer.services.router import RouterForServices
+from streamer.services.rpc import Method
 from streamer.services.state import State, StateError, Statement
-from streamer.transports.local import LocalTransport
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import ANY_UE_ID, ANY_VERSION, UUri
-from streamer.uprotocol.well_known import USTREAMER
 
 PAUSE, RESUME, FETCH = 1, 2, 3
 """The methods' resource ids."""
@@ -32,9 +30,6 @@ _PAGE = 250  # entries of one answer: below 100 kB
 _ALL = "SELECT source, sink FROM dispatch_stops ORDER BY number"
 
 logger = logging.getLogger("ustreamer.control")
-
-Flows = Callable[[], Iterable[tuple[FlowKey, int]]]
-"""Every paused flow that has a lane, with the number of messages that wait in it."""
 
 
 class PausedRule(NamedTuple):
@@ -46,7 +41,7 @@ class PausedRule(NamedTuple):
 
 
 class PauseService:
-    """Keeps the rules: ``pause_rules`` in memory, and the same on disk."""
+    """Keeps the rules: the router's in memory, and the same on disk."""
 
     SCHEMA: ClassVar[tuple[str, ...]] = (
         """CREATE TABLE IF NOT EXISTS dispatch_stops (
@@ -59,39 +54,22 @@ class PauseService:
 
     def __init__(
         self,
-        core: LocalTransport,
         state: State,
-        pause_rules: PauseRules,
+        router: RouterForServices,
         options: ControlConfig,
-        local: Sequence[str],
         authority: str,
-        apply: Callable[[], None],
-        flows: Flows = lambda: (),
+        local: Sequence[str],
     ) -> None:
-        """``local`` are the authorities whose uEntities may ask over uProtocol, if ``options`` do not say."""
-        self._state = state
-        self._pause_rules = pause_rules
-        self._authority = authority
-        self._apply = apply
-        self._flows = flows
-        self._turn = asyncio.Lock()
-        self._is_open = False
-        self.use(options, local)
-        self.service = RpcService(core, USTREAMER)
-        """The uEntity core.ustreamer."""
-        self.service.add(
-            {
-                PAUSE: Method(pb.StopDispatchRequest, self._on_pause),
-                RESUME: Method(pb.StartDispatchRequest, self._on_resume),
-                FETCH: Method(pb.FetchStopsRequest, self._on_fetch),
-            }
-        )
-
-    def use(self, options: ControlConfig, local: Sequence[str]) -> None:
-        """Who may ask over uProtocol and over HTTP from now on."""
+        """``local`` are the authorities whose uEntities may call the methods, unless ``options.allow`` says."""
         self.is_open_to_all = options.http == "any"
+        self._state = state
+        self._router = router
+        self._pause_rules = router.pause_rules
+        self._authority = authority
         allow = options.allow
         self._allow = tuple(UUri(each, ANY_UE_ID, ANY_VERSION, 0) for each in local) if allow is None else tuple(allow)
+        self._turn = asyncio.Lock()
+        self._is_open = False
 
     def restore(self) -> None:
         """Read the rules from disk, which is open. Raises `StateError`."""
@@ -100,7 +78,7 @@ class PauseService:
         self._is_open = True
         if len(self._pause_rules):
             logger.warning("pause_rules_restored rules=%d", len(self._pause_rules))
-        self._apply()
+        self._router.apply_pause_rules()
 
     def close(self) -> None:
         """Change nothing any more: the disk is about to be closed."""
@@ -120,7 +98,7 @@ class PauseService:
                 )
             await self._write(("INSERT OR IGNORE INTO dispatch_stops (source, sink) VALUES (?, ?)", _row(rule)))
             self._pause_rules.add(rule)
-            self._apply()
+            self._router.apply_pause_rules()
         logger.info("pause_rule_added rule=%s rules=%d", rule, len(self._pause_rules))
         return True
 
@@ -134,14 +112,14 @@ class PauseService:
                 raise UStatusError(UCode.NOT_FOUND, f"no rule pauses {rule}; resume takes the same words as pause")
             await self._write(("DELETE FROM dispatch_stops WHERE source = ? AND sink = ?", _row(rule)))
             self._pause_rules.remove(rule)
-            self._apply()
+            self._router.apply_pause_rules()
         logger.info("pause_rule_removed rule=%s rules=%d", rule, len(self._pause_rules))
 
     def rules(self) -> list[PausedRule]:
         """Every rule, oldest first, with what waits under it. A message counts under each rule that pauses it."""
         lanes = dict.fromkeys(self._pause_rules.rules, 0)
         messages = dict.fromkeys(self._pause_rules.rules, 0)
-        for (source, sink), waiting in self._flows():
+        for (source, sink), waiting in self._router.paused_flows():
             for rule in self._pause_rules.rules_for(source, sink):
                 lanes[rule] += 1
                 messages[rule] += waiting
@@ -159,6 +137,14 @@ class PauseService:
             raise UStatusError(UCode.UNAVAILABLE, "it cannot be written to disk now; nothing has changed") from exc
 
     # -- over uProtocol
+
+    def methods(self) -> Mapping[int, Method]:
+        """What core.ustreamer answers to, by resource id."""
+        return {
+            PAUSE: Method(pb.StopDispatchRequest, self._on_pause),
+            RESUME: Method(pb.StartDispatchRequest, self._on_resume),
+            FETCH: Method(pb.FetchStopsRequest, self._on_fetch),
+        }
 
     async def _on_pause(self, caller: UUri, asked: pb.StopDispatchRequest) -> Message:
         self._check(caller)

@@ -34,16 +34,12 @@ class Method(NamedTuple):
 class RpcService:
     """Methods of one uEntity, by resource id. Requests are begun in the order in which they came."""
 
-    def __init__(self, core: LocalTransport, entity: EntityId) -> None:
-        self._core = core
+    def __init__(self, transport: LocalTransport, entity: EntityId, methods: Mapping[int, Method]) -> None:
+        self._transport = transport
         self._name = f"{entity.ue_id:X}/{entity.version:X}"
-        self._methods: dict[int, Method] = {}
+        self._methods = methods
         self._tasks: set[asyncio.Task[None]] = set()  # bounded by what the core endpoint has open at once
-        core.serve(entity, self.take)
-
-    def add(self, methods: Mapping[int, Method]) -> None:
-        """Answer to these methods as well."""
-        self._methods.update(methods)
+        transport.serve(entity, self.take)
 
     def take(self, message: UMessage, done: Callable[[], None]) -> None:
         """A message that is addressed to the uEntity. What is no Request is of no use here."""
@@ -68,8 +64,8 @@ class RpcService:
         if form is not UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY:
             form = UPayloadFormat.PROTOBUF
         status = None if code is UCode.OK else code
-        said = response(self._core.context.now_ms(), message, _encoded(answer, form), status, form)
-        self._core.say([said], done)
+        said = response(self._transport.context.now_ms(), message, _encoded(answer, form), status, form)
+        self._transport.say([said], done)
 
     async def _call(self, message: UMessage) -> Message:
         sink = message.attributes.sink

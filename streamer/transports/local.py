@@ -6,7 +6,7 @@ done with it, which is when what it has to say about it is safe.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -56,8 +56,10 @@ class LocalTransport(ListeningTransport):
     kind = "core"
     Options = LocalOptions
 
-    def __init__(self, context: TransportContext) -> None:
+    def __init__(self, context: TransportContext, entities: Iterable[EntityId]) -> None:
+        """``entities``: the services that there will be. Each registers with `serve` before the start."""
         super().__init__(context, LocalOptions())
+        self.entities = frozenset(entities)
         self._handlers: dict[EntityId, Handler] = {}
         self._open: dict[int, tuple[Parcel, Done]] = {}
         self._number = 0
@@ -67,13 +69,10 @@ class LocalTransport(ListeningTransport):
     def capacity(self) -> int:
         return _AT_ONCE
 
-    @property
-    def entities(self) -> frozenset[EntityId]:
-        """Every service."""
-        return frozenset(self._handlers)
-
     def serve(self, entity: EntityId, handler: Handler) -> None:
-        """Have a service get what is addressed to its uEntity, whatever the authority. Before the router is built."""
+        """Have a service get what is addressed to its uEntity, whatever the authority."""
+        if entity not in self.entities:
+            raise AssertionError(f"{entity} is not one of the services that the router was told of")
         self._handlers[entity] = handler
 
     def say(self, messages: Sequence[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from streamer.cli.explain import Memory
 from streamer.clock import SystemClock
 from streamer.config.models import Config
-from streamer.services.host import ServiceHost
+from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
@@ -50,9 +50,9 @@ async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, f
             "usubscription": {"local": ["veh1"]},
         }
     )
-    core = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"))
-    service_host = ServiceHost(config, core, SystemClock())
-    service_host.open(Memory())
+    core = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), entities(config))
+    service_host = ServiceHost(config, core, Memory(), SystemClock())
+    service_host.open()
     serving = asyncio.create_task(service_host.run())
     begin_s = time.perf_counter()
     for start in range(0, len(pairs), _AT_ONCE):
@@ -69,9 +69,10 @@ async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, f
     )  # there is no router that would send the Updates
     service_host.close()
 
-    again = ServiceHost(config, LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway")), SystemClock())
+    local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), entities(config))
+    again = ServiceHost(config, local, Memory(), SystemClock())
     begin_s = time.perf_counter()
-    again.open(Memory())
+    again.open()
     restored_s = time.perf_counter() - begin_s
     again.close()
     return asked_s, restored_s

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.brokers import MOSQUITTO
-from tests.e2e.topology import Stand, Topology
+from tests.e2e.topology import Topology, TopologyThread
 from tests.independent import Plain, inversions, uuid7
 
 PAIRS = [
@@ -28,9 +28,9 @@ def needs(pair: tuple[str, str]) -> list[pytest.MarkDecorator]:
 
 
 @pytest.fixture(scope="module", params=[pytest.param(pair, marks=needs(pair), id="~".join(pair)) for pair in PAIRS])
-def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
-    with Stand(Topology(*request.param)) as stand:
-        yield stand
+def topology_thread(request: pytest.FixtureRequest) -> Iterator[TopologyThread]:
+    with TopologyThread(Topology(*request.param)) as topology_thread:
+        yield topology_thread
 
 
 text = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Cn")), min_size=1, max_size=30)
@@ -78,17 +78,17 @@ def messages(draw: st.DrawFn, here: str, there: str) -> Plain:
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(data=st.data())
 @pytest.mark.parametrize("direction", [0, 1], ids=["forth", "back"])
-def test_every_attribute_and_byte_arrives(stand: Stand, direction: int, data: st.DataObject) -> None:
+def test_every_attribute_and_byte_arrives(topology_thread: TopologyThread, direction: int, data: st.DataObject) -> None:
     here, there = ("alpha", "beta") if direction == 0 else ("beta", "alpha")
     batch = data.draw(st.lists(messages(here, there), min_size=20, max_size=40))
-    far = stand.topology.networks[1 - direction]
-    arrived = stand.run(stand.topology.exchange(direction, batch))
+    far = topology_thread.topology.networks[1 - direction]
+    arrived = topology_thread.run(topology_thread.topology.exchange(direction, batch))
     assert {m.id: m for m in arrived} == {m.id: far.as_arriving(m) for m in batch}
     assert len(arrived) == len(batch)
 
 
 @pytest.mark.parametrize("direction", [0, 1], ids=["forth", "back"])
-def test_messages_of_each_type_arrive_once_and_in_order(stand: Stand, direction: int) -> None:
+def test_messages_of_each_type_arrive_once_and_in_order(topology_thread: TopologyThread, direction: int) -> None:
     here, there = ("alpha", "beta") if direction == 0 else ("beta", "alpha")
     batch = [
         Plain(
@@ -102,8 +102,8 @@ def test_messages_of_each_type_arrive_once_and_in_order(stand: Stand, direction:
         )
         for number in range(2000)
     ]
-    far = stand.topology.networks[1 - direction]
-    arrived = stand.run(stand.topology.exchange(direction, batch))
+    far = topology_thread.topology.networks[1 - direction]
+    arrived = topology_thread.run(topology_thread.topology.exchange(direction, batch))
     assert sorted(m.id for m in arrived) == sorted(m.id for m in batch)
     assert inversions(arrived, [far.as_arriving(m) for m in batch]) == 0
-    stand.topology.daemon.check_books()
+    topology_thread.topology.daemon.check_books()

@@ -8,8 +8,8 @@ import pytest
 
 from streamer.transports.base import LinkState
 from streamer.transports.errors import LinkLostError
-from tests.e2e.dialogue import OTHER, connected, subscribed
-from tests.e2e.signals import TOPIC, message
+from tests.e2e.mqtt_connection import OTHER, connected, subscribed
+from tests.e2e.mqtt_messages import TOPIC, message
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker, until
 

@@ -7,8 +7,8 @@ import mqtt5
 import pytest
 
 from streamer.transports.base import Received
-from tests.e2e.dialogue import incoming, subscribed
-from tests.e2e.signals import TOPIC, message
+from tests.e2e.mqtt_connection import incoming, subscribed
+from tests.e2e.mqtt_messages import TOPIC, message
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker, until
 

@@ -4,7 +4,7 @@ import mqtt5
 import pytest
 
 from streamer.transports.errors import Malformed
-from tests.e2e.dialogue import connected, incoming, subscribed
+from tests.e2e.mqtt_connection import connected, incoming, subscribed
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint, FakeBroker, until
 

@@ -6,8 +6,8 @@ import pytest
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError
 from streamer.transports.mqtt5 import watch
 from streamer.uprotocol.status import UCode, UStatusError
-from tests.e2e.dialogue import connected
-from tests.e2e.signals import message
+from tests.e2e.mqtt_connection import connected
+from tests.e2e.mqtt_messages import message
 from tests.mqtt_peer import Endpoint, FakeBroker, until
 
 

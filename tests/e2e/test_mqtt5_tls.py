@@ -7,7 +7,7 @@ import pytest
 from streamer.transports.errors import ConfigurationError
 from tests.brokers import Mosquitto, TlsFiles, needs_mosquitto
 from tests.certificates import write_certificates
-from tests.e2e.signals import TOPIC, numbered, texts
+from tests.e2e.mqtt_messages import TOPIC, numbered, texts
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint, until
 

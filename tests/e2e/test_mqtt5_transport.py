@@ -15,7 +15,7 @@ from streamer.uprotocol.message import Options, UPayloadFormat, UPriority, notif
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.brokers import BROKERS, HOST, Mosquitto, broker, needs_mosquitto
-from tests.e2e.signals import NOW_MS, TOPIC, message, numbered, texts
+from tests.e2e.mqtt_messages import NOW_MS, TOPIC, message, numbered, texts
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint, until
 

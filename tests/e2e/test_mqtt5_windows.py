@@ -9,7 +9,7 @@ from streamer.transports.base import Received
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
 from tests.brokers import BROKERS, Mosquitto, broker, needs_mosquitto
-from tests.e2e.signals import NOW_MS, TOPIC, numbered, texts
+from tests.e2e.mqtt_messages import NOW_MS, TOPIC, numbered, texts
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint, until
 

@@ -41,7 +41,7 @@ CATALOGUE = [
 
 
 @dataclass
-class World:
+class MulticastSetup:
     gw: StreamerProcess
     doors: ZenohSide
     dash: MqttSide
@@ -109,7 +109,7 @@ def configuration(endpoint: str, brokers: dict[str, Mosquitto], directory: Path)
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def setup(tmp_path: Path) -> AsyncIterator[MulticastSetup]:
     endpoint = free_endpoint()
     async with AsyncExitStack() as stack:
         brokers = {name: stack.enter_context(Mosquitto()) for name in ("dash", "cloud", "phones")}
@@ -123,73 +123,73 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             )
         ]
         gw = await stack.enter_async_context(StreamerProcess(tmp_path, configuration(endpoint, brokers, tmp_path)))
-        yield World(gw, doors, dash, backend, phone)
+        yield MulticastSetup(gw, doors, dash, backend, phone)
 
 
-async def test_receivers_on_every_network_get_what_their_wildcards_match(world: World) -> None:
-    assert await world.register(DASH, f"{DOORS}/front/+") == [LEFT, RIGHT]
-    assert await world.register(BACKEND, f"{DOORS}/*") == [BOOT, LEFT, RIGHT]
-    left, boot = await world.fire(f"{DOORS}/front/left"), await world.fire(f"{DOORS}/boot")
-    assert await arrival(world.dash, left) == left
+async def test_receivers_on_every_network_get_what_their_wildcards_match(setup: MulticastSetup) -> None:
+    assert await setup.register(DASH, f"{DOORS}/front/+") == [LEFT, RIGHT]
+    assert await setup.register(BACKEND, f"{DOORS}/*") == [BOOT, LEFT, RIGHT]
+    left, boot = await setup.fire(f"{DOORS}/front/left"), await setup.fire(f"{DOORS}/boot")
+    assert await arrival(setup.dash, left) == left
     for message in (left, boot):
-        assert await arrival(world.backend, message) == message.addressed_to("backend")
-    assert boot.id not in [each.id for each in world.dash.arrived]
-    assert world.phone.arrived == []
-    world.gw.check_books()
+        assert await arrival(setup.backend, message) == message.addressed_to("backend")
+    assert boot.id not in [each.id for each in setup.dash.arrived]
+    assert setup.phone.arrived == []
+    setup.gw.check_books()
 
 
-async def test_a_topic_is_received_until_the_last_registration_that_covers_it_is_gone(world: World) -> None:
-    await world.is_heard(LEFT, is_heard=False)
-    await world.register(DASH, f"{DOORS}/front/*")
-    await world.register(("ivi", 0x11, 1, 0), f"{DOORS}/front/left")
-    await world.is_heard(LEFT)
-    assert await world.unregister(DASH, f"{DOORS}/front/*") is None
-    await world.is_heard(RIGHT, is_heard=False)
-    await world.is_heard(LEFT)
-    assert await UsubscriptionClient(world.dash, DASH, "ivi").subscribe(LEFT) == SUBSCRIBED
-    assert await world.unregister(("ivi", 0x11, 1, 0), f"{DOORS}/front/left") is None
-    message = await world.fire(f"{DOORS}/front/left")  # an ordinary subscription is there still
-    assert await arrival(world.dash, message) == message
-    assert await UsubscriptionClient(world.dash, DASH, "ivi").unsubscribe(LEFT) is None
-    await world.is_heard(LEFT, is_heard=False)
+async def test_a_topic_is_received_until_the_last_registration_that_covers_it_is_gone(setup: MulticastSetup) -> None:
+    await setup.is_heard(LEFT, is_heard=False)
+    await setup.register(DASH, f"{DOORS}/front/*")
+    await setup.register(("ivi", 0x11, 1, 0), f"{DOORS}/front/left")
+    await setup.is_heard(LEFT)
+    assert await setup.unregister(DASH, f"{DOORS}/front/*") is None
+    await setup.is_heard(RIGHT, is_heard=False)
+    await setup.is_heard(LEFT)
+    assert await UsubscriptionClient(setup.dash, DASH, "ivi").subscribe(LEFT) == SUBSCRIBED
+    assert await setup.unregister(("ivi", 0x11, 1, 0), f"{DOORS}/front/left") is None
+    message = await setup.fire(f"{DOORS}/front/left")  # an ordinary subscription is there still
+    assert await arrival(setup.dash, message) == message
+    assert await UsubscriptionClient(setup.dash, DASH, "ivi").unsubscribe(LEFT) is None
+    await setup.is_heard(LEFT, is_heard=False)
 
 
-async def test_who_fires_must_name_one_partition_that_there_is(world: World) -> None:
+async def test_who_fires_must_name_one_partition_that_there_is(setup: MulticastSetup) -> None:
     for wildcard in ("front/+", "*"):
-        refused = await world.resolve(DOOR_APP, f"{DOORS}/{wildcard}")
+        refused = await setup.resolve(DOOR_APP, f"{DOORS}/{wildcard}")
         assert isinstance(refused, Refused)
         assert refused.code == INVALID_ARGUMENT
-    unknown = await world.resolve(DOOR_APP, f"{DOORS}/front/lift")
+    unknown = await setup.resolve(DOOR_APP, f"{DOORS}/front/lift")
     assert isinstance(unknown, Refused)
     assert unknown.code == NOT_FOUND
     assert "front/left" in unknown.text
 
 
-async def test_registrations_outlive_a_kill_and_follow_a_reload(world: World) -> None:
-    await world.register(DASH, f"{DOORS}/front/*")
-    world.gw.signal(signal.SIGKILL)
-    await world.gw.ended()
-    world.gw.start()
-    await world.gw.until_up()
-    message = await world.fire(f"{DOORS}/front/right")
-    assert await arrival(world.dash, message) == message
+async def test_registrations_outlive_a_kill_and_follow_a_reload(setup: MulticastSetup) -> None:
+    await setup.register(DASH, f"{DOORS}/front/*")
+    setup.gw.signal(signal.SIGKILL)
+    await setup.gw.ended()
+    setup.gw.start()
+    await setup.gw.until_up()
+    message = await setup.fire(f"{DOORS}/front/right")
+    assert await arrival(setup.dash, message) == message
 
     doors = CATALOGUE[0] | {"partitions": {"front/left": 0x8011, "front/top": 0x8014}}
-    world.gw.write(world.gw.config | {"multicast": [doors]})
-    world.gw.signal(signal.SIGHUP)
-    await world.is_heard(RIGHT, is_heard=False)
-    message = await world.fire(f"{DOORS}/front/top")
-    assert await arrival(world.dash, message) == message
+    setup.gw.write(setup.gw.config | {"multicast": [doors]})
+    setup.gw.signal(signal.SIGHUP)
+    await setup.is_heard(RIGHT, is_heard=False)
+    message = await setup.fire(f"{DOORS}/front/top")
+    assert await arrival(setup.dash, message) == message
 
 
-async def test_what_came_from_one_global_broker_is_not_published_on_another(world: World) -> None:
+async def test_what_came_from_one_global_broker_is_not_published_on_another(setup: MulticastSetup) -> None:
     for receiver in (DASH, PHONE):
-        assert await world.register(receiver, f"{NEWS}/*") == [LOCAL_NEWS]
-        assert await UsubscriptionClient(world.side(receiver), receiver, receiver[0]).subscribe(PLAIN_TOPIC) == SUBSCRIBED
+        assert await setup.register(receiver, f"{NEWS}/*") == [LOCAL_NEWS]
+        assert await UsubscriptionClient(setup.side(receiver), receiver, receiver[0]).subscribe(PLAIN_TOPIC) == SUBSCRIBED
     news, plain = (Plain(1, topic, payload=b"news").addressed_to("gw") for topic in (LOCAL_NEWS, PLAIN_TOPIC))
-    await world.backend.send([news, plain])
-    assert (await arrival(world.phone, plain)).sink == ("phone", 0xFFFFFFFF, 0xFF, 0xFFFF)
+    await setup.backend.send([news, plain])
+    assert (await arrival(setup.phone, plain)).sink == ("phone", 0xFFFFFFFF, 0xFF, 0xFFFF)
     for message in (news, plain):
-        assert (await arrival(world.dash, message)).sink is None
-    await until(lambda: len([each for each in world.dash.arrived if each.type == 1]) == 2)
-    assert news.id not in [each.id for each in world.phone.arrived]
+        assert (await arrival(setup.dash, message)).sink is None
+    await until(lambda: len([each for each in setup.dash.arrived if each.type == 1]) == 2)
+    assert news.id not in [each.id for each in setup.phone.arrived]

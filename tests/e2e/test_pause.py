@@ -92,7 +92,7 @@ async def test_topic_is_stopped_and_started_over_uprotocol(side: int) -> None:
         await topology.daemon.until_total(3, "ustreamer_paused_messages", **UP)
         await until(lambda: [m for m in far.arrived if m.type == 1] == others, what="the other topic")
         fetched = await ask(topology, side, 3, b"")
-        (found,) = ustreamer.FetchStopsResponse.FromString(fetched.payload).pause_rules
+        (found,) = ustreamer.FetchStopsResponse.FromString(fetched.payload).stops
         assert (found.rule, found.lanes, found.messages) == (rule, 1, 3)
 
         start = ustreamer.StartDispatchRequest(rule=rule).SerializeToString()
@@ -155,5 +155,5 @@ async def test_paused_on_the_command_line_waits_over_a_restart(tmp_path: Path, e
         await until(lambda: [m for m in far.arrived if m.type == 1] == [*held, *later], what="everything, in order")
         status, said = await command(topology, "resume", "--topic", SPEED_TEXT)
         assert status == 1
-        assert "no rule stops" in said
+        assert "no rule pauses" in said
         daemon.check_books()

@@ -48,7 +48,7 @@ class Devices:
     sensor: ZenohSide
     app: UsubscriptionClient
     other: UsubscriptionClient
-    numbers: itertools.count = field(default_factory=itertools.count)
+    numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     async def publish(self) -> bytes:
         """Publish one message on the topic, once gw2 listens."""

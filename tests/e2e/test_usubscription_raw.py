@@ -43,7 +43,7 @@ NETWORKS = {
 }
 
 
-class Ground:
+class UsubscriptionSetup:
     """The daemon, a network, and two uEntities on it that share a connection."""
 
     def __init__(self, side: MqttSide | ZenohSide, daemon: StreamerProcess, service: str, wrapped: bool) -> None:
@@ -65,7 +65,7 @@ class Ground:
 def on(*networks: str) -> pytest.MarkDecorator:
     """On these networks."""
     return pytest.mark.parametrize(
-        "ground", networks, ids=lambda name: name.replace(" ", "-").replace(",", ""), indirect=True
+        "setup", networks, ids=lambda name: name.replace(" ", "-").replace(",", ""), indirect=True
     )
 
 
@@ -73,7 +73,7 @@ TWO = ("mosquitto/in-vehicle", "zenoh, in an Any")
 
 
 @pytest.fixture
-async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ground]:
+async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[UsubscriptionSetup]:
     service, wrapped = NETWORKS[request.param]
     kind = request.param.partition(",")[0]
     async with AsyncExitStack() as stack:
@@ -100,12 +100,12 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             "usubscription": {"local": ["dev1"], "page": 2},
         }
         daemon = await stack.enter_async_context(StreamerProcess(tmp_path, config))
-        yield Ground(side, daemon, service, wrapped)
+        yield UsubscriptionSetup(side, daemon, service, wrapped)
 
 
 @on(*NETWORKS)
-async def test_a_whole_life_of_subscriptions(ground: Ground) -> None:
-    app, watcher = ground.app, ground.watcher
+async def test_a_whole_life_of_subscriptions(setup: UsubscriptionSetup) -> None:
+    app, watcher = setup.app, setup.watcher
     register = pb.NotificationsRequest(topic=proto_uri(TOPIC))
     assert await watcher.call(REGISTER, register, pb.NotificationsResponse) == pb.NotificationsResponse()
     expire = Timestamp(seconds=int(time.time()) + 3600)
@@ -117,28 +117,28 @@ async def test_a_whole_life_of_subscriptions(ground: Ground) -> None:
     assert await app.subscribers(OTHER_TOPIC) == ([APP, WATCHER], False)
     assert await app.subscribers(OTHER_TOPIC, offset=1) == ([WATCHER], False)
     assert await watcher.topics_of(APP) == {TOPIC: SUBSCRIBED, OTHER_TOPIC: SUBSCRIBED}
-    await until(lambda: ground.changes(watcher) == [("100", SUBSCRIBED), ("10101", SUBSCRIBED)])
+    await until(lambda: setup.changes(watcher) == [("100", SUBSCRIBED), ("10101", SUBSCRIBED)])
 
     assert await app.unsubscribe(TOPIC) is None
     assert await app.unsubscribe(TOPIC) is None
-    await until(lambda: ("100", UNSUBSCRIBED) in ground.changes(watcher))
+    await until(lambda: ("100", UNSUBSCRIBED) in setup.changes(watcher))
     assert await app.subscribers(TOPIC) == ([], False)
     unregister = pb.NotificationsRequest(topic=proto_uri(TOPIC))
     assert await watcher.call(UNREGISTER, unregister, pb.NotificationsResponse) == pb.NotificationsResponse()
     assert await app.subscribe(TOPIC) == SUBSCRIBED
-    await until(lambda: len(ground.changes(app)) == 4)  # three times in, once out
+    await until(lambda: len(setup.changes(app)) == 4)  # three times in, once out
     told = [("100", SUBSCRIBED), ("10101", SUBSCRIBED), ("100", UNSUBSCRIBED)]
-    assert ground.changes(watcher) == told  # nothing of the last one
+    assert setup.changes(watcher) == told  # nothing of the last one
 
 
 @on(*TWO)
-async def test_pages_are_followed_by_their_offsets(ground: Ground) -> None:
+async def test_pages_are_followed_by_their_offsets(setup: UsubscriptionSetup) -> None:
     entities = [("dev1", 0x300 + number, 1, 0) for number in range(5)]
     for entity in entities:
-        assert await UsubscriptionClient(ground.app.side, entity, ground.app.service).subscribe(TOPIC) == SUBSCRIBED
+        assert await UsubscriptionClient(setup.app.side, entity, setup.app.service).subscribe(TOPIC) == SUBSCRIBED
     found = []
     for offset in (0, 2, 4):
-        page, more = await ground.app.subscribers(TOPIC, offset)
+        page, more = await setup.app.subscribers(TOPIC, offset)
         found += page
         assert more is (offset < 4)
     assert found == entities
@@ -156,37 +156,37 @@ NO_TOPICS = {
 
 
 @on(*TWO)
-async def test_what_is_no_topic_is_refused(ground: Ground) -> None:
+async def test_what_is_no_topic_is_refused(setup: UsubscriptionSetup) -> None:
     for what, topic in NO_TOPICS.items():
-        refused = await ground.app.subscribe(topic)
+        refused = await setup.app.subscribe(topic)
         assert isinstance(refused, Refused), what
         assert refused.code == INVALID_ARGUMENT, what
         assert "topic" in refused.text, what
         asked = pb.FetchSubscribersRequest(topic=proto_uri(topic))
-        answer = await ground.app.call(FETCH_SUBSCRIBERS, asked, pb.FetchSubscribersResponse)
+        answer = await setup.app.call(FETCH_SUBSCRIBERS, asked, pb.FetchSubscribersResponse)
         assert isinstance(answer, Refused), what
         assert answer.code == INVALID_ARGUMENT, what
 
 
 @on(*TWO)
-async def test_a_reset_is_for_services_only_and_leaves_nothing(ground: Ground) -> None:
-    assert await ground.app.subscribe(TOPIC) == SUBSCRIBED
-    refused = await ground.app.call(RESET, pb.ResetRequest(), pb.ResetResponse)
+async def test_a_reset_is_for_services_only_and_leaves_nothing(setup: UsubscriptionSetup) -> None:
+    assert await setup.app.subscribe(TOPIC) == SUBSCRIBED
+    refused = await setup.app.call(RESET, pb.ResetRequest(), pb.ResetResponse)
     assert isinstance(refused, Refused)
     assert refused.code == PERMISSION_DENIED
-    assert await ground.app.subscribers(TOPIC) == ([APP], False)
+    assert await setup.app.subscribers(TOPIC) == ([APP], False)
     reason = pb.ResetRequest.Reason(code=pb.ResetRequest.Reason.Code.CORRUPTED_DATA)
-    assert await ground.uservice.call(RESET, pb.ResetRequest(reason=reason), pb.ResetResponse) == pb.ResetResponse()
-    assert await ground.app.subscribers(TOPIC) == ([], False)
-    await until(lambda: ground.changes(ground.app)[-1:] == [("100", UNSUBSCRIBED)])
+    assert await setup.uservice.call(RESET, pb.ResetRequest(reason=reason), pb.ResetResponse) == pb.ResetResponse()
+    assert await setup.app.subscribers(TOPIC) == ([], False)
+    await until(lambda: setup.changes(setup.app)[-1:] == [("100", UNSUBSCRIBED)])
 
 
 @on(*TWO)
-async def test_garbage_is_refused_and_the_next_one_is_served(ground: Ground) -> None:
-    garbage = Plain(2, APP, (ground.app.service, 0, 3, 1), b"\xff\xff\xff", 5, 30_000, payload_format=ground.app.form)
-    await ground.app.side.send([garbage])
-    refused = await ground.app.answer_to(garbage, pb.SubscriptionResponse)
+async def test_garbage_is_refused_and_the_next_one_is_served(setup: UsubscriptionSetup) -> None:
+    garbage = Plain(2, APP, (setup.app.service, 0, 3, 1), b"\xff\xff\xff", 5, 30_000, payload_format=setup.app.form)
+    await setup.app.side.send([garbage])
+    refused = await setup.app.answer_to(garbage, pb.SubscriptionResponse)
     assert isinstance(refused, Refused)
     assert refused.code == INVALID_ARGUMENT
-    assert await ground.app.subscribe(TOPIC) == SUBSCRIBED
-    ground.daemon.check_books()
+    assert await setup.app.subscribe(TOPIC) == SUBSCRIBED
+    setup.daemon.check_books()

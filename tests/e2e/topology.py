@@ -1,4 +1,4 @@
-"""Two networks with a uEntity on each, and the daemon between them: the ground of the end-to-end tests.
+"""Two networks with a uEntity on each, and the daemon between them: what most end-to-end tests run on.
 
 ``alpha`` lives on the first network, ``beta`` on the second. Each network is a real broker (mosquitto or rumqttd, with
 in-vehicle or off-vehicle topics) or a real Zenoh network; the uEntities are clients that do not use our code.
@@ -118,15 +118,15 @@ class Topology:
         return there.side.arrived[before:]
 
 
-class Stand:
+class TopologyThread:
     """A `Topology` on an event loop of its own thread, for tests that are not asynchronous (hypothesis)."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="stand")
+        self._thread = threading.Thread(target=self._loop.run_forever, name="topology_thread")
 
-    def __enter__(self) -> "Stand":
+    def __enter__(self) -> "TopologyThread":
         self._thread.start()
         try:
             self.run(self.topology.__aenter__())

@@ -16,8 +16,9 @@ from functools import partial
 from typing import Any
 
 from streamer.config.models import Config
+from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey
-from streamer.services.host import ServiceHost
+from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import Received, TransportContext, UListener
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.message import UMessage
@@ -66,6 +67,7 @@ class RouterStub(UListener):
     """The router's place: takes what services say and want; what is said is safe when the driver says so."""
 
     def __init__(self, countdown: KillCountdown) -> None:
+        self.pause_rules = PauseRules()
         self._countdown = countdown
         self._number = 0
         self._said: dict[int, Received] = {}
@@ -80,7 +82,7 @@ class RouterStub(UListener):
     def safe(self, number: int) -> None:
         self._said.pop(number).release()
 
-    def want(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
+    def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         self._countdown.crossed()
         tell(want=str(topic), interested=dict(interested), owner=owner)
 
@@ -106,18 +108,19 @@ class ServicesChild:
         self._countdown = KillCountdown(start["crossings"])
         sqlite3.connect = partial(_traced, self._countdown)  # type: ignore[assignment]  # counts statements, is one otherwise
         self._clock = FakeClock(start["now_ms"])
-        self._core = LocalTransport(TransportContext(LOCAL_ENDPOINT, OWN, now_ms=self._clock.wall_ms))
+        config = _config(start["path"])
+        self._core = LocalTransport(TransportContext(LOCAL_ENDPOINT, OWN, now_ms=self._clock.wall_ms), entities(config))
         self._router = RouterStub(self._countdown)
-        self._host = ServiceHost(_config(start["path"]), self._core, self._clock)
+        self._host = ServiceHost(config, self._core, self._router, self._clock)
         self._left = b""
 
     async def run(self) -> None:
         tell(pid=os.getpid())
-        self._host.open(self._router)
+        self._host.open()
         await self._core.authenticate(UUri(OWN, 0, 0, 0))
         await self._core.register_listener(_EVERYTHING, _EVERYTHING, self._router)
         await self._core.start()
-        tell(ready=[str(rule) for rule in self._host.pause_rules.rules])
+        tell(ready=[str(rule) for rule in self._router.pause_rules.rules])
         os.set_blocking(0, False)
         asyncio.get_running_loop().add_reader(0, self._read)
         await self._host.run()

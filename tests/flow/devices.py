@@ -12,7 +12,7 @@ from pathlib import Path
 
 from streamer.config.models import Config
 from streamer.delivery.router import Router
-from streamer.services.host import ServiceHost
+from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import LinkState, TransportContext, UTransport
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.transports.memory import MemoryOptions, MemoryTransport
@@ -106,10 +106,10 @@ class Device:
             MemoryTransport(self._context(devices, name), MemoryOptions(bus=f"{devices.run}-{bus}"))
             for name, bus in (("near", f"near-{number}"), ("far", "far"))
         )
-        core = LocalTransport(self._context(devices, LOCAL_ENDPOINT))
-        self.service_host = ServiceHost(self.config, core, devices.clock)
-        transports: dict[str, UTransport] = {"near": self.near, "far": self.far, LOCAL_ENDPOINT: core}
+        local = LocalTransport(self._context(devices, LOCAL_ENDPOINT), entities(self.config))
+        transports: dict[str, UTransport] = {"near": self.near, "far": self.far, LOCAL_ENDPOINT: local}
         self.router = Router(self.config, transports, devices.clock, lambda: 0.5, lambda after_s, call: None)
+        self.service_host = ServiceHost(self.config, local, self.router, devices.clock)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _context(self, devices: Devices, name: str) -> TransportContext:
@@ -121,7 +121,7 @@ class Device:
         self.router.link_changed(name, state)
 
     async def start(self) -> None:
-        self.service_host.open(self.router)
+        self.service_host.open()
         await self.router.start()
         self._tasks = [asyncio.create_task(work) for work in (self.service_host.run(), self.router.subscriber.run())]
 

@@ -16,7 +16,7 @@ BARE = configuration(routes=[UP, DOWN])
 
 
 async def want(harness: RouterHarness, topic: UUri, interested: dict[str, int], owner: str = "test") -> None:
-    harness.router.want(topic, interested, owner)
+    harness.router.set_interest(topic, interested, owner)
     await asyncio.sleep(0)  # the turn of the loop after which it holds
     await harness.router.subscriber.catch_up()
 

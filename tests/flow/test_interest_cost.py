@@ -20,7 +20,7 @@ CHANGED, OTHER, *_ = TOPICS
 
 async def want(harness: RouterHarness, interest: Mapping[UUri, Iterable[str]]) -> None:
     for topic, interested in interest.items():
-        harness.router.want(topic, dict.fromkeys(interested, EVERY_MESSAGE), "test")
+        harness.router.set_interest(topic, dict.fromkeys(interested, EVERY_MESSAGE), "test")
     await asyncio.sleep(0)  # the turn of the loop after which it holds
     await harness.router.subscriber.catch_up()
 

@@ -52,9 +52,7 @@ async def receivers(harness: RouterHarness, *registrations: tuple[UUri, str]) ->
     """The service on this router, with these uEntities registered for these ids."""
     state = State(None)
     state.open(Receivers.SCHEMA)
-    made = Receivers(
-        state, harness.config.catalogue, lambda topic, interested: harness.router.want(topic, interested, "multicast")
-    )
+    made = Receivers(state, harness.router, harness.config.catalogue)
     for receiver, pattern in registrations:
         await made.register(Registration(receiver, MulticastId.parse(pattern)))
     await follow(harness)
@@ -98,12 +96,12 @@ async def test_it_goes_on_until_the_last_registration_is_gone() -> None:
 async def test_an_ordinary_subscription_and_a_registration_do_not_end_each_other() -> None:
     async with networked_router() as harness:
         service = await receivers(harness, (VEHICLE_APP, f"{NEWS}/local"))
-        harness.router.want(LOCAL_NEWS, {"veh1": 0}, "subscription")
+        harness.router.set_interest(LOCAL_NEWS, {"veh1": 0}, "subscription")
         await service.unregister(Registration(VEHICLE_APP, MulticastId.parse(f"{NEWS}/local")))
         await follow(harness)
         harness.arrive("cloud", fired(LOCAL_NEWS, b"subscribed"))
         await service.register(Registration(VEHICLE_APP, MulticastId.parse(f"{NEWS}/local")))
-        harness.router.want(LOCAL_NEWS, {}, "subscription")
+        harness.router.set_interest(LOCAL_NEWS, {}, "subscription")
         await follow(harness)
         harness.arrive("cloud", fired(LOCAL_NEWS, b"registered"))
         assert payloads(harness, "vehicle") == [b"subscribed", b"registered"]
@@ -137,7 +135,7 @@ async def test_a_pattern_of_a_route_does_not_lift_the_mark() -> None:
 
 async def test_an_ordinary_topic_goes_from_one_global_network_to_another() -> None:
     async with networked_router() as harness:
-        harness.router.want(PLAIN, {"phone1": 0}, "subscription")
+        harness.router.set_interest(PLAIN, {"phone1": 0}, "subscription")
         await follow(harness)
         harness.arrive("cloud", fired(PLAIN, b"plain"))
         assert payloads(harness, "phone") == [b"plain"]
@@ -190,7 +188,7 @@ async def test_it_is_explained() -> None:
 async def test_a_reload_marks_by_the_new_catalogue() -> None:
     async with networked_router() as harness:
         service = await receivers(harness, (PHONE_APP, f"{NEWS}/local"), (VEHICLE_APP, f"{NEWS}/local"))
-        harness.router.want(LOCAL_NEWS, {"phone1": 0}, "subscription")
+        harness.router.set_interest(LOCAL_NEWS, {"phone1": 0}, "subscription")
         new = configuration(**networks(multicast=CATALOGUE[1:]))
         await harness.router.reload(new)
         service.use(new.catalogue)

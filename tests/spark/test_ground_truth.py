@@ -49,7 +49,7 @@ _TOPIC = ("src_authority", "src_ue_id", "src_resource_id")
 
 
 @dataclass
-class World:
+class NightTables:
     """The traces, and the tables made of them before and after the late files came."""
 
     traces: Path
@@ -70,9 +70,9 @@ def as_at_night(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module")
-def world(as_at_night: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+def night(as_at_night: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> NightTables:
     spark = as_at_night
-    folder = tmp_path_factory.mktemp("world")
+    folder = tmp_path_factory.mktemp("night")
     traces, output = folder / "traces", str(folder / "tables")
     truth = generate(PLAN, traces)
 
@@ -99,7 +99,7 @@ def world(as_at_night: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
             run(files, date, delivery_audit.JOB, streamer_health.JOB)
     made = (DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH)
     late = {(table.name, date): _rows(output, table, date) for table in made for date in DATES}
-    return World(traces, truth, expected_early, early, late)
+    return NightTables(traces, truth, expected_early, early, late)
 
 
 @contextmanager
@@ -211,80 +211,80 @@ def _only_there(message: str, hidden: set[str], held: list[Any]) -> bool:
     return message in hidden and sum(row["id"] == message and row["outcome"] == "delivered" for row in held) == 2
 
 
-def test_every_kind_of_finding_is_planted_on_both_dates(world: World) -> None:
+def test_every_kind_of_finding_is_planted_on_both_dates(night: NightTables) -> None:
     kinds = {"lost", "duplicate", "delivered_twice", "expired", "dead_lettered", "rejected", "untraced"}
-    assert _planted(world.truth, DATES[0]).keys() == _planted(world.truth, DATES[1]).keys() == kinds
-    assert world.expected_early[DATES[0]]["lost"] > _planted(world.truth, DATES[0])["lost"]
+    assert _planted(night.truth, DATES[0]).keys() == _planted(night.truth, DATES[1]).keys() == kinds
+    assert night.expected_early[DATES[0]]["lost"] > _planted(night.truth, DATES[0])["lost"]
 
 
 @pytest.mark.parametrize("date", DATES, ids=str)
-def test_findings_are_the_planted_ones(world: World, date: dt.date) -> None:
-    assert _found(world.late["delivery_audit_detail", date]) == _planted(world.truth, date)
+def test_findings_are_the_planted_ones(night: NightTables, date: dt.date) -> None:
+    assert _found(night.late["delivery_audit_detail", date]) == _planted(night.truth, date)
 
 
 @pytest.mark.parametrize("date", DATES, ids=str)
-def test_before_the_late_files_the_findings_are_those_of_the_files_seen(world: World, date: dt.date) -> None:
-    assert _found(world.early["delivery_audit_detail", date]) == world.expected_early[date]
+def test_before_the_late_files_the_findings_are_those_of_the_files_seen(night: NightTables, date: dt.date) -> None:
+    assert _found(night.early["delivery_audit_detail", date]) == night.expected_early[date]
 
 
 @pytest.mark.parametrize("date", DATES, ids=str)
-def test_each_message_has_the_status_it_came_to(world: World, date: dt.date) -> None:
+def test_each_message_has_the_status_it_came_to(night: NightTables, date: dt.date) -> None:
     counts: dict[str, int] = defaultdict(int)
-    for row in world.late["delivery_audit", date]:
+    for row in night.late["delivery_audit", date]:
         counts[row["status"]] += row["messages"]
-    assert counts == world.truth["statuses"][str(date)]
+    assert counts == night.truth["statuses"][str(date)]
 
 
 @pytest.mark.parametrize("date", DATES, ids=str)
-def test_copies_are_counted(world: World, date: dt.date) -> None:
-    planted = _planted(world.truth, date)
-    copies = sum(row["copies"] for row in world.late["delivery_audit", date])
+def test_copies_are_counted(night: NightTables, date: dt.date) -> None:
+    planted = _planted(night.truth, date)
+    copies = sum(row["copies"] for row in night.late["delivery_audit", date])
     assert copies == len(planted["duplicate"]) + len(planted["delivered_twice"])
 
 
 @pytest.mark.parametrize("date", DATES, ids=str)
-def test_a_loss_names_the_streamer_that_lacks_it(world: World, date: dt.date) -> None:
-    lost = [row for row in world.late["delivery_audit_detail", date] if row["finding"] == "lost"]
+def test_a_loss_names_the_streamer_that_lacks_it(night: NightTables, date: dt.date) -> None:
+    lost = [row for row in night.late["delivery_audit_detail", date] if row["finding"] == "lost"]
     assert {row["msg_id"].hex(): row["missing_at"] for row in lost} == {
-        message: world.truth["missing_at"][message] for message in _planted(world.truth, date)["lost"]
+        message: night.truth["missing_at"][message] for message in _planted(night.truth, date)["lost"]
     }
 
 
 @pytest.mark.parametrize("date", DATES, ids=str)
-def test_latency_is_free_of_the_skews(world: World, date: dt.date) -> None:
+def test_latency_is_free_of_the_skews(night: NightTables, date: dt.date) -> None:
     """Notifications have no planted wait but that over midnight and in the outage; half of them take some milliseconds."""
-    rows = [r for r in world.late["delivery_audit", date] if r["msg_type"] == "notification" and r["status"] == "delivered"]
+    rows = [r for r in night.late["delivery_audit", date] if r["msg_type"] == "notification" and r["status"] == "delivered"]
     assert {row["src_authority"] for row in rows} == {"cloud.fleet", "veh1"}
     assert all(0 < row["latency_p50_us"] < 1_000_000 for row in rows)
 
 
 @pytest.mark.parametrize("date", DATES, ids=str)
 @pytest.mark.parametrize("streamer", [CLOUD, EDGE, VEHICLE])
-def test_health_counts_what_the_streamer_did_not_write(world: World, date: dt.date, streamer: str) -> None:
-    truth = world.truth["health"][streamer][str(date)]
-    (row,) = [row for row in world.late["streamer_health", date] if row["streamer"] == streamer]
+def test_health_counts_what_the_streamer_did_not_write(night: NightTables, date: dt.date, streamer: str) -> None:
+    truth = night.truth["health"][streamer][str(date)]
+    (row,) = [row for row in night.late["streamer_health", date] if row["streamer"] == streamer]
     assert row | truth | {"missing_hours": ",".join(map(str, truth["missing_hours"]))} == row
 
 
 @pytest.mark.parametrize("date", DATES, ids=str)
-def test_restarts_are_the_planted_ones(world: World, date: dt.date) -> None:
+def test_restarts_are_the_planted_ones(night: NightTables, date: dt.date) -> None:
     planted = {CLOUD: (0, 1), EDGE: (1, 0), VEHICLE: (1, 0)}
-    restarts = {row["streamer"]: row["restarts"] for row in world.late["streamer_health", date]}
+    restarts = {row["streamer"]: row["restarts"] for row in night.late["streamer_health", date]}
     assert restarts == {name: days[DATES.index(date)] for name, days in planted.items()}
 
 
 @pytest.mark.parametrize("date", DATES, ids=str)
-def test_skews_are_the_planted_ones_within_a_transit(world: World, date: dt.date) -> None:
-    rows = {row["streamer"]: row for row in world.late["streamer_health", date]}
+def test_skews_are_the_planted_ones_within_a_transit(night: NightTables, date: dt.date) -> None:
+    rows = {row["streamer"]: row for row in night.late["streamer_health", date]}
     (against,) = {row["skew_against"] for row in rows.values()} - {None}
     base = SKEW_MS.get(against, 0)
     for name, row in rows.items():
         assert abs(row["clock_skew_ms"] + base - SKEW_MS.get(name, 0)) < 5
 
 
-def test_an_hour_whose_files_are_late_is_missing_until_they_come(world: World) -> None:
+def test_an_hour_whose_files_are_late_is_missing_until_they_come(night: NightTables) -> None:
     early, late = (
         {row["streamer"]: row["missing_hours"] for row in tables["streamer_health", DATES[0]]}
-        for tables in (world.early, world.late)
+        for tables in (night.early, night.late)
     )
     assert early == late | {VEHICLE: "9"}

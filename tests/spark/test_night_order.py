@@ -27,7 +27,7 @@ class Killed(BaseException):
     """Stands for a kill: nothing of the jobs catches it."""
 
 
-class Manifests:
+class MemoryRuns:
     """`Runs` in memory."""
 
     def __init__(self) -> None:
@@ -43,12 +43,12 @@ class Manifests:
         self.kept[date] = run
 
 
-class World:
+class NightHarness:
     """The input's files, what was published, and the manifests; `breaks` is what a job of that name does."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.files: dict[dt.date, dict[str, File]] = {}
-        self.runs = Manifests()
+        self.runs = MemoryRuns()
         self.ran: list[str] = []
         self.tables: set[str] = set()
         self.breaks: dict[str, BaseException] = {}
@@ -81,135 +81,137 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def harness(monkeypatch: pytest.MonkeyPatch) -> NightHarness:
+    return NightHarness(monkeypatch)
 
 
 def day(number: int) -> dt.date:
     return DATE + dt.timedelta(days=number)
 
 
-def test_a_late_file_does_not_shrink_a_date_whose_other_files_are_gone(world: World) -> None:
-    world.files = {DATE: {"a": A, "b": B}}
-    assert world.night()
-    before = world.runs.get(DATE)
-    world.files = {DATE: {"b": B, "late": C}}
-    assert world.night()
-    assert world.ran == []
-    assert world.lines == [f"{DATE} all tables: kept: 1 of its files are gone (--date {DATE} runs it all the same)"]
-    assert world.runs.get(DATE) == before
+def test_a_late_file_does_not_shrink_a_date_whose_other_files_are_gone(harness: NightHarness) -> None:
+    harness.files = {DATE: {"a": A, "b": B}}
+    assert harness.night()
+    before = harness.runs.get(DATE)
+    harness.files = {DATE: {"b": B, "late": C}}
+    assert harness.night()
+    assert harness.ran == []
+    assert harness.lines == [f"{DATE} all tables: kept: 1 of its files are gone (--date {DATE} runs it all the same)"]
+    assert harness.runs.get(DATE) == before
 
 
-def test_asked_by_name_a_date_is_run_on_what_is_left_and_warned_of(world: World) -> None:
-    world.files = {DATE: {"a": A, "b": B}}
-    world.night()
-    world.files = {DATE: {"b": B, "late": C}}
-    assert world.night(DATE)
-    assert world.ran == ["0 plain", "0 audit", "0 trend"]
-    assert world.said("lack their records") == [
+def test_asked_by_name_a_date_is_run_on_what_is_left_and_warned_of(harness: NightHarness) -> None:
+    harness.files = {DATE: {"a": A, "b": B}}
+    harness.night()
+    harness.files = {DATE: {"b": B, "late": C}}
+    assert harness.night(DATE)
+    assert harness.ran == ["0 plain", "0 audit", "0 trend"]
+    assert harness.said("lack their records") == [
         f"{DATE}: 1 files of its last run are gone: the new tables lack their records"
     ]
-    world.files[DATE]["later"] = A
-    assert world.night()  # the remnant is what counts from now on
-    assert world.ran == ["0 plain", "0 audit", "0 trend"]
+    harness.files[DATE]["later"] = A
+    assert harness.night()  # the remnant is what counts from now on
+    assert harness.ran == ["0 plain", "0 audit", "0 trend"]
 
 
-def test_files_gone_from_a_neighbour_keep_only_the_audit_and_are_not_forgotten(world: World) -> None:
-    world.files = {day(-1): {"old": A}, DATE: {"a": A}}
-    world.night()
-    world.files = {day(-1): {}, DATE: {"a": A, "late": B}}
-    assert world.night()
-    assert world.ran == ["0 plain", "0 trend"]
-    assert len(world.said(f"{DATE} audit: kept: 1 ")) == 1
-    world.files[day(1)] = {"new": C}
-    assert world.night()
-    assert "0 audit" not in world.ran
-    assert "1 audit" in world.ran
+def test_files_gone_from_a_neighbour_keep_only_the_audit_and_are_not_forgotten(harness: NightHarness) -> None:
+    harness.files = {day(-1): {"old": A}, DATE: {"a": A}}
+    harness.night()
+    harness.files = {day(-1): {}, DATE: {"a": A, "late": B}}
+    assert harness.night()
+    assert harness.ran == ["0 plain", "0 trend"]
+    assert len(harness.said(f"{DATE} audit: kept: 1 ")) == 1
+    harness.files[day(1)] = {"new": C}
+    assert harness.night()
+    assert "0 audit" not in harness.ran
+    assert "1 audit" in harness.ran
 
 
 @pytest.mark.parametrize("error", [pytest.param(Killed(), id="killed"), pytest.param(ValueError("x"), id="failed")])
-def test_a_run_that_did_not_end_still_knows_the_files_of_the_tables_that_stand(world: World, error: BaseException) -> None:
-    world.files = {DATE: {"a": A}}
-    world.night()
-    world.files = {DATE: {"a": A, "late": B}}
-    world.breaks["audit"] = error
+def test_a_run_that_did_not_end_still_knows_the_files_of_the_tables_that_stand(
+    harness: NightHarness, error: BaseException
+) -> None:
+    harness.files = {DATE: {"a": A}}
+    harness.night()
+    harness.files = {DATE: {"a": A, "late": B}}
+    harness.breaks["audit"] = error
     with suppress(Killed):
-        assert not world.night()
-    world.breaks.clear()
-    world.files = {DATE: {"late": B}}
-    world.night()
-    assert "0 plain" not in world.ran
-    assert "0 audit" not in world.ran
-    world.files = {DATE: {"a": A, "late": B}}  # and with all of them there, it is repaired
-    assert world.night()
-    assert world.ran == ["0 plain", "0 audit", "0 trend"]
+        assert not harness.night()
+    harness.breaks.clear()
+    harness.files = {DATE: {"late": B}}
+    harness.night()
+    assert "0 plain" not in harness.ran
+    assert "0 audit" not in harness.ran
+    harness.files = {DATE: {"a": A, "late": B}}  # and with all of them there, it is repaired
+    assert harness.night()
+    assert harness.ran == ["0 plain", "0 audit", "0 trend"]
 
 
-def test_a_kill_does_not_make_it_forget_what_was_gone_before(world: World) -> None:
-    world.files = {day(-1): {"old": A}, DATE: {"a": A}}
-    world.night()
-    world.files = {DATE: {"a": A, "late": B}}
-    world.breaks["plain"] = Killed()
+def test_a_kill_does_not_make_it_forget_what_was_gone_before(harness: NightHarness) -> None:
+    harness.files = {day(-1): {"old": A}, DATE: {"a": A}}
+    harness.night()
+    harness.files = {DATE: {"a": A, "late": B}}
+    harness.breaks["plain"] = Killed()
     with pytest.raises(Killed):
-        world.night()
-    world.breaks.clear()
-    assert world.night()
-    assert world.ran == ["0 plain", "0 trend"]
+        harness.night()
+    harness.breaks.clear()
+    assert harness.night()
+    assert harness.ran == ["0 plain", "0 trend"]
 
 
-def test_a_first_run_that_did_not_end_is_run_on_what_is_there(world: World) -> None:
-    world.files = {DATE: {"a": A, "b": B}}
-    world.breaks["plain"] = Killed()
+def test_a_first_run_that_did_not_end_is_run_on_what_is_there(harness: NightHarness) -> None:
+    harness.files = {DATE: {"a": A, "b": B}}
+    harness.breaks["plain"] = Killed()
     with pytest.raises(Killed):
-        world.night()
-    world.breaks.clear()
-    world.files = {DATE: {"b": B}}
-    assert world.night()
-    assert world.ran == ["0 plain", "0 audit", "0 trend"]
+        harness.night()
+    harness.breaks.clear()
+    harness.files = {DATE: {"b": B}}
+    assert harness.night()
+    assert harness.ran == ["0 plain", "0 audit", "0 trend"]
 
 
-def test_a_job_that_fails_does_not_stop_those_that_look_back_on_others(world: World) -> None:
-    world.files = {DATE: {"a": A}}
-    world.breaks["audit"] = ValueError("no such luck")
-    assert not world.night()
-    assert world.ran == ["0 plain", "0 trend"]
-    assert world.runs.kept[DATE] == Run({day(-1): {}, DATE: {"a": A}, day(1): {}}, done=False, trends=True)
-    world.breaks = {"plain": ValueError("no such luck")}
-    assert not world.night()
-    assert world.ran == ["0 audit"]
-    assert world.said("trend") == [f"{DATE} trend: left out, for it needs plain"]
-    assert not world.runs.kept[DATE].trends
-    world.breaks.clear()
-    assert world.night()
-    assert world.night()
-    assert world.ran == []
+def test_a_job_that_fails_does_not_stop_those_that_look_back_on_others(harness: NightHarness) -> None:
+    harness.files = {DATE: {"a": A}}
+    harness.breaks["audit"] = ValueError("no such luck")
+    assert not harness.night()
+    assert harness.ran == ["0 plain", "0 trend"]
+    assert harness.runs.kept[DATE] == Run({day(-1): {}, DATE: {"a": A}, day(1): {}}, done=False, trends=True)
+    harness.breaks = {"plain": ValueError("no such luck")}
+    assert not harness.night()
+    assert harness.ran == ["0 audit"]
+    assert harness.said("trend") == [f"{DATE} trend: left out, for it needs plain"]
+    assert not harness.runs.kept[DATE].trends
+    harness.breaks.clear()
+    assert harness.night()
+    assert harness.night()
+    assert harness.ran == []
 
 
-def test_what_is_older_than_the_first_date_is_left_alone(world: World) -> None:
-    world.runs.kept = {day(-30): Run({}, done=True, trends=False), DATE: Run({}, done=True, trends=False)}
-    assert world.night(first=day(-16))
-    assert world.ran == ["0 trend"]
+def test_what_is_older_than_the_first_date_is_left_alone(harness: NightHarness) -> None:
+    harness.runs.kept = {day(-30): Run({}, done=True, trends=False), DATE: Run({}, done=True, trends=False)}
+    assert harness.night(first=day(-16))
+    assert harness.ran == ["0 trend"]
 
 
 def test_a_job_alone_leaves_the_trends_to_the_next_night_and_all_tables_if_it_is_killed(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    harness: NightHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.files = {DATE: {"a": A}}
-    world.night()
+    harness.files = {DATE: {"a": A}}
+    harness.night()
     monkeypatch.setattr(job, "session", lambda _: None)
     monkeypatch.setattr(job, "Storage", lambda _: None)
-    monkeypatch.setattr(job, "Runs", lambda _, __: world.runs)
-    monkeypatch.setattr(job, "run", world._run)
+    monkeypatch.setattr(job, "Runs", lambda _, __: harness.runs)
+    monkeypatch.setattr(job, "run", harness._run)
     argv = ["--date", str(DATE), "--input", "in", "--output", "out"]
     job.main(PLAIN, argv)
-    world.night()
-    assert world.ran == ["0 trend"]
-    world.breaks["plain"] = Killed()
+    harness.night()
+    assert harness.ran == ["0 trend"]
+    harness.breaks["plain"] = Killed()
     with pytest.raises(Killed):
         job.main(PLAIN, argv)
-    world.breaks.clear()
-    world.night()
-    assert world.ran == ["0 plain", "0 audit", "0 trend"]
+    harness.breaks.clear()
+    harness.night()
+    assert harness.ran == ["0 plain", "0 audit", "0 trend"]
 
 
 def test_files_are_compared_by_date_and_path() -> None:

@@ -15,10 +15,11 @@ from google.protobuf.message import Message
 
 from streamer.clock import Clock
 from streamer.config import services as config
+from streamer.services.router import RouterForServices
 from streamer.services.state import State, StateError, Statement
 from streamer.services.usubscription import wire
 from streamer.services.usubscription.followed import Followed, Query, Relation
-from streamer.services.usubscription.service import TICK_S, Want
+from streamer.services.usubscription.service import OWNER, TICK_S
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import InvalidMessageError, Options, UMessage, UMessageType, UPayloadFormat, request
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
@@ -42,20 +43,20 @@ class Follower:
 
     def __init__(
         self,
-        core: LocalTransport,
+        transport: LocalTransport,
         state: State,
+        router: RouterForServices,
         options: config.UsubscriptionConfig,
         authority: str,
         clock: Clock,
-        want: Want,
     ) -> None:
         external = options.external
         if external is None:
             raise ValueError("usubscription.external: expected a service to follow")
-        self._core = core
+        self._transport = transport
         self._state = state
+        self._router = router
         self._clock = clock
-        self._want = want
         self._authority = authority
         self._ourselves = USUBSCRIPTION.at(authority)
         self._service = external.service
@@ -72,7 +73,7 @@ class Follower:
         self._statements: dict[Relation, Statement] = {}
         self._woken = asyncio.Event()
         self._failures = 0
-        core.serve(USUBSCRIPTION, self._take)
+        transport.serve(USUBSCRIPTION, self._take)
 
     def restore(self) -> None:
         """Read what is on disk and tell who wants what. Blocks: before the router starts. Raises `StateError`."""
@@ -84,7 +85,7 @@ class Follower:
             self._followed.set(relation, period_ms)
             topics.add(relation[0])
         for name in sorted(topics):
-            self._want(name, self._askers(name))
+            self._router.set_interest(name, self._interested(name), OWNER)
 
     def gauges(self) -> Mapping[str, int]:
         """How many there are of what."""
@@ -113,7 +114,7 @@ class Follower:
         if attributes.type is UMessageType.REQUEST:
             with contextlib.suppress(InvalidMessageError):  # there is no address to answer to
                 text = f"the uSubscription service is {self._service}"
-                self._core.say([wire.failure(now_ms, message, UCode.UNAVAILABLE, text)], done)
+                self._transport.say([wire.failure(now_ms, message, UCode.UNAVAILABLE, text)], done)
                 return
         elif attributes.type is UMessageType.RESPONSE:
             query = self._open.pop(attributes.reqid or b"", None)
@@ -159,7 +160,7 @@ class Follower:
         options = Options(payload_format=UPayloadFormat.PROTOBUF)
         sink = self._service._replace(resource=method)
         message = request(now_ms, self._ourselves, sink, self._ttl_ms, asked.SerializeToString(), options)
-        self._core.say([message])
+        self._transport.say([message])
         return message.id
 
     def _answered(self, now_ms: int, query: Query, message: UMessage) -> None:
@@ -226,10 +227,10 @@ class Follower:
                     self._statements[relation] = (sql, (*names, period_ms))
                 changed.add(relation[0])
         for topic in sorted(changed):
-            self._want(topic, self._askers(topic))
+            self._router.set_interest(topic, self._interested(topic), OWNER)
         self._woken.set()
 
-    def _askers(self, topic: UUri) -> dict[str, int]:
+    def _interested(self, topic: UUri) -> dict[str, int]:
         interested = self._followed.interested(topic)
         interested.pop(self._authority, None)
         return interested

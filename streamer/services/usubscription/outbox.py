@@ -17,10 +17,10 @@ Entry = tuple[int, UMessage]
 
 
 class Outbox:
-    """Hands messages to ``core``, at most ``at_once`` of them before the first is safe."""
+    """Hands messages to ``transport``, at most ``at_once`` of them before the first is safe."""
 
-    def __init__(self, core: LocalTransport, at_once: int = AT_ONCE) -> None:
-        self._core = core
+    def __init__(self, transport: LocalTransport, at_once: int = AT_ONCE) -> None:
+        self._transport = transport
         self._at_once = at_once
         self._waiting: deque[Entry] = deque()
         self._open = 0
@@ -64,7 +64,7 @@ class Outbox:
                     self._safe.append(number)
                     continue
                 self._open += 1
-                self._core.say([message], lambda number=number: self._is_safe(number, now_ms))  # type: ignore[misc]  # mypy: default
+                self._transport.say([message], lambda number=number: self._is_safe(number, now_ms))  # type: ignore[misc]  # mypy: default
         finally:
             self._is_sending = False
 

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from streamer.clock import Clock
 from streamer.config import services as config
+from streamer.services.router import RouterForServices
 from streamer.services.state import State, StateError, Statement
 from streamer.services.usubscription import rows, wire
 from streamer.services.usubscription.answers import Answers
@@ -29,8 +30,8 @@ from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
 
-Want = Callable[[UUri, Mapping[str, int]], None]
-"""Tells which authorities want a topic, and how often (ms; 0: every message). Empty: nobody."""
+OWNER = "subscription"
+"""Who is behind the interest, for the router."""
 
 TICK_S = 1.0
 """How late what is due by the clock may be."""
@@ -63,17 +64,17 @@ class USubscription:
 
     def __init__(
         self,
-        core: LocalTransport,
+        transport: LocalTransport,
         state: State,
+        router: RouterForServices,
         options: config.UsubscriptionConfig,
         authority: str,
         clock: Clock,
-        want: Want,
     ) -> None:
-        self._core = core
+        self._transport = transport
         self._state = state
+        self._router = router
         self._clock = clock
-        self._want = want
         self._authority = authority
         self._timeout_ms = round(options.remote_timeout_s * 1000)
         limits = Limits(options.max_subscriptions, options.max_observers, self._timeout_ms)
@@ -81,9 +82,9 @@ class USubscription:
         self._answers = Answers(self._book, options.page)
         self._inbox: list[tuple[UMessage, Done]] = []
         self._woken = asyncio.Event()
-        self._outbox = Outbox(core)
+        self._outbox = Outbox(transport)
         self._last_ms = 0
-        core.serve(USUBSCRIPTION, self._take)
+        transport.serve(USUBSCRIPTION, self._take)
 
     def restore(self) -> None:
         """Read what is on disk and tell who wants what. Blocks: before the router starts. Raises `StateError`."""
@@ -93,7 +94,7 @@ class USubscription:
         self._outbox.restore((number, message_from_proto(v1.UMessage.FromString(message))) for number, message in kept)
         for topic in list(self._book.topics):
             if interested := self._book.interested(topic):
-                self._want(topic, interested)
+                self._router.set_interest(topic, interested, OWNER)
         logger.info("usubscription_restored %s", " ".join(f"{name}={count}" for name, count in self.gauges().items()))
 
     def gauges(self) -> Mapping[str, int]:
@@ -185,9 +186,9 @@ class USubscription:
     async def _finish(self, turn: Turn) -> None:
         await self._write(turn.statements)
         for topic in turn.topics:
-            self._want(topic, self._book.interested(topic))
+            self._router.set_interest(topic, self._book.interested(topic), OWNER)
         for messages, done in turn.said:
-            self._core.say(messages, done)
+            self._transport.say(messages, done)
         self._outbox.send(turn.kept, self._clock.wall_ms())
 
     async def _write(self, statements: list[Statement]) -> None:

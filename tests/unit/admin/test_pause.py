@@ -20,8 +20,6 @@ from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule
 from streamer.services.pause import PauseService
 from streamer.services.state import State, StateError, Statement
-from streamer.transports.base import TransportContext
-from streamer.transports.local import LocalTransport
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import GATEWAY, SPEED, RouterHarness, configuration
 from tests.unit.admin.test_server import free_port
@@ -42,21 +40,19 @@ class FailingState(State):
 class AdminHarness:
     """A router, the pause service and the HTTP port, as the daemon has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: ControlConfig) -> None:
         self.harness = RouterHarness()
         self.state = FailingState(None)
         router = self.harness.router
-        core = LocalTransport(TransportContext("core", GATEWAY))
-        self.control = PauseService(
-            core, self.state, router.pause_rules, ControlConfig(), (), GATEWAY, router.apply_pause_rules, router.paused_flows
-        )
+        self.control = PauseService(self.state, router, options, GATEWAY, ())
         self.port = free_port()
         self.server = AdminServer(router, Exposition(router), "127.0.0.1", self.port, self.control)
 
 
 @pytest.fixture
-async def admin() -> AsyncIterator[AdminHarness]:
-    admin = AdminHarness()
+async def admin(request: pytest.FixtureRequest) -> AsyncIterator[AdminHarness]:
+    """The parameter, if a test gives one, is the setting `control.http`."""
+    admin = AdminHarness(ControlConfig(http=getattr(request, "param", "loopback")))
     admin.state.open(PauseService.SCHEMA)
     admin.control.restore()
     await admin.server.start()
@@ -209,7 +205,7 @@ async def posted(control: PauseService, request: web.Request) -> tuple[int, str]
 
 
 @pytest.mark.parametrize(
-    ("peer", "own", "http", "status"),
+    ("peer", "own", "admin", "status"),
     [
         ("192.0.2.7", "192.0.2.1", "loopback", 403),
         ("2001:db8::7", "2001:db8::1", "loopback", 403),
@@ -220,11 +216,11 @@ async def posted(control: PauseService, request: web.Request) -> tuple[int, str]
         ("::1", "::1", "loopback", 200),
         ("192.0.2.7", "192.0.2.1", "any", 200),
     ],
+    indirect=["admin"],
 )
 async def test_a_post_is_taken_from_this_machine_or_as_configured(
-    admin: AdminHarness, peer: str, own: str, http: str, status: int
+    admin: AdminHarness, peer: str, own: str, status: int
 ) -> None:
-    admin.control.use(ControlConfig.model_validate({"http": http}), ())
     found, text = await posted(admin.control, remote({"topic": TOPIC}, peer, own))
     assert (found, len(admin.harness.router.pause_rules.rules)) == (status, int(status == 200))
     assert ("only from this machine itself, unless control.http is any" in text) == (status == 403)
@@ -240,11 +236,10 @@ async def test_a_post_is_taken_from_this_machine_or_as_configured(
         ({"Host": "127.0.0.1.evil.example"}, "expected an IP address or localhost as Host"),
     ],
 )
-@pytest.mark.parametrize("who", ["loopback", "any"])
+@pytest.mark.parametrize("admin", ["loopback", "any"], indirect=True)
 async def test_a_page_in_a_browser_can_neither_stop_nor_start_anything(
-    admin: AdminHarness, http: aiohttp.ClientSession, page: str, headers: dict[str, str], expected: str, who: str
+    admin: AdminHarness, http: aiohttp.ClientSession, page: str, headers: dict[str, str], expected: str
 ) -> None:
-    admin.control.use(ControlConfig.model_validate({"http": who}), ())
     rule = PauseRule(UUri("veh2", 1, 1, 0x8000))
     admin.harness.router.pause_rules.add(rule)
     topic = str(rule.source) if page.endswith("start") else TOPIC

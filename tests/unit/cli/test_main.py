@@ -12,7 +12,7 @@ from streamer.cli.main import main
 from streamer.clock import SystemClock
 from streamer.config.load import load
 from streamer.routing.pause_rules import PauseRule
-from streamer.services.host import ServiceHost
+from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.message import Options, UPayloadFormat, request
@@ -308,9 +308,9 @@ def test_explain_knows_who_has_subscribed_and_what_is_stopped(
 
     async def live() -> None:
         config = load(file)
-        core = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority))
-        service_host = ServiceHost(config, core, SystemClock())
-        service_host.open(Memory())
+        core = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config))
+        service_host = ServiceHost(config, core, Memory(), SystemClock())
+        service_host.open()
         wish = pb.SubscriptionRequest(topic=uri_to_proto(UUri.parse("//veh1/A8000/2/8A50")))
         wish.attributes.sample_period_ms = 200
         answered = asyncio.Event()
@@ -320,7 +320,7 @@ def test_explain_knows_who_has_subscribed_and_what_is_stopped(
         core._handlers[0, 3](message, answered.set)
         serving = asyncio.create_task(service_host.run())
         await asyncio.wait_for(answered.wait(), 10)
-        await service_host.control.pause(PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"))
+        await service_host.pause_service.pause(PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"))
         serving.cancel()
         service_host.close()
 

@@ -2,25 +2,27 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from google.protobuf.message import Message
 
 from streamer.config.services import ControlConfig
-from streamer.routing.pause_rules import PauseRule, PauseRules
-from streamer.routing.table import FlowKey
+from streamer.routing.pause_rules import PauseRule
 from streamer.services.pause import PauseService
+from streamer.services.rpc import Method, RpcService
 from streamer.services.state import State, StateError, Statement
 from streamer.transports.base import TransportContext
-from streamer.transports.local import LocalTransport
+from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USTREAMER
+from tests.unit.services.fake_router import FakeRouter
 
 GATEWAY = "gw1"
 NOW_MS = 1_700_000_000_000
@@ -34,7 +36,7 @@ class RecordingLocalTransport(LocalTransport):
     """Keeps what the services say. What is said is safe only when ``is_safe``, else when told."""
 
     def __init__(self) -> None:
-        super().__init__(TransportContext("core", GATEWAY, now_ms=lambda: NOW_MS))
+        super().__init__(TransportContext(LOCAL_ENDPOINT, GATEWAY, now_ms=lambda: NOW_MS), [USTREAMER])
         self.said: list[UMessage] = []
         self.is_safe = True
         self.unsafe: list[Callable[[], None]] = []
@@ -67,25 +69,20 @@ class PauseHarness:
     """One life of the service."""
 
     def __init__(
-        self, path: Path | None = None, options: ControlConfig | None = None, local: Sequence[str] = ("veh1",)
+        self,
+        path: Path | None = None,
+        options: ControlConfig | None = None,
+        local: Sequence[str] = ("veh1",),
+        methods: Mapping[int, Method] | None = None,
     ) -> None:
+        """``methods``: what the uEntity answers to beside the service's own."""
         self.core = RecordingLocalTransport()
         self.state = FailingState(path)
-        self.pause_rules = PauseRules()
-        self.applied: list[tuple[PauseRule, ...]] = []  # the rules whenever they were applied
-        self.flows: list[tuple[FlowKey, int]] = []
-        self.control = PauseService(
-            self.core,
-            self.state,
-            self.pause_rules,
-            options or ControlConfig(),
-            local,
-            GATEWAY,
-            lambda: self.applied.append(self.pause_rules.rules),
-            lambda: self.flows,
-        )
+        self.router = FakeRouter()
+        self.service = PauseService(self.state, self.router, options or ControlConfig(), GATEWAY, local)
+        self.rpc = RpcService(self.core, USTREAMER, {**self.service.methods(), **(methods or {})})
         self.state.open(PauseService.SCHEMA)
-        self.control.restore()
+        self.service.restore()
 
     async def ask(
         self,
@@ -100,7 +97,7 @@ class PauseHarness:
         options = Options(payload_format=UPayloadFormat.UNSPECIFIED if payload is None else form)
         message = request(NOW_MS, caller, UUri(GATEWAY, 4, 1, method), 5000, payload, options)
         done: asyncio.Queue[None] = asyncio.Queue()
-        self.core._handlers[4, 1](message, lambda: done.put_nowait(None))
+        self.rpc.take(message, lambda: done.put_nowait(None))
         await asyncio.wait_for(done.get(), 10)
         assert done.empty()
         (answer,) = [said for said in self.core.said if said.attributes.reqid == message.id]

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from streamer.cli.explain import Memory
 from streamer.clock import SystemClock
 from streamer.config.models import Config
 from streamer.routing.pause_rules import PauseRule
 from streamer.services import host as module
-from streamer.services.host import ServiceHost, state_path
+from streamer.services.host import ServiceHost, entities, state_path
 from streamer.transports.base import LinkState, TransportContext
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.status import UCode, UStatusError
+from tests.unit.services.fake_router import FakeRouter
 
 RAW = {
     "authority": "gw",
@@ -26,10 +26,14 @@ RAW = {
 RULE = PauseRule.parse("//dev1/B/1/8001")
 
 
-def service_host(**changes: object) -> ServiceHost:
-    return ServiceHost(
-        Config.model_validate(RAW | changes), LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw")), SystemClock()
-    )
+class World:
+    """A service host with its endpoint and router."""
+
+    def __init__(self, **changes: object) -> None:
+        config = Config.model_validate(RAW | changes)
+        self.local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"), entities(config))
+        self.router = FakeRouter()
+        self.host = ServiceHost(config, self.local, self.router, SystemClock())
 
 
 @pytest.mark.parametrize(
@@ -49,8 +53,8 @@ async def test_a_fault_of_a_service_is_logged_and_it_begins_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "_AGAIN_S", 0)
-    household = service_host()
-    household.open(Memory())
+    world = World()
+    world.host.open()
     runs = 0
     again = asyncio.Event()
 
@@ -62,12 +66,12 @@ async def test_a_fault_of_a_service_is_logged_and_it_begins_again(
         again.set()
         await asyncio.Event().wait()
 
-    assert household.subscriptions is not None
-    monkeypatch.setattr(household.subscriptions, "run", run)
-    serving = asyncio.create_task(household.run())
+    assert world.host.subscriptions is not None
+    monkeypatch.setattr(world.host.subscriptions, "run", run)
+    serving = asyncio.create_task(world.host.run())
     await asyncio.wait_for(again.wait(), 10)
     serving.cancel()
-    household.close()
+    world.host.close()
     assert sum("service_failed" in record.message for record in caplog.records) == 2
 
 
@@ -79,60 +83,59 @@ async def test_a_file_that_cannot_be_used_is_waited_for(
     place = tmp_path / "place"
     changes = {"state": {"path": str(place / "state.db")}}
     place.mkdir()
-    before = service_host(**changes)
-    before.open(Memory())
-    await before.control.pause(RULE)
-    before.close()
+    before = World(**changes)
+    before.host.open()
+    await before.host.pause_service.pause(RULE)
+    before.host.close()
     place.rename(tmp_path / "away")
     place.write_text("in the way")
 
-    core = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"))
-    household = ServiceHost(Config.model_validate(RAW | changes), core, SystemClock())
-    household.open(Memory())
-    await core.start()
-    assert core.state is LinkState.DOWN
+    world = World(**changes)
+    world.host.open()
+    await world.local.start()
+    assert world.local.state is LinkState.DOWN
     with pytest.raises(UStatusError, match="state file") as refused:
-        await household.control.resume(RULE)
+        await world.host.pause_service.resume(RULE)
     assert refused.value.code is UCode.UNAVAILABLE
-    serving = asyncio.create_task(household.run())
+    serving = asyncio.create_task(world.host.run())
     try:
         place.unlink()
         (tmp_path / "away").rename(place)
         async with asyncio.timeout(10):
-            while core.state is LinkState.DOWN:
+            while world.local.state is LinkState.DOWN:
                 await asyncio.sleep(0.01)
-        assert household.pause_rules.rules == (RULE,)
+        assert world.router.pause_rules.rules == (RULE,)
         assert [record.message for record in caplog.records if "state_unavailable" in record.message] == [
             f"state_unavailable error={place / 'state.db'}: Not a directory consequence=until the file can be used the"
             " services answer nobody, and know neither subscriptions nor what is stopped"
         ]
     finally:
         serving.cancel()
-        household.close()
+        world.host.close()
 
 
 async def test_a_file_that_is_there_is_opened_without_writing(tmp_path: Path) -> None:
     """Or a full disk would keep the services from what they know."""
     path = tmp_path / "state.db"
-    before = service_host(state={"path": str(path)})
-    before.open(Memory())
-    await before.control.pause(RULE)
-    before.close()
+    before = World(state={"path": str(path)})
+    before.host.open()
+    await before.host.pause_service.pause(RULE)
+    before.host.close()
     content = path.read_bytes()
-    household = service_host(state={"path": str(path)})
-    household.open(Memory())
+    world = World(state={"path": str(path)})
+    world.host.open()
     try:
-        assert household.pause_rules.rules == (RULE,)
+        assert world.router.pause_rules.rules == (RULE,)
         assert path.read_bytes() == content
         assert path.with_name("state.db-wal").stat().st_size == 0
     finally:
-        household.close()
+        world.host.close()
 
 
-async def test_without_usubscription_only_control_is_there() -> None:
-    household = service_host(usubscription=None)
-    household.open(Memory())
-    await household.run()
-    assert household.subscriptions is None
-    assert household.gauges() == {}
-    household.close()
+async def test_without_usubscription_only_core_ustreamer_is_there() -> None:
+    world = World(usubscription=None)
+    world.host.open()
+    await world.host.run()
+    assert world.host.subscriptions is None
+    assert world.host.gauges() == {}
+    world.host.close()

@@ -1,6 +1,6 @@
 """Receivers of multicast, on a real file: what they want, what is counted, what survives."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from streamer.uprotocol.multicast import Catalogue, MulticastId
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
+from tests.unit.services.fake_router import FakeRouter
 
 DOORS = "//veh1/A8000/2/0/doorOpened"
 FRONT, LEFT, RIGHT = (UUri("veh1", 0xA8000, 2, resource) for resource in (0x8001, 0x8002, 0x8003))
@@ -37,26 +38,12 @@ def known(**partitions: int) -> Catalogue:
 CATALOGUE = known(front=0x8001, front_left=0x8002, front_right=0x8003)
 
 
-class RecordedInterest:
-    """What the router was told last of each topic, and how often it was told anything."""
-
-    def __init__(self) -> None:
-        self.now: dict[UUri, dict[str, int]] = {}
-        self.told = 0
-
-    def __call__(self, topic: UUri, interested: Mapping[str, int]) -> None:
-        self.told += 1
-        self.now[topic] = dict(interested)
-        if not interested:
-            del self.now[topic]
-
-
 class ReceiversHarness:
     def __init__(self, path: Path | None, catalogue: Catalogue = CATALOGUE) -> None:
-        self.wants = RecordedInterest()
+        self.router = FakeRouter()
         self.state = State(path)
         self.state.open(Receivers.SCHEMA)
-        self.receivers = Receivers(self.state, catalogue, self.wants)
+        self.receivers = Receivers(self.state, self.router, catalogue)
         self.receivers.restore()
 
     async def register(self, receiver: UUri, partition: str) -> frozenset[UUri]:
@@ -78,16 +65,16 @@ async def service(tmp_path: Path) -> AsyncIterator[ReceiversHarness]:
 
 async def test_a_registration_makes_its_topics_wanted_at_the_receiver_s_authority(service: ReceiversHarness) -> None:
     assert await service.register(APP, "front/+") == {LEFT, RIGHT}
-    assert service.wants.now == {LEFT: {"cloud": 0}, RIGHT: {"cloud": 0}}
+    assert service.router.interest == {LEFT: {"cloud": 0}, RIGHT: {"cloud": 0}}
 
 
 async def test_a_topic_is_wanted_until_the_last_registration_that_covers_it_is_gone(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
     await service.register(APP, "front/left")
     await service.unregister(APP, "front/*")
-    assert service.wants.now == {LEFT: {"cloud": 0}}
+    assert service.router.interest == {LEFT: {"cloud": 0}}
     await service.unregister(APP, "front/left")
-    assert service.wants.now == {}
+    assert service.router.interest == {}
     assert service.receivers.topics == len(service.receivers) == 0
 
 
@@ -95,18 +82,18 @@ async def test_a_topic_is_wanted_until_the_last_receiver_of_the_authority_is_gon
     await service.register(APP, "front/left")
     await service.register(OTHER_APP, "front/left")
     await service.unregister(APP, "front/left")
-    assert service.wants.now == {LEFT: {"cloud": 0}}
-    assert service.wants.told == 1  # the router hears of what changes only
+    assert service.router.interest == {LEFT: {"cloud": 0}}
+    assert service.router.interest_changes == 1  # the router hears of what changes only
     await service.unregister(OTHER_APP, "front/left")
-    assert service.wants.now == {}
+    assert service.router.interest == {}
 
 
 async def test_every_authority_counts_for_itself(service: ReceiversHarness) -> None:
     await service.register(APP, "front/left")
     await service.register(PHONE, "front/left")
-    assert service.wants.now == {LEFT: {"cloud": 0, "phone": 0}}
+    assert service.router.interest == {LEFT: {"cloud": 0, "phone": 0}}
     await service.unregister(APP, "front/left")
-    assert service.wants.now == {LEFT: {"phone": 0}}
+    assert service.router.interest == {LEFT: {"phone": 0}}
 
 
 async def test_the_same_registration_twice_counts_once(service: ReceiversHarness) -> None:
@@ -114,7 +101,7 @@ async def test_the_same_registration_twice_counts_once(service: ReceiversHarness
     assert await service.register(APP, "front/left") == {LEFT}
     assert len(service.receivers) == 1
     await service.unregister(APP, "front/left")
-    assert service.wants.now == {}
+    assert service.router.interest == {}
 
 
 async def test_what_is_not_registered_cannot_be_unregistered(service: ReceiversHarness) -> None:
@@ -123,7 +110,7 @@ async def test_what_is_not_registered_cannot_be_unregistered(service: ReceiversH
         with pytest.raises(UStatusError) as caught:
             await service.unregister(receiver, partition)
         assert caught.value.code is UCode.NOT_FOUND
-    assert len(service.wants.now) == 3
+    assert len(service.router.interest) == 3
 
 
 async def test_what_stands_for_no_topic_is_not_registered(service: ReceiversHarness) -> None:
@@ -141,9 +128,9 @@ async def test_registrations_survive_a_restart(tmp_path: Path) -> None:
     await before.unregister(PHONE, "front/right")
     before.state.close()
     after = ReceiversHarness(tmp_path / "state.db")
-    assert after.wants.now == {FRONT: {"cloud": 0}, LEFT: {"cloud": 0, "phone": 0}, RIGHT: {"cloud": 0}}
+    assert after.router.interest == {FRONT: {"cloud": 0}, LEFT: {"cloud": 0, "phone": 0}, RIGHT: {"cloud": 0}}
     await after.unregister(APP, "front/*")
-    assert after.wants.now == {LEFT: {"phone": 0}}
+    assert after.router.interest == {LEFT: {"phone": 0}}
     after.state.close()
 
 
@@ -153,7 +140,7 @@ async def test_a_row_that_cannot_be_read_costs_only_itself(
     rows = [("nobody", f"{DOORS}/front"), (str(APP), "what?"), (str(APP), f"{DOORS}/front")]
     await service.state.write([("INSERT INTO multicast_receivers VALUES (?, ?)", row) for row in rows])
     service.receivers.restore()
-    assert service.wants.now == {FRONT: {"cloud": 0}}
+    assert service.router.interest == {FRONT: {"cloud": 0}}
     assert caplog.text.count("registration_unreadable") == 2
 
 
@@ -170,7 +157,7 @@ async def test_a_disk_that_cannot_be_written_changes_nothing(
         with pytest.raises(UStatusError) as caught:
             await attempt
         assert caught.value.code is UCode.UNAVAILABLE
-    assert service.wants.now == {FRONT: {"cloud": 0}}
+    assert service.router.interest == {FRONT: {"cloud": 0}}
 
 
 async def test_there_is_a_bound(service: ReceiversHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,18 +177,18 @@ async def test_there_is_a_bound(service: ReceiversHarness, monkeypatch: pytest.M
 
 async def test_a_new_catalogue_is_followed_and_only_changes_are_told(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
-    told = service.wants.told
+    told = service.router.interest_changes
     service.receivers.use(known(front_left=0x8002, front_top=0x8004, rear=0x8005))
-    assert service.wants.now == {LEFT: {"cloud": 0}, UUri("veh1", 0xA8000, 2, 0x8004): {"cloud": 0}}
-    assert service.wants.told - told == 3  # front and front/right went, front/top came
+    assert service.router.interest == {LEFT: {"cloud": 0}, UUri("veh1", 0xA8000, 2, 0x8004): {"cloud": 0}}
+    assert service.router.interest_changes - told == 3  # front and front/right went, front/top came
 
 
 async def test_a_registration_outlives_a_catalogue_that_does_not_know_it(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
     service.receivers.use(Catalogue())
-    assert service.wants.now == {}
+    assert service.router.interest == {}
     service.receivers.use(CATALOGUE)
-    assert set(service.wants.now) == {FRONT, LEFT, RIGHT}
+    assert set(service.router.interest) == {FRONT, LEFT, RIGHT}
     service.receivers.use(Catalogue())
     await service.unregister(APP, "front/*")
     assert len(service.receivers) == 0
@@ -236,7 +223,7 @@ async def test_what_is_wanted_is_what_the_registrations_cover(script: list[tuple
         for receiver_, pattern_ in model:
             for topic in catalogue.expand(pattern_):
                 expected.setdefault(topic, {})[receiver_.authority] = 0
-        assert service.wants.now == expected
+        assert service.router.interest == expected
     service.state.close()
 
 
@@ -283,7 +270,7 @@ async def test_an_unregistration_is_answered(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
     answer = await service.call(UNREGISTER, APP, pb.UnregisterMulticastReceiverRequest(multicast_id=f"{DOORS}/front/*"))
     assert answer == pb.UnregisterMulticastReceiverResponse()
-    assert service.wants.now == {}
+    assert service.router.interest == {}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from google.protobuf.any_pb2 import Any as AnyProto
 from google.protobuf.message import Message
 
 from streamer.config.services import ControlConfig
-from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRules
+from streamer.routing.pause_rules import MAX_RULES, PauseRule
 from streamer.services.pause import FETCH, PAUSE, RESUME, PausedRule, PauseService
 from streamer.services.rpc import Method
 from streamer.services.state import State
@@ -18,6 +18,7 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from streamer.uprotocol.protobuf import uri_from_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
+from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.pause_harness import (
     CALLER,
     CLOUD_APP,
@@ -27,7 +28,6 @@ from tests.unit.services.pause_harness import (
     SPEED,
     STRANGER,
     PauseHarness,
-    RecordingLocalTransport,
     failure,
     on_disk,
     start_request,
@@ -41,10 +41,10 @@ async def test_stop_and_start_are_applied_and_answered() -> None:
     assert answer.attributes.commstatus is None
     assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
     assert ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
-    assert harness.applied[-1] == (PauseRule(SPEED, CLOUD_APP),)
+    assert harness.router.applied[-1] == (PauseRule(SPEED, CLOUD_APP),)
     answer = await harness.ask(RESUME, start_request(SPEED, CLOUD_APP))
     assert answer.attributes.commstatus is None
-    assert harness.applied[-1] == ()
+    assert harness.router.applied[-1] == ()
 
 
 async def test_second_stop_of_the_same_is_fine_and_says_that_nothing_changed() -> None:
@@ -53,7 +53,7 @@ async def test_second_stop_of_the_same_is_fine_and_says_that_nothing_changed() -
     answer = await harness.ask(PAUSE, stop_request(SPEED))
     assert answer.attributes.commstatus is None
     assert not ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
-    assert harness.pause_rules.rules == (PauseRule(SPEED),)
+    assert harness.router.pause_rules.rules == (PauseRule(SPEED),)
 
 
 async def test_stop_is_answered_only_when_it_is_on_the_disk(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ async def test_stop_is_answered_only_when_it_is_on_the_disk(tmp_path: Path) -> N
     asking = asyncio.create_task(harness.ask(PAUSE, stop_request(SPEED)))
     for _ in range(20):
         await asyncio.sleep(0)
-    assert (harness.core.said, harness.pause_rules.rules, on_disk(tmp_path / "state.db")) == ([], (), [])
+    assert (harness.core.said, harness.router.pause_rules.rules, on_disk(tmp_path / "state.db")) == ([], (), [])
     harness.state.gate.set()
     await asking
     assert on_disk(tmp_path / "state.db") == [PauseRule(SPEED)]
@@ -91,71 +91,71 @@ async def test_rules_are_there_again_after_a_restart_in_their_order(tmp_path: Pa
     ]
     first = PauseHarness(path)
     for rule in rules:
-        await first.control.pause(rule)
-    await first.control.resume(rules[2])
+        await first.service.pause(rule)
+    await first.service.resume(rules[2])
     first.state.close()
     second = PauseHarness(path)
-    assert second.pause_rules.rules == (rules[0], rules[1], rules[3])
-    assert second.applied == [second.pause_rules.rules]
+    assert second.router.pause_rules.rules == (rules[0], rules[1], rules[3])
+    assert second.router.applied == [second.router.pause_rules.rules]
     second.state.close()
 
 
 async def test_rule_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     first = PauseHarness(path)
-    await first.control.pause(PauseRule(SPEED))
+    await first.service.pause(PauseRule(SPEED))
     await first.state.write([("INSERT INTO dispatch_stops (source, sink) VALUES (?, ?)", ("nonsense", ""))])
-    await first.control.pause(PauseRule(DOORS))
+    await first.service.pause(PauseRule(DOORS))
     first.state.close()
-    assert PauseHarness(path).pause_rules.rules == (PauseRule(SPEED), PauseRule(DOORS))
+    assert PauseHarness(path).router.pause_rules.rules == (PauseRule(SPEED), PauseRule(DOORS))
 
 
 async def test_start_of_what_was_not_stopped_is_not_found() -> None:
     harness = PauseHarness()
-    await harness.control.pause(PauseRule(SPEED, CLOUD_APP))
+    await harness.service.pause(PauseRule(SPEED, CLOUD_APP))
     text = failure(await harness.ask(RESUME, start_request(SPEED)), UCode.NOT_FOUND)
     assert str(SPEED) in text
-    assert harness.pause_rules.rules == (PauseRule(SPEED, CLOUD_APP),)
+    assert harness.router.pause_rules.rules == (PauseRule(SPEED, CLOUD_APP),)
 
 
 async def test_failing_disk_changes_nothing_and_says_so() -> None:
     harness = PauseHarness()
-    await harness.control.pause(PauseRule(DOORS))
+    await harness.service.pause(PauseRule(DOORS))
     harness.state.fails = True
-    applied = len(harness.applied)
+    applied = len(harness.router.applied)
     assert "nothing has changed" in failure(await harness.ask(PAUSE, stop_request(SPEED)), UCode.UNAVAILABLE)
     failure(await harness.ask(RESUME, start_request(DOORS)), UCode.UNAVAILABLE)
-    assert (harness.pause_rules.rules, len(harness.applied)) == ((PauseRule(DOORS),), applied)
+    assert (harness.router.pause_rules.rules, len(harness.router.applied)) == ((PauseRule(DOORS),), applied)
     harness.state.fails = False
-    await harness.control.pause(PauseRule(SPEED))
-    assert harness.pause_rules.rules == (PauseRule(DOORS), PauseRule(SPEED))
+    await harness.service.pause(PauseRule(SPEED))
+    assert harness.router.pause_rules.rules == (PauseRule(DOORS), PauseRule(SPEED))
 
 
 async def test_before_the_rules_are_read_and_after_the_end_nothing_is_changed() -> None:
-    state, pause_rules = State(None), PauseRules()
-    control = PauseService(RecordingLocalTransport(), state, pause_rules, ControlConfig(), (), GATEWAY, lambda: None)
+    state, router = State(None), FakeRouter()
+    service = PauseService(state, router, ControlConfig(), GATEWAY, ())
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
-        await control.pause(PauseRule(SPEED))
+        await service.pause(PauseRule(SPEED))
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
-        await control.resume(PauseRule(SPEED))
+        await service.resume(PauseRule(SPEED))
     state.open(PauseService.SCHEMA)
-    control.restore()
-    assert await control.pause(PauseRule(SPEED))
-    control.close()
+    service.restore()
+    assert await service.pause(PauseRule(SPEED))
+    service.close()
     state.close()
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
-        await control.resume(PauseRule(SPEED))
-    assert pause_rules.rules == (PauseRule(SPEED),)
+        await service.resume(PauseRule(SPEED))
+    assert router.pause_rules.rules == (PauseRule(SPEED),)
 
 
 async def test_beyond_a_thousand_rules_is_refused_until_one_is_taken_away() -> None:
     harness = PauseHarness()
     for number in range(MAX_RULES):
-        harness.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
+        harness.router.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
     assert "1000 rules" in failure(await harness.ask(PAUSE, stop_request(SPEED)), UCode.RESOURCE_EXHAUSTED)
-    assert not await harness.control.pause(harness.pause_rules.rules[0])  # it is there: nothing is added
-    await harness.control.resume(harness.pause_rules.rules[0])
-    assert await harness.control.pause(PauseRule(SPEED))
+    assert not await harness.service.pause(harness.router.pause_rules.rules[0])  # it is there: nothing is added
+    await harness.service.resume(harness.router.pause_rules.rules[0])
+    assert await harness.service.pause(PauseRule(SPEED))
 
 
 async def test_callers_at_the_same_time_end_with_the_same_on_disk_and_in_memory(tmp_path: Path) -> None:
@@ -163,12 +163,12 @@ async def test_callers_at_the_same_time_end_with_the_same_on_disk_and_in_memory(
     sources = [UUri("veh1", 1, 1, 0x8000 + number) for number in range(40)]
     async with asyncio.TaskGroup() as tasks:
         for source in sources:
-            tasks.create_task(harness.control.pause(PauseRule(source)))
-            tasks.create_task(harness.control.pause(PauseRule(source)))
+            tasks.create_task(harness.service.pause(PauseRule(source)))
+            tasks.create_task(harness.service.pause(PauseRule(source)))
         for source in sources[::2]:
-            tasks.create_task(harness.control.resume(PauseRule(source)))
-    assert harness.pause_rules.rules == tuple(PauseRule(source) for source in sources[1::2])
-    assert on_disk(tmp_path / "state.db") == list(harness.pause_rules.rules)
+            tasks.create_task(harness.service.resume(PauseRule(source)))
+    assert harness.router.pause_rules.rules == tuple(PauseRule(source) for source in sources[1::2])
+    assert on_disk(tmp_path / "state.db") == list(harness.router.pause_rules.rules)
 
 
 # who may ask
@@ -181,7 +181,7 @@ async def test_by_default_uentities_of_local_authorities_may_ask_and_nobody_else
     for method, payload in ((PAUSE, stop_request(SPEED)), (RESUME, start_request(SPEED)), (FETCH, None)):
         text = failure(await harness.ask(method, payload, STRANGER), UCode.PERMISSION_DENIED)
         assert "control.allow" in text
-    assert harness.pause_rules.rules == ()
+    assert harness.router.pause_rules.rules == ()
 
 
 async def test_listed_patterns_may_ask_instead() -> None:
@@ -189,8 +189,8 @@ async def test_listed_patterns_may_ask_instead() -> None:
     assert (await harness.ask(PAUSE, stop_request(SPEED), STRANGER)).attributes.commstatus is None
     failure(await harness.ask(PAUSE, stop_request(DOORS), CALLER), UCode.PERMISSION_DENIED)
     failure(await harness.ask(PAUSE, stop_request(DOORS), STRANGER._replace(version=1)), UCode.PERMISSION_DENIED)
-    harness.control.use(ControlConfig(allow=[]), ("veh1",))
-    failure(await harness.ask(RESUME, start_request(SPEED), STRANGER), UCode.PERMISSION_DENIED)
+    nobody = PauseHarness(options=ControlConfig(allow=[]))
+    failure(await nobody.ask(RESUME, start_request(SPEED), CALLER), UCode.PERMISSION_DENIED)
 
 
 # forms and mistakes
@@ -251,7 +251,7 @@ async def test_bad_requests_are_told_what_was_expected(
     else:
         status = pb.UStatus.FromString(body)
     assert expected in status.message
-    assert harness.pause_rules.rules == ()
+    assert harness.router.pause_rules.rules == ()
 
 
 async def test_unknown_method_is_unimplemented() -> None:
@@ -263,17 +263,15 @@ async def test_what_is_no_request_is_taken_and_not_answered() -> None:
     done: list[bool] = []
     told = notification(NOW_MS, SPEED, UUri(GATEWAY, 4, 1, 0))
     assert told.attributes.type is UMessageType.NOTIFICATION
-    harness.core._handlers[4, 1](told, lambda: done.append(True))
+    harness.rpc.take(told, lambda: done.append(True))
     assert (done, harness.core.said) == ([True], [])
 
 
 async def test_fault_of_a_method_is_an_internal_error_and_the_next_request_is_fine() -> None:
-    harness = PauseHarness()
-
     async def fail(caller: UUri, asked: Message) -> Message:
         raise ZeroDivisionError
 
-    harness.control.service.add({0x50: Method(ustreamer.FetchStopsRequest, fail)})
+    harness = PauseHarness(methods={0x50: Method(ustreamer.FetchStopsRequest, fail)})
     assert "ZeroDivisionError" in failure(await harness.ask(0x50, None), UCode.INTERNAL)
     assert (await harness.ask(FETCH, None)).attributes.commstatus is None
 
@@ -285,9 +283,9 @@ async def test_a_message_waits_under_every_rule_that_stops_it() -> None:
     harness = PauseHarness()
     wide, speed, other = PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"), PauseRule(SPEED), PauseRule(UUri("veh2", 1, 1, 0x8000))
     for rule in (wide, speed, other):
-        await harness.control.pause(rule)
-    harness.flows = [((SPEED, None), 3), ((SPEED, CLOUD_APP), 4), ((DOORS, None), 5)]
-    assert harness.control.rules() == [PausedRule(wide, 3, 12), PausedRule(speed, 2, 7), PausedRule(other, 0, 0)]
+        await harness.service.pause(rule)
+    harness.router.flows = [((SPEED, None), 3), ((SPEED, CLOUD_APP), 4), ((DOORS, None), 5)]
+    assert harness.service.rules() == [PausedRule(wide, 3, 12), PausedRule(speed, 2, 7), PausedRule(other, 0, 0)]
     answer = ustreamer.FetchStopsResponse.FromString((await harness.ask(FETCH, None)).payload or b"")
     assert [(uri_from_proto(s.rule.topic), s.rule.HasField("sink"), s.lanes, s.messages) for s in answer.stops] == [
         (wide.source, False, 3, 12),
@@ -301,7 +299,7 @@ async def test_many_rules_come_in_pages_that_miss_none() -> None:
     harness = PauseHarness()
     rules = [PauseRule(UUri("veh2", number, 1, 0x8000), CLOUD_APP) for number in range(MAX_RULES)]
     for rule in rules:
-        harness.pause_rules.add(rule)
+        harness.router.pause_rules.add(rule)
     found: list[PauseRule] = []
     has_more = True
     while has_more:

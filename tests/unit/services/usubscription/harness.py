@@ -1,6 +1,6 @@
 """The service with a real file, a core that only notes what is said, and a clock that stands: a dialogue, turn by turn."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from google.protobuf.message import Message
@@ -16,6 +16,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION, EntityId
 from tests.clock import FakeClock
+from tests.unit.services.fake_router import FakeRouter
 
 UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = Standing
 
@@ -76,7 +77,6 @@ class UsubscriptionHarness:
         self.path = path
         self.options = UsubscriptionConfig(**{"local": ["dev1"], **options})
         self.clock = FakeClock()
-        self.wanted: dict[UUri, Mapping[str, int]] = {}
         self.done: list[bytes] = []
         self.open()
 
@@ -84,8 +84,8 @@ class UsubscriptionHarness:
         """As the daemon does at its start, up to the router's."""
         self.core = RecordingLocalTransport()
         self.state = State(self.path)
-        self.wanted.clear()
-        self.service = USubscription(self.core, self.state, self.options, "gw1", self.clock, self._want)
+        self.router = FakeRouter()
+        self.service = USubscription(self.core, self.state, self.router, self.options, "gw1", self.clock)
         self.state.open(USubscription.SCHEMA)
         self.service.restore()
 
@@ -94,12 +94,6 @@ class UsubscriptionHarness:
         self.state.close()
         self.open()
         await self.service.begin()
-
-    def _want(self, topic: UUri, interested: Mapping[str, int]) -> None:
-        if interested:
-            self.wanted[topic] = interested
-        else:
-            self.wanted.pop(topic, None)
 
     # Clients
 

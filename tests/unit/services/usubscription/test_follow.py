@@ -1,6 +1,6 @@
 """Following a uSubscription service elsewhere: pages, notifications of changes, and when it does not answer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.clock import FakeClock
+from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.usubscription.harness import (
     APP,
     APP2,
@@ -57,16 +58,10 @@ class FollowerHarness:
     def open(self) -> None:
         self.core = RecordingLocalTransport()
         self.state = State(self.path)
-        self.wanted: dict[UUri, Mapping[str, int]] = {}
-        self.follower = Follower(self.core, self.state, self.options, "gw1", self.clock, self._want)
+        self.router = FakeRouter()
+        self.follower = Follower(self.core, self.state, self.router, self.options, "gw1", self.clock)
         self.state.open(Follower.SCHEMA)
         self.follower.restore()
-
-    def _want(self, topic: UUri, interested: Mapping[str, int]) -> None:
-        if interested:
-            self.wanted[topic] = interested
-        else:
-            self.wanted.pop(topic, None)
 
     async def pass_ms(self, ms: int) -> None:
         self.core.said.clear()
@@ -154,7 +149,7 @@ async def test_what_is_told_is_wanted(narrow: FollowerHarness) -> None:
     queries = narrow.queries()
     await narrow.answer(queries[str(LOCAL)], entry(LOCAL, APP, period_ms=20), entry(LOCAL, APP2, SUBSCRIBE_PENDING, 10))
     await narrow.answer(queries[str(CLOUD)], entry(REMOTE, CLOUD))
-    assert narrow.wanted == {LOCAL: {"dev1": 10}, REMOTE: {"cloud": 0}}
+    assert narrow.router.interest == {LOCAL: {"dev1": 10}, REMOTE: {"cloud": 0}}
     assert narrow.registered() == [LOCAL, REMOTE]
 
 
@@ -162,26 +157,26 @@ async def test_who_is_leaving_or_is_ourselves_wants_nothing(narrow: FollowerHarn
     await narrow.answer(
         narrow.queries()[str(LOCAL)], entry(LOCAL, APP, UNSUBSCRIBED), entry(LOCAL, APP2, 3), entry(LOCAL, US)
     )
-    assert narrow.wanted == {}
+    assert narrow.router.interest == {}
 
 
 async def test_pages_are_followed_to_the_last(narrow: FollowerHarness) -> None:
     await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, APP), entry(LOCAL, CLOUD), has_more=True)
-    assert narrow.wanted == {}
+    assert narrow.router.interest == {}
     second = narrow.queries()[str(LOCAL)]
     assert wire.read(second, pb.FetchSubscriptionsRequest).offset == 2
     await narrow.answer(second, entry(LOCAL, UUri("x", 1, 1, 0)))
-    assert narrow.wanted == {LOCAL: {"dev1": 0, "cloud": 0, "x": 0}}
+    assert narrow.router.interest == {LOCAL: {"dev1": 0, "cloud": 0, "x": 0}}
 
 
 async def test_what_is_not_told_any_more_is_gone(narrow: FollowerHarness) -> None:
     await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, APP), entry(LOCAL, CLOUD))
     await narrow.pass_ms(REFRESH_MS)
     await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, CLOUD))
-    assert narrow.wanted == {LOCAL: {"cloud": 0}}
+    assert narrow.router.interest == {LOCAL: {"cloud": 0}}
     await narrow.pass_ms(REFRESH_MS)
     await narrow.answer(narrow.queries()[str(LOCAL)])
-    assert narrow.wanted == {}
+    assert narrow.router.interest == {}
 
 
 async def test_everything_is_asked_and_registered_again_after_the_refresh_time(narrow: FollowerHarness) -> None:
@@ -200,9 +195,9 @@ async def test_an_unanswered_question_is_repeated_and_a_late_answer_to_the_first
     await narrow.pass_ms(REFRESH_MS)
     second = narrow.queries()[str(LOCAL)]
     await narrow.answer(first, entry(LOCAL, APP))
-    assert narrow.wanted == {}
+    assert narrow.router.interest == {}
     await narrow.answer(second, entry(LOCAL, CLOUD))
-    assert narrow.wanted == {LOCAL: {"cloud": 0}}
+    assert narrow.router.interest == {LOCAL: {"cloud": 0}}
 
 
 async def test_a_question_that_fails_early_is_repeated_later_and_later(narrow: FollowerHarness) -> None:
@@ -220,15 +215,15 @@ async def test_a_question_that_fails_early_is_repeated_later_and_later(narrow: F
 
 async def test_updates_are_applied(narrow: FollowerHarness) -> None:
     await narrow.tell(LOCAL, APP, SUBSCRIBED)
-    assert narrow.wanted == {LOCAL: {"dev1": 0}}
+    assert narrow.router.interest == {LOCAL: {"dev1": 0}}
     await narrow.tell(LOCAL, APP, UNSUBSCRIBED)
-    assert narrow.wanted == {}
+    assert narrow.router.interest == {}
 
 
 async def test_updates_of_somebody_else_or_about_what_is_not_followed_are_not_applied(narrow: FollowerHarness) -> None:
     await narrow.tell(LOCAL, APP, SUBSCRIBED, source=UUri.parse("//dev2/0/3/8000"))
     await narrow.tell(REMOTE, APP, SUBSCRIBED)
-    assert narrow.wanted == {}
+    assert narrow.router.interest == {}
 
 
 async def test_an_update_is_newer_than_the_pages_that_are_open(narrow: FollowerHarness) -> None:
@@ -236,12 +231,12 @@ async def test_an_update_is_newer_than_the_pages_that_are_open(narrow: FollowerH
     await narrow.tell(LOCAL, APP, UNSUBSCRIBED)
     await narrow.tell(LOCAL, CLOUD, SUBSCRIBED)
     await narrow.answer(question, entry(LOCAL, APP))
-    assert narrow.wanted == {LOCAL: {"cloud": 0}}
+    assert narrow.router.interest == {LOCAL: {"cloud": 0}}
 
 
 async def test_a_service_that_tells_about_everybody_is_asked_for_everybody(harness: FollowerHarness) -> None:
     await harness.answer(harness.queries()[ALL], entry(REMOTE, APP))
-    assert harness.wanted == {REMOTE: {"dev1": 0}}
+    assert harness.router.interest == {REMOTE: {"dev1": 0}}
     await harness.pass_ms(REFRESH_MS)
     assert ALL in harness.queries()
 
@@ -251,7 +246,7 @@ async def test_a_service_that_refuses_a_wildcard_is_asked_without_topic_and_subs
     await harness.answer(harness.queries()[EMPTY], entry(REMOTE, APP), has_more=True)
     assert wire.read(harness.queries()[EMPTY], pb.FetchSubscriptionsRequest).offset == 1
     await harness.answer(harness.queries()[EMPTY], entry(REMOTE, CLOUD))
-    assert harness.wanted == {REMOTE: {"dev1": 0, "cloud": 0}}
+    assert harness.router.interest == {REMOTE: {"dev1": 0, "cloud": 0}}
     await harness.pass_ms(REFRESH_MS)
     assert {ALL, EMPTY} & set(harness.queries()) == {EMPTY}
 
@@ -268,7 +263,7 @@ async def test_what_a_service_says_that_is_no_subscription_is_left_out(narrow: F
     bad = [entry(LOCAL._replace(authority="*"), APP), entry(LOCAL, APP._replace(authority="")), pb.Subscription()]
     bad[2].status.state = 2
     await narrow.answer(narrow.queries()[str(LOCAL)], *bad, entry(LOCAL, CLOUD))
-    assert narrow.wanted == {LOCAL: {"cloud": 0}}
+    assert narrow.router.interest == {LOCAL: {"cloud": 0}}
 
 
 async def test_what_was_told_last_counts_after_a_restart_until_the_service_answers(narrow: FollowerHarness) -> None:
@@ -276,10 +271,10 @@ async def test_what_was_told_last_counts_after_a_restart_until_the_service_answe
     await narrow.tell(LOCAL, CLOUD, UNSUBSCRIBED)
     narrow.state.close()
     narrow.open()
-    assert narrow.wanted == {LOCAL: {"dev1": 20}}
+    assert narrow.router.interest == {LOCAL: {"dev1": 20}}
     await narrow.follower.turn()
     await narrow.answer(narrow.queries()[str(LOCAL)])
-    assert narrow.wanted == {}
+    assert narrow.router.interest == {}
 
 
 async def test_a_topic_that_nobody_has_any_more_is_unregistered(narrow: FollowerHarness) -> None:

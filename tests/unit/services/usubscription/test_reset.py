@@ -43,7 +43,7 @@ async def test_reset_flushes_everything_on_disk_too(harness: UsubscriptionHarnes
     await _reset(harness)
     gauges = harness.service.gauges()
     assert [gauges[name] for name in ("subscriptions", "observers", "topics", "remote_topics")] == [0, 0, 0, 0]
-    assert harness.wanted == {}
+    assert harness.router.interest == {}
     await harness.service.turn()
     for table in ("subscriptions", "observers", "remotes", "outbox"):
         assert harness.state.rows(f"SELECT * FROM usubscription_{table}") == []

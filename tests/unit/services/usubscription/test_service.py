@@ -77,7 +77,7 @@ async def test_nothing_is_said_or_done_before_it_is_on_disk(
         harness.take(first)
         await _until(lambda: len(failing.attempts) > 3 * module.LOG_EVERY)
         harness.take(second)  # it waits
-        assert (harness.core.said, harness.done, harness.wanted) == ([], [], {})
+        assert (harness.core.said, harness.done, harness.router.interest) == ([], [], {})
         assert all(each is failing.attempts[0] for each in failing.attempts)
         assert harness.service.gauges()["waiting"] == 1
         failing.fails = False
@@ -186,20 +186,20 @@ async def test_askers_have_the_fastest_period_of_their_authority(harness: Usubsc
     await harness.subscribe(LOCAL, APP2, sample_period_ms=20)
     await harness.subscribe(LOCAL, UUri("cloud", 1, 1, 0), sample_period_ms=500)
     await harness.subscribe(LOCAL, UUri("gw1", 1, 1, 0))  # our own: it is here already
-    assert harness.wanted == {LOCAL: {"dev1": 20, "cloud": 500}}
+    assert harness.router.interest == {LOCAL: {"dev1": 20, "cloud": 500}}
     await harness.unsubscribe(LOCAL, APP2)
-    assert harness.wanted == {LOCAL: {"dev1": 100, "cloud": 500}}
+    assert harness.router.interest == {LOCAL: {"dev1": 100, "cloud": 500}}
     await harness.subscribe(LOCAL, APP)
-    assert harness.wanted == {LOCAL: {"dev1": 0, "cloud": 500}}
+    assert harness.router.interest == {LOCAL: {"dev1": 0, "cloud": 500}}
     await harness.unsubscribe(LOCAL, APP)
-    assert harness.wanted == {LOCAL: {"cloud": 500}}
+    assert harness.router.interest == {LOCAL: {"cloud": 500}}
 
 
 async def test_a_topic_is_wanted_while_it_is_pending(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
-    assert harness.wanted == {REMOTE: {"dev1": 0}}
+    assert harness.router.interest == {REMOTE: {"dev1": 0}}
     await harness.restart()
-    assert harness.wanted == {REMOTE: {"dev1": 0}}
+    assert harness.router.interest == {REMOTE: {"dev1": 0}}
 
 
 async def test_a_topic_that_has_become_local_is_subscribed(harness: UsubscriptionHarness) -> None:

@@ -44,7 +44,7 @@ async def test_a_subscription_is_kept_across_restarts(harness: UsubscriptionHarn
     assert uri_from_proto(entry.topic) == LOCAL
     assert entry.attributes.expire.ToMilliseconds() == harness.clock.ms + HOUR_MS
     assert entry.attributes.sample_period_ms == 20
-    assert harness.wanted == {LOCAL: {"dev1": 20}}
+    assert harness.router.interest == {LOCAL: {"dev1": 20}}
 
 
 async def test_a_subscription_ends_when_its_time_is_exceeded(harness: UsubscriptionHarness) -> None:
@@ -54,7 +54,7 @@ async def test_a_subscription_ends_when_its_time_is_exceeded(harness: Usubscript
     await harness.pass_ms(1)
     assert await harness.subscribers(LOCAL) == {}
     assert harness.standings(APP) == [SUBSCRIBED, UNSUBSCRIBED]
-    assert harness.wanted == {}
+    assert harness.router.interest == {}
 
 
 async def test_a_subscription_ends_if_its_time_was_exceeded_during_a_restart(harness: UsubscriptionHarness) -> None:
@@ -174,7 +174,7 @@ async def test_all_subscribers_follow_a_negative_remote_answer(harness: Usubscri
     await harness.answered(command, UNSUBSCRIBED, "not here")
     assert await harness.subscribers(REMOTE) == {}
     assert harness.standings(APP) == harness.standings(APP2) == [SUBSCRIBE_PENDING, UNSUBSCRIBED]
-    assert harness.wanted == {}
+    assert harness.router.interest == {}
 
 
 REFUSALS = [

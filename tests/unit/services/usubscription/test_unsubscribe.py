@@ -84,9 +84,9 @@ async def test_a_left_remote_topic_is_unsubscribed_whatever_its_service_answers(
 
 async def test_nobody_wants_a_topic_any_more_as_soon_as_the_last_one_has_left(harness: UsubscriptionHarness) -> None:
     await _subscribed(harness, APP)
-    assert harness.wanted == {REMOTE: {"dev1": 0}}
+    assert harness.router.interest == {REMOTE: {"dev1": 0}}
     await harness.unsubscribe(REMOTE)
-    assert harness.wanted == {}
+    assert harness.router.interest == {}
 
 
 async def test_a_topic_that_is_being_left_is_not_listed(harness: UsubscriptionHarness) -> None:

@@ -1,8 +1,8 @@
-"""Our transport and a scripted broker, as far as a dialogue has come when a test goes on with it."""
+"""Our transport connected to a `FakeBroker`, and subscribed: where most tests of the MQTT 5 transport begin."""
 
 from streamer.transports.mqtt5 import wire
 from streamer.uprotocol.uri import UUri
-from tests.e2e.signals import TOPIC, message
+from tests.e2e.mqtt_messages import TOPIC, message
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
 
