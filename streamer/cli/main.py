@@ -125,7 +125,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 def _demo(arguments: argparse.Namespace) -> int:
     try:
-        from streamer.demo.show import run  # noqa: PLC0415  # its libraries come with an extra
+        from streamer.demo.run import run  # noqa: PLC0415  # its libraries come with an extra
     except ModuleNotFoundError as exc:
         print(f"the demo needs {exc.name}; install with: pip install 'ustreamer[demo]'", file=sys.stderr)
         return 1

@@ -9,10 +9,10 @@ import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from streamer.demo import cast
+from streamer.demo import scenario
 from streamer.demo.ledger import NO_ANSWER, Ledger
-from streamer.demo.pace import beats, now_ms, now_s
-from streamer.demo.stage import HOST, START_S, DemoError
+from streamer.demo.processes import HOST, START_S, DemoError
+from streamer.demo.timing import now_ms, now_s, ticks
 from streamer.uprotocol.message import UMessage, request
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import id_from_proto
@@ -29,7 +29,7 @@ PATIENCE_S = 6.0
 SILENT_PATIENCE_S = 0.3
 """The same for a service that is known never to answer."""
 
-_LETTERS = f"{cast.GATEWAY}/"
+_LETTERS = f"{scenario.GATEWAY}/"
 
 
 class Cloud:
@@ -39,12 +39,12 @@ class Cloud:
         self._ledger = ledger
         self._client = aiomqtt.Client(HOST, port, identifier="demo-cloud", protocol=aiomqtt.ProtocolVersion.V5)
         self._port = port
-        self._greeted = asyncio.Event()
+        self._is_answered = asyncio.Event()
 
     async def __aenter__(self) -> "Cloud":
         try:
             await self._client.__aenter__()
-            await self._client.subscribe(f"+/{cast.CLOUD}", qos=1)
+            await self._client.subscribe(f"+/{scenario.CLOUD}", qos=1)
         except aiomqtt.MqttError as exc:
             raise DemoError(f"the simulated cloud cannot connect to the broker at {HOST}:{self._port}: {exc}") from exc
         return self
@@ -71,7 +71,7 @@ class Cloud:
         except (KeyError, ValueError):
             self._ledger.unknown += 1
             return
-        if source.authority == cast.GATEWAY:
+        if source.authority == scenario.GATEWAY:
             letter = pb.DeadLetter.FromString(payload)
             reason = UCode(letter.status.code).name
             self._ledger.report(id_from_proto(letter.message.attributes.id), reason, letter.status.message)
@@ -79,29 +79,29 @@ class Cloud:
         code = UCode(int(fields.get("8", "0")))
         if kind == "up-res.v1":
             asked = getattr(packet.properties, "CorrelationData", b"")
-            if asked in self._ledger.rehearsal:
-                self._greeted.set()
+            if asked in self._ledger.warm_up:
+                self._is_answered.set()
             self._ledger.answer(asked, code.name)
             if code is not UCode.OK:  # the streamer's own answer: nobody else sent it
                 return
         self._ledger.arrive(ident, now_s())
 
-    async def rehearse(self) -> None:
-        """Ask until the vehicle answers: then the whole way stands, there and back. Raises `DemoError`."""
+    async def warm_up(self) -> None:
+        """Send Requests until the vehicle answers one: the way there and back works. Raises `DemoError`."""
         try:
             async with asyncio.timeout(START_S):
-                while not self._greeted.is_set():
-                    message = request(now_ms(), cast.CLOUD_APP, cast.CLIMATE, ttl=1000)
-                    self._ledger.rehearsal.send(message.id, now_s())
+                while not self._is_answered.is_set():
+                    message = request(now_ms(), scenario.CLOUD_APP, scenario.CLIMATE, ttl=1000)
+                    self._ledger.warm_up.send(message.id, now_s())
                     await self._publish(message)
                     try:
-                        await asyncio.wait_for(self._greeted.wait(), 0.5)
+                        await asyncio.wait_for(self._is_answered.wait(), 0.5)
                     except TimeoutError:
                         continue
         except TimeoutError:
             raise DemoError(f"no Request got from the cloud to the vehicle and back within {START_S:.0f} s") from None
 
-    async def play(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: asyncio.Event) -> None:
         """Call the vehicles' services, until ``stop``."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._climate(stop), name="cloud-climate")
@@ -110,25 +110,25 @@ class Cloud:
             tasks.create_task(self._asleep(stop), name="cloud-asleep")
 
     async def _climate(self, stop: asyncio.Event) -> None:
-        async for number in beats(CLIMATE_S, 0.0, stop):
+        async for number in ticks(CLIMATE_S, 0.0, stop):
             payload = json.dumps({"celsius": 18 + number % 6}).encode()
-            await self._call(cast.CLIMATE_FLOW, request(now_ms(), cast.CLOUD_APP, cast.CLIMATE, 2000, payload))
+            await self._call(scenario.CLIMATE_FLOW, request(now_ms(), scenario.CLOUD_APP, scenario.CLIMATE, 2000, payload))
 
     async def _silent(self, stop: asyncio.Event) -> None:
-        """The service hears it and says nothing: the caller's own time-out is all there is."""
-        async for _ in beats(SILENT_S, 0.5, stop):
-            message = request(now_ms(), cast.CLOUD_APP, cast.SILENT, ttl=1000)
-            await self._call(cast.SILENT_FLOW, message, SILENT_PATIENCE_S)
+        """The service never answers: only the caller's own time-out ends the call."""
+        async for _ in ticks(SILENT_S, 0.5, stop):
+            message = request(now_ms(), scenario.CLOUD_APP, scenario.SILENT, ttl=1000)
+            await self._call(scenario.SILENT_FLOW, message, SILENT_PATIENCE_S)
 
     async def _late(self, stop: asyncio.Event) -> None:
-        """It was held up on its way, in a tunnel perhaps, and its TTL is over when the streamer gets it."""
-        async for _ in beats(LATE_S, 0.2, stop):
-            await self._call(cast.LATE_FLOW, request(now_ms() - 2000, cast.CLOUD_APP, cast.CLIMATE, ttl=1000))
+        """The Request was delayed on its way and has expired when the streamer receives it."""
+        async for _ in ticks(LATE_S, 0.2, stop):
+            await self._call(scenario.LATE_FLOW, request(now_ms() - 2000, scenario.CLOUD_APP, scenario.CLIMATE, ttl=1000))
 
     async def _asleep(self, stop: asyncio.Event) -> None:
         """The other vehicle is not connected: the Request waits for it until its TTL is over."""
-        async for _ in beats(ASLEEP_S, 0.4, stop):
-            await self._call(cast.ASLEEP_FLOW, request(now_ms(), cast.CLOUD_APP, cast.SLEEPERS_CLIMATE, ttl=800))
+        async for _ in ticks(ASLEEP_S, 0.4, stop):
+            await self._call(scenario.ASLEEP_FLOW, request(now_ms(), scenario.CLOUD_APP, scenario.SLEEPERS_CLIMATE, ttl=800))
 
     async def _call(self, flow: str, message: UMessage, patience_s: float = PATIENCE_S) -> None:
         ledger = self._ledger

@@ -142,19 +142,19 @@ class Calls:
 class Ledger:
     """All flows and all calls. ``flows`` maps names to paths.
 
-    The rehearsal has an account of its own: its messages find out whether everybody is connected, so they may be lost.
+    The warm-up has an account of its own: its messages find out whether everything is connected, so they may be lost.
     """
 
     def __init__(self, flows: Mapping[str, str], answered: Iterable[str] = (), silent: Iterable[str] = ()) -> None:
         self.flows = {name: Flow(name, path) for name, path in flows.items()}
         self.calls = {name: Calls(name, True) for name in answered} | {name: Calls(name, False) for name in silent}
-        self.rehearsal = Flow("rehearsal")
+        self.warm_up = Flow("warm-up")
         self.unknown = 0
         self.letters: dict[tuple[str, str], tuple[int, str]] = {}
 
     def flow_of(self, uuid: bytes) -> Flow | None:
         """The flow that sent a message."""
-        for flow in (*self.flows.values(), self.rehearsal):
+        for flow in (*self.flows.values(), self.warm_up):
             if uuid in flow:
                 return flow
         return None
@@ -175,7 +175,7 @@ class Ledger:
         """A dead letter has come; ``uuid`` is the id of the message in it."""
         if (flow := self.flow_of(uuid)) is None:
             self.unknown += 1
-        elif flow.report(uuid, reason) and flow is not self.rehearsal:
+        elif flow.report(uuid, reason) and flow is not self.warm_up:
             count, _ = self.letters.get((reason, flow.name), (0, ""))
             self.letters[reason, flow.name] = (count + 1, text)
 

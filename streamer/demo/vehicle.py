@@ -7,10 +7,10 @@ from typing import Any
 
 import zenoh
 
-from streamer.demo import cast
+from streamer.demo import scenario
 from streamer.demo.ledger import NO_ANSWER, Ledger
-from streamer.demo.pace import beats, now_ms, now_s
-from streamer.demo.stage import DemoError
+from streamer.demo.processes import DemoError
+from streamer.demo.timing import now_ms, now_s, ticks
 from streamer.transports.errors import MalformedPacketError
 from streamer.transports.zenoh.wire import PRIORITIES, decode, encode_attachment, key_filter, key_for
 from streamer.uprotocol.message import (
@@ -75,14 +75,18 @@ class Vehicle:
         ):
             config.insert_json5(key, json.dumps(value))
         self._session = zenoh.open(config)
-        everyone, us = everything_at("*"), everything_at(cast.VEHICLE)
-        self._session.declare_subscriber(key_filter(everyone, us, cast.VEHICLE), self._on_sample)
-        for source, sink in ((cast.SPEED, None), (cast.DOOR, cast.CLOUD_APP), (cast.DRIVER_APP, cast.SLEEPERS_CLIMATE)):
-            self._publishers.append(self._session.declare_publisher(key_filter(source, sink, cast.VEHICLE)))
+        everyone, us = everything_at("*"), everything_at(scenario.VEHICLE)
+        self._session.declare_subscriber(key_filter(everyone, us, scenario.VEHICLE), self._on_sample)
+        for source, sink in (
+            (scenario.SPEED, None),
+            (scenario.DOOR, scenario.CLOUD_APP),
+            (scenario.DRIVER_APP, scenario.SLEEPERS_CLIMATE),
+        ):
+            self._publishers.append(self._session.declare_publisher(key_filter(source, sink, scenario.VEHICLE)))
 
     @property
     def is_heard(self) -> bool:
-        """Whether somebody has subscribed to all that the vehicle has to say."""
+        """Whether the daemon has subscribed to everything that the vehicle publishes."""
         statuses: list[Any] = [publisher.matching_status for publisher in self._publishers]  # the stubs say bool
         return all(status.matching for status in statuses)
 
@@ -91,7 +95,7 @@ class Vehicle:
         attachment = None if sample.attachment is None else sample.attachment.to_bytes()
         try:
             self._loop.call_soon_threadsafe(self._take, sample.payload.to_bytes(), attachment)
-        except RuntimeError:  # the loop is closed: the play is over
+        except RuntimeError:  # the loop is closed: the demo is over
             return
 
     def _take(self, payload: bytes, attachment: bytes | None) -> None:
@@ -104,26 +108,26 @@ class Vehicle:
         if attributes.type is UMessageType.RESPONSE:
             self._take_response(message)
             return
-        rehearsal = message.id in self._ledger.rehearsal
+        warm_up = message.id in self._ledger.warm_up
         is_news = not self._ledger.is_settled(message.id)
         self._ledger.arrive(message.id, now_s())
-        if attributes.type is UMessageType.REQUEST and attributes.sink == cast.CLIMATE and is_news:
-            self._serve_climate(message, rehearsal)
+        if attributes.type is UMessageType.REQUEST and attributes.sink == scenario.CLIMATE and is_news:
+            self._serve_climate(message, warm_up)
 
     def _take_response(self, message: UMessage) -> None:
         attributes = message.attributes
         if attributes.reqid is not None:
             self._ledger.answer(attributes.reqid, UCode(attributes.commstatus or 0).name)
 
-    def _serve_climate(self, asked: UMessage, rehearsal: bool) -> None:
+    def _serve_climate(self, asked: UMessage, warm_up: bool) -> None:
         if asked.payload:
             self._temperature_c = float(json.loads(asked.payload)["celsius"])
         answer = response(now_ms(), asked, _json(celsius=self._temperature_c), payload_format=_JSON)
-        flow = self._ledger.rehearsal if rehearsal else self._ledger.flows[cast.ANSWER_FLOW]
+        flow = self._ledger.warm_up if warm_up else self._ledger.flows[scenario.ANSWER_FLOW]
         flow.send(answer.id, now_s())
         self._puts.put_nowait(answer)
 
-    async def play(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: asyncio.Event) -> None:
         """Send everything that the vehicle sends by itself, until ``stop``."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._drive(stop), name="vehicle-speed")
@@ -137,23 +141,23 @@ class Vehicle:
 
     async def _drive(self, stop: asyncio.Event) -> None:
         options = Options(priority=UPriority.CS1, payload_format=_JSON)
-        async for number in beats(SPEED_S, 0.0, stop):
+        async for number in ticks(SPEED_S, 0.0, stop):
             speed_kmh = round(60 + 40 * math.sin(number / 250), 1)
-            await self._send(cast.SPEED_FLOW, publish(now_ms(), cast.SPEED, _json(kmh=speed_kmh), options))
+            await self._send(scenario.SPEED_FLOW, publish(now_ms(), scenario.SPEED, _json(kmh=speed_kmh), options))
 
     async def _doors(self, stop: asyncio.Event) -> None:
         options = Options(priority=UPriority.CS3, payload_format=_JSON)
-        async for number in beats(DOOR_S, 0.1, stop):
+        async for number in ticks(DOOR_S, 0.1, stop):
             event = _json(door="front left", open=number % 2 == 0)
-            await self._send(cast.DOOR_FLOW, notification(now_ms(), cast.DOOR, cast.CLOUD_APP, event, options))
+            await self._send(scenario.DOOR_FLOW, notification(now_ms(), scenario.DOOR, scenario.CLOUD_APP, event, options))
 
     async def _call_neighbour(self, stop: asyncio.Event, tasks: asyncio.TaskGroup) -> None:
         """Car to car: the configuration has no route for it."""
-        async for _ in beats(FORBIDDEN_S, 0.3, stop):
-            message = request(now_ms(), cast.DRIVER_APP, cast.SLEEPERS_CLIMATE, ttl=2000)
-            self._ledger.calls[cast.FORBIDDEN_FLOW].ask(message.id)
+        async for _ in ticks(FORBIDDEN_S, 0.3, stop):
+            message = request(now_ms(), scenario.DRIVER_APP, scenario.SLEEPERS_CLIMATE, ttl=2000)
+            self._ledger.calls[scenario.FORBIDDEN_FLOW].ask(message.id)
             self._loop.call_later(PATIENCE_S, self._ledger.answer, message.id, NO_ANSWER)
-            await self._send(cast.FORBIDDEN_FLOW, message)
+            await self._send(scenario.FORBIDDEN_FLOW, message)
 
     async def _send(self, flow: str, message: UMessage) -> None:
         self._ledger.flows[flow].send(message.id, now_s())
@@ -167,7 +171,7 @@ class Vehicle:
         attributes: Attributes = message.attributes
         put: Any = self._session.put
         put(
-            key_for(attributes, cast.VEHICLE),
+            key_for(attributes, scenario.VEHICLE),
             message.payload or b"",
             attachment=encode_attachment(message),
             priority=getattr(zenoh.Priority, PRIORITIES[attributes.priority_class]),

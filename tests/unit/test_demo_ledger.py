@@ -2,8 +2,8 @@
 
 import pytest
 
-from streamer.demo.gauges import read
 from streamer.demo.ledger import NO_ANSWER, Calls, Flow, Ledger, percentile
+from streamer.demo.metrics import read
 
 
 def ids(count: int) -> list[bytes]:
@@ -139,11 +139,11 @@ def test_every_kind_of_hole_in_the_books_is_named() -> None:
     ]
 
 
-def test_the_rehearsal_is_no_part_of_the_books() -> None:
+def test_the_warm_up_is_not_part_of_the_books() -> None:
     lost, heard, refused = ids(3)
     ledger = full_ledger()
     for uuid in (lost, heard, refused):
-        ledger.rehearsal.send(uuid, 0.0)
+        ledger.warm_up.send(uuid, 0.0)
     ledger.arrive(heard, 1.0)
     ledger.report(refused, "UNAVAILABLE", "")
     assert (ledger.open, ledger.problems(), ledger.letters) == (0, [], {})

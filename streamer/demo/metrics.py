@@ -26,7 +26,7 @@ class Books:
 
 
 @dataclass(slots=True)
-class Door:
+class EndpointState:
     """The state of one endpoint."""
 
     name: str
@@ -37,15 +37,15 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One look at the daemon."""
+class Snapshot:
+    """The daemon's metrics at one moment."""
 
     books: tuple[Books, ...] = ()
-    doors: tuple[Door, ...] = ()
+    endpoints: tuple[EndpointState, ...] = ()
 
     def is_up(self, endpoint: str) -> bool:
         """Whether messages can be sent through an endpoint."""
-        return any(door.name == endpoint and door.is_up for door in self.doors)
+        return any(each.name == endpoint and each.is_up for each in self.endpoints)
 
     @property
     def queued(self) -> int:
@@ -53,10 +53,10 @@ class Reading:
         return sum(books.queued for books in self.books)
 
 
-def read(text: str) -> Reading:
+def read(text: str) -> Snapshot:
     """What `/metrics` says."""
     books: dict[tuple[str, str, str], Books] = {}
-    doors: dict[str, Door] = {}
+    endpoints: dict[str, EndpointState] = {}
     outcomes: dict[tuple[str, str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -74,21 +74,21 @@ def read(text: str) -> Reading:
                     case "ustreamer_outcomes_total":
                         outcomes[key][labels["outcome"]] += int(value)
             elif {"endpoint", "transport"} <= labels.keys():
-                door = doors.setdefault(labels["endpoint"], Door(labels["endpoint"], labels["transport"]))
+                endpoint = endpoints.setdefault(labels["endpoint"], EndpointState(labels["endpoint"], labels["transport"]))
                 match sample.name:
                     case "ustreamer_endpoint_up":
-                        door.is_up = bool(value)
+                        endpoint.is_up = bool(value)
                     case "ustreamer_received_messages_total":
-                        door.received = int(value)
+                        endpoint.received = int(value)
                     case "ustreamer_in_flight_messages":
-                        door.in_flight = int(value)
+                        endpoint.in_flight = int(value)
     for key, counts in outcomes.items():
         books.setdefault(key, Books(key[0])).outcomes = dict(counts)
-    return Reading(tuple(books.values()), tuple(doors.values()))
+    return Snapshot(tuple(books.values()), tuple(endpoints.values()))
 
 
-async def look(session: aiohttp.ClientSession, url: str) -> Reading | None:
-    """Read the page at ``url``; None if nobody answers."""
+async def fetch(session: aiohttp.ClientSession, url: str) -> Snapshot | None:
+    """Read the page at ``url``; None if there is no answer."""
     try:
         async with session.get(url, timeout=_TIMEOUT) as response:
             return read(await response.text()) if response.status == 200 else None

@@ -8,9 +8,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from streamer.demo import cast
-from streamer.demo.gauges import Reading
+from streamer.demo import scenario
 from streamer.demo.ledger import Calls, Flow, Ledger
+from streamer.demo.metrics import Snapshot
 
 PLAIN_WIDTH = 132
 
@@ -24,20 +24,20 @@ _FLOW_WIDTH = 26
 _GOOD, _BAD, _QUIET = "green", "bold red", "dim"
 
 
-def live(ledger: Ledger, reading: Reading, now_s: float, status: str, size: tuple[int, int]) -> RenderableType:
-    """Everything at one look, or as much as fits into ``size`` (columns, lines). The most important comes first."""
+def live(ledger: Ledger, snapshot: Snapshot, now_s: float, status: str, size: tuple[int, int]) -> RenderableType:
+    """Everything, or as much as fits into ``size`` (columns, lines), the most important first."""
     columns, lines = size
     calls: RenderableType = _calls(ledger.calls.values())
     if columns >= _WIDE:
         side = Table.grid(padding=(0, 4))
-        side.add_row(calls, _endpoints(reading))
+        side.add_row(calls, _endpoints(snapshot))
         calls = side
     wanted = (
-        (_title(reading, status), _TITLE_LINES),
+        (_title(snapshot, status), _TITLE_LINES),
         (_flows(ledger, now_s, columns), _FRAME_LINES + len(ledger.flows)),
         (calls, _FRAME_LINES + len(ledger.calls)),
         (_letters(ledger), _FRAME_LINES + max(1, len(ledger.letters))),
-        (_routes(reading), _FRAME_LINES + sum(bool(books.accepted) for books in reading.books)),
+        (_routes(snapshot), _FRAME_LINES + sum(bool(books.accepted) for books in snapshot.books)),
     )
     missing = sum(needed for _, needed in wanted) - lines
     left = lines - 1 if missing > 0 else lines
@@ -52,20 +52,20 @@ def live(ledger: Ledger, reading: Reading, now_s: float, status: str, size: tupl
     return Group(*shown)
 
 
-def line(ledger: Ledger, reading: Reading, now_s: float, since_s: float, status: str) -> str:
+def line(ledger: Ledger, snapshot: Snapshot, now_s: float, since_s: float, status: str) -> str:
     """The same in one line."""
     parts = [f"{now_s - since_s:5.1f} s"]
-    for name in (cast.SPEED_FLOW, cast.DOOR_FLOW, cast.CLIMATE_FLOW):
+    for name in (scenario.SPEED_FLOW, scenario.DOOR_FLOW, scenario.CLIMATE_FLOW):
         flow = ledger.flows[name]
         parts.append(f"{name} {flow.rate(now_s):.1f}/s p50 {_ms(flow, 0.5)} p99 {_ms(flow, 0.99)}")
-    up = sum(door.is_up for door in reading.doors)
-    parts.append(f"open {ledger.open}, queued {reading.queued}")
+    up = sum(endpoint.is_up for endpoint in snapshot.endpoints)
+    parts.append(f"open {ledger.open}, queued {snapshot.queued}")
     parts.append(f"dead letters {sum(count for count, _ in ledger.letters.values())}")
-    parts.append(f"endpoints up {up}/{len(reading.doors)}")
+    parts.append(f"endpoints up {up}/{len(snapshot.endpoints)}")
     return " | ".join([*parts, status] if status else parts)
 
 
-def summary(console: Console, ledger: Ledger, reading: Reading | None) -> None:
+def summary(console: Console, ledger: Ledger, snapshot: Snapshot | None) -> None:
     """What was sent against what arrived, then the daemon's own books."""
     table = _table("What was sent, and what became of it")
     _columns(table, "flow", min_width=_FLOW_WIDTH)
@@ -89,7 +89,7 @@ def summary(console: Console, ledger: Ledger, reading: Reading | None) -> None:
         table,
         _calls(ledger.calls.values()),
         _letters(ledger),
-        None if reading is None else _routes(reading),
+        None if snapshot is None else _routes(snapshot),
     ):
         if part is not None:
             console.print(_spaced(part))
@@ -110,23 +110,23 @@ def verdict(ledger: Ledger, problems: list[str]) -> str:
     )
 
 
-def _title(reading: Reading, status: str) -> Text:
+def _title(snapshot: Snapshot, status: str) -> Text:
     def state(endpoint: str) -> str:
-        return _GOOD if reading.is_up(endpoint) else "yellow"
+        return _GOOD if snapshot.is_up(endpoint) else "yellow"
 
     return Text.assemble(
         (" uStreamer demo", "bold"),
         f"  {status}",
-        (f"\n  {cast.VEHICLE}", "bold cyan"),
+        (f"\n  {scenario.VEHICLE}", "bold cyan"),
         (" ══ Zenoh ══ ", state("vehicle")),
-        (f" {cast.GATEWAY} ", "bold reverse"),
+        (f" {scenario.GATEWAY} ", "bold reverse"),
         (" ══ MQTT 5 ══ ", state("cloud")),
         ("broker", _QUIET),
         (" ══ MQTT 5 ══ ", state("cloud")),
-        (cast.CLOUD, "bold cyan"),
-        (f"\n  {cast.SLEEPER}", "cyan"),
+        (scenario.CLOUD, "bold cyan"),
+        (f"\n  {scenario.SLEEPER}", "cyan"),
         (" ╌╌ Zenoh ╌╌╌╌╌╌┘", state("garage")),
-        ("   sleeps" if not reading.is_up("garage") else "", _QUIET),
+        ("   sleeps" if not snapshot.is_up("garage") else "", _QUIET),
     )
 
 
@@ -155,14 +155,14 @@ def _flows(ledger: Ledger, now_s: float, columns: int) -> Table:
     return table
 
 
-def _routes(reading: Reading) -> Table:
+def _routes(snapshot: Snapshot) -> Table:
     table = _table("The daemon's books, from /metrics: in = sum of outcomes + queued")
     _columns(table, "route")
     _columns(table, "in", right=True, min_width=4)
-    outcomes = sorted({outcome for books in reading.books for outcome in books.outcomes})
+    outcomes = sorted({outcome for books in snapshot.books for outcome in books.outcomes})
     _columns(table, *(outcome.replace("_", " ") for outcome in outcomes), "queued", right=True)
     _columns(table, "balance")
-    for books in reading.books:
+    for books in snapshot.books:
         if not books.accepted:
             continue
         table.add_row(
@@ -175,13 +175,13 @@ def _routes(reading: Reading) -> Table:
     return table
 
 
-def _endpoints(reading: Reading) -> Table:
+def _endpoints(snapshot: Snapshot) -> Table:
     table = _table("Endpoints")
     _columns(table, "endpoint", "transport", "state")
     _columns(table, "received", "in flight", right=True)
-    for door in reading.doors:
-        state = Text("up", _GOOD) if door.is_up else Text("nobody there", "yellow")
-        table.add_row(door.name, door.transport, state, f"{door.received}", _count(door.in_flight, "yellow"))
+    for endpoint in snapshot.endpoints:
+        state = Text("up", _GOOD) if endpoint.is_up else Text("nobody there", "yellow")
+        table.add_row(endpoint.name, endpoint.transport, state, f"{endpoint.received}", _count(endpoint.in_flight, "yellow"))
     return table
 
 

@@ -1,4 +1,4 @@
-"""What stands around the play: the temporary directory, the embedded broker, and our daemon as a child process."""
+"""The processes of the demonstration: the embedded broker and the daemon, with a temporary directory for both."""
 
 import asyncio
 import json
@@ -18,8 +18,8 @@ from typing import Self
 import aiohttp
 from iotcore import Broker
 
-from streamer.demo.cast import CLOUD, GATEWAY, SLEEPER, VEHICLE
-from streamer.demo.gauges import Reading, look
+from streamer.demo.metrics import Snapshot, fetch
+from streamer.demo.scenario import CLOUD, GATEWAY, SLEEPER, VEHICLE
 
 HOST = "127.0.0.1"
 START_S = 20.0
@@ -56,7 +56,7 @@ async def until(condition: Callable[[], bool], within_s: float) -> bool:
     return True
 
 
-class Stage:
+class DemoProcesses:
     """Broker and daemon, running inside ``async with``. What was started is ended and removed, whatever happens."""
 
     def __init__(self) -> None:
@@ -99,11 +99,11 @@ class Stage:
             copy.write(self.log.read_bytes())
         return Path(kept)
 
-    async def reading(self) -> Reading | None:
+    async def snapshot(self) -> Snapshot | None:
         """The daemon's metrics now; None if it does not answer."""
         if self._http is None:
             raise AssertionError("the daemon was started before anybody reads it")
-        return await look(self._http, f"http://{self._admin}/metrics")
+        return await fetch(self._http, f"http://{self._admin}/metrics")
 
     async def watch(self) -> None:
         """Never return. Raises `DemoError` when the daemon ends, which nobody asked it to."""
@@ -138,7 +138,7 @@ class Stage:
         self._http = aiohttp.ClientSession()
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + START_S
-        while await self.reading() is None:
+        while await self.snapshot() is None:
             if self._daemon.returncode is not None:
                 raise DemoError(f"the daemon does not start (exit status {self._daemon.returncode}):\n{self._log_tail()}")
             if loop.time() > deadline_s:

@@ -1,4 +1,4 @@
-"""Who plays: the authorities and uEntities of the demonstration, and the names of its flows."""
+"""The authorities and uEntities of the demonstration, and the names of its flows."""
 
 from streamer.uprotocol.uri import UUri
 

@@ -1,4 +1,4 @@
-"""The beat of the senders, and the clocks that everybody in the demonstration shares."""
+"""The senders' timer, and the clocks that all parts of the demonstration share."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,8 @@ def now_s() -> float:
     return time.monotonic()
 
 
-async def beats(every_s: float, first_s: float, stop: asyncio.Event) -> AsyncIterator[int]:
-    """Count 0, 1, 2, … at a steady rate until ``stop``; a beat that comes late does not delay the others."""
+async def ticks(every_s: float, first_s: float, stop: asyncio.Event) -> AsyncIterator[int]:
+    """Count 0, 1, 2, … at a steady rate until ``stop``; a tick that comes late does not delay the next."""
     start_s = now_s() + first_s
     number = 0
     while True:
