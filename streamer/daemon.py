@@ -5,7 +5,6 @@ import contextlib
 import gc
 import logging
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from streamer.config.models import Config
 from streamer.delivery.router import TICK_S, Router
 from streamer.journal.journal import Journal, JournalState
 from streamer.services.host import ServiceHost, entities
-from streamer.transports.base import LinkState, TransportContext, UTransport, load_transport
+from streamer.transports.base import LinkState, TransportContext, TransportEvents, UTransport, load_transport
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.status import UStatusError
@@ -46,7 +45,6 @@ class Daemon:
             name: load_transport(endpoint.transport)(self._context(name), endpoint.options)
             for name, endpoint in config.endpoints.items()
         }
-        addressed = [name for name, transport in self.transports.items() if transport.wants_sink_authority]
         local_transport = LocalTransport(self._context(LOCAL_ENDPOINT), entities(config))
         self.transports[LOCAL_ENDPOINT] = local_transport
         self.journal = _journal(config)
@@ -59,7 +57,7 @@ class Daemon:
             journal=self.journal,
             tracer=tracer,
         )
-        self.service_host = ServiceHost(config, local_transport, self.router, self._clock, addressed)
+        self.service_host = ServiceHost(config, local_transport, self.router, self._clock, config.addressed)
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin: AdminServer | None = None
         if config.metrics is not None:
@@ -72,35 +70,10 @@ class Daemon:
         return TransportContext(
             name,
             self.config.authority,
-            on_state=self._on_state(name),
-            on_malformed=self._on_malformed(name),
-            on_reconnect=self._on_reconnect(name),
-            on_node=lambda is_there: self.router.node_changed(name, is_there),
             serves=_served(self.config, name),
+            events=_EndpointEvents(self, name),
             now_ms=self._clock.wall_ms,
         )
-
-    def _on_state(self, name: str) -> Callable[[LinkState], None]:
-        def changed(state: LinkState) -> None:
-            logger.info("endpoint_state endpoint=%s state=%s", name, state.value)
-            self.router.link_changed(name, state)
-            systemd.notify(f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
-
-        return changed
-
-    def _on_malformed(self, name: str) -> Callable[[MalformedPacketError], None]:
-        def count(error: MalformedPacketError) -> None:
-            counts = self.router.ingresses[name].stats.malformed
-            counts[error.reason.value] = counts.get(error.reason.value, 0) + 1
-            logger.warning("malformed_packet endpoint=%s reason=%s detail=%s", name, error.reason.value, error)
-
-        return count
-
-    def _on_reconnect(self, name: str) -> Callable[[], None]:
-        def count() -> None:
-            self.router.ingresses[name].stats.reconnects += 1
-
-        return count
 
     def stop(self) -> None:
         """Ask the daemon to drain and end."""
@@ -267,6 +240,32 @@ class Daemon:
         else:
             logger.info("drained messages_left=%d", left)
         return left
+
+
+class _EndpointEvents(TransportEvents):
+    """Passes what happens at one endpoint on to the router, and counts and logs it."""
+
+    def __init__(self, daemon: Daemon, name: str) -> None:
+        self._daemon = daemon  # its router comes after its transports
+        self._name = name
+
+    def state_changed(self, state: LinkState) -> None:
+        router = self._daemon.router
+        logger.info("endpoint_state endpoint=%s state=%s", self._name, state.value)
+        router.link_changed(self._name, state)
+        systemd.notify(f"STATUS={'; '.join(unready(router)) or 'all endpoints connected'}")
+
+    def packet_malformed(self, error: MalformedPacketError) -> None:
+        reason = error.reason.value
+        counts = self._daemon.router.ingresses[self._name].stats.malformed
+        counts[reason] = counts.get(reason, 0) + 1
+        logger.warning("malformed_packet endpoint=%s reason=%s detail=%s", self._name, reason, error)
+
+    def reconnected(self) -> None:
+        self._daemon.router.ingresses[self._name].stats.reconnects += 1
+
+    def node_changed(self, is_there: bool) -> None:
+        self._daemon.router.node_changed(self._name, is_there)
 
 
 def _journal(config: Config) -> Journal | None:

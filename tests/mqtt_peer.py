@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 import mqtt5
 
 from streamer.transports.base import LinkState, TransportContext
-from streamer.transports.errors import MalformedPacketError, SendError
+from streamer.transports.errors import SendError
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.transport import Mqtt5Transport
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import everything_at
 from tests.brokers import HOST
+from tests.transport_events import EventLog
 
 DEADLINE_S = 15.0
 P = TypeVar("P")
@@ -136,23 +137,16 @@ class Parcel:
     message: UMessage
 
 
-class Endpoint:
-    """An `Mqtt5Transport` and all that it reported."""
+class Endpoint(EventLog):
+    """An `Mqtt5Transport` and everything that it told."""
 
     def __init__(self, url: str, authority: str = "gateway", **options: Any) -> None:
-        self.states: list[LinkState] = []
-        self.malformed: list[MalformedPacketError] = []
-        self.reconnects = 0
+        super().__init__()
         self.told: list[tuple[list[bytes | None], SendError | None]] = []
         quick = {"reconnect": {"initial_ms": 20, "max_ms": 100}, "topics": "in-vehicle"}
-        context = TransportContext(
-            authority, authority, self.states.append, self.malformed.append, self._reconnected, lambda: 0
-        )
+        context = TransportContext(authority, authority, events=self)
         self.transport = Mqtt5Transport(context, Mqtt5Options.model_validate({"broker": url, **quick, **options}))
         self.authority = authority
-
-    def _reconnected(self) -> None:
-        self.reconnects += 1
 
     def done(self, parcels: Sequence[Parcel], error: SendError | None) -> None:
         self.told.append(([parcel.message.payload for parcel in parcels], error))

@@ -16,12 +16,13 @@ from typing import Any
 import zenoh
 
 from streamer.transports.base import LinkState, TransportContext, Unconfirmed
-from streamer.transports.errors import MalformedPacketError, SendError
+from streamer.transports.errors import SendError
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import decode, encode_attachment, key_for
 from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.transport_events import EventLog
 
 OWN = "gateway"
 TOPIC = UUri.parse("//veh1/A8000/2/8A50")
@@ -100,34 +101,11 @@ class Outcomes:
         self.reported += [(parcel, error) for parcel in parcels]
 
 
-class TransportEvents:
-    """What a transport told its surroundings."""
-
-    def __init__(self) -> None:
-        self.states: list[LinkState] = []
-        self.malformed: list[MalformedPacketError] = []
-        self.reconnects = 0
-        self.nodes: list[bool] = []
-
-    def reconnected(self) -> None:
-        self.reconnects += 1
-
-
 @asynccontextmanager
 async def running(
-    events: TransportEvents | None = None, *, serves: tuple[str, ...] = (), **options: Any
+    events: EventLog | None = None, *, serves: tuple[str, ...] = (), **options: Any
 ) -> AsyncIterator[ZenohTransport]:
-    events = events or TransportEvents()
-    context = TransportContext(
-        "vehicle",
-        OWN,
-        on_state=events.states.append,
-        on_malformed=events.malformed.append,
-        on_reconnect=events.reconnected,
-        on_node=events.nodes.append,
-        serves=serves,
-        now_ms=now_ms,
-    )
+    context = TransportContext("vehicle", OWN, serves=serves, events=events or EventLog(), now_ms=now_ms)
     transport = ZenohTransport(context, ZenohOptions.model_validate(options))
     await transport.authenticate(UUri(OWN, 4, 1, 0))
     await transport.start()

@@ -19,7 +19,7 @@ from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.services.host import ServiceHost, entities
 from streamer.services.state import StateError
-from streamer.transports.base import TransportContext, load_transport
+from streamer.transports.base import TransportContext
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.message import Attributes, UMessageType, UPriority
 from streamer.uprotocol.status import UCode
@@ -134,13 +134,6 @@ def _print_decision(decision: Decision, source: UUri, pause_rules: PauseRules) -
 
 def _table(config: Config, memory: Memory) -> tuple[RoutingTable, ServiceHost]:
     """The routing table and the services as the daemon would have them, without connecting anything."""
-    addressed = [
-        name
-        for name, endpoint in config.endpoints.items()
-        if load_transport(endpoint.transport)(
-            TransportContext(name, config.authority), endpoint.options
-        ).wants_sink_authority
-    ]
     local_transport = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config))
-    service_host = ServiceHost(config, local_transport, memory, SystemClock(), addressed)
-    return RoutingTable.from_config(config, addressed, entities(config), config.catalogue.topics), service_host
+    service_host = ServiceHost(config, local_transport, memory, SystemClock(), config.addressed)
+    return RoutingTable.from_config(config, config.addressed, entities(config), config.catalogue.topics), service_host

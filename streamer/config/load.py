@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from streamer.config.messages import described, is_about_key, place, sentence
-from streamer.config.models import POLICY_KEYS, Config, EndpointConfig, QueuePolicy
+from streamer.config.models import POLICY_KEYS, Config, QueuePolicy
 from streamer.config.secrets import WITHHELD, is_secret_location, is_secret_name, redacted, without_secrets
 from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
-from streamer.transports.base import available_transports, load_transport
+from streamer.transports.base import available_transports, loadable_transports
 from streamer.uprotocol.uri import ANY_AUTHORITY
 
 
@@ -159,7 +159,8 @@ def _warnings(config: Config) -> Iterator[str]:
         yield "routes: empty; nothing is forwarded"
     for route in config.routes:
         far = config.endpoints[route.to]
-        if route.publish and route.publish_to is None and far.authorities == [ANY_AUTHORITY] and _wants_sink(far):
+        is_addressed = route.to in config.addressed
+        if route.publish and route.publish_to is None and far.authorities == [ANY_AUTHORITY] and is_addressed:
             yield (
                 f'route {route.name}: nothing says who a Publish to {route.to!r} is for, so it goes to the authority "*" '
                 "(an MQTT topic source/*); set publish_to, or list authorities at the endpoint"
@@ -167,12 +168,6 @@ def _warnings(config: Config) -> Iterator[str]:
         needless = [text for text in route.publish_to or () if not {text, ANY_AUTHORITY} & set(far.authorities)]
         if needless:
             yield f"route {route.name}: publish_to names {', '.join(needless)}, not reached through {route.to!r}"
-
-
-def _wants_sink(endpoint: EndpointConfig) -> bool:
-    """Whether a Publish needs a sink authority to be addressed there."""
-    options = endpoint.options
-    return getattr(options, "topics", None) == "off-vehicle" or bool(getattr(options, "sink_authority", False))
 
 
 def json_schema() -> dict[str, Any]:
@@ -183,13 +178,8 @@ def json_schema() -> dict[str, Any]:
     del route["queue_policy"]
     route |= {key: {k: v for k, v in queue_policy["properties"][key].items() if k != "default"} for key in POLICY_KEYS}
     cases = []
-    kinds = available_transports()
-    for kind in kinds:
-        try:
-            model = load_transport(kind).Options
-        except ImportError:
-            continue
-        options = model.model_json_schema(ref_template=f"#/$defs/{kind}.{{model}}")
+    for kind, transport in loadable_transports().items():
+        options = transport.Options.model_json_schema(ref_template=f"#/$defs/{kind}.{{model}}")
         definitions |= {f"{kind}.{name}": part for name, part in options.pop("$defs", {}).items()}
         definitions[f"{kind}.options"] = options
         cases.append(
@@ -198,6 +188,6 @@ def json_schema() -> dict[str, Any]:
                 "then": {"properties": {"options": {"$ref": f"#/$defs/{kind}.options"}}},
             }
         )
-    definitions["EndpointConfig"]["properties"]["transport"] |= {"enum": list(kinds)}
+    definitions["EndpointConfig"]["properties"]["transport"] |= {"enum": available_transports()}
     definitions["EndpointConfig"]["allOf"] = cases
     return schema

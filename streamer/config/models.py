@@ -276,6 +276,11 @@ class Config(Section):
     multicast: list[MulticastConfig] = []
 
     @property
+    def addressed(self) -> frozenset[str]:
+        """The endpoints on whose network a Publish needs a sink authority."""
+        return frozenset(name for name, endpoint in self.endpoints.items() if endpoint.options.addresses_publishes)
+
+    @property
     def catalogue(self) -> Catalogue:
         """The multicast ids and their topics, built anew at every call."""
         return Catalogue(

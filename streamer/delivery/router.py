@@ -99,7 +99,7 @@ class Router:
         store = self._new_store(name, transport, config)
         egress = Egress(name, transport, self.settler, self.custody, self._clock, random, self.pump, store, self.pause_rules)
         authorities = () if name == LOCAL_ENDPOINT else tuple(config.endpoints[name].authorities)
-        for queue in self.notices.add_endpoint(name, egress, authorities, transport.wants_sink_authority):
+        for queue in self.notices.add_endpoint(name, egress, authorities, transport.options.addresses_publishes):
             egress.add_queue(queue)
         return egress
 
@@ -114,7 +114,7 @@ class Router:
         return store
 
     def _table_of(self, config: Config) -> RoutingTable:
-        addressed = [name for name, transport in self.transports.items() if transport.wants_sink_authority]
+        addressed = [name for name, transport in self.transports.items() if transport.options.addresses_publishes]
         core = self.transports.get(LOCAL_ENDPOINT)
         entities = core.entities if isinstance(core, LocalTransport) else ()
         return RoutingTable.from_config(config, addressed, entities, config.catalogue.topics)

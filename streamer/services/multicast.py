@@ -19,8 +19,7 @@ from streamer.routing.interest import EVERY_MESSAGE
 from streamer.services.router import RouterForServices
 from streamer.services.rpc import Method
 from streamer.services.state import State, StateError, Statement
-from streamer.transports.mqtt5 import wire as mqtt
-from streamer.transports.zenoh import wire as zenoh
+from streamer.transports.base import loadable_transports
 from streamer.uprotocol.multicast import Catalogue, MulticastId
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
@@ -47,21 +46,17 @@ class Registration(NamedTuple):
     pattern: MulticastId
 
 
-class Filters(NamedTuple):
-    """Under what a topic arrives on each kind of network."""
+def filters(answer: type[Message], topic: UUri, receiver_authority: str) -> dict[str, str]:
+    """What somebody at ``receiver_authority`` subscribes to for a topic: a text for each field that an answer has for one.
 
-    mqtt_in_vehicle: str
-    mqtt_off_vehicle: str
-    zenoh: str
-
-
-def filters(topic: UUri, receiver_authority: str) -> Filters:
-    """Where somebody at ``receiver_authority`` listens for a topic. Off-vehicle brokers carry a Publish addressed to it."""
-    return Filters(
-        mqtt.topic_filter(topic, None, "in-vehicle", receiver_authority),
-        mqtt.topic_filter(topic, None, "off-vehicle", receiver_authority),
-        zenoh.key_filter(topic, None, receiver_authority),
+    The transports name the fields. Off-vehicle brokers carry a Publish that is addressed to the receiver's authority.
+    """
+    texts = (
+        text
+        for transport in loadable_transports().values()
+        for text in transport.filter_texts(topic, None, receiver_authority).items()
     )
+    return {name: text for name, text in texts if name in answer.DESCRIPTOR.fields_by_name}
 
 
 class Receivers:
@@ -207,10 +202,8 @@ class Receivers:
 
     async def _on_resolve(self, caller: UUri, asked: pb.ResolveMulticastRequest) -> Message:
         topic = self._catalogue.resolve(MulticastId.parse(asked.multicast_id))
-        found = filters(topic, caller.authority)
-        return pb.ResolveMulticastResponse(
-            topic=uri_to_proto(topic), mqtt_in_vehicle=found.mqtt_in_vehicle, zenoh=found.zenoh
-        )
+        texts = filters(pb.ResolveMulticastResponse, topic, caller.authority)
+        return pb.ResolveMulticastResponse(topic=uri_to_proto(topic), **texts)
 
 
 def _receiver(caller: UUri) -> UUri:
@@ -222,5 +215,5 @@ def _receiver(caller: UUri) -> UUri:
 
 def _described(topics: Iterable[tuple[str, UUri]], receiver_authority: str) -> Iterable[pb.MulticastTopic]:
     for name, topic in topics:
-        found = filters(topic, receiver_authority)._asdict()
-        yield pb.MulticastTopic(multicast_id=name, topic=uri_to_proto(topic), **found)
+        texts = filters(pb.MulticastTopic, topic, receiver_authority)
+        yield pb.MulticastTopic(multicast_id=name, topic=uri_to_proto(topic), **texts)

@@ -1,15 +1,17 @@
 """uTransport: what a transport plugin offers (uP-L1 specification) and what it is given.
 
-A transport moves `UMessage`s between the wire and its listeners. It owns connections, the mapping onto the wire and
+A transport moves `UMessage`s between the wire and its listeners. It owns the connection, the mapping onto the wire and
 the confirmation of single messages. It must not route, queue beyond its own window, or retry what was refused.
 
-To add a transport: subclass `UTransport`, implement the abstract methods, and name the class under the entry point
-group ``ustreamer.transports`` of your package. Nothing in this package has to change.
+To add a transport, derive a class from `UTransport`, implement the abstract methods, and name the class in the entry
+point group ``ustreamer.transports`` of your package. Nothing in this package has to change: whatever the streamer wants
+to know about a network, it asks the class (`UTransport`) or its options (`TransportOptions`).
 """
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -18,6 +20,7 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from streamer.clock import SystemClock
 from streamer.transports.errors import MalformedPacketError, SendError
 from streamer.uprotocol.message import InvalidMessageError, UMessage
 from streamer.uprotocol.status import UCode, UStatusError
@@ -26,26 +29,27 @@ from streamer.uprotocol.uri import LAST_METHOD, UUri
 ENTRY_POINTS = "ustreamer.transports"
 
 _MAX_COPIES = 16
+_WALL_MS = SystemClock().wall_ms
 
 
 class LinkState(Enum):
-    """How far an endpoint can be used."""
+    """Whether an endpoint can be used."""
 
-    DOWN = "down"  # not connected: nothing arrives, nothing can be sent
-    ALONE = "alone"  # ready, but nobody is on the other side yet: what is sent now would be lost
+    DOWN = "down"  # not connected: nothing arrives, and nothing can be sent
+    ALONE = "alone"  # ready, but nobody is on the other side: a message that is sent now would be lost
     UP = "up"  # messages flow
 
 
 class Presence(Enum):
-    """Whether anybody would hear what is sent on a flow now."""
+    """Whether anybody on the network listens to a flow."""
 
-    UNKNOWN = "unknown"  # the transport is about to find out
+    UNKNOWN = "unknown"  # the transport is finding out
     ABSENT = "nobody"
     PRESENT = "somebody"
 
 
 class Unconfirmed(Enum):
-    """What `Done` says of messages that have left, and may be lost nevertheless."""
+    """What `Done` says of messages that were sent, and that nobody will confirm."""
 
     UNCONFIRMED = "unconfirmed"
 
@@ -54,10 +58,10 @@ UNCONFIRMED = Unconfirmed.UNCONFIRMED
 
 
 class Received:
-    """A message from the wire, to be acknowledged by every listener that got it.
+    """A message from the wire. It is acknowledged once every listener that got it has called `release`.
 
-    ``redelivered`` is the transport's own mark (MQTT: DUP). ``holders`` counts who still has to `release` it; the
-    source hears of it when the last one did.
+    ``redelivered`` is the transport's own mark (MQTT: DUP). ``holders`` counts the listeners that still have to `release`
+    the message.
     """
 
     source_keeps: ClassVar[bool] = False
@@ -73,10 +77,10 @@ class Received:
         self._copies: list[Received] | None = None
 
     def attach(self, copy: "Received") -> None:
-        """Let a second copy of the same message share the fate of this one: it is released with it.
+        """Release a second copy of the same message together with this one.
 
-        Beyond a few, the oldest copy is released: whoever sends that many must not fill our memory, and after a reconnect
-        only the latest copy's receipt counts. A copy that comes when this one has been released is released at once.
+        Of more than a few copies the oldest is released: they must not fill the memory, and after a reconnect only the
+        latest one's acknowledgement counts. A copy that arrives after this one was released is released at once.
         """
         if self.holders <= 0:
             copy.release()
@@ -91,13 +95,13 @@ class Received:
             self._copies.pop(0).release()
 
     def release(self) -> None:
-        """One holder is done with the message: it is delivered, kept on disk, or accounted for otherwise."""
+        """One holder is done with the message: it is delivered, on disk, or its failure is accounted for."""
         self.holders -= 1
         if self.holders == 0 and not self.is_kept:
             self._tell_source()
 
     def keep(self) -> None:
-        """The message is in the streamer's own custody: the source need not wait for the last holder."""
+        """The message is in the streamer's custody: acknowledge it without waiting for the last holder."""
         if not self.is_kept and self.holders > 0:
             self.is_kept = True
             self._tell_source()
@@ -110,7 +114,7 @@ class Received:
             self._copies = None
 
     def acknowledge(self) -> None:
-        """Tell the source. Transports without acknowledgement leave this as it is."""
+        """Tell the source that the message is safe. Transports without acknowledgements do not override this."""
 
 
 class UListener:
@@ -121,13 +125,13 @@ class UListener:
         raise NotImplementedError
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
-        """Take what one read from the wire brought, in order. The way to be fast; the default takes them singly."""
+        """Take the messages of one read from the wire, in order. The default passes them to `on_receive` one by one."""
         for received in batch:
             self.on_receive(received)
 
 
 class Parcel(Protocol):
-    """What `UTransport.submit` takes: any object that has a message. The transport hands the same object back."""
+    """What `UTransport.submit` takes: any object that has a message. `Done` gets the same object back."""
 
     @property
     def message(self) -> UMessage: ...
@@ -136,60 +140,87 @@ class Parcel(Protocol):
 SendResult = SendError | Unconfirmed | None
 """What became of a submitted parcel: None if it is confirmed, or why it is not.
 
-`UNCONFIRMED`: the network has them and will not confirm. They count as delivered `UTransport.unconfirmed_s` later, unless
-the flow's `Presence` becomes `ABSENT` before, or a node is lost (`TransportContext.on_node`).
+`UNCONFIRMED` means that the network has them and will not confirm them. They count as delivered after
+`UTransport.unconfirmed_s`, unless the flow's `Presence` becomes `ABSENT` or a node is lost (`TransportEvents.node_changed`)
+before that.
 """
 
 Done = Callable[[Sequence[Any], SendResult], None]
-"""Tells the result of submitted parcels, in the order in which they were confirmed. Parcels of one call share it."""
+"""Tells the result of submitted parcels, in the order in which they were confirmed. The parcels of one call share it."""
 
 
-@dataclass
+class TransportEvents:
+    """What a transport tells the streamer about its network, on the event loop. Here every event is ignored."""
+
+    def state_changed(self, state: LinkState) -> None:
+        """The link has another state."""
+
+    def packet_malformed(self, error: MalformedPacketError) -> None:
+        """A packet was not a uProtocol message."""
+
+    def reconnected(self) -> None:
+        """There is a new connection after the first."""
+
+    def node_changed(self, is_there: bool) -> None:
+        """A node of the network was lost without a farewell (False), or came and all its subscriptions are known (True)."""
+
+
+@dataclass(frozen=True)
 class TransportContext:
-    """What a transport is told about its surroundings.
+    """What a transport knows of the streamer.
 
-    ``authority`` is our own. ``on_state`` hears of every change of the link's state; ``on_malformed`` of every packet
-    that was no uProtocol message; ``on_reconnect`` of every new connection after the first; ``on_node`` of every node of
-    the network that went away without a farewell (False) or came and is known with all that it listens to (True).
-    ``serves`` are the authorities, without wildcard, that are reached through us from this endpoint.
+    ``name`` is the endpoint's, ``authority`` the streamer's own. ``serves`` are the authorities, without the wildcard, that
+    this network reaches through the streamer. ``now_ms`` is the wall clock.
     """
 
     name: str
     authority: str
-    on_state: Callable[[LinkState], None] = lambda state: None
-    on_malformed: Callable[[MalformedPacketError], None] = lambda error: None
-    on_reconnect: Callable[[], None] = lambda: None
-    on_node: Callable[[bool], None] = lambda is_there: None
     serves: tuple[str, ...] = ()
-    now_ms: Callable[[], int] = field(default=lambda: 0)
+    events: TransportEvents = field(default_factory=TransportEvents)
+    now_ms: Callable[[], int] = _WALL_MS
 
 
 class ListenerOptions(BaseModel):
-    """Limits on listeners (uP-L1: declared by the transport, RESOURCE_EXHAUSTED beyond)."""
+    """Limits on listeners (uP-L1: the transport declares them, and answers RESOURCE_EXHAUSTED beyond)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_listeners: int = 200_000  # beyond uSubscription's own bound on subscriptions
+    max_listeners: int = 200_000  # more than uSubscription's own bound on subscriptions
     max_listeners_per_filter: int = 100
+
+
+class TransportOptions(BaseModel):
+    """The base of every transport's ``Options``: the ``options`` of an endpoint in the configuration file.
+
+    Besides its keys a model answers what the streamer has to know before there is a connection. Validation errors do not
+    repeat values: somebody may have put a password there.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @property
+    def addresses_publishes(self) -> bool:
+        """Whether a Publish needs a sink authority on this network, as on an off-vehicle MQTT broker."""
+        return False
 
 
 class UTransport(ABC):
     """One connection to one network of uEntities.
 
-    Errors of all operations are `UStatusError`s. `authenticate` comes first; without it every other operation fails
-    with UNAUTHENTICATED.
+    All operations raise `UStatusError`s. `authenticate` comes first; without it every other operation raises
+    UNAUTHENTICATED.
     """
 
     kind: ClassVar[str]
-    """Name of the transport, as in the entry point."""
+    """The transport's name, the same as in the entry point."""
 
     keeps_unacknowledged: ClassVar[bool] = False
-    """Whether what is not acknowledged is delivered again when we come back."""
+    """Whether the network delivers an unacknowledged message again when the streamer comes back."""
 
-    Options: ClassVar[type[BaseModel]]
-    """Model of the endpoint's ``options`` in the configuration file."""
+    Options: ClassVar[type[TransportOptions]]
+    """The model of the endpoint's ``options`` in the configuration file."""
 
-    def __init__(self, context: TransportContext, options: Any) -> None:
+    def __init__(self, context: TransportContext, options: TransportOptions) -> None:
         self.context = context
         self.options = options
         self.state = LinkState.DOWN
@@ -197,45 +228,52 @@ class UTransport(ABC):
 
     @property
     def capacity(self) -> int:
-        """How many messages may be unconfirmed at the same time."""
+        """How many messages may be unconfirmed at a time."""
         return 1000
-
-    @property
-    def wants_sink_authority(self) -> bool:
-        """Whether a Publish needs a sink authority to be addressed here (an off-vehicle MQTT broker)."""
-        return False
 
     @property
     def unconfirmed_s(self) -> float:
         """For how many seconds a message of which `Done` said `UNCONFIRMED` may still turn out to be lost."""
         return 0.0
 
+    @classmethod
+    def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
+        """What a uEntity at ``authority`` subscribes to on such a network, to receive what matches these filters.
+
+        A network may have several forms, each with a name. The answers of core.ustreamer contain the texts whose names
+        are fields there. Empty, the default: nothing to tell.
+        """
+        return {}
+
     def watch_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:
-        """Whether anybody listens to messages from ``source`` to ``sink``; ``on_presence`` is called with every change.
+        """Whether anybody listens to messages from ``source`` to ``sink``; ``on_presence`` is called at every change.
 
         A transport that cannot know says `PRESENT`.
         """
         return Presence.PRESENT
 
     def forget_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> None:
-        """The opposite of `watch_flow`. Unknown ones are ignored."""
+        """The opposite of `watch_flow`. A flow that is not watched is ignored."""
 
     def problems(self) -> list[str]:
-        """What keeps the endpoint from working although its link is up, a sentence each."""
+        """What keeps the endpoint from working although its link is up, one sentence each."""
         return []
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin to connect and return. Connecting goes on in the background for as long as it takes."""
+        """Begin to connect, and return. Connecting goes on in the background for as long as it takes.
+
+        Raises `ConfigurationError` for options that cannot work at all.
+        """
 
     @abstractmethod
     async def stop(self) -> None:
         """Send what has to be sent (acknowledgements, a farewell), then close. Idempotent."""
 
     async def authenticate(self, entity: UUri) -> None:
-        """Confirm that ``entity`` may use this transport (uP-L1 authenticate).
+        """Confirm that ``entity`` may use this transport (uP-L1 authenticate). Idempotent.
 
-        The transport's identity is that of our own authority; a uEntity of another one gets UNAUTHENTICATED. Idempotent.
+        The transport has the identity of the streamer's authority. Raises UNAUTHENTICATED for a uEntity of another one.
         """
         if entity.authority != self.context.authority:
             raise UStatusError(
@@ -245,15 +283,15 @@ class UTransport(ABC):
         self._authenticated = True
 
     def require_authenticated(self) -> None:
-        """Raise UNAUTHENTICATED if nobody called `authenticate` with success."""
+        """Raise UNAUTHENTICATED unless `authenticate` has succeeded."""
         if not self._authenticated:
             raise UStatusError(UCode.UNAUTHENTICATED, f"{self.context.name}: authenticate() comes first")
 
     def send(self, message: UMessage) -> Awaitable[None]:
-        """Send one message (uP-L1 send). Can be called many times without waiting.
+        """Send one message (uP-L1 send). May be called many times without waiting.
 
-        The awaitable completes when the transport's own confirmation came. Raises INVALID_ARGUMENT for an invalid
-        message at once, a `SendError` through the awaitable otherwise.
+        The awaitable completes with the transport's own confirmation, or raises a `SendError`. An invalid message raises
+        INVALID_ARGUMENT at once.
         """
         self.require_authenticated()
         try:
@@ -266,17 +304,17 @@ class UTransport(ABC):
 
     @abstractmethod
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        """Send valid messages, in order, without waiting; ``done`` is called once for each of them.
+        """Send valid messages, in order, without waiting. ``done`` is called once for each of them.
 
-        What the link loses comes back as `LinkLostError`, in the order in which it was submitted. ``done`` may be
-        called before `submit` returns.
+        Parcels that the link loses come back with `LinkLostError`, in the order in which they were submitted. ``done`` may
+        be called before `submit` returns.
         """
 
     @abstractmethod
     async def receive(self, source_filter: UUri, sink_filter: UUri | None = None) -> UMessage:
         """Pull the earliest message that matches and is not expired (uP-L1 receive).
 
-        The first call for a filter opens it. Raises NOT_FOUND if nothing is there, UNIMPLEMENTED if a transport
+        The first call for a filter opens it. Raises NOT_FOUND if there is no message, UNIMPLEMENTED if the transport
         cannot pull.
         """
 
@@ -289,23 +327,23 @@ class UTransport(ABC):
 
     @abstractmethod
     async def unregister_listener(self, source_filter: UUri, sink_filter: UUri | None, listener: UListener) -> None:
-        """The opposite; nothing is delivered afterwards. Raises NOT_FOUND for what was not registered."""
+        """The opposite; nothing is delivered afterwards. Raises NOT_FOUND for a listener that was not registered."""
 
     def pause_receiving(self) -> None:
-        """Stop handing over messages, because the router has no room. Only where the wire has no window of its own."""
+        """Deliver nothing for a while, because the router has no room. For networks without a window of their own."""
 
     def resume_receiving(self) -> None:
         """Go on after `pause_receiving`."""
 
     def set_state(self, state: LinkState) -> None:
-        """For transports: record and report a change of the link."""
+        """For transports: note the link's state, and tell a change."""
         if state is not self.state:
             self.state = state
-            self.context.on_state(state)
+            self.context.events.state_changed(state)
 
 
 class _Single:
-    """One message of `send`, with whom to tell."""
+    """One message of `send`, and what its caller awaits."""
 
     __slots__ = ("future", "message")
 
@@ -351,14 +389,24 @@ def check_filter(source: UUri, sink: UUri | None) -> None:
 
 
 def available_transports() -> list[str]:
-    """Names of all installed transports."""
+    """The names of all installed transports."""
     return sorted(entry.name for entry in entry_points(group=ENTRY_POINTS))
 
 
 @cache
 def load_transport(kind: str) -> type[UTransport]:
-    """The transport class of that name. Raises LookupError if none is installed."""
+    """The transport of that name. Raises LookupError if it is not installed, ImportError if it cannot be loaded."""
     for entry in entry_points(group=ENTRY_POINTS, name=kind):
         loaded: type[UTransport] = entry.load()
         return loaded
     raise LookupError(f"no transport {kind!r}; installed: {', '.join(available_transports())}")
+
+
+@cache
+def loadable_transports() -> Mapping[str, type[UTransport]]:
+    """Every installed transport that can be loaded, by name. The first call imports the libraries of all of them."""
+    found = {}
+    for kind in available_transports():
+        with suppress(ImportError):
+            found[kind] = load_transport(kind)
+    return found

@@ -1,6 +1,7 @@
-"""The receiving half that every transport of ours shares: listeners, pull buffers, and the wire's subscriptions.
+"""The receiving half that the transports share: listeners, pull buffers, and the subscriptions on the wire.
 
-A transport that derives from `ListeningTransport` only says how a filter is opened and closed on its wire.
+A transport that derives from `ListeningTransport` only has to open and close filters on its wire. Its ``Options`` need a
+field ``listeners: ListenerOptions``.
 """
 
 from abc import abstractmethod
@@ -22,11 +23,11 @@ class ListeningTransport(UTransport):
 
     @abstractmethod
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Begin to receive what matches; on the wire now, or as soon as there is a connection."""
+        """Begin to receive what matches these filters: now, or as soon as there is a connection."""
 
     @abstractmethod
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Cease to receive what matches."""
+        """The opposite."""
 
     async def register_listener(self, source_filter: UUri, sink_filter: UUri | None, listener: UListener) -> None:
         self.require_authenticated()

@@ -8,9 +8,7 @@ done with it, which is when what it has to say about it is safe.
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from pydantic import BaseModel, ConfigDict
-
-from streamer.transports.base import Done, LinkState, ListenerOptions, Parcel, Received, TransportContext
+from streamer.transports.base import Done, LinkState, ListenerOptions, Parcel, Received, TransportContext, TransportOptions
 from streamer.transports.errors import LinkLostError, PermanentError
 from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.message import UMessage
@@ -29,10 +27,8 @@ Handler = Callable[[UMessage, Callable[[], None]], None]
 """Takes a message that is addressed to a service, and a function to call when it is done with it. Must not block."""
 
 
-class LocalOptions(BaseModel):
+class LocalOptions(TransportOptions):
     """There is nothing to configure."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     listeners: ListenerOptions = ListenerOptions()
 

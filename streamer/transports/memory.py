@@ -1,14 +1,12 @@
-"""An in-process transport: for tests, and for uEntities that live in the streamer's own process.
+"""A network inside the process, for tests.
 
-All `MemoryTransport`s with the same bus name share one network: what one sends, every other one receives. Tests steer
-it: take the link away, hold confirmations back, refuse messages.
+All `MemoryTransport`s with the same bus name share one network: what one of them sends, all others receive. Tests steer
+it: they take the link away, hold confirmations back and refuse messages.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from weakref import WeakSet
-
-from pydantic import BaseModel, ConfigDict
 
 from streamer.transports.base import (
     UNCONFIRMED,
@@ -19,19 +17,19 @@ from streamer.transports.base import (
     Presence,
     Received,
     TransportContext,
+    TransportOptions,
 )
 from streamer.transports.errors import LinkLostError, SendError
 from streamer.transports.listening import ListeningTransport
+from streamer.transports.results import ResultRuns
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
 
 _buses: dict[str, "WeakSet[MemoryTransport]"] = {}
 
 
-class MemoryOptions(BaseModel):
+class MemoryOptions(TransportOptions):
     """Options of a ``memory`` endpoint."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     bus: str = "default"
     window: int = 1000
@@ -39,9 +37,13 @@ class MemoryOptions(BaseModel):
     unconfirmed_s: float = 0
     listeners: ListenerOptions = ListenerOptions()
 
+    @property
+    def addresses_publishes(self) -> bool:
+        return self.sink_authority
+
 
 class MemoryReceived(Received):
-    """Remembers its acknowledgement, for tests that ask."""
+    """Remembers that it was acknowledged, for tests that ask."""
 
     source_keeps = True
 
@@ -56,7 +58,7 @@ class MemoryReceived(Received):
 
 
 class MemoryTransport(ListeningTransport):
-    """A network inside this process. ``refuse`` decides per message whether it is taken; ``held`` keeps confirmations."""
+    """``refuse`` decides which messages are refused; while ``hold`` is set, nothing is confirmed. ``sent`` has left."""
 
     kind = "memory"
     keeps_unacknowledged = True
@@ -64,43 +66,37 @@ class MemoryTransport(ListeningTransport):
 
     def __init__(self, context: TransportContext, options: MemoryOptions) -> None:
         super().__init__(context, options)
+        self.options: MemoryOptions = options
         self.bus = options.bus
         self.refuse: Callable[[UMessage], SendError | None] = lambda message: None
         self.hold = False
         self.sent: list[UMessage] = []
         self._unconfirmed: deque[tuple[Parcel, Done]] = deque()
-        self._deaf: dict[tuple[UUri, UUri | None], Presence] = {}
+        self._presences: dict[tuple[UUri, UUri | None], Presence] = {}
         self._watched: dict[tuple[UUri, UUri | None], list[Callable[[Presence], None]]] = {}
 
     @property
     def unconfirmed_s(self) -> float:
-        unconfirmed_s: float = self.options.unconfirmed_s
-        return unconfirmed_s
+        return self.options.unconfirmed_s
 
     def watch_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:
         self._watched.setdefault((source, sink), []).append(on_presence)
-        return self._deaf.get((source, sink), Presence.PRESENT)
+        return self._presences.get((source, sink), Presence.PRESENT)
 
     def forget_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> None:
-        listening = self._watched.get((source, sink), [])
-        if on_presence in listening:
-            listening.remove(on_presence)
+        watching = self._watched.get((source, sink), [])
+        if on_presence in watching:
+            watching.remove(on_presence)
 
-    def set_presence(self, source: UUri, sink: UUri | None, reach: Presence) -> None:
+    def set_presence(self, source: UUri, sink: UUri | None, presence: Presence) -> None:
         """Have somebody or nobody listen to a flow from now on."""
-        self._deaf[source, sink] = reach
+        self._presences[source, sink] = presence
         for on_presence in list(self._watched.get((source, sink), ())):
-            on_presence(reach)
+            on_presence(presence)
 
     @property
     def capacity(self) -> int:
-        window: int = self.options.window
-        return window
-
-    @property
-    def wants_sink_authority(self) -> bool:
-        wanted: bool = self.options.sink_authority
-        return wanted
+        return self.options.window
 
     async def start(self) -> None:
         _buses.setdefault(self.bus, WeakSet()).add(self)
@@ -111,16 +107,17 @@ class MemoryTransport(ListeningTransport):
         self.lose_link()
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Nothing to open: every message passes by."""
+        """Nothing to do: every message on the bus arrives."""
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Nothing to close."""
+        """Nothing to do."""
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        for parcel in parcels:
+        for number, parcel in enumerate(parcels):
             if self.state is not LinkState.UP:
-                done((parcel,), LinkLostError())
-            elif self.hold or self._unconfirmed:  # nothing overtakes what is being let go just now
+                done(parcels[number:], LinkLostError())
+                return
+            if self.hold or self._unconfirmed:  # while held messages are released, nothing overtakes them
                 self._unconfirmed.append((parcel, done))
             else:
                 self._deliver(parcel, done)
@@ -139,18 +136,20 @@ class MemoryTransport(ListeningTransport):
         self.registry.deliver(batch)
 
     def lose_link(self) -> None:
-        """Cut the link: what is unconfirmed comes back."""
+        """Cut the link. What is unconfirmed comes back in batches, as from a real network."""
         self.set_state(LinkState.DOWN)
         lost, self._unconfirmed = self._unconfirmed, deque()
+        results = ResultRuns()
         for parcel, done in lost:
-            done((parcel,), LinkLostError())
+            results.add(done, parcel, LinkLostError())
+        results.tell()
 
     def restore_link(self) -> None:
         """Bring the link back."""
         self.set_state(LinkState.UP)
 
     def release_held(self, count: int | None = None) -> None:
-        """Confirm what was held back, all of it or the first ``count``; holding ends if all."""
+        """Deliver and confirm what was held back: the first ``count`` messages, or all of them, which ends the hold."""
         if count is None:
             self.hold = False
             while self._unconfirmed:

@@ -81,7 +81,7 @@ async def test_message_beyond_the_brokers_maximum_is_refused_for_good(fake: Fake
 async def test_off_vehicle_publish_without_sink_is_refused_for_good(fake: FakeBroker) -> None:
     endpoint = Endpoint(fake.url, topics="off-vehicle")
     async with endpoint.running():
-        assert endpoint.transport.wants_sink_authority
+        assert endpoint.transport.options.addresses_publishes
         await connected(fake, endpoint)
         endpoint.submit([message()])
     ((_, error),) = endpoint.refused

@@ -21,6 +21,7 @@ from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import key_for
 from streamer.uprotocol.message import publish
 from tests.listeners import RecordingListener
+from tests.transport_events import EventLog
 from tests.zenoh_peers import (
     LATE_S,
     OWN,
@@ -28,7 +29,6 @@ from tests.zenoh_peers import (
     Outcomes,
     Parcel,
     RawSubscriber,
-    TransportEvents,
     free_endpoint,
     now_ms,
     open_peer,
@@ -45,7 +45,7 @@ from tests.zenoh_peers import (
 
 
 async def test_peer_is_alone_until_another_one_appears() -> None:
-    endpoint, events = free_endpoint(), TransportEvents()
+    endpoint, events = free_endpoint(), EventLog()
     async with running(events, connect=[endpoint]) as transport:
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
         with pytest.raises(LinkLostError):
@@ -57,7 +57,7 @@ async def test_peer_is_alone_until_another_one_appears() -> None:
 
 
 async def test_link_is_up_for_as_long_as_one_node_stays_and_comes_back_with_the_next() -> None:
-    endpoint, events = free_endpoint(), TransportEvents()
+    endpoint, events = free_endpoint(), EventLog()
     async with running(events, listen=[endpoint]) as transport:
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
         one, two = open_peer(connect=[endpoint]), open_peer(connect=[endpoint])
@@ -73,7 +73,7 @@ async def test_link_is_up_for_as_long_as_one_node_stays_and_comes_back_with_the_
 
 
 async def test_client_is_down_without_its_router_and_finds_it_again() -> None:
-    endpoint, events = free_endpoint(), TransportEvents()
+    endpoint, events = free_endpoint(), EventLog()
     async with running(events, mode="client", connect=[endpoint]) as transport:
         inbox = RecordingListener()
         await transport.register_listener(TOPIC, None, inbox)
@@ -202,6 +202,7 @@ async def test_what_was_sent_before_stop_arrives() -> None:
 
 _RECEIVER = """
 import sys, time
+from tests.transport_events import EventLog
 from tests.zenoh_peers import open_peer
 session = open_peer(connect=[sys.argv[1]])
 subscriber = session.declare_subscriber("up/**", lambda sample: None)

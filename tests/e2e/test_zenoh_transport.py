@@ -16,6 +16,7 @@ from streamer.uprotocol.message import Options, UMessage, UPriority, notificatio
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
+from tests.transport_events import EventLog
 from tests.zenoh_peers import (
     ANYTHING,
     ENTITY,
@@ -25,7 +26,6 @@ from tests.zenoh_peers import (
     Outcomes,
     Parcel,
     RawSubscriber,
-    TransportEvents,
     free_endpoint,
     now_ms,
     put,
@@ -168,7 +168,7 @@ async def test_order_is_kept_over_many_messages_in_both_directions() -> None:
 
 
 async def test_foreign_samples_are_reported_and_not_delivered() -> None:
-    endpoint, events = free_endpoint(), TransportEvents()
+    endpoint, events = free_endpoint(), EventLog()
     async with running(events, listen=[endpoint]) as transport:
         inbox = RecordingListener()
         await transport.register_listener(TOPIC, None, inbox)

@@ -13,13 +13,13 @@ from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
 from tests.listeners import RecordingListener
+from tests.transport_events import EventLog
 from tests.zenoh_peers import (
     LATE_S,
     TOPIC,
     Outcomes,
     Parcel,
     PeerProcess,
-    TransportEvents,
     free_endpoint,
     now_ms,
     running,
@@ -46,9 +46,7 @@ class Flow:
 
 
 @asynccontextmanager
-async def stage(
-    events: TransportEvents | None = None, lease_ms: int = 2000
-) -> AsyncIterator[tuple[ZenohTransport, PeerProcess]]:
+async def stage(events: EventLog | None = None, lease_ms: int = 2000) -> AsyncIterator[tuple[ZenohTransport, PeerProcess]]:
     """Our transport, and a node in a process of its own that listens to nothing yet."""
     endpoint = free_endpoint()
     async with (
@@ -137,7 +135,7 @@ async def test_flows_through_a_router_follow_the_receiver_behind_it() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 async def test_receiver_that_is_gone_is_noticed_and_comes_back(number: signal.Signals) -> None:
-    events, outcomes, endpoint = TransportEvents(), Outcomes(), free_endpoint()
+    events, outcomes, endpoint = EventLog(), Outcomes(), free_endpoint()
     async with running(events, listen=[endpoint], uncertain_s=3) as transport:
         settings = {"connect": [endpoint], "transport__link__tx__lease": 2000}
         async with PeerProcess.running(**settings) as peer:
@@ -166,7 +164,7 @@ async def hears(peer: PeerProcess, ids: list[bytes]) -> None:
     await asyncio.wait_for(heard(), LATE_S)
 
 
-async def put_until_lost(transport: ZenohTransport, events: TransportEvents, outcomes: Outcomes) -> list[Parcel]:
+async def put_until_lost(transport: ZenohTransport, events: EventLog, outcomes: Outcomes) -> list[Parcel]:
     """Send as fast as it goes until a node is lost; returns what was submitted."""
     submitted: list[Parcel] = []
 
@@ -184,7 +182,7 @@ async def put_until_lost(transport: ZenohTransport, events: TransportEvents, out
 
 async def test_receiver_that_stalls_is_lost_as_soon_as_a_put_was_given_up() -> None:
     """Zenoh closes the link without an event: the lease of this receiver is 60 s."""
-    events, outcomes = TransportEvents(), Outcomes()
+    events, outcomes = EventLog(), Outcomes()
     async with stage(events, lease_ms=60_000) as (transport, peer):
         await peer.subscribe(EVERYTHING)
         flow = Flow(transport)
@@ -213,7 +211,7 @@ async def test_receiver_that_stalls_is_lost_as_soon_as_a_put_was_given_up() -> N
 
 
 async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> None:
-    events, outcomes = TransportEvents(), Outcomes()
+    events, outcomes = EventLog(), Outcomes()
     async with stage(events, lease_ms=60_000) as (transport, peer):
         await peer.subscribe(EVERYTHING)
         assert transport._session is not None
@@ -248,7 +246,7 @@ async def test_keys_beyond_the_bound_count_as_heard(monkeypatch: pytest.MonkeyPa
 
 
 async def test_without_assurance_nothing_is_watched_and_a_put_counts() -> None:
-    events, outcomes, endpoint = TransportEvents(), Outcomes(), free_endpoint()
+    events, outcomes, endpoint = EventLog(), Outcomes(), free_endpoint()
     async with running(events, listen=[endpoint], uncertain_s=0) as transport:
         assert transport.unconfirmed_s == 0
         assert Flow(transport).now is Presence.PRESENT

@@ -13,12 +13,13 @@ from pathlib import Path
 from streamer.config.models import Config
 from streamer.delivery.router import Router
 from streamer.services.host import ServiceHost, entities
-from streamer.transports.base import LinkState, TransportContext, UTransport
+from streamer.transports.base import TransportContext, UTransport
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.clock import FakeClock
 from tests.flow.uentities import Client, RemoteService
+from tests.transport_events import StateEvents
 
 _runs = itertools.count()
 
@@ -114,11 +115,11 @@ class Device:
 
     def _context(self, devices: Devices, name: str) -> TransportContext:
         return TransportContext(
-            name, self.authority, on_state=lambda state: self._changed(name, state), now_ms=devices.clock.wall_ms
+            name,
+            self.authority,
+            events=StateEvents(lambda state: self.router.link_changed(name, state)),
+            now_ms=devices.clock.wall_ms,
         )
-
-    def _changed(self, name: str, state: LinkState) -> None:
-        self.router.link_changed(name, state)
 
     async def start(self) -> None:
         self.service_host.open()

@@ -11,13 +11,14 @@ from streamer.delivery.router import Router
 from streamer.journal.journal import Journal
 from streamer.traces.record import DTYPE, OUTCOMES, Buffer, to_columns
 from streamer.traces.recorder import Recorder
-from streamer.transports.base import LinkState, TransportContext
+from streamer.transports.base import TransportContext
 from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, UPriority, notification, publish, request
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
+from tests.transport_events import StateEvents
 
 GATEWAY = "gateway.veh1"
 DEAD_LETTERS = UUri(GATEWAY, 4, 1, 0x8001)
@@ -80,7 +81,7 @@ class RouterHarness:
         run = next(_buses)
         self.transports = {
             name: MemoryTransport(
-                TransportContext(name, self.config.authority, on_state=self._on_state(name), now_ms=self.clock.wall_ms),
+                TransportContext(name, self.config.authority, events=self._events(name), now_ms=self.clock.wall_ms),
                 MemoryOptions(
                     bus=f"{run}-{name}",
                     sink_authority=name in addressed,
@@ -103,8 +104,8 @@ class RouterHarness:
         )
         self.router.custody.patience_s = 0
 
-    def _on_state(self, name: str) -> Callable[[LinkState], None]:
-        return lambda state: self.router.link_changed(name, state)
+    def _events(self, name: str) -> StateEvents:
+        return StateEvents(lambda state: self.router.link_changed(name, state))
 
     async def __aenter__(self) -> "RouterHarness":
         await self.router.start()

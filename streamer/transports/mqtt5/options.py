@@ -9,22 +9,20 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from streamer.transports.base import ListenerOptions
+from streamer.transports.base import ListenerOptions, TransportOptions
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.wire import Structure
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
+_STRICT_KEYS = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Model(BaseModel):
-    # A URL can hold a password that somebody put there by mistake: validation errors do not repeat it.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class TlsOptions(_Model):
+class TlsOptions(BaseModel):
     """Files in PEM form. Without ``ca_file`` the system's certificate authorities count."""
+
+    model_config = _STRICT_KEYS
 
     ca_file: Path | None = None
     cert_file: Path | None = None
@@ -37,8 +35,10 @@ class TlsOptions(_Model):
         return self
 
 
-class ReconnectOptions(_Model):
+class ReconnectOptions(BaseModel):
     """Waiting between two attempts to connect: 0.5, 1, 2 and 4 s, then 10 s for ever (uP-L1 `mqtt_5.adoc`)."""
+
+    model_config = _STRICT_KEYS
 
     initial_ms: int = Field(default=500, ge=1)
     factor: float = Field(default=2, ge=1)
@@ -46,7 +46,7 @@ class ReconnectOptions(_Model):
     jitter: float = Field(default=0.2, ge=0, le=1)
 
 
-class Mqtt5Options(_Model):
+class Mqtt5Options(TransportOptions):
     """Options of an ``mqtt5`` endpoint; every one but ``broker`` has a default."""
 
     broker: str
@@ -91,6 +91,10 @@ class Mqtt5Options(_Model):
         if not self.uses_tls and self.tls != TlsOptions():
             raise ValueError("tls: expected a broker with mqtts://")
         return self
+
+    @property
+    def addresses_publishes(self) -> bool:
+        return self.topics == "off-vehicle"
 
     @property
     def _url(self) -> SplitResult:

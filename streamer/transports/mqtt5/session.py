@@ -72,7 +72,8 @@ class MqttReceived(Received):
 class Session:
     """Both directions of one session. ``window`` is our own limit of unconfirmed messages."""
 
-    def __init__(self, window: int, encode: Encode) -> None:
+    def __init__(self, window: int, encode: Encode, on_acknowledgeable: Callable[[], None]) -> None:
+        """``on_acknowledgeable`` is called when `take_acknowledgements` has something to return."""
         self.is_connected = False
         self.is_writable = True  # False: the socket's buffer is full, hold back what is not yet sent
         self.epoch = 0
@@ -82,7 +83,7 @@ class Session:
         self.max_packet_bytes: int | None = None
         self.receipts: deque[MqttReceived | Skipped] = deque()
         self.owed_bytes = 0  # what the messages of `receipts` take
-        self.on_acknowledgeable: Callable[[], None] = lambda: None
+        self.on_acknowledgeable = on_acknowledgeable
         self._encode = encode
         self._unconfirmed: dict[int, Sent] = {}  # in the order of sending
         self._resend: deque[tuple[int, Sent]] = deque()  # of the last connection, not yet sent on this one

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 import mqtt5
@@ -49,8 +49,7 @@ class Mqtt5Transport(ListeningTransport):
         self.refused_subscriptions = 0
         self._refused: dict[str, str] = {}  # wanted topic filters that the broker refused, and its reason
         encoder = Encoder(options.topics, context.authority)
-        self._session = Session(options.window, encoder.encode)
-        self._session.on_acknowledgeable = self._acknowledge_soon
+        self._session = Session(options.window, encoder.encode, self._acknowledge_soon)
         self._subscriptions = Subscriptions()
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
@@ -73,9 +72,12 @@ class Mqtt5Transport(ListeningTransport):
             for pattern, reason in islice(self._refused.items(), _PROBLEMS_AT_MOST)
         ]
 
-    @property
-    def wants_sink_authority(self) -> bool:
-        return self.options.topics == "off-vehicle"
+    @classmethod
+    def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
+        return {
+            "mqtt_in_vehicle": topic_filter(source, sink, "in-vehicle", authority),
+            "mqtt_off_vehicle": topic_filter(source, sink, "off-vehicle", authority),
+        }
 
     @property
     def client_id(self) -> str:
@@ -268,7 +270,7 @@ class Mqtt5Transport(ListeningTransport):
     def _skip(self, frame: memoryview, error: MalformedPacketError) -> None:
         """No message, and no reason to give up the connection: counted, and acknowledged in its turn."""
         packet_id = frames.publish_packet_id(frame) if frame[0] & QOS else None
-        self.context.on_malformed(error)
+        self.context.events.packet_malformed(error)
         if packet_id is not None:
             self._session.skip(packet_id)
 
@@ -318,7 +320,7 @@ class Mqtt5Transport(ListeningTransport):
         if packet.server_keep_alive is not None and self._watch is not None:
             self._watch.keep_alive_s = packet.server_keep_alive
         if self._connections:
-            self.context.on_reconnect()
+            self.context.events.reconnected()
         self._connections += 1
         self._session.connected(packet.session_present, packet.receive_max, packet.max_packet_size)
         self._write_outgoing()

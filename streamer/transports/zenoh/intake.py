@@ -127,7 +127,7 @@ class Intake:
             try:
                 message = decode(sample.payload.to_bytes(), None if attachment is None else attachment.to_bytes())
             except MalformedPacketError as exc:
-                self._context.on_malformed(exc)
+                self._context.events.packet_malformed(exc)
                 continue
             attributes = message.attributes
             try:

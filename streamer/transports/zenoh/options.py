@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import zenoh
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from streamer.transports.base import ListenerOptions
+from streamer.transports.base import ListenerOptions, TransportOptions
 from streamer.transports.errors import ConfigurationError
 
 _ENDPOINT = re.compile(r"[a-z][a-z_\-]*/\S+")
@@ -34,7 +34,7 @@ _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_befo
 _WAIT_BEFORE_CLOSE_US = 1_000_000
 
 
-class ZenohOptions(BaseModel):
+class ZenohOptions(TransportOptions):
     """Options of a ``zenoh`` endpoint.
 
     ``listen`` and ``connect`` hold Zenoh endpoints (``tcp/192.168.0.2:7447``); an empty ``listen`` listens on nothing.
@@ -53,7 +53,7 @@ class ZenohOptions(BaseModel):
     memory.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(strict=True)
 
     mode: Literal["peer", "client", "router"] = "peer"
     listen: list[str] = []

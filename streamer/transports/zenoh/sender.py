@@ -7,7 +7,6 @@ and a timer lends the processor again and again for as long as that helps.
 """
 
 import asyncio
-import math
 import threading
 import time
 from collections import deque
@@ -130,10 +129,11 @@ class Sender:
         loop: asyncio.AbstractEventLoop,
         put: Callable[[UMessage], SendError | None],
         name: str,
-        success: Unconfirmed | None = None,
-        slow_s: float = math.inf,
-        was_slow: Callable[[], None] = lambda: None,
-        now_ms: Callable[[], int] = lambda: 0,
+        *,
+        success: Unconfirmed | None,
+        slow_s: float,
+        was_slow: Callable[[], None],
+        now_ms: Callable[[], int],
     ) -> None:
         self._loop = loop
         self._put = put

@@ -13,7 +13,7 @@ there (`nodes`), and, from another streamer, a receipt (`receipts`, `ledger`).
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import zenoh
@@ -70,6 +70,10 @@ class ZenohTransport(ListeningTransport):
     @property
     def unconfirmed_s(self) -> float:
         return self.options.uncertain_s
+
+    @classmethod
+    def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
+        return {"zenoh": key_filter(source, sink, authority)}
 
     @property
     def is_stalled(self) -> bool:
@@ -190,11 +194,11 @@ class ZenohTransport(ListeningTransport):
         self._watch.nodes(bool(self._nodes.present))
         self._judge_link()
         if not is_there and self.options.uncertain_s:
-            self.context.on_node(False)
+            self.context.events.node_changed(False)
 
     def _node_settled(self) -> None:
         if self.options.uncertain_s:
-            self.context.on_node(True)
+            self.context.events.node_changed(True)
 
     def _was_slow(self) -> None:
         """On the sender thread: a put took as long as Zenoh needs to give a receiver up."""
@@ -217,7 +221,7 @@ class ZenohTransport(ListeningTransport):
         self.set_state(state)
         if came_up:
             if self._was_up:
-                self.context.on_reconnect()
+                self.context.events.reconnected()
             self._was_up = True
 
     # -- who listens

@@ -41,6 +41,12 @@ def messages(value: Any) -> list[str]:
     return [error["msg"] for error in caught.value.errors()]
 
 
+def test_endpoints_on_which_a_publish_needs_an_address_are_known_from_their_options() -> None:
+    cloud = {"transport": "memory", "authorities": ["*"], "options": {"sink_authority": True}}
+    vehicle = {"transport": "zenoh", "authorities": ["veh1"]}
+    assert Config.model_validate(raw(endpoints={"vehicle": vehicle, "cloud": cloud})).addressed == {"cloud"}
+
+
 def test_everything_but_authority_endpoints_and_routes_has_its_documented_default() -> None:
     config = Config.model_validate(raw())
     assert config.queue_policy == QueuePolicy(

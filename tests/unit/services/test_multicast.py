@@ -12,7 +12,6 @@ from streamer.services.multicast import (
     REGISTER,
     RESOLVE,
     UNREGISTER,
-    Filters,
     Receivers,
     Registration,
     filters,
@@ -303,4 +302,8 @@ async def test_a_receiver_has_a_name(service: ReceiversHarness, receiver: UUri) 
 
 
 def test_a_topic_has_a_filter_on_each_kind_of_network() -> None:
-    assert filters(LEFT, "cloud") == Filters("veh1/8000/A/2/8002", "veh1/cloud", "up/veh1/8000/A/2/8002/{}/{}/{}/{}/{}")
+    assert filters(pb.MulticastTopic, LEFT, "cloud") == {
+        "mqtt_in_vehicle": "veh1/8000/A/2/8002",
+        "mqtt_off_vehicle": "veh1/cloud",
+        "zenoh": "up/veh1/8000/A/2/8002/{}/{}/{}/{}/{}",
+    }

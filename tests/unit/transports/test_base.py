@@ -17,6 +17,7 @@ from streamer.transports.base import (
     available_transports,
     check_filter,
     load_transport,
+    loadable_transports,
 )
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
 from streamer.transports.memory import MemoryOptions, MemoryTransport
@@ -24,6 +25,7 @@ from streamer.uprotocol.message import Attributes, UMessage, UMessageType, publi
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
+from tests.transport_events import StateEvents
 
 NOW_MS = 1_700_000_000_000
 US = UUri("gateway", 4, 1, 0)
@@ -163,7 +165,9 @@ async def test_caller_who_gave_up_waiting_does_no_harm() -> None:
 
 def test_change_of_state_is_reported_once() -> None:
     told: list[LinkState] = []
-    transport = MemoryTransport(TransportContext("here", "gateway", on_state=told.append), MemoryOptions(bus="state"))
+    transport = MemoryTransport(
+        TransportContext("here", "gateway", events=StateEvents(told.append)), MemoryOptions(bus="state")
+    )
     for state in (LinkState.DOWN, LinkState.ALONE, LinkState.ALONE, LinkState.UP, LinkState.UP, LinkState.DOWN):
         transport.set_state(state)
     assert told == [LinkState.ALONE, LinkState.UP, LinkState.DOWN]
@@ -253,10 +257,9 @@ def test_copy_that_comes_after_the_release_is_released_at_once() -> None:
 # discovery
 
 PLUGIN = """
-from pydantic import BaseModel
-from streamer.transports.base import UTransport
+from streamer.transports.base import TransportOptions, UTransport
 
-class Options(BaseModel):
+class Options(TransportOptions):
     pigeons: int = 3
 
 class PigeonTransport(UTransport):
@@ -271,6 +274,12 @@ class PigeonTransport(UTransport):
 """
 
 
+def forget_transports() -> None:
+    """What another test has installed is gone again."""
+    load_transport.cache_clear()
+    loadable_transports.cache_clear()
+
+
 @pytest.fixture
 def pigeons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A distribution of somebody else's, installed: a module and its dist-info."""
@@ -283,9 +292,9 @@ def pigeons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
-    load_transport.cache_clear()
+    forget_transports()
     yield
-    load_transport.cache_clear()
+    forget_transports()
     sys.modules.pop("pigeon_carrier", None)
 
 
@@ -299,13 +308,27 @@ def test_transport_of_somebody_else_is_found_by_its_entry_point() -> None:
 
 
 @pytest.mark.usefixtures("pigeons")
+def test_what_a_transport_says_nothing_about_has_a_default() -> None:
+    kind = load_transport("pigeon")
+    assert not kind.Options().addresses_publishes
+    assert kind.filter_texts(TOPIC, None, "cloud") == {}
+
+
+@pytest.mark.usefixtures("pigeons")
+def test_transports_that_cannot_be_loaded_are_left_out() -> None:
+    assert "broken" in available_transports()
+    assert set(loadable_transports()) == set(available_transports()) - {"broken"}
+    assert loadable_transports()["pigeon"] is load_transport("pigeon")
+
+
+@pytest.mark.usefixtures("pigeons")
 def test_transport_that_cannot_be_loaded_says_why() -> None:
     with pytest.raises(ModuleNotFoundError, match="pigeon_carrier_broken"):
         load_transport("broken")
 
 
 def test_unknown_transport_is_a_lookup_error_that_names_the_installed_ones() -> None:
-    load_transport.cache_clear()  # what another test has installed is gone again
+    forget_transports()
     with pytest.raises(LookupError, match=r"'pigeon'.*memory") as caught:
         load_transport("pigeon")
     assert "mqtt5" in str(caught.value)

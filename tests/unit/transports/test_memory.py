@@ -163,7 +163,7 @@ async def test_stop_is_idempotent_and_ends_with_the_link_down(bus: str) -> None:
 
 async def test_options_say_window_and_sink_authority(bus: str) -> None:
     transport = await join(bus, window=7, sink_authority=True)
-    assert (transport.capacity, transport.wants_sink_authority) == (7, True)
+    assert (transport.capacity, transport.options.addresses_publishes) == (7, True)
 
 
 async def test_what_is_sent_while_held_messages_are_let_go_does_not_overtake_them(bus: str) -> None:

@@ -28,6 +28,11 @@ def test_broker_url(broker: str, expected: tuple[str, int, bool]) -> None:
     assert (read.host, read.port, read.uses_tls) == expected
 
 
+@pytest.mark.parametrize(("topics", "expected"), [("off-vehicle", True), ("in-vehicle", False)])
+def test_only_off_vehicle_topics_need_an_address_for_a_publish(topics: str, expected: bool) -> None:
+    assert options(topics=topics).addresses_publishes is expected
+
+
 @pytest.mark.parametrize("broker", ["h:1883", "tcp://h", "mqtt://", "mqtt://h:99999", "mqtt://h:0", "mqtt://h/path", ""])
 def test_other_urls_are_refused(broker: str) -> None:
     with pytest.raises(ValidationError, match="expected"):

@@ -41,10 +41,9 @@ class SessionHarness:
     """A session and what it said."""
 
     def __init__(self, window: int = 10, connect: bool = True) -> None:
-        self.session = Session(window, encode)
+        self.session = Session(window, encode, self._count)
         self.told: list[tuple[str, SendError | None]] = []
         self.flushes = 0
-        self.session.on_acknowledgeable = self._count
         if connect:
             self.connect(session_present=False)
 

@@ -42,7 +42,7 @@ def connection() -> FakeConnection:
 @pytest.fixture
 def watch(connection: FakeConnection) -> Watch:
     """One message is sent, at 0 s, and never confirmed."""
-    session = Session(10, lambda message, packet_id, duplicate: b"")
+    session = Session(10, lambda message, packet_id, duplicate: b"", lambda: None)
     session.connected(False, 10, None)
     letter = SimpleNamespace(message=publish(0, UUri("veh1", 1, 1, 0x8000), b""))
     session.submit([cast(Any, letter)], lambda parcels, error: None)
@@ -79,7 +79,7 @@ def test_missing_puback_is_waited_for_while_a_packet_that_is_too_large_passes_by
 
 
 def test_the_broker_hears_from_us_while_we_read_nothing(connection: FakeConnection) -> None:
-    session = Session(10, lambda message, packet_id, duplicate: b"")
+    session = Session(10, lambda message, packet_id, duplicate: b"", lambda: None)
     session.connected(False, 10, None)
     watch = Watch(cast(Any, connection), session, OPTIONS, 0.0)
     watch.is_up = True
