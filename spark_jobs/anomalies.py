@@ -1,21 +1,23 @@
 """Which hours were unlike the same hour of the 14 days before?
 
-Compared are, per streamer, route and hour, the number of messages, the share that failed and the 99th percentile of the
-latency. The score is the robust z-score, 0.6745 × (value − median) / MAD. Its bound is `THRESHOLD`: a fleet has a thousand
-such values a day, and against the few days that one is compared with, an ordinary value passes 4 about once a night.
+For each streamer, route and hour, three values are compared: the number of messages, the share that failed and the 99th
+percentile of the latency. The score is the robust z-score, 0.6745 × (value − median) / MAD. An hour is listed from a score
+of `THRESHOLD` on: a fleet has a thousand such values a day, and compared with so few days, an ordinary value exceeds 4 about
+once a night.
 
-**Days.** A route is compared with the days from the first of the 14 on which it wrote, as long as any streamer wrote then;
-an hour without a record on such a day counts 0 messages. With fewer than `LEAST_DAYS` days nothing is said.
+**Days.** A route is compared with those of the 14 days on which any streamer wrote, beginning with the first on which the
+route did. On such a day, an hour without a record counts as 0 messages. With fewer than `LEAST_DAYS` days, nothing is
+listed.
 
-**MAD.** That of a few days is often far too small by chance, and 0 if they were alike. So the largest of these is taken, and
-stands in the column:
+**MAD.** The MAD of a few days is often far too small by chance, and 0 if the days were alike. The column therefore holds the
+largest of:
 - the MAD of the hour;
-- what is usual for the route in all its hours (the median of MAD / median for messages and latency, of the MAD for shares);
-- what chance alone makes of counts (√median messages; a binomial share of as many messages);
-- 5 % of the median for messages, 10 % for latency, 0.1 percentage points for shares: less is no news, however steady.
+- the usual MAD of the route over all hours (the median of MAD / median for messages and latency, of the MAD for shares);
+- what chance alone does to counts (√median messages; a binomial share of as many messages);
+- 5 % of the median for messages, 10 % for latency, 0.1 percentage points for shares: smaller changes do not matter.
 
-**Silence.** An hour without any message, where each of the days had at least `LEAST_TRAFFIC`, is always listed: where
-traffic varies a lot, even 0 may not be six deviations from the median.
+**Silence.** An hour without any message is always listed if each of the days had at least `LEAST_TRAFFIC` messages in it:
+where traffic varies a lot, even 0 may be less than six deviations from the median.
 """
 
 from collections.abc import Sequence
@@ -30,18 +32,18 @@ from spark_jobs.tables import ANOMALIES, LATENCY, ROUTE_HOURLY
 THRESHOLD = 6.0
 LEAST_DAYS = 5
 LEAST_TRAFFIC = 10
-"""Messages in an hour on each of the days, for an hour without any to be a silence."""
+"""An hour without messages is a silence if each of the days had at least so many in it."""
 LEAST_DELIVERED = 100
-"""Messages in an hour for a 99th percentile to be compared: that of fewer is their maximum."""
+"""The 99th percentile of an hour is compared from so many messages on: with fewer, it is the maximum."""
 
 _SIGMA = 0.6745
-"""The MAD of normally distributed values is that share of their standard deviation."""
+"""The MAD of normally distributed values, as a share of their standard deviation."""
 _ROUTE = ("streamer", "route")
 _SERIES = (*_ROUTE, "hour", "metric")
 
 
 def transform(today: DataFrame, today_latency: DataFrame, past: DataFrame, past_latency: DataFrame) -> DataFrame:
-    """`tables.ROUTE_HOURLY` and `tables.LATENCY` of one date, and of the days before → `tables.ANOMALIES`."""
+    """`tables.ROUTE_HOURLY` and `tables.LATENCY` of one date and of the days before → `tables.ANOMALIES`."""
     values = _values(today, today_latency).withColumn("past", sf.lit(False))
     values = values.unionByName(_filled(_values(past, past_latency), past).withColumn("past", sf.lit(True)))
     of_past = sf.when(sf.col("past"), sf.col("value"))
@@ -66,7 +68,7 @@ def transform(today: DataFrame, today_latency: DataFrame, past: DataFrame, past_
 
 
 def _values(hours: DataFrame, latencies: DataFrame) -> DataFrame:
-    """One row per date, hour, route and metric; `judged`: how many messages the value is of."""
+    """One row per date, hour, route and metric. `judged`: how many messages the value is based on."""
     keys = ("date", *_ROUTE, "hour")
     failed = sum((sf.col(outcome) for outcome in FAILURES), sf.lit(0))
     counts = hours.groupBy(*keys).agg(
@@ -85,7 +87,7 @@ def _values(hours: DataFrame, latencies: DataFrame) -> DataFrame:
 
 
 def _filled(values: DataFrame, past: DataFrame) -> DataFrame:
-    """`values` of the days before, with 0 messages for the hours of a day in which a route wrote nothing."""
+    """`values` of the days before, with 0 messages for hours in which a route wrote nothing."""
     dates = past.select("date").distinct()
     first = past.groupBy(*_ROUTE).agg(sf.min("date").alias("first"))
     hours = sf.explode(sf.sequence(sf.lit(0), sf.lit(23))).alias("hour")
@@ -98,7 +100,7 @@ def _filled(values: DataFrame, past: DataFrame) -> DataFrame:
 
 
 def _floors() -> list[Column]:
-    """The least values of the MAD; null where one does not apply to the metric (`greatest` passes over nulls)."""
+    """Lower bounds of the MAD; null where a bound does not apply to the metric (`greatest` ignores nulls)."""
     metric, median, mad = sf.col("metric"), sf.col("median"), sf.col("mad")
     hours = Window.partitionBy(*_ROUTE, "metric")
     volume, share, p99 = (metric == name for name in ("messages", "failed_share", "latency_p99_us"))
@@ -106,7 +108,7 @@ def _floors() -> list[Column]:
     usual_share = sf.median(sf.when(enough & share, mad)).over(hours)
     usual_relative = sf.median(sf.when(enough & ~share & (median > 0), mad / median)).over(hours)
     judged = sf.greatest("judged", sf.lit(1))
-    # Where nothing ever failed, one failure is still no wonder.
+    # Where nothing has ever failed, a single failure is still to be expected.
     binomial = sf.sqrt(sf.greatest(median * (1 - median), 1 / judged) / judged)
     return [
         sf.when(share, usual_share),
@@ -122,7 +124,7 @@ def _value(column: str) -> Column:
 
 
 def _median(values: Column | str) -> Column:
-    """The median of an array: the mean of the middle two; null of an empty one."""
+    """The median of an array (of an even number of values, the mean of the middle two); null if it is empty."""
     ordered = sf.array_sort(values)
     size = sf.size(ordered)
     low, high = sf.floor((size - 1) / 2).cast("int"), sf.floor(size / 2).cast("int")
@@ -133,7 +135,7 @@ def compute(day: job.Day) -> tuple[DataFrame, ...]:
     return (transform(day.table(ROUTE_HOURLY), day.table(LATENCY), day.past(ROUTE_HOURLY), day.past(LATENCY)),)
 
 
-JOB = job.Job("anomalies", (ANOMALIES,), compute, needs=(route_hourly.JOB, latency.JOB), remembers=True)
+JOB = job.Job("anomalies", (ANOMALIES,), compute, needs=(route_hourly.JOB, latency.JOB), is_trend=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,28 +9,31 @@ _DAYS_MAX = 36_500
 
 
 @dataclass(frozen=True)
-class Options:
+class JobArguments:
     dates: tuple[dt.date, ...]
-    """Ascending; empty only where the dates may be left out."""
+    """Ascending. Empty only if dates are optional and none is given."""
     input: str
     output: str
     slo: str | None
     lookback_days: int
-    """Without dates: how many days before today are looked at. 0 where dates have to be given."""
+    """Without dates: how many days before today are considered. 0 if dates are required."""
 
 
-def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bool = True) -> Options:
-    """Read `argv` (the process's own if None). Exits with code 2 and one line that says what is wrong."""
+def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bool = True) -> JobArguments:
+    """Parse `argv` (the process's own if None). Exits with status 2 and one line about what is wrong."""
     parser = argparse.ArgumentParser(f"python -m {program}", formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--date", type=_date, metavar="D", help="the UTC date to compute, as 2026-11-21")
+    parser.add_argument("--date", type=_date, metavar="D", help="the UTC date to compute, such as 2026-11-21")
     parser.add_argument("--from", type=_date, metavar="D", dest="first", help="the first of several dates")
     parser.add_argument("--to", type=_date, metavar="D", dest="last", help="the last of several dates")
     parser.add_argument(
-        "--input", type=_path, required=True, help="the traces: any folder that Spark reads (file:, s3a:, hdfs:, abfs:)"
+        "--input",
+        type=_path,
+        required=True,
+        help="folder of the traces, anywhere that Spark can read (file:, s3a:, hdfs:, abfs:)",
     )
-    parser.add_argument("--output", type=_path, required=True, help="where the tables go: the same kinds of folder")
+    parser.add_argument("--output", type=_path, required=True, help="folder for the tables, likewise")
     parser.add_argument(
-        "--slo", metavar="FILE", help="targets of the routes, YAML (default: none, so the table slo is empty)"
+        "--slo", metavar="FILE", help="YAML file with the routes' targets (default: none, the table slo stays empty)"
     )
     if not dates_required:
         parser.add_argument(
@@ -38,28 +41,28 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
             type=_days,
             default=16,
             metavar="N",
-            help="without dates: run what is not up to date of the last N days before today (default: 16)",
+            help="without dates: run those of the last N days before today that are not up to date (default: 16)",
         )
     given = parser.parse_args(argv)
     if given.date and (given.first or given.last):
-        parser.error("--date names one date, --from and --to several: give one or the other")
+        parser.error("--date names one date, --from and --to name several: use one or the other")
     if bool(given.first) != bool(given.last):
         parser.error("--from and --to go together")
     if dates_required and not (given.date or given.first):
-        parser.error("which date? Give --date, or --from and --to")
+        parser.error("no date given: use --date, or --from and --to")
     first, last = given.date or given.first, given.date or given.last
     if first and first > last:
         parser.error(f"--from {first} is after --to {last}")
     days = range((last - first).days + 1) if first else ()
     dates = tuple(first + dt.timedelta(days=day) for day in days)
-    return Options(dates, given.input, given.output, given.slo, 0 if dates_required else given.lookback_days)
+    return JobArguments(dates, given.input, given.output, given.slo, 0 if dates_required else given.lookback_days)
 
 
 def _date(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a date: expected one as 2026-11-21") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date: expected one such as 2026-11-21") from None
 
 
 def _days(text: str) -> int:
@@ -70,5 +73,5 @@ def _days(text: str) -> int:
 
 def _path(text: str) -> str:
     if not text:
-        raise argparse.ArgumentTypeError("expected a folder, got an empty text")
+        raise argparse.ArgumentTypeError("expected a folder, got an empty string")
     return text.rstrip("/") or "/"

@@ -1,10 +1,10 @@
-"""How far the streamers' clocks are apart, from the ages of the messages that several of them saw.
+"""Estimates how far the streamers' clocks are apart, from the ages of messages that several of them saw.
 
-Between two streamers X and Y, the age of a message at Y minus its age at X is transit + skew if it went from X to Y, and
-skew − transit the other way. The sender's clock is in neither. Half the sum of both directions is the skew, wrong by half
-the difference between the two transits. Which way a message went is not taken from the clocks: what leaves X by the endpoint
-through which other messages come in from Y goes to Y. With traffic one way only, a skew shows once it is far above any
-transit.
+For two streamers X and Y, the age of a message at Y minus its age at X is transit + skew if it went from X to Y, and skew −
+transit if it went the other way. The sender's clock cancels out. Half the sum of both directions is the skew; its error is
+half the difference between the two transits. The direction of a message is not read from the clocks: what leaves X by the
+endpoint through which other messages come in from Y goes to Y. With traffic in one direction only, a skew can be seen only
+if it is far above any transit.
 """
 
 from collections import defaultdict
@@ -20,16 +20,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 ONE_WAY_MIN_US = 1_000_000
-"""Below this a difference in one direction may as well be the transit."""
+"""With traffic in one direction only, a smaller difference may just as well be the transit."""
 _ENOUGH_MESSAGES = 10
 _HOUR_US = 3_600_000_000
 
 
-class Clock(NamedTuple):
-    """One streamer's clock minus that of `against`; the streamer that saw most messages is what the others are held against.
+class ClockEstimate(NamedTuple):
+    """One streamer's clock minus that of `against`, the reference: the streamer that saw most messages.
 
-    `skew_us` None: unknown, and less than `ONE_WAY_MIN_US` if there is an `against`. Clocks of one `group` are known well
-    enough (from both directions) to say which of two streamers saw a message first.
+    `skew_us` None: unknown, but less than `ONE_WAY_MIN_US` if there is an `against`. Clocks of one `group` are known well
+    enough, from both directions, to tell which of two streamers saw a message first.
     """
 
     skew_us: float | None
@@ -39,7 +39,7 @@ class Clock(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """Messages of one source and sink at one streamer: least age and number per hour, and the usual way through it."""
+    """Messages of one source and sink at one streamer: least age and number per hour, and the ways through the streamer."""
 
     ages_us: dict[int, int]
     messages: dict[int, int]
@@ -47,7 +47,7 @@ class _Side(NamedTuple):
 
 
 class _Difference(NamedTuple):
-    """Age at Y minus age at X, of one source and sink; `way` through X; +1 or -1 if one of the two made the messages."""
+    """Age at Y minus age at X, of one source and sink. `way`: through X. `sign`: 1 or -1 if X or Y made the messages."""
 
     age_us: float
     messages: int
@@ -64,7 +64,7 @@ class _Link(NamedTuple):
 def sightings(records: DataFrame) -> DataFrame:
     """Least age and number of messages per streamer, source, sink, way through the streamer and hour of `msg_ts`.
 
-    The least age is free of what waits; by the hour, so that the median over the hours is free of what happens once.
+    The least age excludes time in queues; the median over the hours excludes single events.
     """
     seen = records.where("msg_ts IS NOT NULL AND age_us IS NOT NULL AND outcome != 'duplicate'")
     return seen.groupBy(
@@ -77,8 +77,8 @@ def sightings(records: DataFrame) -> DataFrame:
     ).agg(sf.count("*").alias("messages"), sf.min("age_us").alias("age_us"))
 
 
-def estimate(rows: Iterable[Any]) -> dict[str, Clock]:
-    """The clock of every streamer, from the collected rows of `sightings`."""
+def estimate(rows: Iterable[Any]) -> dict[str, ClockEstimate]:
+    """The clock of each streamer, from the collected rows of `sightings`."""
     flows: dict[tuple[str, str | None], dict[str, _Side]] = defaultdict(lambda: defaultdict(lambda: _Side({}, {}, {})))
     total: dict[str, int] = defaultdict(int)
     for row in rows:
@@ -100,7 +100,7 @@ def estimate(rows: Iterable[Any]) -> dict[str, Clock]:
 
 
 def small_frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], ddl: str) -> DataFrame:
-    """Rows that the driver worked out. Through Arrow: from a list, Spark would start Python workers."""
+    """Rows that the driver has computed. Through Arrow: for a list, Spark would start Python workers."""
     schema = to_arrow_schema(cast(StructType, StructType.fromDDL(ddl)), timezone="UTC")
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     arrays = [pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)]
@@ -108,7 +108,7 @@ def small_frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], ddl: str) 
 
 
 def _link(differences: list[_Difference]) -> _Link:
-    """The skew of Y against X. Tries each endpoint of X as the one towards Y."""
+    """The skew of Y relative to X. Tries each endpoint of X as the one towards Y."""
     used = [each for each in differences if each.messages >= _ENOUGH_MESSAGES] or differences
     found: list[tuple[int, float, float]] = []
     for endpoint in {end for each in used for end in each.way if end is not None}:
@@ -116,7 +116,7 @@ def _link(differences: list[_Difference]) -> _Link:
         back = [each for each in used if each.sign < 0 or (not each.sign and each.way[0] == endpoint)]
         if there and back:
             least, most = min(each.age_us for each in there), max(each.age_us for each in back)
-            if least > most:  # else it is the endpoint away from Y: no transit is negative
+            if least > most:  # otherwise this endpoint leads away from Y: no transit is negative
                 found.append((sum(each.messages for each in there + back), least - most, (least + most) / 2))
     if found:
         messages, _, skew_us = max(found)
@@ -125,13 +125,13 @@ def _link(differences: list[_Difference]) -> _Link:
     return _Link(nearest if abs(nearest) >= ONE_WAY_MIN_US else None, sum(each.messages for each in used), False)
 
 
-def _spread(total: Mapping[str, int], links: Mapping[tuple[str, str], _Link]) -> dict[str, Clock]:
-    """From the reference outwards, over the best known links first."""
-    clocks: dict[str, Clock] = {}
+def _spread(total: Mapping[str, int], links: Mapping[tuple[str, str], _Link]) -> dict[str, ClockEstimate]:
+    """The clocks from the reference outwards, over the best known links first."""
+    clocks: dict[str, ClockEstimate] = {}
     for reference in sorted(total, key=lambda name: (-total[name], name)):
         if reference in clocks:
             continue
-        clocks[reference] = Clock(0.0, None, 0, reference)
+        clocks[reference] = ClockEstimate(0.0, None, 0, reference)
         while edges := [pair for pair in links if (pair[0] in clocks) != (pair[1] in clocks)]:
             x, y = max(edges, key=lambda pair: (links[pair].both_ways, links[pair].messages, pair))
             link = links[x, y]
@@ -139,5 +139,5 @@ def _spread(total: Mapping[str, int], links: Mapping[tuple[str, str], _Link]) ->
             base = clocks[known].skew_us
             skew_us = None if link.skew_us is None or base is None else base + sign * link.skew_us
             group = clocks[known].group if link.both_ways else new
-            clocks[new] = Clock(skew_us, reference, link.messages, group)
+            clocks[new] = ClockEstimate(skew_us, reference, link.messages, group)
     return clocks

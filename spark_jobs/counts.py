@@ -1,7 +1,7 @@
-"""A date's counts behind the tables with a trend, kept hidden below ``_counts``.
+"""The counts behind the trend tables, kept in the hidden folder ``_counts``.
 
-They depend on the records alone. So a trend can be computed again when an earlier date changed, also after the records are
-gone, and a run that is killed while it replaces a table with a trend never takes the only copy with it.
+They depend on records only. A trend can therefore be computed again when an earlier date has changed, even if the records
+are gone by then, and a run that is killed while it replaces a trend table never destroys the only copy of its figures.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def transform_outcomes(rollup: DataFrame) -> DataFrame:
 
 
 def transform_dead_letters(rollup: DataFrame) -> DataFrame:
-    """`rollup.transform` → `DEAD_LETTER_COUNTS`: the failures only."""
+    """`rollup.transform` → `DEAD_LETTER_COUNTS`: failures only."""
     times = (sf.min("first_ts").alias("first_ts"), sf.max("last_ts").alias("last_ts"))
     return rollup.where(failed()).groupBy(*DEAD_LETTER_KEYS).agg(total("messages"), total("bytes"), *times)
 

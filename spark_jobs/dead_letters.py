@@ -19,7 +19,7 @@ def compute(day: job.Day) -> tuple[DataFrame, ...]:
     return (transform(day.table(table), day.past(table), day.past(ROUTE_HOURLY)),)
 
 
-JOB = job.Job("dead_letters", (DEAD_LETTERS,), compute, needs=(route_hourly.JOB, counts.JOB), remembers=True)
+JOB = job.Job("dead_letters", (DEAD_LETTERS,), compute, needs=(route_hourly.JOB, counts.JOB), is_trend=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,21 +1,21 @@
 """Of the messages made that day, seen from all streamers together: what became of each? And which are behind each finding?
 
-A message belongs to the date of its own time, `msg_ts`, under whatever date the streamers noted it; so the records of
-`REACH_DAYS` days before and after are read, too. What waits longer than that looks lost at first.
+A message belongs to the date of its own time, `msg_ts`, whatever the date of its records. The records of `REACH_DAYS` days
+before and after are therefore read, too. A message that waits longer than that looks lost at first.
 
-1. One shuffle by the message's id makes of each message its flow, a *signature* (hashes of its distinct records, XORed),
-   the number of its copies, and the time to its last confirmation. Few signatures are distinct, however often a message came
-   again, so the records of one message each say what they mean.
-2. `verdict.judge` decides on the signatures, on the driver; that grows with the number of flows, not of messages.
-3. Both tables come from the verdicts joined to the result of 1.
+1. One shuffle by message id gives, for each message, its flow, a *signature* (hashes of its distinct records, XORed), the
+   number of its copies, and the time to its last confirmation. There are few distinct signatures, however often messages
+   were repeated, so it is enough to look at the records of one message for each.
+2. `verdict.judge` decides on the signatures, in the driver. The effort grows with the number of flows, not of messages.
+3. Both tables are the verdicts, joined to the result of 1.
 
-What cannot be judged counts as delivered, without a latency: what was handed over before the next streamer's records begin,
-or after they end. For a Publish, its records of that flow: before and after them it may not have subscribed.
+What cannot be judged counts as delivered, without a latency: messages that were handed over before the next streamer's
+records begin or after they end. For a Publish, the records of its flow count, because that streamer may not have been
+subscribed before and after them.
 
-The flow is what decides the way: type, source and sink authority, and for a Publish its topic. A flow of which no message of
-the day came through has no expectation, so its losses cannot be seen. Neither can the loss of one branch where several
-streamers listen at one endpoint. A record missing at the last streamer of a way looks like a loss; streamer_health shows
-the gaps.
+The flow decides the way: type, source and sink authority, and for a Publish the topic. If no message of a flow came through
+that day, nothing is expected, and its losses cannot be seen. Neither can the loss of one branch if several streamers listen
+at one endpoint. A missing record at the last streamer of a way looks like a loss; streamer_health shows such gaps.
 """
 
 import datetime as dt
@@ -33,13 +33,12 @@ from spark_jobs.verdict import Sighting, Signature, Verdict, judge, leads, rank
 
 REACH_DAYS = 1
 GRACE_US = 600_000_000
-"""Lost is said only if the streamer's records reach so far beyond the time when it was handed the message."""
+"""A message is lost only if the next streamer's records reach so far beyond the time of the hand-over."""
 START_US = 10_000_000
-"""And only if they began so long before that time: a hand-over is noted once it is confirmed, and began earlier."""
+"""And only if they begin so long before it: the recorded hand-over is its confirmation, and it began earlier."""
 
-_ID_BITS = (
-    36  # of a hash, behind the 27 bits of the ms of the day: one long, in which only messages of one ms can be mixed up
-)
+_ID_BITS = 36
+"""Bits of a hash, behind the 27 bits of the ms of the day: one long, in which only messages of the same ms can collide."""
 _TOPIC = "IF(sink_authority IS NULL, src_ue_id, NULL)", "IF(sink_authority IS NULL, src_resource_id, NULL)"
 _SHOWN = (
     "streamer", "route", "egress", "address", "outcome", "ucode", "ingress_transport", "egress_transport", "src_authority",
@@ -62,7 +61,7 @@ Keep = Callable[[DataFrame], DataFrame]
 def transform(records: DataFrame, date: dt.date, keep: Keep, grace_us: int = GRACE_US) -> tuple[DataFrame, DataFrame]:
     """Records (`schema.PARTITIONED`) around a date → `tables.DELIVERY_AUDIT` and `tables.DELIVERY_AUDIT_DETAIL` of it.
 
-    Runs four small queries on the way, whose results are collected: clocks, signatures, their records, spans.
+    Runs four small queries and collects their results: clocks, signatures, their records, spans.
     """
     spark = records.sparkSession
     start = dt.datetime.combine(date, dt.time(), dt.UTC)
@@ -78,7 +77,7 @@ def transform(records: DataFrame, date: dt.date, keep: Keep, grace_us: int = GRA
     start_us = round(start.timestamp()) * 1_000_000
 
     def judged(flow: int, verdict: Verdict) -> tuple[int | None, int | None]:
-        """The hand-overs that can be judged, first and last, µs of the day; None: no bound."""
+        """Time of the first and last hand-over that can be judged, µs of the day; None: no bound."""
         every = [spans[name, None] for name in verdict.missing_at]
         topic = [spans[name, flow] for name in verdict.missing_at if flow in topics]
         begins = [first_us + min(START_US, grace_us) - start_us for first_us, _ in topic or every]
@@ -102,9 +101,9 @@ def transform(records: DataFrame, date: dt.date, keep: Keep, grace_us: int = GRA
 def fates(of_date: DataFrame, skews_us: Mapping[str, int]) -> DataFrame:
     """One row per message: id, flow, signature, copies, `last_us` from msg_ts to the last confirmation, by corrected clocks.
 
-    Copies are `extra` (delivered once more over the same way) and `aside` (set aside); the signature tells none from some.
-    Records that are alike are put together first: a message may have come a million times, and nothing may overflow then.
-    The shuffle comes before that: a message has few records at one streamer, so summing up first would not pay.
+    Copies are `extra` (delivered again over the same way) and `aside` (set aside); the signature tells only none from some.
+    Records that are alike are counted first: a message may have been repeated a million times, and nothing may overflow.
+    The shuffle comes before that: a message has few records at one streamer, so a sum before the shuffle would not pay.
     """
     confirmed_us = sf.col("age_us") + sf.coalesce("latency_us", sf.lit(0)) - _skew_us(skews_us)
     is_aside = (sf.col("outcome") == "duplicate").cast("long")
@@ -133,7 +132,7 @@ def fates(of_date: DataFrame, skews_us: Mapping[str, int]) -> DataFrame:
 
 
 def _told_apart(records: DataFrame) -> DataFrame:
-    """A Publish has no sink, wherever it is; what it has as one on some networks is for whom this copy of it is."""
+    """Take the sink of a Publish as an address: on some networks, it says which authority this copy is for."""
     is_publish = sf.col("msg_type") == "publish"
     sink = ("sink_authority", "sink_ue_id", "sink_resource_id")
     return records.withColumns(
@@ -165,9 +164,9 @@ def _skew_us(skews_us: Mapping[str, int]) -> Column:
 def _spans(
     records: DataFrame, topics: Set[int], skews_us: Mapping[str, int]
 ) -> dict[tuple[str, int | None], tuple[int, int]]:
-    """First and last time in each streamer's records, by the corrected clock, in µs: of all, and of each of these flows.
+    """First and last time in each streamer's records, by the corrected clock, in µs: of all records, and of each given flow.
 
-    What came later may be in files yet to come.
+    Later records may be in files that are still to come.
     """
     flow: Column = sf.lit(None).cast("long")
     if topics:
@@ -187,9 +186,9 @@ def _spans(
 
 
 def _verdicts(
-    of_date: DataFrame, messages: DataFrame, clock: Mapping[str, clocks.Clock], skews_us: Mapping[str, int]
+    of_date: DataFrame, messages: DataFrame, clock: Mapping[str, clocks.ClockEstimate], skews_us: Mapping[str, int]
 ) -> list[tuple[int, tuple[str, str | None, str], Verdict]]:
-    """Flow, its source, sink and type, and the verdict on one of its signatures."""
+    """Each flow, its source, sink and type, and the verdict on each of its signatures."""
     kinds = messages.groupBy("flow", "signature").agg(sf.count("*").alias("messages"), sf.min("id").alias("example"))
     of_example = {(row.flow, row.example): row for row in kinds.collect()}
     wanted = _broadcast(of_date.sparkSession, [(row.example,) for row in of_example.values()], "example BIGINT").distinct()
@@ -232,13 +231,13 @@ def _broadcast(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str
 
 
 def _unjudged() -> Column:
-    """Was it handed over when the next streamer may not have had records, or have none yet?"""
+    """Whether it was handed over at a time for which the next streamer may have no records, or none yet."""
     handed_us = sf.shiftright("id", _ID_BITS) * 1000 + sf.coalesce("last_us", sf.lit(0))
     return sf.coalesce((handed_us < sf.col("from_us")) | (handed_us > sf.col("until_us")), sf.lit(False))
 
 
 def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
-    """Percentiles come from a histogram whose classes are at most 1/128 wide, so they are at most 0.8 % too high."""
+    """Percentiles come from a histogram with classes of at most 1/128 of the value, so they are at most 0.8 % too high."""
     last_us = sf.when((sf.col("status") == "delivered") & ~sf.col("unjudged"), sf.col("last_us"))
     width = sf.expr("shiftleft(1L, greatest(0, int(log2(greatest(1, abs(last_us)))) - 7))")
     histogram = (
@@ -274,8 +273,8 @@ def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
 
 def _detail(of_date: DataFrame, messages: DataFrame, findings: DataFrame) -> DataFrame:
     found = messages.join(findings, ["flow", "signature"]).where(~_unjudged())
-    # What a finding says of the message itself comes from its first record: few rows, found by one more look at the records.
-    # Broadcast, or Spark would shuffle and sort all records a second time: a third of the job's work.
+    # The columns about the message itself come from its first record: few rows, found by reading the records once more.
+    # Broadcast, or Spark would shuffle and sort all records again: a third of the job's work.
     wanted = found.select("id").distinct()
     about = (
         of_date.join(sf.broadcast(wanted), "id", "left_semi")

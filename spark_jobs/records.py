@@ -1,4 +1,4 @@
-"""Reading: the trace records of some dates, the files they are in, and tables that were published before."""
+"""Reads trace records of some dates, lists their files, and reads tables that were published before."""
 
 import datetime as dt
 import re
@@ -13,7 +13,7 @@ from spark_jobs.schema import PARTITIONED
 from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
 
-_FILES = "*.parquet"  # the writer's temporary names end differently, and Spark passes over hidden ones by itself
+_FILES = "*.parquet"  # temporary names end differently, and Spark ignores hidden files
 
 
 class InputMissingError(FileNotFoundError):
@@ -35,8 +35,8 @@ def dates(spark: SparkSession, traces: str) -> list[dt.date]:
 def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> DataFrame:
     """The records of these dates, as `schema.PARTITIONED`; no rows for a date without a folder. Raises InputMissingError.
 
-    Only the folders of these dates are listed. A column that an older file lacks is null; one that only a newer file has is
-    left out.
+    Only the folders of these dates are listed. A column that an older file lacks is null; a column that only a newer version
+    has is ignored.
     """
     if not (folders := _folders(spark, traces, wanted)):
         return _empty(spark, PARTITIONED)
@@ -45,14 +45,14 @@ def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> DataFra
 
 
 def files(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[dt.date, dict[str, File]]:
-    """The files of each of these dates, by their path below its folder. Spark lists them, so that many cost little."""
+    """The files of each of these dates, by their path below its folder. Spark lists them, so that many files cost little."""
     wanted = set(wanted)
     found: dict[dt.date, dict[str, File]] = {date: {} for date in sorted(wanted)}
     if not (folders := _folders(spark, traces, wanted)):
         return found
     reader = spark.read.format("binaryFile").option("pathGlobFilter", _FILES).option("recursiveFileLookup", "true")
     modified_ms = sf.unix_millis("modificationTime").alias("modified_ms")
-    # A narrow coalesce: a task per file would cost more than asking the file system does.
+    # A narrow coalesce: a task for each file would cost more than asking the file system.
     listed = reader.load(folders).select("path", "length", modified_ms).coalesce(spark.sparkContext.defaultParallelism)
     for row in listed.collect():
         date, below = re.split(r"/date=(?=\d{4}-\d\d-\d\d/)", row.path)[-1].split("/", 1)
@@ -61,7 +61,7 @@ def files(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[d
 
 
 def read_table(spark: SparkSession, output: str, table: Table, wanted: Iterable[dt.date] | None = None) -> DataFrame:
-    """The rows of a published table on these dates (all if None), with its columns; none where it was not published."""
+    """The rows of a published table on these dates (None: all). No rows for dates on which it was not published."""
     root = f"{output}/{table.name}"
     storage = Storage(spark)
     present = _dates(storage, root)
@@ -69,12 +69,13 @@ def read_table(spark: SparkSession, output: str, table: Table, wanted: Iterable[
     if not asked:
         return _empty(spark, _schema(table))
     reader = spark.read.schema(_schema(table)).option("basePath", root)
-    return reader.parquet(*(f"{root}/date={date}" for date in asked)).select(*table.columns)  # else the date comes last
+    # Selected, because the date would otherwise be the last column.
+    return reader.parquet(*(f"{root}/date={date}" for date in asked)).select(*table.columns)
 
 
 def _checked(storage: Storage, traces: str) -> Storage:
     if not storage.exists(traces):
-        raise InputMissingError(f"there is no folder {traces}: expected the traces, as date=…/hour=…/streamer=…")
+        raise InputMissingError(f"there is no folder {traces}: expected traces, as date=…/hour=…/streamer=…")
     return storage
 
 
@@ -91,10 +92,10 @@ def _folders(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> lis
 
 def _schema(table: Table) -> StructType:
     schema = StructType.fromDDL(table.ddl)
-    assert isinstance(schema, StructType)  # the stub knows DataType only
+    assert isinstance(schema, StructType)  # the stubs say DataType
     return schema
 
 
 def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
-    """No rows; `createDataFrame` would start Python workers for them."""
+    """No rows. For `createDataFrame`, Spark would start Python workers."""
     return spark.range(0).select(*(sf.lit(None).cast(field.dataType).alias(field.name) for field in schema))

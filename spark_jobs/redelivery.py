@@ -1,4 +1,4 @@
-"""How often did messages have to leave more than once?"""
+"""How often were messages sent more than once?"""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""The rollup: one pass over a date's records that sums up what most tables are made of.
+"""The rollup: one pass over a date's records with the sums that most tables are made of.
 
-It keeps the uEntity of the sink for failures only. Nobody asks who received what was delivered, and without it there are few
-enough groups to sum up before the shuffle.
+It keeps the uEntity of the sink for failures only. No table needs it for delivered messages, and without it there are few
+enough groups to be summed up before the shuffle.
 """
 
 from itertools import pairwise
@@ -31,15 +31,15 @@ MARGINS = ("late", "under_10", "under_25", "under_50", "over_50")
 _BOUNDS = (0, 10, 25, 50)
 
 _TTL_MS_MAX = 2**32 - 1
-"""That of uProtocol's field. An id tells any time until the year 10889, so an age can be 3e17 µs; times 100 it would not fit
-into a bigint any more, which stops the job. With a bounded TTL the sums here cannot come near that."""
+"""The maximum of uProtocol's field. An id can hold any time up to the year 10889, so an age can be 3e17 µs; 100 times that
+would overflow a bigint, which stops the job. With a bounded TTL, the products here stay far below."""
 
 
 def transform(records: DataFrame) -> DataFrame:
-    """Trace records of one date → one row per `KEYS`, with what `total` adds up again."""
-    # A when, for `least` would take the bound where there is no TTL.
+    """Trace records of one date → one row per `KEYS`, with sums that `total` adds up further."""
+    # Not `least`: it would return the bound where there is no TTL.
     ttl_ms = sf.when(sf.col("ttl_ms") > _TTL_MS_MAX, sf.lit(_TTL_MS_MAX)).otherwise(sf.col("ttl_ms"))
-    # The TTL runs from the making of the message, so its age when it came in counts too. Null without TTL or age.
+    # The TTL runs from the creation of the message, so its age at ingress counts too. Null without TTL or age.
     margin_us = ttl_ms * 1000 - sf.col("age_us") - sf.col("latency_us")
     below = [sf.col("margin_us") < ttl_ms * (1000 // 100 * share) for share in _BOUNDS]
     below[0] = sf.col("margin_us") <= 0
@@ -64,15 +64,15 @@ def transform(records: DataFrame) -> DataFrame:
 
 
 def total(column: str) -> Column:
-    """The sum of a summed column over several rows of the rollup: 0 where there is nothing to add."""
+    """The sum of a column over several rows of the rollup; 0 if there are none."""
     return sf.coalesce(sf.sum(column), sf.lit(0)).alias(column)
 
 
 def total_if(condition: Column, column: str = "messages") -> Column:
-    """The same, of the rows that fulfil a condition."""
+    """The same, over the rows that fulfil a condition."""
     return sf.coalesce(sf.sum(sf.when(condition, sf.col(column))), sf.lit(0))
 
 
 def failed() -> Column:
-    """Whether a row of the rollup is one of failures."""
+    """Whether a row of the rollup is about failures."""
     return sf.col("outcome").isin(*FAILURES)

@@ -1,8 +1,8 @@
 """The trace record: the one definition of what the daemon writes and the jobs read.
 
-One record is one delivery outcome at one streamer: a message with two destinations gives two, one with none gives one. A
-record never changes once it is written. Files carry the version in their metadata under `VERSION_KEY`; columns are only
-ever added at the end, and a column that an older file lacks is read as null.
+One record is one outcome at one streamer: a message with two destinations has two, a message with none has one. Records
+never change once they are written. Files have the version in their metadata, under `VERSION_KEY`. Columns are only ever
+added, at the end; a column that an older file lacks is read as null.
 """
 
 from pyspark.sql.types import (
@@ -94,10 +94,10 @@ PARTITIONED = StructType(
 """`TRACE` with its partition columns: what a job reads."""
 
 OUTCOMES = ("delivered", "expired", "rejected", "dead_lettered", "duplicate", "local", "unwanted", "unheard", "sampled_out")
-"""Every outcome. Delivered: its destination has it. Expired, rejected and dead_lettered are failures.
+"""All outcomes. Delivered: the destination has the message. Expired, rejected and dead_lettered are failures.
 
 Duplicate: its id was seen before, so it went no further. Local: its sink lives where it came from. Unwanted: a Publish that
-no route forwards. Unheard: a Publish that nobody listens to.
+no route forwards. Unheard: a Publish that nobody listens to. Sampled out: a Publish that comes too soon after the last one.
 """
 
 FAILURES = ("expired", "rejected", "dead_lettered")

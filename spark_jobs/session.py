@@ -1,6 +1,6 @@
-"""The Spark session of the jobs: sets what their results depend on, and nothing that belongs to the place where they run.
+"""The Spark session of the jobs: sets what their results depend on, and nothing that depends on where they run.
 
-No master is named: `spark-submit` and `spark-defaults.conf` decide, and plain Python falls to Spark's own ``local[*]``.
+No master is named: `spark-submit` and `spark-defaults.conf` decide; plain Python gets Spark's default, ``local[*]``.
 """
 
 import os
@@ -16,28 +16,28 @@ _RESULTS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.parquet.enableVectorizedReader": "true",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has neither statistics nor a zone
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has neither statistics nor a time zone
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.compression.codec": "zstd",
-    "spark.sql.files.ignoreMissingFiles": "false",  # a file that vanished under a run must fail it, not shrink its figures
+    "spark.sql.files.ignoreMissingFiles": "false",  # if a file disappears, the run must fail, not lower its figures
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 
 _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "8",  # 200, made for a cluster, is all overhead on a few cores
+    "spark.sql.shuffle.partitions": "8",  # the default of 200 is for clusters; on a few cores it is all overhead
 }
-"""Set for a local master only, and only where nobody has said anything else."""
+"""Set for a local master only, where nothing else is configured."""
 
 
 def session(name: str = "ustreamer nightly") -> SparkSession:
-    """The session of this process, made at the first call. Raises `java.JavaMissingError`."""
+    """The session of this process, created at the first call. Raises `java.JavaMissingError`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._gateway is None:  # else spark-submit runs the JVM
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._gateway is None:  # spark-submit has not started a JVM
         os.environ["JAVA_HOME"] = str(java.home())
-    SparkContext._ensure_initialized()  # only with its JVM does SparkConf know spark-defaults and spark-submit's options
+    SparkContext._ensure_initialized()  # SparkConf reads spark-defaults and spark-submit's options through the JVM
     conf = SparkConf()
     for key, value in _RESULTS.items():
         conf.set(key, value)

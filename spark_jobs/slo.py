@@ -13,25 +13,25 @@ from spark_jobs.schema import FAILURES
 from spark_jobs.tables import LATENCY_DAILY, ROUTE_HOURLY, SLO
 
 _OWN = "^(none$|dead-letter/|rpc-error/)"
-"""The streamer's own routes: ``none``, and ``dead-letter/NAME`` and ``rpc-error/NAME`` of each endpoint. A target holds for
-them only if its route says so itself: ``*`` does not, ``dead-letter/*`` does."""
+"""The streamer's own routes: ``none``, and ``dead-letter/NAME`` and ``rpc-error/NAME`` of each endpoint. A target applies to
+them only if its route names them: ``dead-letter/*`` does, ``*`` does not."""
 
 _DIGITS = 9
-"""What a budget is rounded to: 1 − 1 / (1000 × (1 − 0.999)) would be 1e-13 otherwise."""
+"""Budgets are rounded to so many digits: otherwise 1 − 1 / (1000 × (1 − 0.999)) would be 1e-13."""
 
 
 def transform(hourly: DataFrame, daily: DataFrame, targets: Sequence[slo_file.Target]) -> DataFrame:
     """`tables.ROUTE_HOURLY` and `tables.LATENCY_DAILY` of one date, and the targets → `tables.SLO`.
 
-    Judged are the messages that were delivered or failed (latency: those delivered); a route without any has no row. A
-    target that is reached exactly is met.
+    Messages that were delivered or failed are judged (for latency: those that were delivered). A route without any has no
+    row. A target that is reached exactly is met.
     """
     failed = sum((sf.col(outcome) for outcome in FAILURES), sf.lit(0))
     counted = hourly.withColumn("failed", failed).groupBy("streamer", "route")
     counts = counted.agg(total("delivered"), total("failed"), total("expired"))
     latencies = daily.where(sf.col("measure") == "latency").select("streamer", "route", "p99_us")
     routes = counts.where(sf.col("delivered") + sf.col("failed") > 0).join(latencies, ["streamer", "route"], "left")
-    # A file has a handful of targets, so each is a filter of its own over the routes.
+    # A file has few targets, so each becomes a filter of its own over the routes.
     nothing = routes.where(sf.lit(False))
     judged = [_judged(routes, target) for target in targets] or [
         _judged(nothing, slo_file.Target("", "", "", "availability", 0.5))
@@ -70,7 +70,7 @@ def _judged(routes: DataFrame, target: slo_file.Target) -> DataFrame:
 
 
 def _matches(column: str, pattern: str) -> Column:
-    """``*`` stands for any text, everything else for itself."""
+    """``*`` matches any text, everything else matches itself."""
     if "*" not in pattern:
         return sf.col(column) == pattern
     return sf.col(column).rlike("^" + ".*".join(rf"\Q{part}\E" if part else "" for part in pattern.split("*")) + "$")

@@ -1,4 +1,4 @@
-"""The file of targets: reads and checks it. What the targets mean is in `config/slo.yaml`."""
+"""Reads and checks the file of targets. `config/slo.yaml` explains what they mean."""
 
 import difflib
 import math
@@ -13,7 +13,7 @@ _KEYS = ("name", *_PATTERNS, *OBJECTIVES)
 
 
 class SloFileError(ValueError):
-    """The file cannot be used; the text says file, key, what was expected, and the nearest valid name."""
+    """The file cannot be used. The text names file, key, what was expected, and the nearest valid name."""
 
 
 class Target(NamedTuple):
@@ -45,7 +45,7 @@ def load(file: str) -> list[Target]:
     for number, entry in enumerate(entries):
         found = _entry(file, f"slos[{number}]", entry)
         if found[0].name in names:
-            raise SloFileError(f"{file}: slos[{number}].name: {found[0].name!r} is taken: expected a name of its own")
+            raise SloFileError(f"{file}: slos[{number}].name: {found[0].name!r} is already taken: expected a unique name")
         names.add(found[0].name)
         targets += found
     return targets
@@ -58,7 +58,9 @@ def _entry(file: str, where: str, entry: Any) -> list[Target]:
     texts = {"streamer": "*", "route": "*"} | {key: entry[key] for key in ("name", *_PATTERNS) if key in entry}
     for key in ("name", *_PATTERNS):
         if not isinstance(texts.get(key), str) or not texts[key]:
-            raise SloFileError(f"{file}: {where}.{key}: expected a text" + (f", got {texts[key]!r}" if key in texts else ""))
+            raise SloFileError(
+                f"{file}: {where}.{key}: expected a string" + (f", got {texts[key]!r}" if key in texts else "")
+            )
     given = [key for key in OBJECTIVES if key in entry]
     if not given:
         raise SloFileError(f"{file}: {where}: expected at least one of {', '.join(OBJECTIVES)}")
@@ -71,7 +73,7 @@ def _number(file: str, where: str, objective: str, value: Any) -> float:
         if not 0 < number < math.inf:
             raise SloFileError(f"{file}: {where}: expected a number of ms above 0, got {value!r}")
     elif not 0 < number < 1:
-        # 1 (or a rate of 0) promises what nobody can keep, and leaves no budget of which a share could be left
+        # 1 (or a rate of 0) cannot be kept, and there would be no error budget
         raise SloFileError(f"{file}: {where}: expected a share between 0 and 1, both excluded, got {value!r}")
     return number
 

@@ -1,14 +1,14 @@
-"""Files and folders through Hadoop's FileSystem, which is what Spark itself uses: local, hdfs, s3a and abfs alike."""
+"""Files and folders through Hadoop's FileSystem, as Spark itself uses it: local, hdfs, s3a and abfs alike."""
 
 import uuid
 from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has neither stubs nor a marker
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # has neither stubs nor py.typed
 from pyspark.sql import SparkSession
 
 
 class Storage:
-    """The file system behind any path that Spark reads. A path without a scheme is on Spark's default one."""
+    """The file system behind any path that Spark can read. A path without a scheme is on Spark's default file system."""
 
     def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext
@@ -20,7 +20,7 @@ class Storage:
         return hadoop_path.getFileSystem(self._conf), hadoop_path
 
     def is_local(self, path: str) -> bool:
-        """Whether it is on this machine's own file system."""
+        """Whether the path is on this machine's own file system."""
         return str(self._at(path)[0].getUri().getScheme()) == "file"
 
     def exists(self, path: str) -> bool:
@@ -33,15 +33,15 @@ class Storage:
         return sorted(status.getPath().getName() for status in system.globStatus(at) or ())
 
     def delete(self, path: str) -> None:
-        """Remove a file, or a folder with what is in it; nothing happens if there is none."""
+        """Delete a file, or a folder with its content. Does nothing if it does not exist."""
         system, at = self._at(path)
         system.delete(at, True)
 
     def replace(self, target: str, fresh: str) -> None:
-        """Put `fresh` in the place of `target`. Raises OSError if that fails; `target` is as before then.
+        """Put `fresh` in the place of `target`. Raises OSError if that fails; `target` is unchanged then.
 
-        What stood there is put aside as ``<fresh>-old`` until then. A kill between the two moves leaves it there, and no
-        `target`; a file system without a quick rename (an object store) makes that time longer.
+        Meanwhile the old `target` is kept as ``<fresh>-old``. A kill between the two moves leaves it there, and no `target`.
+        On a file system without a quick rename (an object store) this takes longer.
         """
         system, at = self._at(target)
         _, source = self._at(fresh)
@@ -49,7 +49,7 @@ class Storage:
         system.mkdirs(at.getParent())
         replaced = system.exists(at)
         if replaced and not system.rename(at, aside):
-            raise OSError(f"cannot put {target} aside")
+            raise OSError(f"cannot move {target} aside")
         moved = False
         try:
             moved = bool(system.rename(source, at))
@@ -64,7 +64,7 @@ class Storage:
             system.delete(aside, True)
 
     def read_text(self, path: str) -> str | None:
-        """A whole UTF-8 file; None if it does not exist."""
+        """The text of a UTF-8 file; None if it does not exist."""
         system, at = self._at(path)
         if not system.exists(at):
             return None
@@ -75,7 +75,7 @@ class Storage:
             stream.close()
 
     def write_text(self, path: str, text: str) -> None:
-        """Write a file that appears whole or not at all."""
+        """Write a file, which appears complete or not at all."""
         folder, _, name = path.rpartition("/")
         fresh = f"{folder}/.{name}-{uuid.uuid4().hex}"
         system, at = self._at(fresh)

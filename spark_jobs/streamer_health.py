@@ -1,8 +1,9 @@
 """Can the traces of each streamer be trusted?
 
-`seq` counts outcomes, while the folders go by ingress: a record that waited over midnight stands amid the next day's seq.
-So `REACH_BEFORE` days are read, too (what waits longer looks like a hole), and the day after for the last one's neighbour.
-A hole belongs to the date of the outcome on its left; what is missing at the end of a run cannot be seen.
+`seq` counts outcomes, while folders go by ingress time: the record of a message that waited over midnight has a seq among
+those of the next day. The records of `REACH_BEFORE` days before are therefore read, too (a longer wait looks like a gap),
+and those of the day after, for the record that follows the last one. A gap belongs to the date of the outcome before it.
+Records that are missing at the end of a run cannot be noticed.
 """
 
 import datetime as dt
@@ -19,14 +20,14 @@ REACH_BEFORE = 2
 REACH_AFTER = 1
 _RUN = ("streamer", "run_ts")
 _BUCKET_BITS = 12
-"""So many records without a hole need not be looked at one by one."""
+"""2 to that power records without a gap need not be looked at one by one."""
 
 
 Keep = Callable[[DataFrame], DataFrame]
 
 
 def transform(records: DataFrame, date: dt.date, keep: Keep) -> DataFrame:
-    """Records (`schema.PARTITIONED`) around a date → `tables.STREAMER_HEALTH`. The clocks are estimated on the way."""
+    """Records (`schema.PARTITIONED`) around a date → `tables.STREAMER_HEALTH`. Estimates the clocks as well."""
     of_date = records.where(sf.col("date") == sf.lit(date))
     clock = clocks.estimate(clocks.sightings(of_date).collect())
     numbered = _numbered(records, date)
@@ -53,7 +54,7 @@ def _volume(of_date: DataFrame) -> DataFrame:
 
 
 def _numbered(records: DataFrame, date: dt.date) -> DataFrame:
-    """seq of each run, its bucket, and on which day the outcome was, counted from the date: it ascends with seq."""
+    """Run, seq, its bucket, and the day of the outcome, counted from the date; the day ascends with seq."""
     day = sf.to_date(sf.timestamp_add("MICROSECOND", sf.coalesce("latency_us", sf.lit(0)), "ts"))
     offset = sf.datediff(day, sf.lit(date)).cast("long")
     return records.select(*_RUN, "seq", sf.shiftright("seq", _BUCKET_BITS).alias("bucket"), offset.alias("day"))
@@ -66,7 +67,7 @@ def _buckets(numbered: DataFrame) -> DataFrame:
 
 
 def _restarts(buckets: DataFrame, date: dt.date) -> DataFrame:
-    """Runs that began on the date after another one of which there are records."""
+    """How many runs began on the date, after another run of which there are records."""
     known = buckets.select(*_RUN).distinct()
     known = known.withColumn("first_run_ts", sf.min("run_ts").over(Window.partitionBy("streamer")))
     began = (sf.to_date("run_ts") == sf.lit(date)) & (sf.col("run_ts") > sf.col("first_run_ts"))
@@ -74,7 +75,7 @@ def _restarts(buckets: DataFrame, date: dt.date) -> DataFrame:
 
 
 def _gaps(numbered: DataFrame, buckets: DataFrame, date: dt.date) -> DataFrame:
-    """Holes as `gaps` and `records_missing`. Only buckets that are not complete are looked at record by record."""
+    """Number and size of the gaps in seq. Only incomplete buckets are looked at record by record."""
     complete = sf.col("records") == 1 << _BUCKET_BITS
     whole = buckets.where(complete).select(*_RUN, "first", "last", "day")
     broken = sf.broadcast(buckets.where(~complete).select(*_RUN, "bucket"))
@@ -84,7 +85,7 @@ def _gaps(numbered: DataFrame, buckets: DataFrame, date: dt.date) -> DataFrame:
     in_order = Window.partitionBy(*_RUN).orderBy("first")
     hole = sf.lead("first").over(in_order) - sf.col("last") - 1
     inside = whole.unionByName(single).withColumn("hole", hole).where((sf.col("day") == 0) & (sf.col("hole") > 0))
-    # a run that began on the date, and whose first records are missing
+    # runs that began on the date and whose first records are missing
     start = (
         buckets.groupBy(*_RUN)
         .agg(sf.min("first").alias("hole"))
@@ -94,7 +95,7 @@ def _gaps(numbered: DataFrame, buckets: DataFrame, date: dt.date) -> DataFrame:
     return holes.groupBy("streamer").agg(sf.count("*").alias("gaps"), sf.sum("hole").alias("records_missing"))
 
 
-def _skews(spark: SparkSession, clock: dict[str, clocks.Clock]) -> DataFrame:
+def _skews(spark: SparkSession, clock: dict[str, clocks.ClockEstimate]) -> DataFrame:
     rows = [
         (name, None if each.skew_us is None else each.skew_us / 1000, each.against, each.messages)
         for name, each in clock.items()

@@ -1,7 +1,7 @@
-"""The tables that the jobs write: one explicit schema each, and the question that it answers.
+"""The tables that the jobs write: the schema of each, and the question that it answers.
 
-Every table is partitioned by ``date`` and holds Parquet files; a date of a table is replaced as a whole. The date is that of
-the record (its ingress time), except in the two tables of the audit, where it is that of the message (`msg_ts`).
+Every table is partitioned by ``date`` and consists of Parquet files; a date of a table is replaced as a whole. The date is
+that of the record (its ingress time), except in the two tables of the audit, where it is that of the message (`msg_ts`).
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from spark_jobs.schema import OUTCOMES
 
 
 class Table(NamedTuple):
-    """One output table: its folder's name, its question, its columns with Spark's types (``date`` first: the partition)."""
+    """One output table: its folder, its question, and its columns with Spark's types (``date``, the partition, first)."""
 
     name: str
     question: str
@@ -18,7 +18,7 @@ class Table(NamedTuple):
 
     @property
     def ddl(self) -> str:
-        """The schema as Spark reads it from text."""
+        """The schema as a DDL string."""
         return ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
 
 
@@ -42,7 +42,7 @@ ROUTE_HOURLY = _table(
 LATENCY = _table(
     "latency",
     "How long did messages take in each hour? Sketches can be merged over hours, routes and days.",
-    # KLL sketches (k = 800) of delivered messages in µs; percentiles here come from the sketch
+    # KLL sketches (k = 800) of delivered messages in µs; the percentiles come from the sketches
     "hour INT, streamer STRING, route STRING, messages BIGINT, latency_sketch BINARY, queue_wait_sketch BINARY, "
     "latency_p50_us BIGINT, latency_p99_us BIGINT, queue_wait_p50_us BIGINT, queue_wait_p99_us BIGINT",
 )
@@ -60,8 +60,9 @@ OUTCOMES_TABLE = _table(
     "streamer STRING, route STRING, src_authority STRING, sink_authority STRING, outcome STRING, ucode STRING, "
     "messages BIGINT, bytes BIGINT, usual DOUBLE, days INT, change DOUBLE",
 )
-"""``usual``: mean per day over those of the 14 days before on which the streamer wrote anything (``days`` of them; a day
-without such a row counts 0); null without any. ``change``: messages / usual − 1; null if usual is null or 0."""
+"""``usual``: mean per day over those of the 14 days before on which the streamer wrote anything; a day without such a row
+counts as 0; null if there are no such days. ``days``: how many there are. ``change``: messages / usual − 1; null if usual is
+null or 0."""
 DEAD_LETTERS = _table(
     "dead_letters",
     "What failed, why, between whom, and is that usual?",
@@ -79,7 +80,7 @@ TRAFFIC_MATRIX = _table(
 TOP_TALKERS = _table(
     "top_talkers",
     "Which uEntities send the most?",
-    # the first 50 by messages and the first 50 by bytes, per streamer; share: of all that the streamer took in
+    # the first 50 by messages and the first 50 by bytes, per streamer; share: of all that the streamer received
     "streamer STRING, by STRING, rank INT, src_authority STRING, src_ue_id BIGINT, messages BIGINT, bytes BIGINT, "
     "share DOUBLE",
 )
@@ -92,7 +93,7 @@ TTL_MARGIN = _table(
 )
 REDELIVERY = _table(
     "redelivery",
-    "How often did messages have to leave more than once?",
+    "How often were messages sent more than once?",
     "streamer STRING, route STRING, messages BIGINT, redelivered BIGINT, duplicates BIGINT, retried BIGINT, retries BIGINT, "
     "max_retries INT",
 )
@@ -102,9 +103,9 @@ DELIVERY_AUDIT = _table(
     "src_authority STRING, sink_authority STRING, msg_type STRING, status STRING, messages BIGINT, copies BIGINT, "
     "latency_p50_us BIGINT, latency_p99_us BIGINT, latency_max_us BIGINT",
 )
-"""One row per status, each message counted once. ``status``: see `STATUSES`. ``copies``: further copies of these
-messages that were delivered or set aside. Latency end to end: from msg_ts to the last confirmation, for delivered
-messages, by skew-corrected clocks."""
+"""One row per status; every message counts once. ``status``: see `STATUSES`. ``copies``: further copies of these messages
+that were delivered or set aside. Latency: end to end, from msg_ts to the last confirmation, of delivered messages, by
+skew-corrected clocks."""
 DELIVERY_AUDIT_DETAIL = _table(
     "delivery_audit_detail",
     "Which messages are behind each finding?",
@@ -112,12 +113,13 @@ DELIVERY_AUDIT_DETAIL = _table(
     "src_resource_id INT, sink_authority STRING, sink_ue_id BIGINT, sink_resource_id INT, streamers STRING, "
     "last_streamer STRING, last_route STRING, missing_at STRING, ucode STRING, copies INT",
 )
-"""One row per message and finding (`FINDINGS`). ``streamers``: those that saw it, in order, with commas."""
+"""One row per message and finding (`FINDINGS`). ``streamers``: those that saw it, in order, separated by commas."""
 STREAMER_HEALTH = _table(
     "streamer_health",
     "Can the traces of each streamer be trusted?",
-    # records_missing: holes in seq; gaps: how many holes; restarts: runs that began that day after another; missing_hours:
-    # hours without a record between hours with some, as text "3,4"; clock_skew_ms: its clock minus that of skew_against
+    # gaps: gaps in seq; records_missing: their sizes together; restarts: runs that began that day after another;
+    # missing_hours: hours without a record between hours with some, as text "3,4"; clock_skew_ms: its clock minus that of
+    # skew_against
     "streamer STRING, records BIGINT, runs INT, restarts INT, gaps BIGINT, records_missing BIGINT, missing_hours STRING, "
     "first_ts TIMESTAMP, last_ts TIMESTAMP, clock_skew_ms DOUBLE, skew_against STRING, skew_messages BIGINT",
 )
@@ -125,7 +127,7 @@ SLO = _table(
     "slo",
     "Did each route keep what was promised?",
     # objective: availability, p99_latency_ms, expiry_rate; budget_left: share of the day's error budget, negative if
-    # overspent, null for latency; messages: what it was judged by
+    # overspent, null for latency; messages: how many it is based on
     "name STRING, streamer STRING, route STRING, objective STRING, target DOUBLE, actual DOUBLE, met BOOLEAN, "
     "budget_left DOUBLE, messages BIGINT",
 )
@@ -138,10 +140,10 @@ ANOMALIES = _table(
 )
 
 STATUSES = ("delivered", "lost", "expired", "dead_lettered", "rejected", "unheard", "sampled_out", "unwanted", "local")
-"""The fate of a message across all streamers. Lost: handed over by one, expected at another, never seen there."""
+"""What became of a message across all streamers. Lost: handed over by one, expected at another, never seen there."""
 
 FINDINGS = ("lost", "expired", "dead_lettered", "rejected", "delivered_twice", "duplicate", "untraced")
-"""What is worth a message id. delivered_twice: the same streamer delivered it more than once over the same route.
-duplicate: a further copy was set aside. untraced: seen before and after a streamer of its path, but not by it."""
+"""What is listed with message ids. delivered_twice: the same streamer delivered it more than once over the same route.
+duplicate: a further copy was set aside. untraced: seen before and after a streamer on its path, but not by that streamer."""
 
 TABLES: dict[str, Table] = dict(_TABLES)

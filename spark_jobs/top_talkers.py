@@ -1,7 +1,7 @@
 """Which uEntities send the most?
 
-Counted in records of what came in from outside: a message with two destinations counts twice, and what a streamer made
-itself (dead letters, RPC errors) does not count.
+Records of messages from outside count: a message with two destinations counts twice, and messages that a streamer made
+itself (dead letters, RPC errors) do not count.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from spark_jobs.rollup import total
 from spark_jobs.tables import TOP_TALKERS
 
 FIRST = 50
-"""How many uEntities per streamer are named, by messages and again by bytes."""
+"""How many uEntities per streamer are listed, by messages and by bytes."""
 
 
 def transform(rollup: DataFrame) -> DataFrame:
-    """`rollup.transform` → `tables.TOP_TALKERS`. Equals are ranked by their address, so that a rerun gives the same rows."""
+    """`rollup.transform` → `tables.TOP_TALKERS`. Ties are broken by address, so that a rerun gives the same rows."""
     talkers = (
         rollup.where(sf.col("ingress").isNotNull())
         .groupBy("streamer", "src_authority", "src_ue_id")
@@ -28,7 +28,7 @@ def transform(rollup: DataFrame) -> DataFrame:
         "amount", sf.when(sf.col("by") == "messages", sf.col("messages")).otherwise(sf.col("bytes"))
     )
     of_streamer = Window.partitionBy("streamer", "by")
-    # try_divide: a streamer whose payloads are all empty has no bytes to share
+    # try_divide: if all payloads of a streamer are empty, it has no bytes
     return (
         ranked.withColumn("rank", sf.row_number().over(of_streamer.orderBy(sf.desc("amount"), "src_authority", "src_ue_id")))
         .withColumn("share", sf.try_divide(sf.col("amount"), sf.sum("amount").over(of_streamer)))

@@ -11,18 +11,18 @@ COLUMNS = ("usual", "days", "change")
 def with_trend(today: DataFrame, past: DataFrame, past_hours: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Add the trend to the counts of one date.
 
-    `today`, `past`: counts with `keys` and `messages`, of the date and of the days before; `past_hours`: `ROUTE_HOURLY` of
-    the days before, which tells on which of them a streamer wrote anything.
+    `today`, `past`: counts with `keys` and `messages`, of the date and of the days before. `past_hours`: `ROUTE_HOURLY` of
+    the days before, which shows on which of them a streamer wrote anything.
     """
     active = past_hours.groupBy("streamer").agg(sf.count_distinct("date").cast("int").alias("days"))
-    # Grouped, not joined: keys may be null, and a grouping takes nulls for equal.
+    # Grouped, not joined: keys may be null, and only a grouping treats nulls as equal.
     before = past.groupBy(*keys).agg(sf.sum("messages").alias("before"))
     both = today.withColumn("before", sf.lit(0)).unionByName(before, allowMissingColumns=True)
     others = [name for name in today.columns if name not in keys]
     joined = (
         both.groupBy(*keys)
         .agg(sf.sum("before").alias("before"), *(sf.max(name).alias(name) for name in others))
-        .where(sf.col("messages").isNotNull())  # of the past only
+        .where(sf.col("messages").isNotNull())  # not on this date
         .join(sf.broadcast(active), "streamer", "left")
     )
     return (

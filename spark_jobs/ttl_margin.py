@@ -1,7 +1,7 @@
 """How close to expiry do messages arrive?
 
-The TTL runs from the making of the message: its age when the streamer took it in, and the latency there, are taken off it. A
-message whose id tells no time is left out, for nobody knows when its TTL began.
+The TTL runs from the creation of the message. What is left of it is the TTL minus the age at ingress minus the latency. A
+message without a time in its id is left out, because it is not known when its TTL began.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def transform(rollup: DataFrame) -> DataFrame:
     """`rollup.transform` → `tables.TTL_MARGIN`.
 
     `messages` were delivered and are the sum of the five classes, which do not overlap; `expired` ones come on top. Margins
-    are rounded down to whole ms: −1 is late by up to 1 ms. Routes without a TTL have no row.
+    are rounded down to whole ms: −1 is late by up to 1 ms. Routes without messages that have a TTL have no row.
     """
     delivered = sf.col("outcome") == "delivered"
     margins = [total_if(delivered, name).alias(name) for name in MARGINS]

@@ -1,19 +1,20 @@
-"""Says what became of messages, from who saw them. Pure: no Spark here.
+"""Decides what became of messages, from the streamers that saw them. Pure: no Spark here.
 
-Messages of one *flow* take the same way; those of a flow that were seen by the same streamers with the same outcomes share a
-*signature*, and so a verdict. The rules:
+Messages of one *flow* take the same way. Those of a flow that were seen by the same streamers with the same outcomes share a
+*signature*, and therefore a verdict. The rules:
 
-* A streamer is *expected* after a delivery by another one (over that egress) if some message of the flow got there so; for a
-  Publish, half of them: one that a streamer subscribed to late is not lost.
-* Only what networks of fitting kinds can lead to is expected. Of two streamers side by side neither hands to the other.
-* Delivered, and none of the expected has it: lost. None expected: it arrived.
-* Seen before and after a streamer that others of the flow went through, but not by it: untraced.
-* The status is the best that happened: arrived, else lost, else the outcome at the furthest streamer. So a message with two
-  destinations is delivered if one has it; the failure of the other is a finding still.
-* A failure that the same streamer made good over the same egress (a redrive) is no finding.
-* A message of which only set-aside copies were recorded is delivered: the streamer says that it had it before.
+* A streamer is *expected* after a delivery by another one over an egress if some messages of the flow got there that way;
+  for a Publish, half of them: a message from before a streamer subscribed is not lost.
+* Only streamers that the kinds of networks can lead to are expected. Two streamers side by side do not hand over to each
+  other.
+* Delivered, and none of the expected streamers has it: lost. Delivered, and none is expected: it arrived.
+* Seen before and after a streamer that other messages of the flow went through, but not by it: untraced.
+* The status is the best result: arrived, otherwise lost, otherwise the outcome at the furthest streamer. A message with two
+  destinations is delivered if one of them has it; the failure of the other is still a finding.
+* A failure that the same streamer made good over the same egress (a redrive) is not a finding.
+* A message of which only set-aside copies were recorded is delivered: the streamer had it before.
 
-Which streamer comes first is read from clocks that are known to be good enough; else from where messages stopped, and
+The order of the streamers comes from their clocks if these are known well enough; otherwise from where messages stopped, and
 from who saw most.
 """
 
@@ -27,10 +28,10 @@ from spark_jobs.schema import FAILURES
 
 
 class Sighting(NamedTuple):
-    """One record of a message; of several that are alike, two are enough.
+    """One record of a message. Of several that are alike, two are enough.
 
-    `egress` with whom a copy of a Publish is for; `at_us` by the corrected clock. A network's kind is its transport; None is
-    unknown, and fits every other.
+    `egress` includes the authority that a copy of a Publish is for; `at_us` is by the corrected clock. The kind of a network
+    is its transport; None is unknown and fits every kind.
     """
 
     streamer: str
@@ -45,7 +46,7 @@ class Sighting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """So many messages with these records; the times are those of one of them."""
+    """A number of messages with the same records; the times are those of one of them."""
 
     key: int
     messages: int
@@ -56,7 +57,7 @@ class Signature:
         return frozenset(each.streamer for each in self.sightings)
 
 
-class Finding(NamedTuple):
+class AuditFinding(NamedTuple):
     finding: str
     streamers: str
     last_streamer: str
@@ -69,9 +70,9 @@ class Finding(NamedTuple):
 class Verdict:
     key: int
     status: str
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     missing_at: tuple[str, ...] = field(default=())
-    """Streamers that do not have it though it was handed to them: it is lost once their records reach far enough."""
+    """Streamers that do not have it although it was handed to them. It is lost once their records reach far enough."""
     status_before: str = ""
     """The status until then."""
 
@@ -80,19 +81,19 @@ Trust = Callable[[str, str], bool]
 
 
 Leads = tuple[str, str | None, str]
-"""Streamer, egress, and a streamer beyond it."""
+"""A streamer, an egress, and a streamer beyond that egress."""
 
 
 def judge(
     signatures: Sequence[Signature], order: Mapping[str, int], is_publish: bool, proven: Set[Leads] = frozenset()
 ) -> list[Verdict]:
-    """The verdict on every signature of one flow. `order`: see `rank`; `proven`: see `leads`, of all flows together."""
+    """The verdict on each signature of one flow. `order`: see `rank`. `proven`: see `leads`, of all flows together."""
     expected = _expected(signatures, _beyond(signatures, order), order, is_publish, proven)
     return [_verdict(signature, order, expected) for signature in signatures]
 
 
 def leads(signatures: Sequence[Signature], order: Mapping[str, int]) -> set[Leads]:
-    """Where egresses lead to for certain: from messages that left a streamer by that one only."""
+    """Where egresses are certain to lead: known from messages that left a streamer by one egress only."""
     proven: set[Leads] = set()
     possible = _beyond(signatures, order)
     for signature in signatures:
@@ -103,9 +104,9 @@ def leads(signatures: Sequence[Signature], order: Mapping[str, int]) -> set[Lead
 
 
 def _beyond(signatures: Sequence[Signature], order: Mapping[str, int]) -> set[Leads]:
-    """Who can be behind each egress, over others of the flow or not, by the kinds of the networks.
+    """Which streamers can be behind each egress, directly or through others, by the kinds of the networks.
 
-    A streamer takes the flow in where those come from that it delivers. Copies may reach it from the other side.
+    A streamer receives the flow from where those messages come that it delivers. Copies may reach it from the other side.
     """
     every = [each for signature in signatures for each in signature.sightings]
     kinds: dict[tuple[str, str | None], set[str | None]] = defaultdict(set)
@@ -128,7 +129,7 @@ def _fit(left: Set[str | None], entered: Set[str | None]) -> bool:
 
 
 def rank(signatures: Sequence[Signature], source: str, trust: Trust) -> dict[str, int]:
-    """Place of each streamer on the way of a flow, from 0. `source`: its authority; `trust`: can clocks tell the first?"""
+    """The place of each streamer on the way of a flow, from 0. `source`: its authority. `trust`: can clocks tell?"""
     later: Counter[tuple[str, str]] = Counter()
     stopped: Counter[tuple[str, str]] = Counter()
     alone: Counter[tuple[str, str]] = Counter()
@@ -172,9 +173,9 @@ Expected = Mapping[tuple[str, str | None], list[str]]
 def _expected(
     signatures: Iterable[Signature], beyond: Set[Leads], order: Mapping[str, int], is_publish: bool, proven: Set[Leads]
 ) -> Expected:
-    """Per streamer and egress, who gets what is delivered there, nearest first.
+    """For each streamer and egress, the streamers that receive what is delivered there, nearest first.
 
-    Of two egresses by which a message left, the one that is proven to lead to another streamer does.
+    If a message left by two egresses, the one that is proven to lead to the other streamer counts.
     """
     handed: Counter[tuple[str, str | None]] = Counter()
     seen: dict[tuple[str, str | None], Counter[str]] = defaultdict(Counter)
@@ -210,7 +211,7 @@ def _verdict(signature: Signature, order: Mapping[str, int], expected: Expected)
     failed = [each for each in signature.sightings if each.outcome in FAILURES]
     failed = [each for each in failed if (each.streamer, each.egress) not in made_good]
     failed.sort(key=lambda each: order[each.streamer])
-    # of two failures of one kind, the furthest is shown
+    # of several failures of one kind, the furthest is shown
     findings += {each.outcome: _finding(each.outcome, path, each) for each in failed}.values()
     ways = Counter((each.streamer, each.route, each.egress) for each in delivered)
     if twice := [each for each in delivered if ways[each.streamer, each.route, each.egress] > 1]:
@@ -236,7 +237,7 @@ def _any(after: Expected, each: Sighting, seen: Sequence[str]) -> bool:
 
 
 def _untraced(seen: Sequence[str], order: Mapping[str, int], after: Expected, expected: Expected) -> list[str]:
-    """Streamers between one that delivered it and one that saw it."""
+    """Streamers without a record between one that delivered it and one that saw it."""
     through: dict[str, set[str]] = defaultdict(set)
     for (streamer, _), others in expected.items():
         through[streamer].update(others)
@@ -245,5 +246,5 @@ def _untraced(seen: Sequence[str], order: Mapping[str, int], after: Expected, ex
     return sorted((name for name in gaps if through[name] & reached), key=order.__getitem__)
 
 
-def _finding(name: str, path: str, at: Sighting, missing_at: str | None = None) -> Finding:
-    return Finding(name, path, at.streamer, at.route, missing_at, at.ucode)
+def _finding(name: str, path: str, at: Sighting, missing_at: str | None = None) -> AuditFinding:
+    return AuditFinding(name, path, at.streamer, at.route, missing_at, at.ucode)

@@ -1,7 +1,7 @@
-"""Log lines: one event name and key=value fields each; human on a terminal, JSON otherwise; repeats are counted.
+"""Log lines: an event name and key=value fields each. Text on a terminal, JSON otherwise; repeated lines are counted.
 
-A call such as ``logger.info("link_lost endpoint=%s after_s=%.1f", name, age)`` is one event. The format string is the
-event's identity: its fields are read from it, and it is what the repeat limit counts.
+A call such as ``logger.info("link_lost endpoint=%s after_s=%.1f", name, age)`` is one event. The format string identifies
+the event: the names of the fields are taken from it, and the repeat limit counts by it.
 """
 
 import json
@@ -16,7 +16,7 @@ _MAX_KINDS = 1000
 
 
 class RepeatFilter(logging.Filter):
-    """Lets the same kind of line pass once in ``repeat_s`` seconds, and says then how many were left out."""
+    """Passes one line of a kind in ``repeat_s`` seconds, with the number of those left out since the last one."""
 
     def __init__(self, repeat_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class RepeatFilter(logging.Filter):
         if record.levelno >= logging.CRITICAL or not self._repeat_s:
             return True
         args = record.args if isinstance(record.args, tuple) else ()
-        kind = (record.name, (record.msg, repr(args[0]) if args else None))  # some cannot be hashed
+        kind = (record.name, (record.msg, repr(args[0]) if args else None))  # repr, because some arguments cannot be hashed
         now_s = self._now_s()
         last_s, left_out = self._seen.get(kind, (-self._repeat_s, 0))
         if now_s - last_s < self._repeat_s:
@@ -55,7 +55,7 @@ class HumanFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ts (UTC), level, part, event, and the event's fields."""
+    """One JSON object per line: ts (UTC), level, part, event, and the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -95,7 +95,7 @@ def _value(form: str, arg: object) -> object:
 def set_up(level: str = "info", form: str = "auto", repeat_s: float = 10) -> None:
     """Send the process's log lines to standard error.
 
-    ``form`` is human, json or auto (human on a terminal); of one kind of line one appears in ``repeat_s`` seconds.
+    ``form`` is human, json or auto (human on a terminal). Of each kind of line, one appears in ``repeat_s`` seconds.
     """
     human = form == "human" or (form == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler()

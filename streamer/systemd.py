@@ -1,11 +1,11 @@
-"""Tells systemd how we are (sd_notify(3)): one datagram to the socket that it named, nothing if it named none."""
+"""Tells systemd the service's state (sd_notify(3)): a datagram to $NOTIFY_SOCKET, or nothing if that is not set."""
 
 import os
 import socket
 
 
 def notify(*assignments: str) -> None:
-    """Send ``KEY=value`` lines such as ``READY=1``. Failure to tell is no reason to stop working."""
+    """Send ``KEY=value`` lines such as ``READY=1``. Errors are ignored: they are no reason to stop working."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -19,7 +19,7 @@ def notify(*assignments: str) -> None:
 
 
 def watchdog_interval_s() -> float | None:
-    """How often systemd wants to hear ``WATCHDOG=1``: half of its limit; None if it does not watch us."""
+    """How often to send ``WATCHDOG=1``: at half of systemd's limit. None if systemd does not watch this process."""
     limit_us = os.environ.get("WATCHDOG_USEC", "")
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()) or not limit_us.isdecimal():
         return None

@@ -1,4 +1,4 @@
-"""Traces as the daemons of a chain of streamers would write them, with faults that are known: the jobs must find them."""
+"""Generates traces as a chain of streamers would write them, with known faults that the jobs have to find."""
 
 from spark_jobs.generate.plan import Faults, Plan, Surge
 from spark_jobs.generate.write import generate, release

@@ -1,4 +1,4 @@
-"""``python -m spark_jobs.generate``: traces for a demonstration or for a measurement of scale."""
+"""``python -m spark_jobs.generate``: traces for demonstrations and for measurements of scale."""
 
 import argparse
 import datetime as dt
@@ -13,18 +13,20 @@ _NAMES = ("gateway.cloud", "gateway.edge", "gateway.veh1")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Generate, or with ``--release`` let held-back files arrive. Returns the exit code."""
+    """Generate, or with ``--release`` let held-back files arrive. Returns the exit status."""
     parser = argparse.ArgumentParser("python -m spark_jobs.generate", description=__doc__)
-    parser.add_argument("--output", type=Path, required=True, help="folder of the traces")
-    parser.add_argument("--from", type=dt.date.fromisoformat, dest="first", metavar="D", help="first date, as 2026-11-21")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the traces")
+    parser.add_argument(
+        "--from", type=dt.date.fromisoformat, dest="first", metavar="D", help="first date, such as 2026-11-21"
+    )
     parser.add_argument("--days", type=int, default=1)
-    parser.add_argument("--records", type=int, default=100_000, help="about so many records over these days")
+    parser.add_argument("--records", type=int, default=100_000, help="about how many records, over these days")
     parser.add_argument("--streamers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--history-days", type=int, default=0, help="days before, without faults")
-    parser.add_argument("--history-share", type=float, default=1.0, help="their volume, as a share of a day's")
+    parser.add_argument("--history-days", type=int, default=0, help="days without faults before these")
+    parser.add_argument("--history-share", type=float, default=1.0, help="volume of such a day, as a share of the others'")
     parser.add_argument("--hold", action="append", default=[], metavar="STREAMER/DATE/HOUR", help="hold these files back")
-    parser.add_argument("--release", action="store_true", help="only move the files that were held back to their places")
+    parser.add_argument("--release", action="store_true", help="only move files that were held back to their places")
     given = parser.parse_args(argv)
     if given.release:
         sys.stdout.write(f"{release(given.output)} files arrived\n")
@@ -41,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def plan_of(given: argparse.Namespace) -> Plan:
-    """The timeline of the command line, with every kind of fault in its days and none in the history."""
+    """The plan of the command line: every kind of fault in its days, none in the history."""
     history: int = given.history_days
     per_day = given.records // given.days
     names = tuple(_NAMES[: given.streamers]) + tuple(f"gateway.hop{n}" for n in range(3, given.streamers))

@@ -1,8 +1,8 @@
-"""What the generator plays: a chain of streamers, the flows through it, a timeline, and the faults that are planted.
+"""What the generator plays: a chain of streamers, the flows through it, a timeline, and planted faults.
 
     cloud ── gateway.cloud ── gateway.edge ── gateway.veh1 ── vehicle
 
-Nothing here is random and nothing is written; `simulate` plays it.
+Nothing here is random, and nothing is written. `simulate` plays it.
 """
 
 import datetime as dt
@@ -16,7 +16,7 @@ HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
 
 DAY_CURVE = np.array([3, 2, 2, 2, 2, 3, 5, 8, 9, 8, 7, 7, 7, 7, 7, 8, 9, 10, 9, 8, 6, 5, 4, 3], dtype=np.float64)
-"""Traffic of each hour in UTC, in proportion."""
+"""Relative traffic of each hour in UTC."""
 
 PUBLISH, NOTIFICATION, REQUEST, RESPONSE = "publish", "notification", "request", "response"
 DEAD_LETTER_RESOURCE = 0x8001
@@ -30,8 +30,8 @@ class Uri(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
-    """Messages that take the same way. ``path``: numbers of the streamers, in the order of travel."""
+class PlannedFlow:
+    """Messages that take the same way. ``path``: the numbers of the streamers, in order."""
 
     source: Uri
     sink: Uri | None
@@ -43,20 +43,20 @@ class Flow:
     ttl_ms: int | None = None
     payload_bytes: int = 200
     answer: int = -1
-    """Number of the flow of the Responses, for Requests."""
+    """For Requests: the number of the flow of the Responses."""
     upward: bool = True
-    """Towards the cloud, which is on the side of streamer 0."""
+    """Towards the cloud, which is next to streamer 0."""
     entry: str | None = None
-    """Endpoint of the first streamer through which it comes in, if that is none of the chain's."""
+    """The endpoint of the first streamer through which it comes in, if that is not one of the chain."""
     exit: str | None = None
-    """Endpoint of the last streamer through which it leaves, likewise."""
+    """The endpoint of the last streamer through which it leaves, likewise."""
     end: str = "delivered"
-    """What becomes of a message at the last streamer if nothing goes wrong."""
+    """The outcome at the last streamer if nothing goes wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surge:
-    """One hour of one route that is unlike the others."""
+    """One unusual hour of one route."""
 
     day: int
     hour: int
@@ -67,7 +67,7 @@ class Surge:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What is planted, and how often over all days. Days are numbered from the first of the timeline."""
+    """The planted faults, and how often over all days. Days are numbered from the first of the timeline."""
 
     lost: int = 0
     duplicate: int = 0
@@ -78,16 +78,16 @@ class Faults:
     untraced: int = 0
     over_midnight: int = 0
     skew_ms: dict[str, int] = field(default_factory=dict)
-    """Streamer: its clock minus the true one."""
+    """By streamer: its clock minus the true time."""
     outages: tuple[tuple[str, int, int], ...] = ()
-    """Streamer, day, hour of its own clock: not running for that hour, so what comes to it waits where it is."""
+    """Streamer, day, hour of its own clock: it does not run in that hour, and messages to it wait where they are."""
     restarts: tuple[tuple[str, int, int], ...] = ()
-    """Streamer, day, true minute of the day: a new run begins at once."""
+    """Streamer, day, true minute of the day: a new run starts immediately."""
     surges: tuple[Surge, ...] = ()
     held: tuple[tuple[str, int, int], ...] = ()
-    """Streamer, day, hour: files that are held back until `write.release`."""
+    """Streamer, day, hour: these files are held back until `write.release`."""
     not_before: int = 0
-    """The first day on which anything of the counted kinds is planted."""
+    """The first day on which counted faults are planted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,11 @@ class Plan:
         return self.start_us + len(self.records_per_day) * DAY_US
 
 
-def flows(streamers: int) -> list[Flow]:
-    """The flows of a chain of so many streamers: up and down, with and without a sink, some through a part of it only."""
+def flows(streamers: int) -> list[PlannedFlow]:
+    """The flows through a chain of streamers: up and down, with and without a sink, some through a part of it only."""
     all_up, all_down = tuple(reversed(range(streamers))), tuple(range(streamers))
     cloud, vehicle, edge = "cloud.fleet", "veh1", "edge.site"
-    made: list[Flow] = []
+    made: list[PlannedFlow] = []
 
     def publish(
         authority: str, path: tuple[int, ...], topics: int, weight: float, route: str, upward: bool, entry: str | None = None
@@ -119,7 +119,7 @@ def flows(streamers: int) -> list[Flow]:
         for topic in range(topics):
             source = Uri(authority, 0x0001_2000 + topic % 5, 1, 0x8000 + topic)
             made.append(
-                Flow(
+                PlannedFlow(
                     source,
                     None,
                     PUBLISH,
@@ -138,22 +138,23 @@ def flows(streamers: int) -> list[Flow]:
         for number in range(4):
             uris = Uri(source, 0x0003_4000 + number, 1, 0x8100 + number), Uri(sink, 0x0002_3000 + number, 1, 0)
             route = "to-cloud" if upward else "to-vehicle"
-            made.append(Flow(*uris, NOTIFICATION, path, route, weight / 4, "CS2", None, 150, upward=upward))
+            made.append(PlannedFlow(*uris, NOTIFICATION, path, route, weight / 4, "CS2", None, 150, upward=upward))
 
     def call(source: str, sink: str, path: tuple[int, ...], weight: float, upward: bool, entry: str | None = None) -> None:
         there, back = ("to-cloud", "to-vehicle") if upward else ("to-vehicle", "to-cloud")
         for number in range(4):
             caller, method = Uri(source, 0x0002_3000 + number, 1, 0), Uri(sink, 0x0003_4000 + number, 1, 1 + number)
             ttl_ms, share, answer = 5_000 * (number + 1), weight / 4, len(made) + 1
-            request = Flow(caller, method, REQUEST, path, there, share, "CS4", ttl_ms, 120, answer, upward, entry)
-            response = Flow(
+            request = PlannedFlow(caller, method, REQUEST, path, there, share, "CS4", ttl_ms, 120, answer, upward, entry)
+            response = PlannedFlow(
                 method, caller, RESPONSE, path[::-1], back, 0.0, "CS4", ttl_ms, 260, upward=not upward, exit=entry
             )
             made.extend((request, response))
 
     publish(vehicle, all_up, 12, 60, "telemetry", True)
     publish(cloud, all_down, 4, 6, "campaigns", False)
-    made.append(Flow(Uri(vehicle, 0x0001_2009, 1, 0x8200), None, PUBLISH, (streamers - 1,), "none", 1.0, end="unwanted"))
+    unwanted = Uri(vehicle, 0x0001_2009, 1, 0x8200)
+    made.append(PlannedFlow(unwanted, None, PUBLISH, (streamers - 1,), "none", 1.0, end="unwanted"))
     notify(vehicle, cloud, all_up, 6, True)
     notify(cloud, vehicle, all_down, 4, False)
     call(cloud, vehicle, all_down, 7, False)
@@ -165,13 +166,13 @@ def flows(streamers: int) -> list[Flow]:
 
 
 def endpoints(streamer: int, streamers: int) -> list[tuple[str, str]]:
-    """Name and transport of the endpoint towards the cloud, of the one towards the vehicle, and of a site of its own."""
+    """Name and transport of a streamer's endpoints: towards the cloud, towards the vehicle, and to its own site."""
     vehicle = ("vehicle", "zenoh") if streamer == streamers - 1 else ("downlink", "mqtt5")
     return [("cloud" if streamer == 0 else "uplink", "mqtt5"), vehicle, ("site", "zenoh")]
 
 
 def times(plan: Plan, messages: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """When so many messages per day are made: µs since 1970, ascending."""
+    """Creation times of so many messages per day: µs since 1970, ascending."""
     share = DAY_CURVE / DAY_CURVE.sum()
     hours = np.concatenate([rng.multinomial(count, share) for count in messages])
     made = np.repeat(np.arange(len(hours), dtype=np.int64) * HOUR_US, hours)

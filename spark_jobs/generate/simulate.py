@@ -1,6 +1,6 @@
-"""Plays a plan: moves every message along its path with numpy, and notes what became of it. No files here.
+"""Plays a plan: moves every message along its path with numpy, and records what becomes of it. Knows no files.
 
-All times are true ones, in µs since 1970, until the records are `Recorder.finished`; a streamer's clock comes in only there.
+All times are true times in µs since 1970. The streamers' clocks come in only when the records are written (`write`).
 """
 
 from dataclasses import dataclass, field
@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_jobs.generate.plan import DAY_US, DEAD_LETTER_RESOURCE, HOUR_US, PUBLISH, REQUEST, Flow, Plan, Uri, flows, times
+from spark_jobs.generate.plan import (
+    DAY_US,
+    DEAD_LETTER_RESOURCE,
+    HOUR_US,
+    PUBLISH,
+    REQUEST,
+    Plan,
+    PlannedFlow,
+    Uri,
+    flows,
+    times,
+)
 from spark_jobs.schema import FAILURES, OUTCOMES
 
 Longs = NDArray[np.int64]
@@ -25,18 +36,20 @@ OWN_ROUTE = 1
 """Bit of `Records.way`: route none, and no egress."""
 REDELIVERED = 2
 TO_ORIGIN = 4
-"""Bit of `Records.way`: made by the streamer itself, and sent to where the message came from."""
+"""Bit of `Records.way`: created by the streamer itself, and sent to where the message came from."""
 
 
 def ucode_of(outcome: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Number in `UCODES` of the reason of each outcome."""
+    """The number in `UCODES` of the reason for each outcome."""
     return np.array([_UCODE_OF.get(name, 0) for name in OUTCOMES], np.int8)[outcome]
 
 
 @dataclass
 class Messages:
-    """Columns, one row per message. ``request``: row of the Request that it answers, -1 if none. ``faults``: what is planted
-    on which hop: -1 is nowhere."""
+    """Columns, one row per message.
+
+    ``request``: the row of the Request that it answers, or -1. ``faults``: by kind, the hop with that fault, or -1.
+    """
 
     made_us: Longs
     flow: NDArray[np.int16]
@@ -46,7 +59,7 @@ class Messages:
     id_low: NDArray[np.uint64] = field(init=False)
 
     def number(self, rng: np.random.Generator) -> "Messages":
-        """Give every message its UUIDv7 (RFC 9562, 5.7): ms, version, 12 random bits, variant, 62 random bits."""
+        """Give every message a UUIDv7 (RFC 9562, 5.7): ms, version, 12 random bits, variant, 62 random bits."""
         count = len(self.made_us)
         ms = (self.made_us // 1000).astype(np.uint64)
         self.id_high = ms << np.uint64(16) | np.uint64(0x7000) | rng.integers(0, 1 << 12, count, dtype=np.uint64)
@@ -56,7 +69,7 @@ class Messages:
 
 @dataclass
 class Records:
-    """What one streamer noted, as columns. ``message``: row over all batches; ``wait_us`` -1: it never left."""
+    """The records of one streamer, as columns. ``message``: row over all batches. ``wait_us`` -1: it was never sent."""
 
     message: Longs
     ts_us: Longs
@@ -65,7 +78,7 @@ class Records:
     outcome: NDArray[np.int8]
     way: NDArray[np.int8]
     dropped: Flags
-    """The streamer could not write this record: it has a seq, and is in no file."""
+    """The streamer could not write this record: it has a seq but is in no file."""
 
     @staticmethod
     def joined(parts: list["Records"]) -> "Records":
@@ -78,10 +91,10 @@ class Records:
 
 @dataclass
 class Played:
-    """All messages (batches in order, rows counted through), the records of each streamer, and the truth: message rows per
-    finding. ``status``: code of the outcome in the end, per message; `LOST` for a loss."""
+    """All messages (with rows numbered over all batches), the records of each streamer, and the truth: message rows by
+    finding. ``status``: the code of each message's final outcome, or `LOST`."""
 
-    flows: list[Flow]
+    flows: list[PlannedFlow]
     messages: Messages
     records: list[Records]
     truth: dict[str, Longs]
@@ -94,7 +107,7 @@ LOST = len(OUTCOMES)
 
 @dataclass
 class Ends:
-    """Where each message of a batch ended: outcome (or `LOST`), when, at which streamer; and the one before it, or -1."""
+    """How each message of a batch ended: outcome (or `LOST`), time, streamer, and the streamer before that one, or -1."""
 
     status: NDArray[np.int8]
     confirmed_us: Longs
@@ -132,7 +145,7 @@ class Player:
         return Played(self.flows, messages, records, truth, self.missing_at, status)
 
     def _outages(self, name: str) -> list[tuple[int, int]]:
-        """From when to when it does not run, true time: one hour of its own clock."""
+        """When the streamer does not run, in true time: an hour of its own clock each."""
         skew_us = self.plan.faults.skew_ms.get(name, 0) * 1000
         starts = [
             self.plan.start_us + day * DAY_US + hour * HOUR_US - skew_us
@@ -142,7 +155,7 @@ class Player:
         return [(start, start + HOUR_US) for start in sorted(starts)]
 
     def _up(self, at_us: Longs, streamer: int) -> Longs:
-        """When the streamer gets to it: at once, or within seconds after an outage."""
+        """When the streamer handles it: immediately, or within seconds after an outage."""
         for start, end in self.down[streamer]:
             waiting = (at_us >= start) & (at_us < end)
             at_us = np.where(waiting, end + 200_000 + (at_us - start) // 2000, at_us)
@@ -168,7 +181,7 @@ class Player:
         return Messages(made[order], flow[order], np.full(len(made), -1, np.int64)).number(self.rng)
 
     def _planted(self, messages: Messages) -> Messages:
-        """Choose the messages on which something is planted: one thing each, well inside the timeline."""
+        """Choose the messages on which faults are planted: one fault each, well inside the timeline."""
         plan, count = self.plan, len(messages.made_us)
         hops = np.array([len(flow.path) for flow in self.flows])[messages.flow]
         has_ttl = np.array([flow.ttl_ms is not None for flow in self.flows])[messages.flow]
@@ -187,7 +200,7 @@ class Player:
             wanted = int(getattr(plan.faults, kind))
             candidates = np.flatnonzero(free & eligible.get(kind, True))
             if len(candidates) < wanted:
-                raise ValueError(f"{wanted} × {kind} do not fit: only {len(candidates)} messages can have it")
+                raise ValueError(f"{wanted} × {kind} do not fit: only {len(candidates)} messages can have that fault")
             rows = self.rng.choice(candidates, wanted, replace=False)
             low, high = (1 if kind == "untraced" else 0), hops[rows] - (kind in ("lost", "untraced"))
             messages.faults[kind][rows] = self.rng.integers(low, high)
@@ -251,13 +264,15 @@ class Player:
             untraced = alive & ok & (fault["untraced"] == hop)
             wait = np.where(ok, leave - arrive, -1)
             self._note(streamer, rows, alive, arrive, confirm, wait, outcome, way, untraced)
-            # set aside at once: a source that sends twice, or the streamer before after a doubtful link
-            again = alive & ((fault["duplicate"] == hop) | (fault["delivered_twice"] == hop - 1) & (hop > 0))
+            # set aside: the source sends twice, or the streamer before redelivers after a lost link
+            repeated = alive & ((fault["duplicate"] == hop) | (fault["delivered_twice"] == hop - 1) & (hop > 0))
             duplicate = np.full(count, CODE["duplicate"], np.int8)
             aside = self._up(arrive + self._delay(count, 400_000, 0.5), streamer)
-            self._note(streamer, rows, again, aside, aside + 60, np.full(count, -1), duplicate, np.int8(OWN_ROUTE) | 0 * way)
-            self._found("duplicate", rows[again])
-            # confirmed, but the streamer crashed before it knew: it comes out of the journal once more
+            self._note(
+                streamer, rows, repeated, aside, aside + 60, np.full(count, -1), duplicate, np.int8(OWN_ROUTE) | 0 * way
+            )
+            self._found("duplicate", rows[repeated])
+            # confirmed, but the streamer crashed before it noticed: redelivered from the journal
             twice = alive & ok & (fault["delivered_twice"] == hop)
             more = way | np.int8(REDELIVERED)
             self._note(streamer, rows, twice, arrive, confirm + self._delay(count, 300_000, 0.3), wait, outcome, more)
@@ -272,7 +287,7 @@ class Player:
             ends.streamer[rows[stops]] = streamer
             ends.before[rows[stops]] = path[hop - 1] if hop else -1
             alive &= ~stops
-            # seen on both sides only if it got to the next streamer
+            # seen on both sides only if it reached the next streamer
             self._found("untraced", rows[untraced & alive])
             arrive = after
 
@@ -299,14 +314,14 @@ class Player:
         )
 
     def _answers(self, asked: Messages, ends: "Ends") -> Messages:
-        """One Response to each Request that arrived."""
+        """A Response to each Request that arrived."""
         answer = np.array([flow.answer for flow in self.flows], np.int16)[asked.flow]
         rows = np.flatnonzero((answer >= 0) & (ends.status == _DELIVERED))
         made = ends.confirmed_us[rows] + self._delay(len(rows), 8_000, 0.7)
         return Messages(made, answer[rows], rows.astype(np.int64)).number(self.rng)
 
     def _letters(self, batches: list[Messages], ends: list["Ends"]) -> Messages:
-        """A dead letter of each failure, from the streamer where it failed back to where the message came from."""
+        """A dead letter for each failure, from the streamer where it failed back to where the message came from."""
         failed = [np.isin(end.status, [CODE[outcome] for outcome in FAILURES]) for end in ends]
         made = np.concatenate([end.confirmed_us[rows] for end, rows in zip(ends, failed, strict=True)])
         streamer = np.concatenate([end.streamer[rows] for end, rows in zip(ends, failed, strict=True)])
@@ -325,9 +340,11 @@ class Player:
             flow[kind.reshape(-1) == number] = letters[key]
         return Messages(made, flow, np.full(len(made), -1, np.int64)).number(self.rng)
 
-    def _letter(self, at: int, origin: int, was_upward: bool, entry: str | None) -> Flow:
-        """The flow of dead letters back to another streamer, which forwards none, or (-1) out of the chain."""
+    def _letter(self, at: int, origin: int, was_upward: bool, entry: str | None) -> PlannedFlow:
+        """The flow of dead letters back to another streamer, which does not forward them, or (-1) out of the chain."""
         source = Uri(self.plan.streamers[at], 4, 1, DEAD_LETTER_RESOURCE)
         path, end = ((at,), "delivered") if origin < 0 else ((at, origin), "unwanted")
         upward = not was_upward
-        return Flow(source, None, PUBLISH, path, "dead-letter", 0, payload_bytes=300, upward=upward, exit=entry, end=end)
+        return PlannedFlow(
+            source, None, PUBLISH, path, "dead-letter", 0, payload_bytes=300, upward=upward, exit=entry, end=end
+        )

@@ -1,6 +1,6 @@
-"""Writes what was played as the daemon writes its traces, and the truth beside it, in ``_truth``, which Spark passes over.
+"""Writes what was played as the daemon writes its traces, and the truth to ``_truth``, which Spark ignores.
 
-Records get their seq in the order of their outcomes, per run of the streamer; files go by the ingress time on its clock.
+Records get their seq in the order of their outcomes, per run of the streamer. Files go by the ingress time on its clock.
 """
 
 import datetime as dt
@@ -33,7 +33,7 @@ def schema() -> pa.Schema:
 
 
 def generate(plan: Plan, output: Path) -> dict[str, Any]:
-    """Play a plan and write it below `output`. Returns the truth, which is also in ``_truth/truth.json``."""
+    """Play a plan and write it below `output`. Returns the truth, which is also written to ``_truth/truth.json``."""
     played = Player(plan).play()
     health: dict[str, Any] = {}
     written = 0
@@ -49,7 +49,7 @@ def generate(plan: Plan, output: Path) -> dict[str, Any]:
 
 
 def release(output: Path) -> int:
-    """Move the files that were held back to where they belong, as if they came late; returns how many."""
+    """Move files that were held back to where they belong, as if they came late. Returns how many."""
     held = sorted((output / _HELD).rglob("*.parquet"))
     for path in held:
         target = output / path.relative_to(output / _HELD)
@@ -60,7 +60,7 @@ def release(output: Path) -> int:
 
 
 def _truth(plan: Plan, played: Played) -> dict[str, Any]:
-    """Ids as hex per finding; statuses per date of the message; who lacks what was lost."""
+    """Message ids by finding, statuses by date of the message, and the streamer that lacks each lost message."""
     messages = played.messages
 
     def hex_of(row: int) -> str:
@@ -68,7 +68,7 @@ def _truth(plan: Plan, played: Played) -> dict[str, Any]:
 
     day = (messages.made_us - plan.start_us) // DAY_US
     names = [*OUTCOMES, "lost"]
-    assert names[LOST] == "lost"  # the two lists are one numbering
+    assert names[LOST] == "lost"  # both lists have one numbering
     findings = {
         finding: [[str(plan.first + dt.timedelta(days=int(day[row]))), hex_of(row)] for row in rows]
         for finding, rows in played.truth.items()
@@ -83,7 +83,7 @@ def _truth(plan: Plan, played: Played) -> dict[str, Any]:
 
 
 class _Writer:
-    """The files of one streamer."""
+    """Writes the files of one streamer."""
 
     def __init__(self, plan: Plan, played: Played, number: int, output: Path, pool: ThreadPoolExecutor) -> None:
         self.plan, self.played, self.number, self.output, self.pool = plan, played, number, output, pool
@@ -94,7 +94,7 @@ class _Writer:
         self.rng = np.random.default_rng([plan.seed, number])
 
     def write(self) -> dict[str, Any]:
-        """Returns the truth of its health, per date."""
+        """Write the files. Returns the truth about the streamer's health, by date."""
         records = self.played.records[self.number]
         done = records.ts_us + records.latency_us
         order = np.argsort(done, kind="stable")
@@ -114,7 +114,7 @@ class _Writer:
                 rows = by_hour[start : min(start + _ROWS_PER_FILE, end)]
                 part = f"part-{uuid.UUID(bytes=self.rng.bytes(16), version=4)}.parquet"
                 table = self._table(records.taken(rows), seq[rows], starts[run[rows]])
-                pending.append(self.pool.submit(self._seal, table, self._folder(int(at)) / part))
+                pending.append(self.pool.submit(self._write_file, table, self._folder(int(at)) / part))
                 self.written += len(rows)
         for future in pending:
             future.result()
@@ -135,7 +135,7 @@ class _Writer:
         root = self.output / _HELD if (self.name, day, at.hour) in self.plan.faults.held else self.output
         return root / f"date={at.date()}" / f"hour={at.hour}" / f"streamer={self.name}"
 
-    def _seal(self, table: pa.Table, path: Path) -> None:
+    def _write_file(self, table: pa.Table, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden = path.with_name(f".{path.name}")
         strings = [f.name for f in self.schema if pa.types.is_string(f.type)]
@@ -143,13 +143,13 @@ class _Writer:
             hidden, table.schema, compression="zstd", use_dictionary=strings, store_schema=False
         ) as writer:
             writer.write_table(table)
-            writer.add_key_value_metadata({VERSION_KEY: str(VERSION)})  # it is not kept without the Arrow schema
+            writer.add_key_value_metadata({VERSION_KEY: str(VERSION)})  # without the Arrow schema, it would not be kept
         hidden.rename(path)
 
     def _health(self, records: Records, run_us: NDArray[np.int64], seq: NDArray[np.int64]) -> dict[str, Any]:
-        """Per date: records, holes in seq (by the date of the outcome before the hole), hours without a record, runs."""
+        """By date: records, gaps in seq (by the date of the outcome before the gap), hours without a record, runs."""
         date = records.ts_us // DAY_US
-        hole = np.append(np.where(run_us[1:] == run_us[:-1], seq[1:] - seq[:-1] - 1, 0), 0)
+        gap = np.append(np.where(run_us[1:] == run_us[:-1], seq[1:] - seq[:-1] - 1, 0), 0)
         done_on = (records.ts_us + records.latency_us) // DAY_US
         truth = {}
         for day in np.unique(date):
@@ -158,8 +158,8 @@ class _Writer:
             runs = np.unique(run_us[of_day])
             truth[str(dt.date(1970, 1, 1) + dt.timedelta(days=int(day)))] = {
                 "records": int(of_day.sum()),
-                "records_missing": int(hole[done_on == day].sum()),
-                "gaps": int((hole[done_on == day] > 0).sum()),
+                "records_missing": int(gap[done_on == day].sum()),
+                "gaps": int((gap[done_on == day] > 0).sum()),
                 "missing_hours": [int(h) for h in range(hours[0], hours[-1]) if h not in hours],
                 "runs": len(runs),
             }
@@ -185,7 +185,7 @@ class _Writer:
         sink = np.array([f.sink is None for f in flows])[flow]
         ttl = np.array([-1 if f.ttl_ms is None else f.ttl_ms for f in flows])[flow]
         payload = np.array([f.payload_bytes for f in flows])[flow] + messages.id_low[rows].astype(np.int64) % 32
-        coin = messages.id_low[rows] >> np.uint64(20) & np.uint64(1023)  # chance without another column
+        coin = messages.id_low[rows] >> np.uint64(20) & np.uint64(1023)  # randomness without another column
         retried = np.where(records.outcome == OUTCOMES.index("dead_lettered"), 10, np.where(coin < 4, 1 + coin % 3, 0))
         delivered_late = (coin == 9) & (records.outcome == 0)
 
@@ -212,7 +212,7 @@ class _Writer:
 
         route_names = sorted({f.route for f in flows} | {"none"})
         route = np.array([route_names.index(f.route) for f in flows])[flow]
-        # a dead letter is one for the streamer that made it; the next takes it for a Publish that no route forwards
+        # a dead letter is one only at the streamer that made it; to the next one it is a Publish that no route forwards
         letter = np.array([f.route == "dead-letter" for f in flows])[flow]
         unrouted = own_route | (letter & ~to_origin)
         route = np.where(letter, len(route_names) + egress, route)

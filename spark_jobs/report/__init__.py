@@ -1,7 +1,7 @@
 """The nightly report: one self-contained HTML file, and the same figures as JSON.
 
-`reading` asks the tables, `figures` makes one dict of the answers, and from that alone come the JSON, the `sentences`, the
-`charts` and the `page`.
+`reading` queries the tables, and `figures` makes one dict of the results. The JSON, the `sentences`, the `charts` and the
+`page` are made from that dict alone.
 """
 
 import datetime
@@ -17,14 +17,14 @@ from spark_jobs.storage import Storage
 
 
 def write(spark: SparkSession, output: str, date: datetime.date, to: str) -> tuple[str, str]:
-    """Write ``report-DATE.html`` and ``.json`` of the tables below ``output`` into the folder ``to``; returns both paths.
+    """Write ``report-DATE.html`` and ``.json`` of the tables below ``output`` to the folder ``to``. Returns both paths.
 
-    ``to`` is a folder as Spark understands it, made if need be: without a scheme it is on Spark's default file system. A
-    table that was not written for the date leaves a section that says so. Each file appears whole or not at all. Raises
-    OSError if ``to`` cannot be written.
+    ``to`` is a folder as Spark understands it, without a scheme on Spark's default file system; it is created if necessary.
+    If a table was not written for the date, its section says so. Each file appears complete or not at all. Raises OSError if
+    ``to`` cannot be written.
     """
-    night = figures.figures(reading.collect(spark, output, date), date, datetime.datetime.now(datetime.UTC))
-    html, data = page.render(night), json.dumps(night, ensure_ascii=False, allow_nan=False, indent=1)
+    found = figures.figures(reading.collect(spark, output, date), date, datetime.datetime.now(datetime.UTC))
+    html, data = page.render(found), json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
     base = f"{to.rstrip('/')}/report-{date}"
     return _put(spark, f"{base}.html", html), _put(spark, f"{base}.json", f"{data}\n")
 
@@ -42,7 +42,7 @@ def _put(spark: SparkSession, path: str, text: str) -> str:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        Path(fresh).chmod(0o644)  # mkstemp's 0600 would keep the report from the web server that shows it
+        Path(fresh).chmod(0o644)  # with mkstemp's 0600, a web server could not read the report
         Path(fresh).replace(path)
     except BaseException:
         Path(fresh).unlink(missing_ok=True)

@@ -10,14 +10,19 @@ from spark_jobs.session import session
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report of one date; says where it is."""
-    parser = argparse.ArgumentParser("python -m spark_jobs.report", description="Write one night's report as HTML and JSON.")
-    parser.add_argument("--output", required=True, metavar="TABLES", help="the folder of the tables that the jobs wrote")
+    """Write the report of one date and print its paths."""
+    parser = argparse.ArgumentParser(
+        "python -m spark_jobs.report", description="Write the report of one date as HTML and JSON."
+    )
+    parser.add_argument("--output", required=True, metavar="TABLES", help="folder of the tables that the jobs wrote")
     parser.add_argument(
-        "--date", required=True, type=datetime.date.fromisoformat, metavar="D", help="the UTC date: 2026-11-20"
+        "--date", required=True, type=datetime.date.fromisoformat, metavar="D", help="the UTC date, such as 2026-11-20"
     )
     parser.add_argument(
-        "--to", required=True, metavar="DIR", help="where it goes: any folder that Spark writes (file:, s3a:, hdfs:, abfs:)"
+        "--to",
+        required=True,
+        metavar="DIR",
+        help="folder for the report, anywhere that Spark can write (file:, s3a:, hdfs:, abfs:)",
     )
     given = parser.parse_args(argv)
     for path in write(session("ustreamer report"), given.output, given.date, given.to):

@@ -1,7 +1,7 @@
 """Inline SVG without a script. Pure: figures in, markup out; every text goes through escaping.
 
-Widths are percentages and heights are pixels, so a chart fits a phone and its letters keep their size. Colours are classes
-of the style sheet (`page.css`), and nothing is told by colour alone: series have patterns or shapes, and labels.
+Widths are percentages and heights are pixels, so charts fit a phone without scaling their text. Colours are classes of the
+style sheet (`page.css`). Nothing depends on colour alone: series also have patterns or shapes, and labels.
 """
 
 import math
@@ -14,19 +14,19 @@ from markupsafe import Markup
 from spark_jobs.report.numbers import MISSING, clean, count, duration_us, share
 
 SERIES = 7
-"""Series that a stack can tell apart; the last is for the others."""
+"""Number of series that can be told apart in a stack. The last one is for all others."""
 _PLOT_PX = 220
 _PANEL_PX = 96
 
 
 def svg(name: str, title: str, description: str, height_px: int, body: Markup) -> Markup:
-    """One drawing, with its title and description for readers that do not see it."""
+    """One drawing, with a title and a description for screen readers."""
     form = '<svg class="{}" role="img" width="100%" height="{}"><title>{}</title><desc>{}</desc>{}</svg>'
     return Markup(form).format(name, height_px, title, description, body)
 
 
 def _rect(x: float, y: float, width: float, height: float, classes: str, title: str = "", unit: str = "") -> Markup:
-    """``x`` and ``width`` in percent; ``y`` and ``height`` in pixels, or in what ``unit`` says."""
+    """``x`` and ``width`` are in percent, ``y`` and ``height`` in pixels or in ``unit``."""
     tip = Markup("<title>{}</title>").format(title) if title else Markup("")
     form = '<rect class="{}" x="{:.3f}%" y="{:.2f}{}" width="{:.3f}%" height="{:.2f}{}">{}</rect>'
     return Markup(form).format(classes, x, y, unit, width, height, unit, tip)
@@ -57,7 +57,7 @@ def ticks(largest: float, wanted: int = 4) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A tick's number: 20 000 is ``20k``."""
+    """The label of a tick: ``20k`` for 20 000."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{unit}"
@@ -65,7 +65,7 @@ def short(value: float) -> str:
 
 
 def hourly_stack(volume: dict[str, Any]) -> Markup:
-    """Messages per hour, stacked: the busiest route lies at the bottom."""
+    """Messages per hour, stacked, with the busiest route at the bottom."""
     series = [*((row, f"{row['route']} · {row['streamer']}") for row in volume["routes"])]
     if volume["others"]:
         series.append((volume["others"], f"{volume['others']['routes']} more routes"))
@@ -98,7 +98,7 @@ def hourly_stack(volume: dict[str, Any]) -> Markup:
 
 
 def _patterns() -> Markup:
-    """Hatching for the second of each pair of neighbours, so that the stack can be read without colours."""
+    """Hatching for every second series, so that the stack can be read without colours."""
     paths = {1: "M-1,1l2,-2M0,6l6,-6M5,7l2,-2", 3: "M-1,5l2,2M0,0l6,6M5,-1l2,2", 5: "M0,3h6"}
     form = '<pattern id="h{}" width="6" height="6" patternUnits="userSpaceOnUse"><path d="{}"/></pattern>'
     return Markup("<defs>{}</defs>").format(joined([Markup(form).format(slot, path) for slot, path in paths.items()]))
@@ -109,13 +109,13 @@ def _hour_labels(y: float, every: int) -> list[Markup]:
 
 
 def swatch(slot: int) -> Markup:
-    """The legend's piece of a series."""
+    """The legend entry of a series."""
     body = _rect(0, 0, 100, 12, f"bar s{slot}") + _rect(0, 0, 100, 12, f"hatch p{slot}")
     return Markup('<svg class="swatch" aria-hidden="true" width="16" height="12">{}</svg>').format(body)
 
 
 def bars(values: Sequence[float | None], title: str, description: str, height_px: int = 28) -> Markup:
-    """A trend in a row of small bars, the last one emphasised; a day that is not known has a dot at its foot."""
+    """A trend as small bars, the last one emphasised; an unknown day is a dot."""
     largest = max((value for value in values if value is not None), default=0) or 1
     width = 100 / max(len(values), 1)
     parts = [_line(0, height_px - 0.5, 100, height_px - 0.5, "axis")]
@@ -130,7 +130,7 @@ def bars(values: Sequence[float | None], title: str, description: str, height_px
 
 
 def stacked(row: dict[str, Any], order: Sequence[str], largest: float, title: str) -> Markup:
-    """One bar of a table: the parts of a row in this order, where ``largest`` fills the cell."""
+    """One bar in a table: the parts of a row, in this order. ``largest`` fills the cell."""
     parts, x = [_line(0, 0, 0, 14, "axis")], 0.0
     for name in order:
         if row[name]:
@@ -142,14 +142,14 @@ def stacked(row: dict[str, Any], order: Sequence[str], largest: float, title: st
 
 
 def share_bar(part: float | None, title: str) -> Markup:
-    """One bar for a share of one; what is below 0 is drawn as far over it, in the colour of what is bad."""
+    """One bar for a share of one. A negative share is drawn with its absolute length, in the colour for bad values."""
     width = min(abs(part or 0), 1) * 100
     bar = _rect(0, 1, width, 8, "over" if (part or 0) < 0 else "spark today")
     return svg("share", title, share(part), 10, _rect(0, 1, 100, 8, "track") + bar)
 
 
 class LogScale:
-    """Microseconds on a logarithmic axis from 0 to 100 %, whole decades, with a label on each."""
+    """Microseconds on a logarithmic axis from 0 to 100 %, in whole decades."""
 
     def __init__(self, values_us: Sequence[float | None]) -> None:
         known = [value for value in values_us if value is not None and value > 0]
@@ -157,7 +157,7 @@ class LogScale:
         self._low, self._high = low, max(math.ceil(math.log10(max(known, default=10))), low + 1)
 
     def at(self, value_us: float) -> float:
-        """Where a value stands, in percent; what is 0 or less stands at the beginning."""
+        """The position of a value, in percent; values of 0 or less are at the start."""
         if value_us <= 0:
             return 0.0
         place = (math.log10(value_us) - self._low) / (self._high - self._low) * 100
@@ -176,7 +176,7 @@ def tick_us(value_us: float) -> str:
 
 
 def log_axis(scale: LogScale) -> Markup:
-    """The head of a column of `spans`: the decades with their unit."""
+    """The head of a column of `spans`: the decades with their units."""
     marks = []
     for value in scale.decades:
         at = scale.at(value)
@@ -186,7 +186,7 @@ def log_axis(scale: LogScale) -> Markup:
 
 
 def spans(scale: LogScale, p50_us: float, p90_us: float, p99_us: float, title: str) -> Markup:
-    """From p50 to p99 on a line: a dot, a bar, a diamond."""
+    """p50, p90 and p99 on a line: a dot, a bar, a diamond."""
     parts = [_line(scale.at(value), 0, scale.at(value), 22, "grid") for value in scale.decades]
     parts.append(_line(scale.at(p50_us), 11, scale.at(p99_us), 11, "span"))
     parts.append(Markup('<circle class="dot" cx="{:.3f}%" cy="11" r="4.5"/>').format(scale.at(p50_us)))
@@ -199,7 +199,7 @@ def spans(scale: LogScale, p50_us: float, p90_us: float, p99_us: float, title: s
 
 
 def hourly_lines(scale: LogScale, route: dict[str, Any]) -> Markup:
-    """p50 and p99 of one route over the day, on a logarithmic axis that all panels share."""
+    """p50 and p99 of one route over the day. All panels share one logarithmic axis."""
     bottom = 8 + _PANEL_PX
 
     def y(value_us: float) -> float:
@@ -211,7 +211,7 @@ def hourly_lines(scale: LogScale, route: dict[str, Any]) -> Markup:
     for name, classes, radius in (("p50_us", "low", 1.6), ("p99_us", "high", 2.4)):
         known = [(hour, value) for hour, value in enumerate(route[name]) if value is not None]
         for (hour, value), (after, following) in pairwise(known):
-            if after == hour + 1:  # a line over an hour without messages would invent one
+            if after == hour + 1:  # no line across an hour without messages
                 parts.append(_line((hour + 0.5) * 100 / 24, y(value), (after + 0.5) * 100 / 24, y(following), classes))
         for hour, value in known:
             tip = f"{hour:02d}:00 UTC, {name.removesuffix('_us')}: {duration_us(value)}"
@@ -234,7 +234,7 @@ def hourly_scale(routes: Sequence[dict[str, Any]]) -> LogScale:
 
 
 def heat_bounds(largest: int, levels: int) -> list[str]:
-    """The least number of messages of each shade of the heat map."""
+    """The smallest number of messages for each shade of the heat map."""
     if largest <= 1:
         return [f"{largest}"]
     lows = [max(1, math.ceil((largest + 1) ** (place / levels) - 1e-9)) for place in range(levels)]
@@ -242,5 +242,5 @@ def heat_bounds(largest: int, levels: int) -> list[str]:
 
 
 def percent(part: int, whole: int) -> str:
-    """A share of a sum beside the figures it comes from."""
+    """A part of a whole as text."""
     return share(part / whole) if whole else MISSING

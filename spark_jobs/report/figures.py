@@ -1,8 +1,9 @@
-"""The figures of a night: the only source of both the page and the JSON. Pure: collected rows in, one plain dict out.
+"""The figures of a date: the only source of both the page and the JSON. Pure: collected rows in, one plain dict out.
 
-Keys of the dict: ``date`` (ISO), ``made`` (ISO, UTC), ``streamers`` (names, at most `STREAMERS`; ``more_streamers`` counts
-the others), ``days`` (the 15 dates of every trend, the report's last), ``missing`` (tables that were not written for the
-date), ``key`` (the key figures), and each section of `SECTIONS`, None if its table is missing. All can be written as JSON.
+Keys of the dict: ``date`` (ISO), ``created`` (ISO, UTC), ``streamers`` (at most `STREAMERS` names; ``more_streamers`` counts
+the others), ``days`` (the 15 dates of every trend, the last of which is the report's), ``missing`` (tables that were not
+written for the date), ``key`` (the key figures), and each section of `SECTIONS`, None if its table is missing. All values
+fit JSON.
 """
 
 import datetime
@@ -10,8 +11,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from spark_jobs.job import TREND_DAYS
 from spark_jobs.report import sections
-from spark_jobs.report.reading import STREAMERS, TABLE_OF, TREND_DAYS, Collected
+from spark_jobs.report.reading import STREAMERS, TABLE_OF, Collected
 from spark_jobs.report.sections import Figures
 from spark_jobs.schema import FAILURES
 
@@ -34,8 +36,8 @@ SECTIONS = (
 )
 
 
-def figures(rows: Collected, date: datetime.date, made: datetime.datetime) -> Figures:
-    """Everything that the report says about ``date``; ``made`` is the time that it was written, with its zone."""
+def figures(rows: Collected, date: datetime.date, created: datetime.datetime) -> Figures:
+    """Everything in the report of ``date``. ``created``: when the report was created, with a time zone."""
     days = [str(date - datetime.timedelta(days=back)) for back in range(TREND_DAYS, -1, -1)]
     by_day = {str(row["date"]): row for row in rows.get("days", [])}
     built: Figures = {
@@ -59,7 +61,7 @@ def figures(rows: Collected, date: datetime.date, made: datetime.datetime) -> Fi
     lost: list[float | None] = sections.lost_trend(rows, days) if "audit_days" in rows else [None] * len(days)
     head: Figures = {
         "date": str(date),
-        "made": made.astimezone(datetime.UTC).isoformat(timespec="seconds"),
+        "created": created.astimezone(datetime.UTC).isoformat(timespec="seconds"),
         "streamers": streamers[:STREAMERS],
         "more_streamers": max(len(streamers), _streamers(built)) - len(streamers[:STREAMERS]),
         "days": days,
@@ -79,7 +81,7 @@ def _streamers(built: Figures) -> int:
 
 
 def _key(built: Figures, days: list[str], by_day: dict[str, Any] | None, lost: list[float | None]) -> list[Figures]:
-    """The figures at the top: today, the usual (mean of the recorded days among the 14 before), the change, the trend."""
+    """The figures at the top: the day, the usual value (mean of the recorded days among the 14 before), change and trend."""
 
     def recorded(measure: Callable[[dict[str, Any]], float | None], empty: float | None = 0) -> list[float | None]:
         if by_day is None:
@@ -92,7 +94,7 @@ def _key(built: Figures, days: list[str], by_day: dict[str, Any] | None, lost: l
         _line("messages", recorded(lambda row: row["messages"])),
         _line("bytes", recorded(lambda row: row["bytes"])),
         _line("delivered_share", recorded(sections.delivered_share, empty=None))
-        | {"change": None},  # of a share it would mislead
+        | {"change": None},  # misleading for a share
         _line("failed", recorded(lambda row: sections.total([row], *FAILURES))),
         _line("lost", lost),
         _line("redelivered", recorded(lambda row: row["redelivered"])),
@@ -109,7 +111,7 @@ def _line(name: str, trend: list[float | None]) -> Figures:
 
 
 def _plain(value: Any) -> Any:
-    """Dates as text, and no infinity: JSON has none."""
+    """Values that JSON can hold: dates as text, and None for infinity."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list):

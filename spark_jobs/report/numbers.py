@@ -1,11 +1,11 @@
-"""Numbers and names as people read them. Pure text; what is missing is a dash, never a zero."""
+"""Numbers and names for people. Pure. A missing value is a dash, never a zero."""
 
 import datetime
 import math
 import uuid
 
 NARROW = "\u202f"
-"""A narrow space that never breaks: between groups of three digits, and before a unit."""
+"""A narrow no-break space: between groups of three digits, and before units."""
 MISSING = "–"
 
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -13,7 +13,7 @@ _NAME_CHARACTERS = 300
 
 
 def count(value: float | None) -> str:
-    """A whole number in groups of three; a mean that is none is rounded, but never to a false zero."""
+    """A whole number in groups of three digits. A mean is rounded, but never to 0 unless it is 0."""
     if value is None:
         return MISSING
     if 0 < abs(value) < 10 and value != int(value):
@@ -22,7 +22,7 @@ def count(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share of one in percent, with as many digits as it takes not to round to 0 or 100."""
+    """A share of one in percent, with enough digits not to be rounded to 0 or 100."""
     if value is None:
         return MISSING
     if value in (0, 1):
@@ -33,7 +33,7 @@ def share(value: float | None) -> str:
 
 
 def change(value: float | None) -> str:
-    """A relative change with its sign; from the threefold on as a factor."""
+    """A relative change with its sign; as a factor from 3 on."""
     if value is None:
         return MISSING
     if value >= 2:
@@ -44,7 +44,7 @@ def change(value: float | None) -> str:
 
 
 def duration_us(value: float | None) -> str:
-    """Microseconds in the unit that gives three digits."""
+    """Microseconds, with three digits in a suitable unit."""
     if value is None:
         return MISSING
     size = abs(value)
@@ -69,7 +69,7 @@ def size(value: float | None) -> str:
 
 
 def decimal(value: float | None, digits: int = 2) -> str:
-    """A plain decimal; infinity as its sign."""
+    """A decimal number; infinity as ∞."""
     if value is None:
         return MISSING
     if math.isinf(value):
@@ -84,25 +84,25 @@ def plural(number: int, one: str, many: str | None = None) -> str:
 
 
 def listing(names: list[str], shown: int = 3) -> str:
-    """``a, b and c``; what is past ``shown`` is counted."""
+    """``a, b and c``. Names beyond ``shown`` are only counted."""
     if len(names) > shown:
         names = [*names[:shown], f"{count(len(names) - shown)} more"]
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def clean(name: str) -> str:
-    """A name from the network without control characters, and bounded: neither HTML nor XML may hold them."""
+    """A name from the network, bounded and without control characters, which neither HTML nor XML may contain."""
     text = "".join(letter if letter.isprintable() else "\ufffd" for letter in name[:_NAME_CHARACTERS])
     return text if len(name) <= _NAME_CHARACTERS else f"{text}…"
 
 
 def uuid_text(value: bytes) -> str:
-    """A message id as people write it; what is not 16 bytes long as plain hexadecimal."""
+    """A message id as a UUID; if it is not 16 bytes long, as plain hexadecimal."""
     return str(uuid.UUID(bytes=bytes(value))) if len(value) == 16 else bytes(value).hex()
 
 
 def entity(authority: str | None, ue_id: int | None, resource: int | None = None) -> str | None:
-    """``//authority/1002``, and the resource if there is one, in hexadecimal as a UUri writes it."""
+    """``//authority/1002``, and the resource if there is one, in hexadecimal as in a UUri."""
     if authority is None:
         return None
     parts = [f"//{authority}", *(f"{part:X}" for part in (ue_id, resource) if part is not None)]

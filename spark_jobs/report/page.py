@@ -1,7 +1,8 @@
-"""The page: figures and charts poured into `page.html` and `page.css`, as one file that loads nothing.
+"""The page: renders figures and charts with `page.html` and `page.css`, as one file that loads nothing.
 
 Names in the figures come from the network. Jinja2 escapes everything that is not `Markup`, and only `charts` and `number`
-below make Markup, with its escaping `format`. As a second wall, its content security policy forbids scripts and loads.
+below create Markup, with its escaping `format`. As a second line of defence, the page's content security policy forbids
+scripts and loading.
 """
 
 import datetime
@@ -20,7 +21,7 @@ from spark_jobs.schema import FAILURES, OUTCOMES
 Figures = dict[str, Any]
 
 LEVELS = 6
-"""Shades of the heat map, beside the empty one."""
+"""Shades of the heat map, without the empty one."""
 
 _FORMS: dict[str, Callable[[Any], str]] = {
     "count": numbers.count,
@@ -56,8 +57,8 @@ def render(figures: Figures) -> str:
     page = environment.get_template("page.html")
     level_, why = sentences.verdict(figures)
     title = numbers.long_date(datetime.date.fromisoformat(figures["date"]))
-    said, css = sentences.sentences(figures), Markup(_template("page.css"))
-    return page.render(f=figures, css=css, said=said, level_=level_, why=why, title=title)
+    summary, css = sentences.sentences(figures), Markup(_template("page.css"))
+    return page.render(f=figures, css=css, summary=summary, level_=level_, why=why, title=title)
 
 
 def _sum_of(row: Figures, names: tuple[str, ...]) -> int:
@@ -65,14 +66,14 @@ def _sum_of(row: Figures, names: tuple[str, ...]) -> int:
 
 
 def number(value: float | None, form: str = "count") -> Markup:
-    """A figure as people read it, with its exact value in the markup; a dash if it is not known."""
+    """A figure for people, with its exact value in the markup; a dash if it is unknown."""
     if value is None:
-        return Markup('<span class="none" title="not known">{}</span>').format(numbers.MISSING)
+        return Markup('<span class="none" title="unknown">{}</span>').format(numbers.MISSING)
     return Markup('<data value="{}">{}</data>').format(value, _FORMS[form](value))
 
 
 def level(messages: int, largest: int) -> int:
-    """The shade of a cell of the heat map, logarithmic: 0 for none, then 1 to `LEVELS`."""
+    """The shade of a cell of the heat map, on a logarithmic scale: 0 for no messages, otherwise 1 to `LEVELS`."""
     if messages <= 0:
         return 0
     return min(LEVELS, 1 + int(LEVELS * math.log10(messages) / math.log10(largest + 1))) if largest > 1 else LEVELS

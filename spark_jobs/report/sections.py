@@ -1,7 +1,7 @@
 """One function per section of the report: collected rows in, that section's figures out. Pure; see `figures`.
 
-A figure is a number under a name that says its unit; a list is already cut to what the page shows, with ``more`` for
-what was left out. None is "not known", which is never the same as 0.
+A figure is a number under a name that says its unit. Lists are already cut to what the page shows; ``more`` is the number of
+rows that were left out. None means unknown, which is never the same as 0.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ def mean(values: Sequence[float | None]) -> float | None:
 
 
 def relative(value: float | None, usual: float | None) -> float | None:
-    """``value / usual − 1``; None without a usual, or with one of 0."""
+    """``value / usual − 1``; None if usual is None or 0."""
     return value / usual - 1 if value is not None and usual else None
 
 
@@ -41,7 +41,7 @@ def kept(rows: Rows, *without: str) -> Rows:
 
 
 def delivered_share(row: dict[str, Any]) -> float | None:
-    """Delivered among those that were to be: duplicates, local, unwanted, unheard and sampled out messages are not."""
+    """Share of messages delivered, of those delivered or failed: other outcomes are not meant to be delivered."""
     due = (row["delivered"] or 0) + sum(row[name] or 0 for name in FAILURES)
     return row["delivered"] / due if due else None
 
@@ -59,7 +59,7 @@ def _busiest(rows: Rows) -> Rows:
 
 
 def volume(rows: Collected) -> Figures:
-    """Messages per hour of the busiest routes; the others are summed up."""
+    """Messages per hour of the busiest routes, and of all others together."""
     routes = _busiest(rows["routes"])
     first, rest = routes[:HOURLY_ROUTES], routes[HOURLY_ROUTES:]
     shown = [
@@ -119,7 +119,7 @@ def latency_hourly(rows: Collected) -> Figures:
 
 
 def dead_letters(rows: Collected, days: list[str], recorded: set[str]) -> Figures:
-    """By reason, with the trend over ``days`` (the report's last); days on which nothing was recorded are None."""
+    """By reason, with the trend over ``days``, the last of which is the report's; None for days without records."""
     by_reason: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for row in rows["dead_letter_days"]:
         by_reason[row["outcome"], row["ucode"]][str(row["date"])] = row["messages"]
@@ -154,7 +154,7 @@ def _ends(row: dict[str, Any]) -> dict[str, str | None]:
 
 
 def matrix(rows: Collected) -> Figures:
-    """``cells[source][sink]``. Kinds of names: authority, publish (the sink is everyone), others (``count`` of them)."""
+    """``cells[source][sink]``. Kinds of names: authority, publish (any receiver), others (``count`` of them)."""
     axes: dict[str, list[Figures]] = {}
     places: dict[str, dict[tuple[str | None, bool], int]] = {}
     for column, query in (("src_authority", "sources"), ("sink_authority", "sinks")):
@@ -176,7 +176,7 @@ def matrix(rows: Collected) -> Figures:
 
 
 def audit(rows: Collected, days: list[str]) -> Figures:
-    """The fate of the messages that were made on the last of ``days``."""
+    """What became of the messages that were created on the last of ``days``."""
     by_day: dict[str, dict[str, int]] = defaultdict(dict)
     for row in rows["audit_days"]:
         by_day[str(row["date"])][row["status"]] = row["messages"]
@@ -201,7 +201,7 @@ def audit(rows: Collected, days: list[str]) -> Figures:
 
 
 def lost_trend(rows: Collected, days: list[str]) -> list[float | None]:
-    """Lost messages of each day; None for a day before the last on which no message was made."""
+    """Lost messages of each day; None for a day before the last one on which no message was created."""
     by_day: dict[str, float] = {}
     for row in rows["audit_days"]:
         lost = row["messages"] if row["status"] == "lost" else 0
@@ -210,7 +210,7 @@ def lost_trend(rows: Collected, days: list[str]) -> list[float | None]:
 
 
 def findings(rows: Collected) -> Figures:
-    """Each finding with its first examples in time."""
+    """Each finding with its earliest examples."""
     found: dict[str, Figures] = {}
     for row in rows["findings"]:
         group = found.setdefault(row["finding"], {"finding": row["finding"], "messages": row[TOTAL], "examples": []})
@@ -237,7 +237,7 @@ def ranking(name: str) -> Any:
 
 
 def health(rows: Collected, routes: Rows) -> Figures:
-    """``hours``: on how many hours of the day each streamer wrote a record."""
+    """``hours``: in how many hours of the day each streamer wrote a record."""
     hours: dict[str, set[int]] = defaultdict(set)
     for row in routes:
         hours[row["streamer"]].update(entry["hour"] for entry in row["by_hour"])

@@ -1,7 +1,7 @@
-"""What happened, in five sentences that somebody understands who has never seen the tables. Pure: figures in, text out.
+"""The day in five sentences, for readers who have never seen the tables. Pure: figures in, text out.
 
-One sentence each on volume, delivery, failures, speed and promises, and on how far the traces can be trusted. A figure that
-is not known is said to be unknown; a zero is said as a zero.
+One sentence each about volume, delivery, failures, speed and objectives, and how far the traces can be trusted. Unknown
+figures are called unknown; a zero is stated as a zero.
 """
 
 import datetime
@@ -11,28 +11,28 @@ from spark_jobs.report.numbers import clean, count, duration_us, listing, long_d
 
 Figures = dict[str, Any]
 
-REASONS = {"expired": "expired", "rejected": "rejected", "dead_lettered": "given up"}
-"""A failure's outcome as a participle that fits behind "were"."""
+REASONS = {"expired": "expired", "rejected": "were rejected", "dead_lettered": "were dead-lettered"}
+"""What happened to messages with this outcome."""
 METRICS = {"messages": "messages", "failed_share": "share of failed messages", "latency_p99_us": "latency (p99)"}
 OBJECTIVES = {"availability": "availability", "p99_latency_ms": "latency (p99)", "expiry_rate": "expiry rate"}
 _NAME_CHARACTERS = 48
 _FAR = 0.2
-"""Within a fifth of its usual, a day's figure is "about as usual"."""
+"""A figure within a fifth of its usual value is "about as usual"."""
 
 
 def short_name(name: str) -> str:
-    """A name that leaves room for the sentence around it; its full text stands in the tables."""
+    """A name, shortened if it is too long for a sentence; the tables have it in full."""
     text = clean(name)
     return text if len(text) <= _NAME_CHARACTERS else f"{text[: _NAME_CHARACTERS - 1]}…"
 
 
 def sentences(figures: Figures) -> list[str]:
-    """Five sentences, in this order: volume, delivery, failures, speed and promises, trust."""
+    """Five sentences, in this order: volume, delivery, failures, speed and objectives, trust."""
     return [_volume(figures), _delivery(figures), _failures(figures), _speed(figures), _trust(figures)]
 
 
 def verdict(figures: Figures) -> tuple[str, str]:
-    """``(level, words)``: level is good, attention or unknown; the words say why in a few."""
+    """``(level, text)``: the level is good, attention or unknown, and the text says why."""
     volume, audit, slo, health = (figures[name] for name in ("volume", "audit", "slo", "health"))
     matters = []
     if lost := _status(audit, "lost"):
@@ -49,7 +49,7 @@ def verdict(figures: Figures) -> tuple[str, str]:
         return "unknown", "tables are missing"
     if not volume["messages"]:
         return "unknown", "no messages were recorded"
-    return "good", "nothing was lost, and nothing unusual was found"
+    return "good", "nothing lost, nothing unusual found"
 
 
 def _all(ranking: Figures) -> int:
@@ -67,17 +67,17 @@ def key(figures: Figures, name: str) -> Figures:
 
 
 def against_usual(line: Figures) -> str:
-    """How today compares with the mean of the days before, as an apposition; empty if there were none."""
+    """How the day compares with the mean of the days before, to follow a figure; empty if it is unknown."""
     value, usual, change, days = line["value"], line["usual"], line["change"], line["days"]
     if usual is None or value is None:
-        return ", with no earlier day to compare it with" if value is not None else ""
+        return ", with no earlier day to compare with" if value is not None else ""
     short = "" if days == 14 else f" ({plural(days, 'recorded day')})"
     known = "" if days == 14 else f", from {plural(days, 'recorded day')}"
-    usual_text = f"the 14-day usual of {count(usual)}{short}"
+    usual_text = f"the 14-day mean of {count(usual)}{short}"
     if change is None:
         return f", where none is usual{short}" if value else f", as usual{short}"
     if abs(change) < _FAR:
-        return f", about as usual (14-day usual: {count(usual)}{known})"
+        return f", about as usual (14-day mean: {count(usual)}{known})"
     if change >= 1:
         return f", {change + 1:.1f} times {usual_text}"
     return f", {round(abs(change) * 100)}\u202f% {'more' if change > 0 else 'less'} than {usual_text}"
@@ -86,7 +86,7 @@ def against_usual(line: Figures) -> str:
 def _volume(figures: Figures) -> str:
     day = f"On {long_date(datetime.date.fromisoformat(figures['date']))}"
     if figures["volume"] is None:
-        return f"{day}, nothing is known about the volume: the table route_hourly was not written."
+        return f"{day}, the volume is unknown: the table route_hourly was not written."
     line, streamers = key(figures, "messages"), len(figures["streamers"]) + figures["more_streamers"]
     if not line["value"]:
         return f"{day}, no message was recorded{against_usual(line)}."
@@ -100,9 +100,9 @@ def _delivery(figures: Figures) -> str:
     if audit is None:
         return "Whether messages were lost between streamers is unknown: the table delivery_audit was not written."
     if not audit["messages"]:
-        return "The audit across streamers found no message that was made that day, so none could be lost."
-    delivered, lost, made = _status(audit, "delivered"), _status(audit, "lost"), audit["messages"]
-    part = f"Of the {plural(made, 'message')} made that day, {share(delivered / made)} reached their destination"
+        return "The audit across streamers found no message that was created that day, so none could be lost."
+    delivered, lost, created = _status(audit, "delivered"), _status(audit, "lost"), audit["messages"]
+    part = f"Of the {plural(created, 'message')} created that day, {share(delivered / created)} reached the destination"
     if not lost:
         return f"{part}, and none was lost on the way."
     verb = "was" if lost == 1 else "were"
@@ -112,25 +112,25 @@ def _delivery(figures: Figures) -> str:
 def _failures(figures: Figures) -> str:
     failed, letters = key(figures, "failed"), figures["dead_letters"]
     if failed["value"] is None:
-        return "How many messages failed is unknown: the table route_hourly was not written."
+        return "The number of failed messages is unknown: the table route_hourly was not written."
     if not failed["value"]:
         return f"No message failed at a streamer{against_usual(failed)}."
     sentence = f"{plural(failed['value'], 'message').capitalize()} failed at a streamer{against_usual(failed)}"
     if letters is None or not letters["messages"]:
-        return f"{sentence}; why is not recorded."
+        return f"{sentence}; the reasons are unknown."
     first = letters["reasons"][0]
     only = "all" if first["messages"] == letters["messages"] else f"{share(first['messages'] / letters['messages'])} of them"
     how = REASONS.get(first["outcome"], first["outcome"])
-    return f"{sentence}; {only} {how} with {short_name(first['ucode'] or 'no reason')}."
+    return f"{sentence}; {only} {how} ({short_name(first['ucode'] or 'no reason given')})."
 
 
 def _speed(figures: Figures) -> str:
     latency, slo = figures["latency"], figures["slo"]
     parts, verb = [], "was" if slo and slo["met"] == 1 else "were"
     if latency is None:
-        parts.append("How long messages took is unknown, because the table latency_daily was not written")
+        parts.append("The latency is unknown, because the table latency_daily was not written")
     elif not latency["routes"]:
-        parts.append("No message was delivered, so there is no latency to tell of")
+        parts.append("No message was delivered, so there is no latency to report")
     else:
         route = latency["routes"][0]
         where = f"{short_name(route['route'])} of {short_name(route['streamer'])}"
@@ -154,7 +154,7 @@ def _speed(figures: Figures) -> str:
 def _trust(figures: Figures) -> str:
     health, anomalies = figures["health"], figures["anomalies"]
     if health is None:
-        trust = "Whether the traces are complete is unknown, because the table streamer_health was not written"
+        trust = "It is unknown whether the traces are complete, because the table streamer_health was not written"
     elif not health["totals"]["streamers"]:
         trust = "No streamer wrote traces for this day"
     elif holes := health["totals"]["records_missing"]:
@@ -164,13 +164,13 @@ def _trust(figures: Figures) -> str:
     else:
         trust = "The traces are complete"
     if anomalies is None:
-        return f"{trust}; anomalies were not looked for."
+        return f"{trust}; the search for anomalies did not run."
     if not (found := _all(anomalies)):
-        return f"{trust}, and no hour was unlike the same hour of the days before."
+        return f"{trust}, and no hour differed unusually from the same hour of the days before."
     first = anomalies["rows"][0]
-    hours = "1 hour of a route was" if found == 1 else f"{count(found)} hours of routes were"
+    hours = "1 hour of a route" if found == 1 else f"{count(found)} hours of routes"
     metric = METRICS.get(first["metric"], first["metric"])
     return (
-        f"{trust}; {hours} unlike the days before, {'namely' if found == 1 else 'most of all'} the {metric} on "
-        f"{short_name(first['route'])} at {first['hour']:02d}:00 UTC."
+        f"{trust}; {hours} differed unusually from the days before, {'namely' if found == 1 else 'most of all'} the "
+        f"{metric} on {short_name(first['route'])} at {first['hour']:02d}:00 UTC."
     )

@@ -1,7 +1,7 @@
-"""The TCP port of the admin pages: accepts connections, few at a time and each for a short while.
+"""The TCP listener of the admin pages: accepts a few connections at a time, each for a short while.
 
-So a client that holds connections open takes neither the port nor the process's descriptors away from others: it is the
-oldest connection that has to go. It does not use the loop's own server, which uvloop closes for good when it cannot accept.
+A client that holds connections open therefore blocks neither the port nor the process's file descriptors: the oldest
+connection is closed. The event loop's own server is not used, because uvloop closes it for good when it cannot accept.
 """
 
 import asyncio
@@ -11,21 +11,21 @@ import os
 import socket
 from collections.abc import Callable
 
-CONNECTIONS_AT_MOST = 32
-CONNECTION_S = 10.0
-"""From accepting a connection to aborting it: a request and its answer take milliseconds."""
+MAX_CONNECTIONS = 32
+CONNECTION_TIMEOUT_S = 10.0
+"""The longest time that a connection may stay open. A request and its answer take milliseconds."""
 
 _BACKLOG = 128
-_AT_ONCE = 4  # connections that are accepted before the loop goes on, and before older ones are cut for them
+_AT_ONCE = 4  # connections accepted per turn of the event loop
 _RETRY_S = 0.5
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-"""What a machine without IPv6 says to the second address of ``localhost``."""
+"""Errors of a machine without IPv6 for the second address of ``localhost``."""
 
 logger = logging.getLogger("ustreamer.admin")
 
 
 class AdminListener:
-    """Makes a protocol with ``factory`` for every connection that it accepts."""
+    """Creates a protocol with ``factory`` for every connection that it accepts."""
 
     def __init__(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> None:
         self._factory = factory
@@ -57,7 +57,7 @@ class AdminListener:
             self._listen(each)
 
     def close(self) -> None:
-        """Listen no more, and cut what is open."""
+        """Stop listening, and abort all connections."""
         loop = asyncio.get_running_loop()
         for retry in self._retries.values():
             retry.cancel()
@@ -69,7 +69,7 @@ class AdminListener:
         for task in self._opening:
             task.cancel()
         for transport in list(self._connections):
-            self._cut(transport)
+            self._abort(transport)
 
     def _listen(self, listening: socket.socket) -> None:
         self._retries.pop(listening, None)
@@ -82,7 +82,7 @@ class AdminListener:
                 accepted, _ = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as exc:  # no descriptor, no memory: whoever calls waits in the backlog
+            except OSError as exc:  # out of descriptors or memory: new clients wait in the kernel's backlog
                 logger.error("admin_accept_failed reason=%s retry_in_s=%.1f", exc.strerror, _RETRY_S)
                 loop.remove_reader(listening)
                 self._retries[listening] = loop.call_later(_RETRY_S, self._listen, listening)
@@ -100,15 +100,15 @@ class AdminListener:
             accepted.close()
             if not isinstance(exc, OSError):
                 raise
-            return  # it went away at once
+            return  # the client is gone already
         for gone in [each for each in self._connections if each.is_closing()]:
-            self._cut(gone)
-        while len(self._connections) >= CONNECTIONS_AT_MOST:
-            logger.warning("admin_crowded connections=%d consequence=%s", CONNECTIONS_AT_MOST, "the oldest one is cut")
-            self._cut(next(iter(self._connections)))
-        self._connections[transport] = loop.call_later(CONNECTION_S, self._cut, transport)
+            self._abort(gone)
+        while len(self._connections) >= MAX_CONNECTIONS:
+            logger.warning("admin_crowded connections=%d consequence=%s", MAX_CONNECTIONS, "the oldest one is closed")
+            self._abort(next(iter(self._connections)))
+        self._connections[transport] = loop.call_later(CONNECTION_TIMEOUT_S, self._abort, transport)
 
-    def _cut(self, transport: asyncio.Transport) -> None:
+    def _abort(self, transport: asyncio.Transport) -> None:
         self._connections.pop(transport).cancel()
         transport.abort()
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics: read from the router's own numbers when somebody scrapes, so that counting costs next to nothing.
+"""Prometheus metrics: collected from the router's counters at each scrape, so that counting costs next to nothing.
 
 Every route balances at every scrape:
 ``ustreamer_accepted_messages_total = sum(ustreamer_outcomes_total) + ustreamer_queue_messages``.
@@ -26,12 +26,12 @@ _ROUTE = ("route", "ingress", "egress")
 
 
 class RouterCollector(Collector):
-    """Turns the router's numbers into metric families. ``lag`` is filled by whoever measures the event loop."""
+    """Turns the router's counters into metric families. ``lag`` and ``reloads`` are updated by the daemon."""
 
     def __init__(
         self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
     ) -> None:
-        """``services``: how much of what the streamer's services keep."""
+        """``services``: returns the gauges of the streamer's own services, by name."""
         self._router = router
         self._tracing = tracing
         self._services = services
@@ -44,14 +44,14 @@ class RouterCollector(Collector):
         yield from self._latencies(accounts)
         yield from self._endpoints()
         yield from self._pause_rules()
-        yield from self._wants()
+        yield from self._subscriptions()
         build = GaugeMetricFamily("ustreamer_build_info", "Version of the daemon.", labels=("version",))
         build.add_metric((__version__,), 1)
         yield build
         yield GaugeMetricFamily(
-            "ustreamer_remembered_ids", "Message ids kept to recognise duplicates.", len(self._router.seen)
+            "ustreamer_remembered_ids", "Message ids that are kept to recognise duplicates.", len(self._router.seen)
         )
-        lag = HistogramMetricFamily("ustreamer_event_loop_lag_seconds", "How late the event loop's ticks were.")
+        lag = HistogramMetricFamily("ustreamer_event_loop_lag_seconds", "How late the ticks of the event loop were.")
         _add(lag, (), self.lag)
         yield lag
         if self._router.journal is not None:
@@ -65,20 +65,26 @@ class RouterCollector(Collector):
 
     def _routes(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
         accepted = CounterMetricFamily(
-            "ustreamer_accepted_messages", "Messages that came onto a route; route none: onto no route.", labels=_ROUTE
+            "ustreamer_accepted_messages",
+            "Messages that came onto the route; route none: onto no route.",
+            labels=_ROUTE,
         )
         outcomes = CounterMetricFamily(
-            "ustreamer_outcomes", "Messages by how they ended, with the status code.", labels=(*_ROUTE, "outcome", "code")
+            "ustreamer_outcomes", "Messages by outcome and status code.", labels=(*_ROUTE, "outcome", "code")
         )
-        messages = GaugeMetricFamily("ustreamer_queue_messages", "Messages without outcome, in flight too.", labels=_ROUTE)
+        messages = GaugeMetricFamily(
+            "ustreamer_queue_messages", "Messages without an outcome yet, in flight or not.", labels=_ROUTE
+        )
         unconfirmed = GaugeMetricFamily(
-            "ustreamer_unconfirmed_messages", "Of these, sent where nobody confirms, and not yet certain.", labels=_ROUTE
+            "ustreamer_unconfirmed_messages",
+            "Of these: sent where nobody confirms, and not yet certain.",
+            labels=_ROUTE,
         )
-        size = GaugeMetricFamily("ustreamer_queue_bytes", "Memory that those messages take.", labels=_ROUTE)
+        size = GaugeMetricFamily("ustreamer_queue_bytes", "Memory that the queued messages take.", labels=_ROUTE)
         age = GaugeMetricFamily(
             "ustreamer_queue_oldest_age_seconds", "Age of the message that has waited longest to be sent.", labels=_ROUTE
         )
-        retries = CounterMetricFamily("ustreamer_retries", "Sends that were refused and tried again.", labels=_ROUTE)
+        retries = CounterMetricFamily("ustreamer_retries", "Refused sends that were tried again.", labels=_ROUTE)
         for account in accounts:
             labels = (account.name, account.source, account.target)
             accepted.add_metric(labels, account.stats.accepted)
@@ -91,19 +97,19 @@ class RouterCollector(Collector):
             retries.add_metric(labels, account.stats.retries)
         yield from (accepted, outcomes, messages, unconfirmed, size, age, retries)
         letters = CounterMetricFamily(
-            "ustreamer_dead_letters", "Messages reported on the dead letter topic, by reason.", labels=("route", "code")
+            "ustreamer_dead_letters", "Failures reported on the dead letter topic.", labels=("route", "code")
         )
         for (route, code), number in self._router.notices.dead_letters.items():
             letters.add_metric((route or "none", code.name), number)
         yield letters
 
-    def _wants(self) -> Iterable[Metric]:
+    def _subscriptions(self) -> Iterable[Metric]:
         subscriber = self._router.subscriber
         yield GaugeMetricFamily(
             "ustreamer_interest_topics", "Topics that somebody has subscribed to.", len(self._router.interest.topics())
         )
         yield GaugeMetricFamily(
-            "ustreamer_refused_topics", "Of these, those that a transport has no room to listen to.", subscriber.refused
+            "ustreamer_refused_topics", "Of these: topics that a transport has no room to listen to.", subscriber.refused
         )
         entries = GaugeMetricFamily("ustreamer_usubscription_entries", "What uSubscription keeps.", labels=("kind",))
         for kind, number in self._services().items():
@@ -113,13 +119,11 @@ class RouterCollector(Collector):
     def _pause_rules(self) -> Iterable[Metric]:
         yield GaugeMetricFamily(
             "ustreamer_pause_rules",
-            "Rules that pause flows.",
+            "Rules that pause topics.",
             len(self._router.pause_rules),
         )
         lanes = GaugeMetricFamily("ustreamer_paused_lanes", "Flows that are paused.", labels=_ROUTE)
-        messages = GaugeMetricFamily(
-            "ustreamer_paused_messages", "Messages that wait because their flow is paused.", labels=_ROUTE
-        )
+        messages = GaugeMetricFamily("ustreamer_paused_messages", "Messages that wait in paused flows.", labels=_ROUTE)
         for queue in (queue for egress in self._router.egresses.values() for queue in egress.queues if queue.may_pause):
             labels = (queue.name, queue.source, queue.target)
             lanes.add_metric(labels, len(queue.paused_lanes()))
@@ -131,35 +135,39 @@ class RouterCollector(Collector):
         for name, text, value in (
             (
                 "ustreamer_journal_up",
-                "1 while what is handed over gets onto the disk.",
+                "1 while what is handed to the journal gets onto the disk.",
                 int(journal.state is JournalState.OK),
             ),
             ("ustreamer_journal_bytes", "What the journal holds: messages and dead letters.", journal.bytes),
-            ("ustreamer_journal_max_bytes", "Its bound.", journal.max_bytes),
+            ("ustreamer_journal_max_bytes", "Bound of the journal.", journal.max_bytes),
             ("ustreamer_journal_last_commit_seconds", "How long the last transaction took.", journal.last_commit_s),
             (
                 "ustreamer_journal_spilled_messages",
-                "Waiting messages whose payload is only in the journal.",
+                "Queued messages whose payload is only in the journal.",
                 custody.spilled,
             ),
         ):
             yield GaugeMetricFamily(name, text, value)
         for name, text, value in (
-            ("ustreamer_journal_commits", "Transactions.", journal.commits),
+            ("ustreamer_journal_commits", "Transactions of the journal.", journal.commits),
             (
                 "ustreamer_journal_written_messages",
-                "Messages that had to wait and were written, one by one.",
+                "Messages that had to wait and were written one by one.",
                 journal.rows_written,
             ),
-            ("ustreamer_journal_failures", "Transactions and openings that failed, and were tried again.", journal.failures),
-            ("ustreamer_journal_files_set_aside", "Damaged files that were set aside.", journal.files_set_aside),
-            ("ustreamer_journal_entries_corrupt", "Entries that could not be read any more.", journal.entries_corrupt),
+            (
+                "ustreamer_journal_failures",
+                "Transactions and attempts to open the file that failed and were repeated.",
+                journal.failures,
+            ),
+            ("ustreamer_journal_files_set_aside", "Damaged journal files that were set aside.", journal.files_set_aside),
+            ("ustreamer_journal_entries_corrupt", "Entries that could no longer be read.", journal.entries_corrupt),
             (
                 "ustreamer_journal_dead_letters_evicted",
-                "Dead letters that went because the store is bounded.",
+                "Dead letters that were deleted because the store is bounded.",
                 journal.letters_evicted,
             ),
-            ("ustreamer_journal_dead_letters_redriven", "Dead letters that were sent again.", self._router.redrive.count),
+            ("ustreamer_journal_dead_letters_redriven", "Dead letters that were redriven.", self._router.redrive.count),
         ):
             yield CounterMetricFamily(name, text, value)
 
@@ -170,13 +178,13 @@ class RouterCollector(Collector):
             "ustreamer_trace_bytes", "Disk space of the traces, as of the last compaction.", compacted.bytes
         )
         for name, text, value in (
-            ("ustreamer_trace_written_records", "Trace records that are on the disk.", tracing.written),
-            ("ustreamer_trace_dropped_records", "Trace records that could not be written: holes in seq.", tracing.dropped),
+            ("ustreamer_trace_written_records", "Trace records that are on disk.", tracing.written),
+            ("ustreamer_trace_dropped_records", "Trace records that could not be written: gaps in seq.", tracing.dropped),
             ("ustreamer_trace_parquet_files", "Parquet files that were completed.", compacted.files),
             ("ustreamer_trace_parquet_records", "Records in these files.", compacted.records),
             ("ustreamer_trace_torn_files", "Spool files that ended in the middle of a batch.", compacted.torn),
             ("ustreamer_trace_bad_files", "Spool files that could not be compacted and were set aside.", compacted.bad),
-            ("ustreamer_trace_deleted_files", "Files that went because traces are bounded.", deleted.files),
+            ("ustreamer_trace_deleted_files", "Files that were deleted because traces are bounded.", deleted.files),
             ("ustreamer_trace_deleted_bytes", "What those files took.", deleted.bytes),
             ("ustreamer_trace_compaction_failures", "Compactions that failed and are repeated.", tracing.failures),
         ):
@@ -198,12 +206,16 @@ class RouterCollector(Collector):
 
     def _endpoints(self) -> Iterable[Metric]:
         labels = ("endpoint", "transport")
-        received = CounterMetricFamily("ustreamer_received_messages", "Messages from the endpoint.", labels=labels)
+        received = CounterMetricFamily(
+            "ustreamer_received_messages", "Messages that the endpoint handed over.", labels=labels
+        )
         malformed = CounterMetricFamily(
-            "ustreamer_malformed_packets", "Packets that are no uProtocol message.", labels=(*labels, "reason")
+            "ustreamer_malformed_packets", "Packets that were not uProtocol messages.", labels=(*labels, "reason")
         )
         held = GaugeMetricFamily(
-            "ustreamer_backlog_messages", "Messages that wait for room in a full queue, unacknowledged.", labels=labels
+            "ustreamer_backlog_messages",
+            "Messages not acknowledged, waiting for room in a full queue.",
+            labels=labels,
         )
         in_flight = GaugeMetricFamily("ustreamer_in_flight_messages", "Sent and not confirmed.", labels=labels)
         up = GaugeMetricFamily("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)
@@ -237,7 +249,7 @@ def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Hist
 
 
 class Exposition:
-    """What `/metrics` answers with."""
+    """The content of `/metrics`."""
 
     def __init__(
         self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict

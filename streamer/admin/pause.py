@@ -1,9 +1,9 @@
-"""The pages for pausing: `GET /paused` lists what is paused, `POST /pause` adds a rule, `POST /resume` removes it.
+"""The pages for pausing: `GET /paused` lists the pause rules, `POST /pause` adds one, `POST /resume` removes one.
 
-JSON both ways. A POST is taken from programs on this machine only, unless the configuration says otherwise (`control.http`),
-and never from a page in a browser: it has to say that it is JSON, which no page can send elsewhere without being asked for
-leave first (CORS), must not name an origin, and has to be sent to an address, not to a name that may be somebody else's (DNS
-rebinding).
+Requests and answers are JSON. Unless the configuration says otherwise (`control.http`), a POST is accepted only from
+programs on this machine. It is never accepted from a page in a browser: its content type must be JSON, which a page cannot
+send to another site without asking first (CORS); it must not have an Origin; and its Host must be an address, because a name
+may have been pointed here by somebody else (DNS rebinding).
 """
 
 import json
@@ -18,18 +18,18 @@ from streamer.uprotocol.status import UCode, UStatusError
 
 BODY_BYTES = 4096
 
-_EXPECTED = 'expected {"topic": "//authority/ue_id/version/resource"}, and "sink" beside it if only some are meant'
+_EXPECTED = 'expected {"topic": "//authority/ue_id/version/resource"}, and optionally "sink"'
 _STATUS = {UCode.NOT_FOUND: 404, UCode.RESOURCE_EXHAUSTED: 429, UCode.UNAVAILABLE: 503}
 
 
 class PausePages:
-    """Answers for a `PauseService`."""
+    """Passes requests on to a `PauseService`."""
 
     def __init__(self, service: PauseService) -> None:
         self._service = service
 
     def routes(self) -> list[web.RouteDef]:
-        """The pages, for an application that bounds bodies by `BODY_BYTES`."""
+        """The routes, for an application that limits bodies to `BODY_BYTES`."""
         return [
             web.get("/paused", self._list),
             web.post("/pause", self._pause),
@@ -56,17 +56,17 @@ class PausePages:
         return web.json_response({"changed": True})
 
     def _check(self, request: web.Request) -> None:
-        """Raises the refusal of who may not ask."""
+        """Raises an HTTP error if the client may not do this."""
         if "Origin" in request.headers:
-            raise _refusal("not from a page in a browser: expected no Origin", web.HTTPForbidden)
+            raise _refusal("refused to pages in a browser: expected no Origin", web.HTTPForbidden)
         if not is_address(request.headers.get("Host", "")):
-            raise _refusal("expected an IP address or localhost as Host, not another name", web.HTTPForbidden)
+            raise _refusal("expected an IP address or localhost as Host", web.HTTPForbidden)
         transport = request.transport
         if self._service.is_open_to_all or (
             transport is not None and is_near(transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
         ):
             return
-        raise _refusal("only from this machine itself, unless control.http is any", web.HTTPForbidden)
+        raise _refusal("accepted only from this machine, unless control.http is any", web.HTTPForbidden)
 
 
 def is_near(peer: tuple[Any, ...] | None, own: tuple[Any, ...] | None) -> bool:
@@ -99,22 +99,22 @@ def _as_json(paused: PausedRule) -> dict[str, Any]:
 
 
 async def _rule(request: web.Request) -> PauseRule:
-    """The rule that a body names. Raises the refusal."""
+    """The rule in a request's body. Raises an HTTP error if there is none."""
     if request.content_type != "application/json":
         raise _refusal("expected Content-Type: application/json", web.HTTPUnsupportedMediaType)
     try:
-        asked = json.loads(await request.read())
+        body = json.loads(await request.read())
     except (ValueError, RecursionError) as exc:
-        raise _refusal(f"no JSON: {_EXPECTED}") from exc
-    if not isinstance(asked, dict) or not isinstance(asked.get("topic"), str):
+        raise _refusal(f"not JSON: {_EXPECTED}") from exc
+    if not isinstance(body, dict) or not isinstance(body.get("topic"), str):
         raise _refusal(_EXPECTED)
-    sink = asked.get("sink")
+    sink = body.get("sink")
     if sink is not None and not isinstance(sink, str):
         raise _refusal(_EXPECTED)
-    if asked.keys() - {"topic", "sink"}:
+    if body.keys() - {"topic", "sink"}:
         raise _refusal(f"unknown keys: {_EXPECTED}")
     try:
-        return PauseRule.parse(asked["topic"], sink)
+        return PauseRule.parse(body["topic"], sink)
     except PauseRuleError as exc:
         raise _refusal(str(exc)) from exc
 

@@ -1,4 +1,4 @@
-"""The HTTP port: `/metrics`, `/healthz` (the loop turns), `/readyz` (every endpoint works), `/pause` and `/resume`."""
+"""The HTTP port: `/metrics`, `/healthz` (the event loop runs), `/readyz` (everything works), and the pages for pausing."""
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -16,20 +16,20 @@ class AdminServer:
     """Serves the admin pages on one port, one request per connection."""
 
     def __init__(
-        self, router: Router, exposition: Exposition, host: str, port: int, control: PauseService | None = None
+        self, router: Router, exposition: Exposition, host: str, port: int, pause_service: PauseService | None = None
     ) -> None:
-        """Without ``control`` there are no pages `/pause` and `/resume`."""
-        self._control = control
+        """Without ``pause_service`` there are no pages for pausing."""
+        self._pause_service = pause_service
         self._router = router
         self._exposition = exposition
         self._host = host
         self._port = port
         self._runner: web.AppRunner | None = None
-        self._open_port: AdminListener | None = None
+        self._listener: AdminListener | None = None
 
     async def start(self) -> None:
-        """Begin to listen. Raises OSError if the port is taken."""
-        app = web.Application(middlewares=[_say_goodbye], client_max_size=BODY_BYTES)
+        """Start listening. Raises OSError, for example if the port is taken."""
+        app = web.Application(middlewares=[_close_connection], client_max_size=BODY_BYTES)
         app.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -37,21 +37,21 @@ class AdminServer:
                 web.get("/readyz", self._readyz),
             ]
         )
-        if self._control is not None:
-            app.add_routes(PausePages(self._control).routes())
+        if self._pause_service is not None:
+            app.add_routes(PausePages(self._pause_service).routes())
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         factory = self._runner.server
         assert factory is not None
-        port = AdminListener(factory, self._host.strip("[]"), self._port)
-        await port.open()
-        self._open_port = port
+        listener = AdminListener(factory, self._host.strip("[]"), self._port)
+        await listener.open()
+        self._listener = listener
 
     async def stop(self) -> None:
         """Stop listening."""
-        if self._open_port is not None:
-            self._open_port.close()
-            self._open_port = None
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -68,8 +68,8 @@ class AdminServer:
 
 
 @web.middleware
-async def _say_goodbye(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Who wants another page connects again: a connection lasts a few seconds at most (`AdminListener`)."""
+async def _close_connection(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Close the connection after each answer: it may last only a few seconds anyway (`AdminListener`)."""
     try:
         answer = await handler(request)
     except web.HTTPException as exc:
@@ -80,7 +80,7 @@ async def _say_goodbye(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 def unready(router: Router) -> list[str]:
-    """Why the streamer is not ready; empty if it is. A Zenoh peer without any other peer yet is ready."""
+    """Why the streamer is not ready; empty if it is ready. A Zenoh peer that has no other peer yet is ready."""
     reasons = []
     for name, transport in router.transports.items():
         endpoint = f"endpoint {name} ({transport.kind})"

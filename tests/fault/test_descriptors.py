@@ -106,7 +106,7 @@ async def test_crowd_at_the_admin_port_takes_no_descriptors_from_the_rest(tmp_pa
             MqttSide(far.port, "in-vehicle", ["alpha/#"]) as beta,
             StreamerProcess(tmp_path, configuration(tmp_path, *ends)) as daemon,
         ):
-            left = admin_listener.CONNECTIONS_AT_MOST + 16
+            left = admin_listener.MAX_CONNECTIONS + 16
             open_before = descriptors(daemon)
             before = resource.prlimit(pid_of(daemon), resource.RLIMIT_NOFILE)
             resource.prlimit(pid_of(daemon), resource.RLIMIT_NOFILE, (open_before + left, before[1]))
@@ -121,7 +121,7 @@ async def test_crowd_at_the_admin_port_takes_no_descriptors_from_the_rest(tmp_pa
             await alpha.send(messages[250:])
             await until(lambda: len(set(ids(beta.arrived))) >= 500, what="arrival of everything")  # some twice: restarts
             assert set(ids(beta.arrived)) == set(ids(messages))
-            assert descriptors(daemon) <= open_before + admin_listener.CONNECTIONS_AT_MOST + 1
+            assert descriptors(daemon) <= open_before + admin_listener.MAX_CONNECTIONS + 1
             await daemon.until_total(500, "ustreamer_outcomes_total", outcome="delivered")
             daemon.check_books()
             assert said(daemon, "admin_accept_failed") == []

@@ -18,15 +18,15 @@ def test_one_date_several_dates_or_none() -> None:
 @pytest.mark.parametrize(
     ("dates", "says"),
     [
-        pytest.param([], "which date? Give --date, or --from and --to", id="none"),
-        pytest.param(["--date", "20.11.2026"], "'20.11.2026' is not a date: expected one as 2026-11-21", id="format"),
+        pytest.param([], "no date given: use --date, or --from and --to", id="none"),
+        pytest.param(["--date", "20.11.2026"], "'20.11.2026' is not a date: expected one such as 2026-11-21", id="format"),
         pytest.param(["--date", "2026-02-30"], "'2026-02-30' is not a date", id="no-such-day"),
         pytest.param(["--from", "2026-11-20"], "--from and --to go together", id="half"),
         pytest.param(
             ["--from", "2026-11-20", "--to", "2026-11-19"], "--from 2026-11-20 is after --to 2026-11-19", id="order"
         ),
-        pytest.param(["--date", "2026-11-20", "--to", "2026-11-21"], "give one or the other", id="both"),
-        pytest.param(["--date", "2026-11-20", "--input", ""], "expected a folder, got an empty text", id="no-folder"),
+        pytest.param(["--date", "2026-11-20", "--to", "2026-11-21"], "use one or the other", id="both"),
+        pytest.param(["--date", "2026-11-20", "--input", ""], "expected a folder, got an empty string", id="no-folder"),
     ],
 )
 def test_mistakes_are_told(capsys: pytest.CaptureFixture[str], dates: list[str], says: str) -> None:

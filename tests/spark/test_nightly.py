@@ -13,9 +13,9 @@ from pyspark.sql import functions as sf
 from spark_jobs import nightly, records, route_hourly
 from spark_jobs.clocks import small_frame
 from spark_jobs.job import Day, Job
-from spark_jobs.nightly import Night
+from spark_jobs.manifests import Manifest, Manifests
+from spark_jobs.nightly import NightlyRun
 from spark_jobs.records import File
-from spark_jobs.runs import Run, Runs
 from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
 from tests.spark.traces import DATE, at, record, write
@@ -49,15 +49,18 @@ def memory(each: Day) -> tuple[DataFrame, ...]:
 
 
 OF_RECORDS = Job("volume", (VOLUME,), volume)
-LOOKING_BACK = Job("memory", (MEMORY,), memory, needs=(OF_RECORDS,), remembers=True)
+LOOKING_BACK = Job("memory", (MEMORY,), memory, needs=(OF_RECORDS,), is_trend=True)
 JOBS = (OF_RECORDS, LOOKING_BACK)
 AUDIT = Job("audit", (SEEN,), neighbours, before=1, after=1)
 
 
-def night(spark: SparkSession, traces: Path, output: Path, jobs: Iterable[Job] = JOBS) -> tuple[Night, list[str]]:
+def night(spark: SparkSession, traces: Path, output: Path, jobs: Iterable[Job] = JOBS) -> tuple[NightlyRun, list[str]]:
     lines: list[str] = []
-    made = Night(
-        lambda date: Day(spark, str(traces), str(output), date), Runs(Storage(spark), str(output)), tuple(jobs), lines.append
+    made = NightlyRun(
+        lambda date: Day(spark, str(traces), str(output), date),
+        Manifests(Storage(spark), str(output)),
+        tuple(jobs),
+        lines.append,
     )
     return made, lines
 
@@ -119,11 +122,11 @@ def test_any_order_twice_and_killed_half_way_give_the_same_tables(
     write(traces, [record(at("09:00", day(0)), outcome="expired")])
     assert list(stale(spark, traces, wild)) == [day(0)]
 
-    def killed_at_the_end(self: Runs, date: dt.date, run: Run) -> None:
+    def killed_at_the_end(self: Manifests, date: dt.date, manifest: Manifest) -> None:
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(Runs, "put", killed_at_the_end)
+        patched.setattr(Manifests, "put", killed_at_the_end)
         with pytest.raises(Killed):
             run(spark, traces, wild, day(0))
     assert list(stale(spark, traces, wild)) == [day(0)]
@@ -141,23 +144,23 @@ def test_a_job_that_fails_stops_only_what_needs_it_and_the_date_is_run_again(spa
 
     bad = Job("bad", (SEEN,), broken)
     needy = Job("needy", (SEEN,), neighbours, needs=(bad,))
-    looking_back = Job("looking_back", (SEEN,), neighbours, needs=(needy,), remembers=True)
+    looking_back = Job("looking_back", (SEEN,), neighbours, needs=(needy,), is_trend=True)
     each, lines = night(spark, traces, output, [bad, needy, AUDIT, looking_back])
     assert not each.run(each.everything([DATE]))
     assert each.failed == {DATE: {"bad", "needy", "looking_back"}}
-    assert lines[:2] == [f"{DATE} bad: FAILED: no such luck", f"{DATE} needy: left out, for it needs bad"]
+    assert lines[:2] == [f"{DATE} bad: FAILED: no such luck", f"{DATE} needy: skipped, because bad failed"]
     assert lines[2].startswith(f"{DATE} audit: ")
     assert lines[2].endswith(" s, seen 1 rows")
-    (manifest,) = filter(None, [Runs(Storage(spark), str(output)).get(DATE)])
+    (manifest,) = filter(None, [Manifests(Storage(spark), str(output)).get(DATE)])
     assert not manifest.done
     assert list(stale(spark, traces, output, [AUDIT])) == [DATE]
 
 
 def test_new_files_of_a_neighbour_run_only_the_jobs_that_read_it(spark: SparkSession, tmp_path: Path) -> None:
-    runs = Runs(Storage(spark), str(tmp_path))
+    manifests = Manifests(Storage(spark), str(tmp_path))
     first, second, late = {"a": File(1, 1)}, {"b": File(2, 2)}, {"b": File(2, 2), "c": File(3, 3)}
     around = {day(-1): {}, DATE: first, day(1): second}
-    runs.put(DATE, Run(around, done=True, trends=True))
+    manifests.put(DATE, Manifest(around, done=True, trends=True))
     each, _ = night(spark, tmp_path, tmp_path, [route_hourly.JOB, AUDIT])
 
     def names(files: dict[dt.date, dict[str, File]]) -> list[str]:
@@ -172,18 +175,18 @@ def test_new_files_of_a_neighbour_run_only_the_jobs_that_read_it(spark: SparkSes
 
 
 def test_a_manifest_reads_back_and_what_cannot_be_read_counts_as_none(spark: SparkSession, tmp_path: Path) -> None:
-    runs = Runs(Storage(spark), str(tmp_path))
-    made = Run({DATE: {"hour=7/streamer=gw/part-ü.parquet": File(10, 20)}, day(1): {}}, done=True, trends=False)
-    assert runs.get(DATE) is None
-    assert runs.dates() == []
-    runs.put(DATE, made)
-    assert runs.get(DATE) == made
-    assert runs.dates() == [DATE]
+    manifests = Manifests(Storage(spark), str(tmp_path))
+    made = Manifest({DATE: {"hour=7/streamer=gw/part-ü.parquet": File(10, 20)}, day(1): {}}, done=True, trends=False)
+    assert manifests.get(DATE) is None
+    assert manifests.dates() == []
+    manifests.put(DATE, made)
+    assert manifests.get(DATE) == made
+    assert manifests.dates() == [DATE]
     assert os.listdir(tmp_path / "_runs").count(f"date={DATE}.json") == 1
     no_date = '{"format": 2, "done": true, "trends": true, "files": {"x": {}}}'
     for text in ("{", "[]", '{"format": 99}', '{"format": 2}', '{"format": 2, "trends": true, "files": {}}', no_date):
         Storage(spark).write_text(f"{tmp_path}/_runs/date={DATE}.json", text)
-        assert runs.get(DATE) is None
+        assert manifests.get(DATE) is None
 
 
 @pytest.mark.parametrize(

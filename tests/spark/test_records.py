@@ -30,7 +30,7 @@ def test_a_date_without_a_folder_is_empty_and_a_missing_input_is_an_error(spark:
     assert read.columns == PARTITIONED.names
     assert records.files(spark, str(tmp_path), [DATE]) == {DATE: {}}
     for attempt in (records.read, records.files):
-        with pytest.raises(records.InputMissingError, match="nowhere: expected the traces"):
+        with pytest.raises(records.InputMissingError, match="nowhere: expected traces"):
             attempt(spark, str(tmp_path / "nowhere"), [DATE])
 
 

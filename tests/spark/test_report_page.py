@@ -170,7 +170,7 @@ def test_what_is_left_out_is_counted() -> None:
         "and 480 more routes, with fewer failures",
         "and 9\u202f997 more in the table",
         "494 more routes",
-        "and 480 more routes with less",
+        "and 480 more routes with fewer redeliveries",
     ):
         assert words in text
 
@@ -191,7 +191,7 @@ def test_one_is_singular_and_a_quiet_day_is_good() -> None:
     assert "; 1 message was handed over but never seen again" in sentences(figures(rows, DAY, MADE))[1]
     assert verdict(figures(rows, DAY, MADE)) == ("attention", "1 message lost")
     rows["audit_days"] = [row for row in rows["audit_days"] if row["status"] == "delivered"]
-    assert "Of the 1 message made that day, 100\u202f% reached" in sentences(figures(rows, DAY, MADE))[1]
+    assert "Of the 1 message created that day, 100\u202f% reached" in sentences(figures(rows, DAY, MADE))[1]
     assert verdict(figures(rows, DAY, MADE))[0] == "good"
     assert verdict(figures({}, DAY, MADE))[0] == "unknown"
 

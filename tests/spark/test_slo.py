@@ -120,8 +120,8 @@ def test_a_file_gives_a_target_per_objective(tmp_path: Path) -> None:
             "(did you mean availability?)",
             id="nearest-name",
         ),
-        pytest.param("slos: [{availability: 0.9}]", "slos[0].name: expected a text", id="no-name"),
-        pytest.param("slos: [{name: a, route: 7, availability: 0.9}]", "slos[0].route: expected a text, got 7", id="route"),
+        pytest.param("slos: [{availability: 0.9}]", "slos[0].name: expected a string", id="no-name"),
+        pytest.param("slos: [{name: a, route: 7, availability: 0.9}]", "slos[0].route: expected a string", id="route"),
         pytest.param("slos: [{name: a}]", "slos[0]: expected at least one of availability", id="no-objective"),
         pytest.param("slos: [{name: a, availability: 1}]", "slos[0].availability: expected a share", id="no-budget"),
         pytest.param("slos: [{name: a, availability: 99.9}]", "excluded, got 99.9", id="percent"),
@@ -129,7 +129,9 @@ def test_a_file_gives_a_target_per_objective(tmp_path: Path) -> None:
         pytest.param("slos: [{name: a, p99_latency_ms: .nan}]", "expected a number of ms above 0, got nan", id="nan"),
         pytest.param("slos: [{name: a, p99_latency_ms: 1s}]", "expected a number of ms above 0, got '1s'", id="unit"),
         pytest.param(
-            "slos: [{name: a, expiry_rate: 0.1}, {name: a, expiry_rate: 0.2}]", "slos[1].name: 'a' is taken", id="twice"
+            "slos: [{name: a, expiry_rate: 0.1}, {name: a, expiry_rate: 0.2}]",
+            "slos[1].name: 'a' is already taken",
+            id="twice",
         ),
     ],
 )  # fmt: skip

@@ -48,7 +48,7 @@ async def test_connection_ends_with_its_answer(number: int) -> None:
 
 @pytest.mark.parametrize("begun", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"])
 async def test_who_dawdles_is_cut_off(number: int, begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "CONNECTION_S", 0.1)
+    monkeypatch.setattr(listener, "CONNECTION_TIMEOUT_S", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", number)
     writer.write(begun)
     await ended(reader)
@@ -56,9 +56,9 @@ async def test_who_dawdles_is_cut_off(number: int, begun: bytes, monkeypatch: py
 
 
 async def test_crowd_that_says_nothing_keeps_nobody_out_and_takes_a_bounded_number_of_connections(number: int) -> None:
-    crowd = [await asyncio.open_connection("127.0.0.1", number) for _ in range(3 * listener.CONNECTIONS_AT_MOST)]
+    crowd = [await asyncio.open_connection("127.0.0.1", number) for _ in range(3 * listener.MAX_CONNECTIONS)]
     assert await health(number) == 200
-    cut = crowd[: 1 + len(crowd) - listener.CONNECTIONS_AT_MOST]
+    cut = crowd[: 1 + len(crowd) - listener.MAX_CONNECTIONS]
     for reader, _ in cut:
         assert await ended(reader) == b""
     assert not any(reader.at_eof() for reader, _ in crowd[len(cut) :])

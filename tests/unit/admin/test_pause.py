@@ -102,9 +102,9 @@ async def test_start_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSession
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("", "no JSON: expected"),
-        ("{", "no JSON: expected"),
-        ("[" * 2000, "no JSON: expected"),
+        ("", "not JSON: expected"),
+        ("{", "not JSON: expected"),
+        ("[" * 2000, "not JSON: expected"),
         ("[]", 'expected {"topic"'),
         ("{}", 'expected {"topic"'),
         ('{"topic": 7}', 'expected {"topic"'),
@@ -223,15 +223,15 @@ async def test_a_post_is_taken_from_this_machine_or_as_configured(
 ) -> None:
     found, text = await posted(admin.control, remote({"topic": TOPIC}, peer, own))
     assert (found, len(admin.harness.router.pause_rules.rules)) == (status, int(status == 200))
-    assert ("only from this machine itself, unless control.http is any" in text) == (status == 403)
+    assert ("accepted only from this machine, unless control.http is any" in text) == (status == 403)
 
 
 @pytest.mark.parametrize("page", ["/pause", "/resume"])
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
-        ({"Origin": "http://127.0.0.1:9464"}, "not from a page in a browser"),
-        ({"Origin": "null"}, "not from a page in a browser"),
+        ({"Origin": "http://127.0.0.1:9464"}, "refused to pages in a browser"),
+        ({"Origin": "null"}, "refused to pages in a browser"),
         ({"Host": "evil.example:9464"}, "expected an IP address or localhost as Host"),
         ({"Host": "127.0.0.1.evil.example"}, "expected an IP address or localhost as Host"),
     ],

@@ -1,0 +1,89 @@
+"""The manifests ``_runs/date=D.json``: the files that a date's tables were made from, and so which dates must run again.
+
+A date is stale if it has no manifest, or if one of the dates that it reads now has a file that the manifest does not list.
+Files that are gone do not make a date stale, and they keep its tables from being replaced: the daemon deletes its oldest
+files, and tables made from the rest would hold less than the present ones. A manifest therefore keeps the files of tables
+that are still in place.
+
+``"done"`` is false from before the first table of a date is replaced until all its record tables are in place. ``"trends"``
+is true once the trend tables are up to date: those of this date, and those of later dates that look back on it.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from spark_jobs.records import File
+from spark_jobs.storage import Storage
+
+_FORMAT = 2
+
+Files = Mapping[dt.date, Mapping[str, File]]
+"""The files of each date, by their path below the date's folder."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of one manifest."""
+
+    files: Files
+    """All files that any of its tables was made from, even in a run that was interrupted."""
+    done: bool
+    """Whether the record tables belong to these files. False while they are made, and after a kill or a failure."""
+    trends: bool
+    """Whether the trend tables are up to date too, of this date and of those that look back on it."""
+
+
+class Manifests:
+    """The manifests below an output folder."""
+
+    def __init__(self, storage: Storage, output: str) -> None:
+        self._storage = storage
+        self._root = f"{output}/_runs"
+
+    def get(self, date: dt.date) -> Manifest | None:
+        """The manifest of a date. None if there is none, or one of another version: the date runs again, which is safe."""
+        if (text := self._storage.read_text(self._path(date))) is None:
+            return None
+        try:
+            content = json.loads(text)
+            if content["format"] != _FORMAT:
+                return None
+            files = {
+                dt.date.fromisoformat(day): {path: File(*seen) for path, seen in found.items()}
+                for day, found in content["files"].items()
+            }
+            return Manifest(files, bool(content["done"]), bool(content["trends"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def dates(self) -> list[dt.date]:
+        """The dates that have a manifest, ascending."""
+        names = self._storage.names(f"{self._root}/date=*.json")
+        return [dt.date.fromisoformat(name.removeprefix("date=").removesuffix(".json")) for name in names]
+
+    def put(self, date: dt.date, manifest: Manifest) -> None:
+        files = {str(day): dict(found) for day, found in manifest.files.items()}
+        content = {"format": _FORMAT, "date": str(date), "done": manifest.done, "trends": manifest.trends, "files": files}
+        self._storage.write_text(self._path(date), json.dumps(content, separators=(",", ":")))
+
+    def _path(self, date: dt.date) -> str:
+        return f"{self._root}/date={date}.json"
+
+
+def grown(manifest: Manifest, files: Files, reads: Iterable[dt.date]) -> bool:
+    """Whether there is a file that the manifest does not list, or lists with another size or time."""
+    listed = manifest.files
+    return any(listed.get(date, {}).get(path) != file for date in reads for path, file in files.get(date, {}).items())
+
+
+def gone(manifest: Manifest, files: Files, reads: Iterable[dt.date]) -> int:
+    """How many files of these dates the manifest lists that are gone."""
+    return sum(path not in files.get(date, {}) for date in reads for path in manifest.files.get(date, {}))
+
+
+def united(earlier: Files, later: Files) -> dict[dt.date, dict[str, File]]:
+    """The files of both; where they differ, those of ``later``."""
+    dates = sorted({*earlier, *later})
+    return {date: {**earlier.get(date, {}), **later.get(date, {})} for date in dates}
