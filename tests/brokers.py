@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -170,11 +170,11 @@ class MosquittoOptions:
 class Mosquitto(BrokerProcess):
     """Eclipse Mosquitto. Keyword arguments are the fields of `MosquittoOptions`."""
 
-    def __init__(self, port: int | None = None, **options: object) -> None:
+    def __init__(self, port: int | None = None, **options: Any) -> None:
         if MOSQUITTO is None:
             pytest.skip("the mosquitto broker is not on PATH")
         super().__init__(port)
-        self.options = MosquittoOptions(**options)  # type: ignore[arg-type]  # checked by the dataclass' own names
+        self.options = MosquittoOptions(**options)
 
     @property
     def url(self) -> str:

@@ -1,10 +1,11 @@
 """Hypothesis profiles: `ci` draws the same examples every time, `thorough` looks further (HYPOTHESIS_PROFILE)."""
 
 import os
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+_COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
 settings.register_profile("dev", max_examples=100, **_COMMON)
 settings.register_profile("ci", max_examples=100, derandomize=True, database=None, **_COMMON)

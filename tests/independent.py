@@ -12,7 +12,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -268,19 +268,22 @@ def _id_to_proto(value: bytes | None) -> pb.UUID | None:
 
 
 def to_attributes(message: Plain) -> pb.UAttributes:
+    numbers: dict[str, Any] = {  # of enums, which may have any number on the wire
+        "type": message.type,
+        "priority": message.priority,
+        "commstatus": message.commstatus,
+        "payload_format": message.payload_format,
+    }
     return pb.UAttributes(
         id=_id_to_proto(message.id),
-        type=message.type,
         source=_uri_to_proto(message.source),
         sink=_uri_to_proto(message.sink),
-        priority=message.priority,
         ttl=message.ttl,
         permission_level=message.permission_level,
-        commstatus=message.commstatus,
         reqid=_id_to_proto(message.reqid),
         token=message.token,
         traceparent=message.traceparent,
-        payload_format=message.payload_format,
+        **numbers,
     )
 
 
@@ -337,6 +340,7 @@ class ZenohSide:
         ]
 
     def _take(self, sample: zenoh.Sample) -> None:
+        assert sample.attachment is not None
         attachment = sample.attachment.to_bytes()
         assert attachment[:1] == b"\x01"
         plain = from_attributes(pb.UAttributes.FromString(attachment[1:]), sample.payload.to_bytes())
@@ -364,13 +368,10 @@ class ZenohSide:
         self.session.put(key, payload, attachment=attachment, congestion_control=zenoh.CongestionControl.BLOCK)
 
 
-async def until(condition: Callable[[], bool], within_s: float = 30, what: str = "the condition") -> None:
-    """Wait for a condition with a deadline. Raises AssertionError when it passes."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come true within {within_s} s")
-        await asyncio.sleep(0.01)
+def is_matched(publisher: zenoh.Publisher) -> bool:
+    """Whether somebody has subscribed to the publisher's key."""
+    status: Any = publisher.matching_status  # the stubs say bool; it is a MatchingStatus
+    return bool(status.matching)
 
 
 def inversions(arrived: Iterable[Plain], sent: Iterable[Plain]) -> int:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import mqtt5
 
-from streamer.transports.base import LinkState, TransportContext
+from streamer.transports.base import LinkState, SendResult, TransportContext, Unconfirmed
 from streamer.transports.errors import SendError
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.transport import Mqtt5Transport
@@ -16,18 +16,10 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import everything_at
 from tests.brokers import HOST
 from tests.transport_events import EventLog
+from tests.waiting import until
 
 DEADLINE_S = 15.0
 P = TypeVar("P")
-
-
-async def until(condition: Callable[[], object], what: str = "the condition", wait_s: float = DEADLINE_S) -> None:
-    """Wait for a condition. Raises AssertionError if it does not come true in time."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_s
-    while not condition():
-        assert loop.time() < deadline, f"{what} did not come true within {wait_s} s"
-        await asyncio.sleep(0.005)
 
 
 class BrokerConnection:
@@ -148,7 +140,8 @@ class Endpoint(EventLog):
         self.transport = Mqtt5Transport(context, Mqtt5Options.model_validate({"broker": url, **quick, **options}))
         self.authority = authority
 
-    def done(self, parcels: Sequence[Parcel], error: SendError | None) -> None:
+    def done(self, parcels: Sequence[Parcel], error: SendResult) -> None:
+        assert not isinstance(error, Unconfirmed)
         self.told.append(([parcel.message.payload for parcel in parcels], error))
 
     def submit(self, messages: Sequence[UMessage]) -> None:

@@ -10,13 +10,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.brokers import free_port
-from tests.independent import until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,11 +58,11 @@ class StreamerProcess:
         """Wait for its end; the exit status is returned."""
         process = self.process
         assert process is not None
-        await until(lambda: process.poll() is not None, within_s, "the end of the daemon")
+        await until(lambda: process.poll() is not None, within_s=within_s, what="the end of the daemon")
         assert process.returncode is not None
         return process.returncode
 
-    async def __aenter__(self) -> "StreamerProcess":
+    async def __aenter__(self) -> Self:
         self.start()
         try:
             await self.until_up()
@@ -113,9 +113,9 @@ class StreamerProcess:
             f"lose the link of {endpoint}",
         )
 
-    async def until_total(self, expected: float, name: str, within_s: float = 60, **labels: str) -> None:
+    async def until_total(self, expected: float, name: str, **labels: str) -> None:
         """A metric, summed over all samples with these labels, has this value."""
-        await self._until(lambda: self.total(name, **labels) == expected, within_s, f"bring {name} {labels} to {expected}")
+        await self._until(lambda: self.total(name, **labels) == expected, 60, f"bring {name} {labels} to {expected}")
 
     async def _until(self, condition: Callable[[], bool], within_s: float, what: str) -> None:
         deadline = asyncio.get_running_loop().time() + within_s

@@ -13,7 +13,8 @@ from google.protobuf.message import Message
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
-from tests.independent import MqttSide, Plain, Uri, ZenohSide, until
+from tests.independent import MqttSide, Plain, Uri, ZenohSide, is_matched
+from tests.waiting import until
 
 SUBSCRIBE, UNSUBSCRIBE, FETCH_SUBSCRIPTIONS, REGISTER, UNREGISTER, FETCH_SUBSCRIBERS, RESET = 1, 2, 3, 6, 7, 8, 9
 CHANGES = 0x8000
@@ -68,7 +69,7 @@ class UsubscriptionClient:
 
     async def answer_to(self, asked: Plain, answer: type[Answer], within_s: float = 30) -> Answer | Refused:
         """The Response to a Request that was sent."""
-        await until(lambda: self._answers(asked) != [], within_s, f"an answer to {asked}")
+        await until(lambda: self._answers(asked) != [], within_s=within_s, what=f"an answer to {asked}")
         found = self._answers(asked)[0]
         assert asked.sink is not None
         assert (found.source, found.sink, found.ttl) == (asked.sink, self.entity, asked.ttl)
@@ -131,7 +132,7 @@ class UsubscriptionClient:
         At least once: after a kill a notification may come again, with the same id.
         """
         of = subscriber or self.entity
-        found = []
+        found: list[int] = []
         for each in {each.id: each for each in list(self.side.arrived)}.values():
             if each.type == 4 and each.sink == self.entity and each.source[1:] == (0, 3, CHANGES):
                 update = pb.Update.FromString(each.payload)
@@ -145,7 +146,7 @@ class UsubscriptionClient:
         """Exactly these Updates have come, in this order."""
         what = f"Updates {states} for {self.entity}"
         try:
-            await until(lambda: self.updates(topic, subscriber) == states, within_s, what)
+            await until(lambda: self.updates(topic, subscriber) == states, within_s=within_s, what=what)
         except AssertionError as exc:
             raise AssertionError(f"{exc}; came: {self.updates(topic, subscriber)}") from exc
 
@@ -158,6 +159,6 @@ async def until_heard(side: ZenohSide, message: Plain, key: Callable[[Plain], st
     """Somebody (nobody) on the Zenoh network listens to a message of this kind."""
     publisher = side.session.declare_publisher(key(message), allowed_destination=zenoh.Locality.REMOTE)
     try:
-        await until(lambda: publisher.matching_status.matching is is_heard, 30, f"listening to {key(message)}: {is_heard}")
+        await until(lambda: is_matched(publisher) is is_heard, within_s=30, what=f"listening to {key(message)}: {is_heard}")
     finally:
         publisher.undeclare()

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,9 @@ from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import decode, encode_attachment, key_for
 from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.independent import is_matched
 from tests.transport_events import EventLog
+from tests.waiting import until
 
 OWN = "gateway"
 TOPIC = UUri.parse("//veh1/A8000/2/8A50")
@@ -72,18 +74,11 @@ def raw_peer(
     try:
         yield session
     finally:
-        session.close()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
+        session.close()
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-async def until(condition: Callable[[], Any], what: str, within_s: float = LATE_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
-        await asyncio.sleep(0.005)
 
 
 @dataclass
@@ -142,7 +137,7 @@ class RawSubscriber:
 
     def end(self) -> None:
         """Hear nothing any more."""
-        self._subscriber.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
+        self._subscriber.undeclare()
 
     def messages(self) -> list[UMessage]:
         return [decode(s.payload.to_bytes(), bytes(s.attachment or b"")) for s in self.poll()]
@@ -151,9 +146,8 @@ class RawSubscriber:
 async def until_matched(peer: zenoh.Session, key: str) -> None:
     """Wait until ``peer`` knows of a subscriber for ``key``."""
     publisher = peer.declare_publisher(key)
-    # The stubs say bool; it is a MatchingStatus.
-    await until(lambda: publisher.matching_status.matching, f"a subscriber for {key}")  # type: ignore[attr-defined]
-    publisher.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
+    await until(lambda: is_matched(publisher), f"a subscriber for {key}")
+    publisher.undeclare()
 
 
 async def until_heard(transport: ZenohTransport, subscriber: RawSubscriber) -> None:

@@ -11,6 +11,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import mqtt5
 import uvloop
@@ -30,7 +31,7 @@ WINDOW = 1000
 IDLE_S = 5.0
 
 
-def say(**values: object) -> None:
+def say(**values: Any) -> None:
     print(json.dumps(values), flush=True)
 
 
@@ -90,9 +91,10 @@ class MqttPeer(asyncio.Protocol):
         self.rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         packet = mqtt5.ConnectPacket(f"bench-{time.monotonic_ns()}", keep_alive=60, receive_max=WINDOW)
-        transport.write(packet.write())  # type: ignore[attr-defined]
+        transport.write(packet.write())
 
     def data_received(self, data: bytes) -> None:
         view = memoryview(self.rest + data if self.rest else data)
@@ -105,6 +107,8 @@ class MqttPeer(asyncio.Protocol):
                 break
             at += size
             if isinstance(packet, mqtt5.PublishPacket):
+                assert packet.packet_id is not None
+                assert self.arrivals is not None
                 acks += b"\x40\x02" + packet.packet_id.to_bytes(2, "big")
                 self.arrivals.add(packet.payload)
             elif isinstance(packet, mqtt5.PubAckPacket):

@@ -13,7 +13,7 @@ import zenoh
 
 from streamer.transports.mqtt5 import wire as mqtt_wire
 from streamer.transports.zenoh import wire as zenoh_wire
-from streamer.uprotocol.message import UMessage, UMessageType
+from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.uri import everything_at
 from tests.bench.load import WINDOW
 from tests.zenoh_peers import open_peer
@@ -28,10 +28,11 @@ class Down(asyncio.Protocol):
         self.rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        transport.write(mqtt5.ConnectPacket("raw", keep_alive=60, receive_max=WINDOW).write())  # type: ignore[attr-defined]
+        transport.write(mqtt5.ConnectPacket("raw", keep_alive=60, receive_max=WINDOW).write())
         wanted = mqtt5.TopicFilter("+/veh1", max_qos=mqtt5.QoS.AT_LEAST_ONCE)
-        transport.write(mqtt5.SubscribePacket(1, [wanted]).write())  # type: ignore[attr-defined]
+        transport.write(mqtt5.SubscribePacket(1, [wanted]).write())
 
     def data_received(self, data: bytes) -> None:
         view = memoryview(self.rest + data if self.rest else data)
@@ -45,6 +46,7 @@ class Down(asyncio.Protocol):
             at += size
             if not isinstance(packet, mqtt5.PublishPacket):
                 continue
+            assert packet.packet_id is not None
             message = mqtt_wire.decode(packet)
             key = self.keys.get(message.attributes)
             if key is None:
@@ -71,15 +73,16 @@ class Up(asyncio.Protocol):
         self.unconfirmed = 0
         self.next_id = 0
         self.rest = b""
-        self.attributes: dict[object, object] = {}
+        self.attributes: dict[Attributes, Attributes] = {}
         self.subscriber = session.declare_subscriber("up/**", zenoh.handlers.FifoChannel(10_000))
         self.handler = self.subscriber.handler
         self.again = threading.Event()
         self.first: list[zenoh.Sample] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        transport.write(mqtt5.ConnectPacket("raw", keep_alive=60).write())  # type: ignore[attr-defined]
+        transport.write(mqtt5.ConnectPacket("raw", keep_alive=60).write())
         threading.Thread(target=self.watch, daemon=True).start()
 
     def watch(self) -> None:
@@ -90,12 +93,13 @@ class Up(asyncio.Protocol):
             self.again.wait()
 
     def drain(self) -> None:
-        packets = []
+        packets: list[bytes] = []
         while self.unconfirmed < WINDOW and len(packets) < 256:
             sample = self.first.pop() if self.first else self.handler.try_recv()
             if sample is None:
                 self.again.set()
                 break
+            assert sample.attachment is not None
             message = zenoh_wire.decode(sample.payload.to_bytes(), sample.attachment.to_bytes())
             addressed = self.attributes.get(message.attributes)
             if addressed is None:

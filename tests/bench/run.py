@@ -77,7 +77,7 @@ class Child:
     def result(self) -> dict[str, float]:
         text = self.line()
         if not text:
-            raise RuntimeError(f"{self.process.args} ended without a result")
+            raise RuntimeError(f"{self.process.args!r} ended without a result")
         values: dict[str, float] = json.loads(text)
         return values
 

@@ -21,6 +21,7 @@ from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, reques
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.bench.load import VEHICLE
 from tests.bench.run import CONFIG, Figures, measure
 
@@ -59,7 +60,7 @@ async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, f
         left = pairs[start : start + _AT_ONCE]
         done = asyncio.Semaphore(0)
         for subscriber, topic in left:
-            core._handlers[0, 3](_subscribe(subscriber, topic), done.release)
+            core._handlers[USUBSCRIPTION](_subscribe(subscriber, topic), done.release)
         for _ in left:
             await done.acquire()
     asked_s = time.perf_counter() - begin_s

@@ -1,5 +1,7 @@
 """Our transport connected to a `FakeBroker`, and subscribed: where most tests of the MQTT 5 transport begin."""
 
+from typing import Any
+
 from streamer.transports.mqtt5 import wire
 from streamer.uprotocol.uri import UUri
 from tests.e2e.mqtt_messages import TOPIC, message
@@ -13,14 +15,14 @@ def incoming(text: str, packet_id: int) -> bytes:
     return wire.encode(message(text), "veh1/8000/A/2/8A50", packet_id)
 
 
-async def connected(fake: FakeBroker, endpoint: Endpoint, **connack: object) -> BrokerConnection:
+async def connected(fake: FakeBroker, endpoint: Endpoint, **connack: Any) -> BrokerConnection:
     peer = await fake.peer()
     await peer.accept(**connack)
     await endpoint.up()
     return peer
 
 
-async def subscribed(fake: FakeBroker, endpoint: Endpoint, inbox: RecordingListener, **connack: object) -> BrokerConnection:
+async def subscribed(fake: FakeBroker, endpoint: Endpoint, inbox: RecordingListener, **connack: Any) -> BrokerConnection:
     peer = await fake.peer()
     await peer.accept(**connack)
     await endpoint.transport.register_listener(TOPIC, None, inbox)

@@ -6,9 +6,10 @@ from typing import Any
 from google.protobuf.message import Message
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
-from tests.independent import MqttSide, Plain, Uri, ZenohSide, until
+from tests.independent import MqttSide, Plain, Uri, ZenohSide
 from tests.process import ROOT, StreamerProcess
 from tests.usubscription_client import Answer, Refused
+from tests.waiting import until
 
 ROLES = ROOT / "config" / "roles"
 
@@ -41,7 +42,7 @@ async def arrival(side: MqttSide | ZenohSide, message: Plain, within_s: float = 
     def found() -> list[Plain]:
         return [each for each in list(side.arrived) if each.id == message.id]
 
-    await until(lambda: bool(found()), within_s, f"arrival of {message}")
+    await until(lambda: bool(found()), within_s=within_s, what=f"arrival of {message}")
     assert len(found()) == 1
     return found()[0]
 
@@ -62,7 +63,7 @@ async def call(side: MqttSide | ZenohSide, asked: Plain, answer: type[Answer]) -
         return [each for each in list(side.arrived) if each.type == 3 and each.reqid == asked.id]
 
     await side.send([asked])
-    await until(lambda: bool(answers()), 30, f"an answer to {asked}")
+    await until(lambda: bool(answers()), within_s=30, what=f"an answer to {asked}")
     found = answers()[0]
     if not found.commstatus:
         return answer.FromString(found.payload)

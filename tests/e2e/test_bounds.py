@@ -14,9 +14,10 @@ import pytest
 
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from tests.brokers import Mosquitto, needs_mosquitto
-from tests.independent import MqttSide, until
+from tests.independent import MqttSide
 from tests.lengths import at_length
 from tests.process import ROOT, StreamerProcess
+from tests.waiting import until
 
 RATE = 5000
 HOLD_S = at_length(10, 3)
@@ -85,7 +86,9 @@ async def test_egress_held_for_seconds(tmp_path: Path, policy: str) -> None:
                 sender.kill()
                 sender.communicate()
             await until(
-                lambda: len(receiver.arrived) + len(dead_letters.arrived) >= COUNT, 90, "an account of every message"
+                lambda: len(receiver.arrived) + len(dead_letters.arrived) >= COUNT,
+                within_s=90,
+                what="an account of every message",
             )
             await asyncio.to_thread(check_bounds, daemon)
             arrived = {m.id for m in receiver.arrived}

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from paho.mqtt.packettypes import PacketTypes
@@ -11,17 +12,9 @@ from paho.mqtt.properties import Properties
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from tests.brokers import needs_mosquitto
 from tests.e2e.topology import Topology
-from tests.independent import (
-    MqttSide,
-    Plain,
-    ZenohSide,
-    attachment_of,
-    inversions,
-    mqtt_properties,
-    to_attributes,
-    until,
-)
+from tests.independent import MqttSide, Plain, ZenohSide, attachment_of, inversions, mqtt_properties, to_attributes
 from tests.lengths import at_length
+from tests.waiting import until
 
 EACH = at_length(1000, 250)
 GOOD = 5 * EACH
@@ -31,11 +24,17 @@ def good(here: str, count: int) -> list[Plain]:
     return [Plain(1, (here, 0x100 + n % 10, 1, 0x8001), payload=n.to_bytes(4, "big"), priority=2) for n in range(count)]
 
 
+def put_all(side: ZenohSide, key: str, attachments: Iterable[bytes | None]) -> None:
+    """Put one message for each attachment."""
+    for attachment in attachments:
+        side.put_raw(key, b"x", attachment)
+
+
 def with_property(key: str, value: str | None) -> Callable[[Plain], Properties]:
     """The properties of a message with one user property changed, or left out."""
 
     def change(message: Plain) -> Properties:
-        properties = mqtt_properties(message)
+        properties: Any = mqtt_properties(message)  # it has no types
         pairs = [(k, v) for k, v in properties.UserProperty if k != key]
         changed = Properties(PacketTypes.PUBLISH)
         changed.UserProperty = pairs if value is None else [*pairs, (key, value)]
@@ -102,7 +101,7 @@ async def test_malformed_mqtt_packets_among_good_traffic() -> None:
         topology.daemon.check_books()
 
 
-def changed(**fields: object) -> Callable[[Plain], bytes]:
+def changed(**fields: Any) -> Callable[[Plain], bytes]:
     """The attachment of a message with fields of its attributes replaced."""
 
     def change(message: Plain) -> bytes:
@@ -147,9 +146,7 @@ async def test_malformed_zenoh_samples_among_good_traffic() -> None:
         key = "up/beta/100/0/1/8001/{}/{}/{}/{}/{}"
         for part in range(10):
             await side.send(messages[part * GOOD // 10 : (part + 1) * GOOD // 10])
-            await asyncio.to_thread(
-                lambda part=part: [side.put_raw(key, b"x", each) for each in bad[part * step : (part + 1) * step]]
-            )
+            await asyncio.to_thread(put_all, side, key, bad[part * step : (part + 1) * step])
         await until(lambda: len(far.side.arrived) >= GOOD, what="arrival of every good message")
         await topology.daemon.until_total(GOOD, "ustreamer_outcomes_total", outcome="delivered")
         assert sorted(m.id for m in far.side.arrived) == sorted(m.id for m in messages)

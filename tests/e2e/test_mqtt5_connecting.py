@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import mqtt5
 import pytest
@@ -11,7 +12,8 @@ from streamer.transports.errors import LinkLostError
 from tests.e2e.mqtt_connection import OTHER, connected, subscribed
 from tests.e2e.mqtt_messages import TOPIC, message
 from tests.listeners import RecordingListener
-from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker, until
+from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
+from tests.waiting import until
 
 
 async def test_connect_says_what_the_options_say(fake: FakeBroker) -> None:
@@ -98,7 +100,7 @@ async def test_refused_filter_is_no_problem_once_nobody_wants_it(fake: FakeBroke
 async def test_error_that_nobody_thought_of_is_logged_and_tried_again(
     fake: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(*args: object, **named: object) -> None:
+    def broken(*args: object, **named: Any) -> None:
         monkeypatch.undo()
         raise ZeroDivisionError
 

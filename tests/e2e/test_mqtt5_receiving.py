@@ -6,7 +6,8 @@ import pytest
 from streamer.transports.errors import Malformed
 from tests.e2e.mqtt_connection import connected, incoming, subscribed
 from tests.listeners import RecordingListener
-from tests.mqtt_peer import Endpoint, FakeBroker, until
+from tests.mqtt_peer import Endpoint, FakeBroker
+from tests.waiting import until
 
 
 async def test_acknowledgements_go_out_in_the_order_of_arrival(fake: FakeBroker) -> None:

@@ -8,7 +8,8 @@ from streamer.transports.mqtt5 import watch
 from streamer.uprotocol.status import UCode, UStatusError
 from tests.e2e.mqtt_connection import connected
 from tests.e2e.mqtt_messages import message
-from tests.mqtt_peer import Endpoint, FakeBroker, until
+from tests.mqtt_peer import Endpoint, FakeBroker
+from tests.waiting import until
 
 
 async def test_without_a_connection_everything_comes_back_at_once(fake: FakeBroker) -> None:

@@ -9,7 +9,8 @@ from tests.brokers import Mosquitto, TlsFiles, needs_mosquitto
 from tests.certificates import write_certificates
 from tests.e2e.mqtt_messages import TOPIC, numbered, texts
 from tests.listeners import RecordingListener
-from tests.mqtt_peer import Endpoint, until
+from tests.mqtt_peer import Endpoint
+from tests.waiting import until
 
 
 @pytest.mark.mosquitto

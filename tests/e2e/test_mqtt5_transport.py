@@ -17,7 +17,8 @@ from streamer.uprotocol.uri import UUri, everything_at
 from tests.brokers import BROKERS, HOST, Mosquitto, broker, needs_mosquitto
 from tests.e2e.mqtt_messages import NOW_MS, TOPIC, message, numbered, texts
 from tests.listeners import RecordingListener
-from tests.mqtt_peer import Endpoint, until
+from tests.mqtt_peer import Endpoint
+from tests.waiting import until
 
 CAR = UUri.parse("//veh1/403BA/3/0")
 METHOD = UUri.parse("//cloud/CD/4/B")
@@ -61,7 +62,7 @@ async def test_an_independent_client_is_understood_and_understands(kind: str) ->
         ):
             await ours.transport.register_listener(TOPIC, None, inbox)
             await ours.up()
-            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # paho has no types here
+            properties = Properties(PacketTypes.PUBLISH)
             properties.UserProperty = [
                 ("3", "//veh1/a8000/2/8a50"),
                 ("2", "up-pub.v1"),

@@ -11,7 +11,8 @@ from streamer.uprotocol.uri import UUri
 from tests.brokers import BROKERS, Mosquitto, broker, needs_mosquitto
 from tests.e2e.mqtt_messages import NOW_MS, TOPIC, numbered, texts
 from tests.listeners import RecordingListener
-from tests.mqtt_peer import Endpoint, until
+from tests.mqtt_peer import Endpoint
+from tests.waiting import until
 
 OTHER = UUri.parse("//cloud/CD/4/8001")
 

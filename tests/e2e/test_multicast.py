@@ -17,9 +17,10 @@ import pytest
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from tests.brokers import Mosquitto, needs_mosquitto
 from tests.e2e.roles import arrival, at_streamer, call
-from tests.independent import MqttSide, Plain, Uri, ZenohSide, until, zenoh_key
+from tests.independent import MqttSide, Plain, Uri, ZenohSide, zenoh_key
 from tests.process import StreamerProcess
 from tests.usubscription_client import SUBSCRIBED, Refused, UsubscriptionClient, plain_uri, until_heard
+from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
 pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
@@ -49,7 +50,12 @@ class MulticastSetup:
     phone: MqttSide
 
     def side(self, entity: Uri) -> MqttSide | ZenohSide:
-        sides = {"veh1": self.doors, "ivi": self.dash, "backend": self.backend, "phone": self.phone}
+        sides: dict[str, MqttSide | ZenohSide] = {
+            "veh1": self.doors,
+            "ivi": self.dash,
+            "backend": self.backend,
+            "phone": self.phone,
+        }
         return sides[entity[0]]
 
     async def register(self, receiver: Uri, pattern: str) -> list[Uri] | Refused:

@@ -6,8 +6,9 @@ import pytest
 
 from tests.brokers import needs_mosquitto
 from tests.e2e.topology import Network, Topology
-from tests.independent import MqttSide, Plain, inversions, until
+from tests.independent import MqttSide, Plain, inversions
 from tests.lengths import at_length
+from tests.waiting import until
 
 COUNT = at_length(20_000, 5_000)
 FIRST, SECOND = "mosquitto/off-vehicle", "mosquitto/in-vehicle"
@@ -36,7 +37,7 @@ async def test_far_broker_restarts_and_nothing_is_missing() -> None:
         await asyncio.to_thread(far.broker.restart)
         await receiver.reconnect()
         await sending
-        await until(lambda: len({m.id for m in receiver.arrived}) == COUNT, 60, "arrival of everything")
+        await until(lambda: len({m.id for m in receiver.arrived}) == COUNT, within_s=60, what="arrival of everything")
         assert inversions(receiver.arrived, messages) == 0
         await topology.daemon.until_total(COUNT, "ustreamer_outcomes_total", route="first-second", outcome="delivered")
         assert topology.daemon.total("ustreamer_reconnects_total", endpoint="second") == 1
@@ -62,7 +63,9 @@ async def test_far_broker_is_killed_and_what_it_had_not_confirmed_arrives() -> N
         await receiver.reconnect()
         await sending
         await topology.daemon.until_total(COUNT, "ustreamer_outcomes_total", route="first-second", outcome="delivered")
-        await until(lambda: len({m.id for m in receiver.arrived}) >= COUNT - lost_by_broker, 60, "arrival of the rest")
+        await until(
+            lambda: len({m.id for m in receiver.arrived}) >= COUNT - lost_by_broker, within_s=60, what="arrival of the rest"
+        )
         assert inversions(receiver.arrived, messages) == 0
         topology.daemon.check_books()
 
@@ -79,7 +82,7 @@ async def test_near_broker_restarts_and_nothing_is_missing() -> None:
         await asyncio.to_thread(near.broker.restart)
         await sender.reconnect()
         await sender.send(messages[COUNT // 2 :])
-        await until(lambda: len({m.id for m in far.side.arrived}) == COUNT, 60, "arrival of everything")
+        await until(lambda: len({m.id for m in far.side.arrived}) == COUNT, within_s=60, what="arrival of everything")
         assert inversions(far.side.arrived, messages) == 0
         assert topology.daemon.total("ustreamer_dead_letters_total") == 0
         topology.daemon.check_books()
@@ -101,6 +104,6 @@ async def test_urgent_messages_overtake_a_full_queue() -> None:
         await asyncio.to_thread(far.broker.start)
         receiver = mqtt_side(far)
         await receiver.reconnect()
-        await until(lambda: len(receiver.arrived) == 4050, 60, "arrival of everything")
+        await until(lambda: len(receiver.arrived) == 4050, within_s=60, what="arrival of everything")
         assert receiver.arrived[:50] == urgent
         assert inversions(receiver.arrived, low) == 0

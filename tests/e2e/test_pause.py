@@ -13,8 +13,9 @@ from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from tests.brokers import needs_mosquitto
 from tests.e2e.topology import Topology
-from tests.independent import Plain, until
+from tests.independent import Plain
 from tests.process import ROOT
+from tests.waiting import until
 
 PROTOBUF = 2
 UP = {"route": "first-second"}

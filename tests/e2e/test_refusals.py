@@ -7,9 +7,10 @@ import mqtt5
 import pytest
 
 from tests.brokers import Rumqttd
-from tests.independent import MqttSide, Plain, until
+from tests.independent import MqttSide, Plain
 from tests.mqtt_peer import FakeBroker
 from tests.process import StreamerProcess
+from tests.waiting import until
 
 OTHERS = 3000  # more than the receive maximum: what is refused must not use it up
 REFUSED = ("alpha", 0xBAD, 1, 0x8001)
@@ -25,6 +26,7 @@ class RefusingBroker:
         self.taken: list[bytes] = []
 
     def answer(self, packet: mqtt5.PublishPacket) -> mqtt5.PubAckPacket:
+        assert packet.packet_id is not None
         if self.refusing and ("3", "//alpha/BAD/1/8001") in packet.user_properties:
             self.refusals += 1
             return mqtt5.PubAckPacket(packet.packet_id, reason_code=QUOTA_EXCEEDED)

@@ -1,12 +1,15 @@
 """Dead letters and RPC error answers reach uEntities that know nothing of us, on MQTT and on Zenoh."""
 
+from typing import Any
+
 import pytest
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from tests.brokers import needs_mosquitto
 from tests.e2e.topology import Topology
-from tests.independent import Plain, from_attributes, until, uuid7
+from tests.independent import Plain, from_attributes, uuid7
+from tests.waiting import until
 
 DEAD_LETTERS = ("gw", 4, 1, 0x8001)
 HOUR_MS = 3_600_000
@@ -15,7 +18,7 @@ HOUR_MS = 3_600_000
 def failing_requests(here: str, there: str) -> dict[int, Plain]:
     """A Request for each code that a sender can cause from outside, by code."""
     app, method = (here, 0x10, 1, 0), (there, 0x20, 1, 5)
-    sound = {"type": 2, "priority": 5, "ttl": 60_000, "token": "t", "payload": b"ask", "payload_format": 6}
+    sound: dict[str, Any] = {"type": 2, "priority": 5, "ttl": 60_000, "token": "t", "payload": b"ask", "payload_format": 6}
     now = int.from_bytes(uuid7()[:6], "big")
     return {
         3: Plain(source=app, sink=method, **{**sound, "priority": 1}),  # INVALID_ARGUMENT: below CS4
@@ -31,7 +34,7 @@ async def check_reports(topology: Topology, direction: int, asked: dict[int, Pla
     await network.side.send(asked.values())
     await until(lambda: len(network.side.arrived) == 2 * len(asked), what="two messages per Request")
     answers = {m.commstatus: m for m in network.side.arrived if m.type == 3}
-    letters = {}
+    letters: dict[int, ustreamer.DeadLetter] = {}
     for message in network.side.arrived:
         if message.source == DEAD_LETTERS:
             letter = ustreamer.DeadLetter.FromString(message.payload)

@@ -21,8 +21,9 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from tests.brokers import Mosquitto, TlsFiles, needs_mosquitto
 from tests.certificates import write_certificates
 from tests.e2e.roles import Role, arrival, ask_and_answer, at_streamer, call, request
-from tests.independent import MqttSide, Plain, Uri, until
+from tests.independent import MqttSide, Plain, Uri
 from tests.usubscription_client import SUBSCRIBED, Refused, UsubscriptionClient, proto_uri
+from tests.waiting import until
 
 pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
 
@@ -105,7 +106,7 @@ async def test_every_vehicle_s_telemetry_reaches_the_backend_and_rpc_goes_down_a
     for name, car in fleet.cars.items():
         sent = published(name, 20)
         await car.send(sent)
-        await until(lambda name=name: len(fleet.telemetry(name)) == 20, 30, f"telemetry of {name}")  # type: ignore[misc]
+        await until(lambda name=name: len(fleet.telemetry(name)) == 20, within_s=30, what=f"telemetry of {name}")  # type: ignore[misc]
         assert fleet.telemetry(name) == [each.addressed_to("backend") for each in sent]
         await ask_and_answer(fleet.backend, car, request(BACKEND, (name, 0xB, 1, 7), b"lock the doors"))
     fleet.gateway.check_books()
@@ -115,7 +116,7 @@ async def test_other_topics_go_up_while_the_backend_subscribes(fleet: Fleet) -> 
     topic, fence = ("veh1", 0xB, 1, 0x8001), telemetry("veh1")
     client = UsubscriptionClient(fleet.backend, BACKEND, "veh1")
     await fleet.cars["veh1"].send([Plain(1, topic, payload=b"before"), Plain(1, fence, payload=b"fence")])
-    await until(lambda: len(fleet.telemetry("veh1")) == 1, 30, "the fence")
+    await until(lambda: len(fleet.telemetry("veh1")) == 1, within_s=30, what="the fence")
     assert fleet.telemetry("veh1")[0].payload == b"fence"
     assert await client.subscribe(topic) == SUBSCRIBED
 
@@ -123,7 +124,7 @@ async def test_other_topics_go_up_while_the_backend_subscribes(fleet: Fleet) -> 
         """The gateway subscribes at the vehicle's broker after it has answered."""
         await fleet.cars["veh1"].send([Plain(1, topic, payload=b"during")])
         try:
-            await until(lambda: b"during" in client.payloads(topic), 0.3)
+            await until(lambda: b"during" in client.payloads(topic), within_s=0.3)
         except AssertionError:
             return False
         return True
@@ -150,7 +151,7 @@ async def test_a_vehicle_that_sends_too_much_waits_and_the_others_go_on(fleet: F
     finally:
         os.kill(fleet.brokers["cloud"].pid, signal.SIGCONT)
     for name, sent in {"veh1": much, **some}.items():
-        await until(lambda name=name, sent=sent: len(fleet.telemetry(name)) == len(sent), 60, f"all of {name}")  # type: ignore[misc]
+        await until(lambda name=name, sent=sent: len(fleet.telemetry(name)) == len(sent), within_s=60, what=f"all of {name}")  # type: ignore[misc]
         assert fleet.telemetry(name) == [each.addressed_to("backend") for each in sent]
     fleet.gateway.check_books()
 
@@ -166,11 +167,11 @@ async def test_a_vehicle_that_is_stopped_holds_up_nothing_and_goes_on_in_order(f
     await fleet.backend.send([asked])
     assert await arrival(fleet.cars["veh1"], asked) == asked
     await fleet.cars["veh2"].send(published("veh2", 20))
-    await until(lambda: len(fleet.telemetry("veh2")) == 20, 30, "telemetry of veh2")
+    await until(lambda: len(fleet.telemetry("veh2")) == 20, within_s=30, what="telemetry of veh2")
     assert fleet.telemetry("veh1") == []
 
     await fleet.control(START, "veh1")
-    await until(lambda: len(fleet.telemetry("veh1")) == QUEUE // 2, 30, "all that waited")
+    await until(lambda: len(fleet.telemetry("veh1")) == QUEUE // 2, within_s=30, what="all that waited")
     assert fleet.telemetry("veh1") == [each.addressed_to("backend") for each in sent[: QUEUE // 2]]
     fleet.gateway.check_books()
 
@@ -186,11 +187,11 @@ async def test_a_vehicle_that_is_away_holds_up_no_other_and_who_asks_too_much_of
         assert {each.commstatus for each in answers} <= {RESOURCE_EXHAUSTED}
         return {each.reqid for each in answers}
 
-    await until(lambda: len(refused()) == 200, 60, "answers to what did not fit")
+    await until(lambda: len(refused()) == 200, within_s=60, what="answers to what did not fit")
     assert refused() == {each.id for each in asked[QUEUE:]}
     other = [request(BACKEND, ("veh2", 0xB, 1, 7), b"%d" % number) for number in range(QUEUE)]
     await fleet.backend.send(other)
-    await until(lambda: len(fleet.cars["veh2"].arrived) == QUEUE, 60, "all that is for veh2")
+    await until(lambda: len(fleet.cars["veh2"].arrived) == QUEUE, within_s=60, what="all that is for veh2")
     assert fleet.cars["veh2"].arrived == other
     fleet.brokers["veh3"].start()
     await fleet.gateway.until_total(QUEUE, "ustreamer_outcomes_total", route="cloud-veh3", outcome="delivered")
@@ -212,7 +213,9 @@ async def test_without_a_trusted_certificate_there_is_no_link(fleet: Fleet, tmp_
     stranger = gateway_in(other, fleet.brokers)
     stranger.start()
     try:
-        await until(lambda: stranger.log.count("CERTIFICATE_VERIFY_FAILED") >= len(fleet.brokers), 30, "refusals")
+        await until(
+            lambda: stranger.log.count("CERTIFICATE_VERIFY_FAILED") >= len(fleet.brokers), within_s=30, what="refusals"
+        )
         for name in fleet.brokers:
             assert list(stranger.samples("ustreamer_endpoint_up", endpoint=name).values()) == [0]
     finally:

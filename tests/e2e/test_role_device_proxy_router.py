@@ -14,8 +14,9 @@ import pytest
 
 from tests.brokers import Mosquitto, needs_mosquitto
 from tests.e2e.roles import Role, arrival, ask_and_answer, request
-from tests.independent import MqttSide, Plain, ZenohSide, until, zenoh_key
+from tests.independent import MqttSide, Plain, ZenohSide, zenoh_key
 from tests.usubscription_client import SUBSCRIBED, UsubscriptionClient, until_heard
+from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
 pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
@@ -109,7 +110,7 @@ async def test_what_is_for_a_device_that_is_away_waits_over_a_kill_of_the_proxy(
     def published() -> list[Plain]:
         return [each for each in devices.b.arrived if each.type == 1]
 
-    await until(lambda: len(published()) >= 20, 30, "what waited")
+    await until(lambda: len(published()) >= 20, within_s=30, what="what waited")
     assert published() == [each.addressed_to("dev-b") for each in sent]
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from tests.brokers import Mosquitto, needs_mosquitto
 from tests.e2e.roles import Role, arrival, ask_and_answer, request
-from tests.independent import MqttSide, Plain, Uri, ZenohSide, until, zenoh_key
+from tests.independent import MqttSide, Plain, Uri, ZenohSide, zenoh_key
 from tests.usubscription_client import SUBSCRIBED, UsubscriptionClient, until_heard
+from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
 pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
@@ -60,7 +61,7 @@ class Devices:
             sent.append(Plain(1, source, payload=payload, priority=2, ttl=60_000))
             await self.sides[source[0]].send([sent[-1]])
             try:
-                await until(has_arrived, 0.3)
+                await until(has_arrived, within_s=0.3)
             except AssertionError:
                 continue
             first = next(each for each in sent if each.id == arrived[0].id)
@@ -131,5 +132,5 @@ async def test_what_is_for_a_device_that_is_away_waits_and_survives_a_kill(devic
     async with MqttSide(devices.broker.port, "in-vehicle", ["+/+/+/+/+/ivi/#"]) as ivi:
         devices.daemon.start()
         await devices.daemon.until_up()
-        await until(lambda: len(ivi.arrived) >= 20, 30, "what waited")
+        await until(lambda: len(ivi.arrived) >= 20, within_s=30, what="what waited")
         assert ivi.arrived == sent

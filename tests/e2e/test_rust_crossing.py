@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import Rumqttd
-from tests.independent import MqttSide, Plain, until, uuid7
+from tests.independent import MqttSide, Plain, uuid7
 from tests.process import StreamerProcess
 from tests.rust_peer import as_any, multicast, rust_peer  # noqa: F401  # a fixture
+from tests.waiting import until
 
 
 @pytest.mark.usefixtures("multicast")
@@ -49,11 +50,12 @@ async def test_publish_crosses_from_and_to_the_rust_sdk(tmp_path: Path) -> None:
 
             def say_it_again() -> bool:
                 """Until Zenoh has told either side of the other one's subscriptions."""
+                assert process.stdin is not None
                 process.stdin.write("from Rust\n")
                 process.stdin.flush()
                 return bool(side.arrived)
 
-            await until(say_it_again, 20, "a Publish from Rust")
+            await until(say_it_again, within_s=20, what="a Publish from Rust")
             while not heard.done():
                 await side.send([replace(down, id=uuid7()).addressed_to(rust)])
                 await asyncio.wait([heard], timeout=0.2)

@@ -17,7 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from tests.brokers import Mosquitto, needs_mosquitto
-from tests.independent import MqttSide, Plain, ZenohSide, until, zenoh_key
+from tests.independent import MqttSide, Plain, ZenohSide, zenoh_key
 from tests.process import StreamerProcess
 from tests.usubscription_client import (
     RESET,
@@ -29,6 +29,7 @@ from tests.usubscription_client import (
     UsubscriptionClient,
     until_heard,
 )
+from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
 pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
@@ -60,7 +61,7 @@ class Devices:
     async def arrives(self) -> None:
         """A Publish gets to the app, exactly once."""
         payload = await self.publish()
-        await until(lambda: payload in self.app.payloads(TOPIC), 30, f"arrival of {payload!r}")
+        await until(lambda: payload in self.app.payloads(TOPIC), within_s=30, what=f"arrival of {payload!r}")
         assert self.app.payloads(TOPIC).count(payload) == 1
 
     async def nothing_is_received(self) -> None:
@@ -69,7 +70,9 @@ class Devices:
         before = self.gw2.total("ustreamer_received_messages_total", endpoint="vehicle")
         fence = Plain(4, NEIGHBOUR, APP, str(next(self.numbers)).encode())
         await self.sensor.send([Plain(1, TOPIC, payload=b"nobody"), fence])
-        await until(lambda: fence.id in [each.id for each in self.apps.arrived], 30, "arrival of the notification")
+        await until(
+            lambda: fence.id in [each.id for each in self.apps.arrived], within_s=30, what="arrival of the notification"
+        )
         assert self.gw2.total("ustreamer_received_messages_total", endpoint="vehicle") == before + 1
         assert b"nobody" not in self.app.payloads(TOPIC)
 
@@ -131,7 +134,7 @@ async def test_what_was_asked_for_crosses_through_everything_until_nobody_asks(d
     await devices.gw2.until_down("link")
     waiting = [await devices.publish() for _ in range(5)]
     devices.link.start()
-    await until(lambda: devices.app.payloads(TOPIC)[-5:] == waiting, 60, "what waited, in order")
+    await until(lambda: devices.app.payloads(TOPIC)[-5:] == waiting, within_s=60, what="what waited, in order")
 
     # either daemon restarts: one is killed, one ends in order
     devices.gw1.signal(signal.SIGKILL)
@@ -194,5 +197,5 @@ async def test_a_subscription_without_a_link_waits_for_it_over_a_restart(devices
     await devices.gw1.until_down("link")
     assert await devices.app.subscribe(TOPIC) == SUBSCRIBE_PENDING
     devices.link.start()
-    await until(lambda: devices.app.updates(TOPIC)[-1:] == [SUBSCRIBED], 60, "the far answer")
+    await until(lambda: devices.app.updates(TOPIC)[-1:] == [SUBSCRIBED], within_s=60, what="the far answer")
     await devices.arrives()

@@ -10,8 +10,8 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
-from tests.brokers import Mosquitto, Rumqttd
-from tests.independent import MqttSide, Plain, ZenohSide, until
+from tests.e2e.topology import BROKER_CLASSES
+from tests.independent import MqttSide, Plain, ZenohSide
 from tests.process import StreamerProcess
 from tests.usubscription_client import (
     FETCH_SUBSCRIBERS,
@@ -26,6 +26,7 @@ from tests.usubscription_client import (
     UsubscriptionClient,
     proto_uri,
 )
+from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
 APP = ("dev1", 0x100, 1, 0)
@@ -54,7 +55,7 @@ class UsubscriptionSetup:
 
     def changes(self, to: UsubscriptionClient) -> list[tuple[str, int]]:
         """Who asked, and the state that the service told ``to``, in order."""
-        found = []
+        found: list[tuple[str, int]] = []
         for each in list(to.side.arrived):
             if each.type == 4 and each.sink == to.entity:
                 update = to._read(each, pb.Update) if to.form == each.payload_format else pb.Update.FromString(each.payload)
@@ -85,7 +86,7 @@ async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             endpoint = {"transport": "zenoh", "options": {"connect": [address], "uncertain_s": 1}}
         else:
             name, _, structure = kind.partition("/")
-            broker = stack.enter_context({"mosquitto": Mosquitto, "rumqttd": Rumqttd}[name]())
+            broker = stack.enter_context(BROKER_CLASSES[name]())
             topics = ["+/dev1"] if structure == "off-vehicle" else ["+/+/+/+/+/dev1/#"]
             side = await stack.enter_async_context(MqttSide(broker.port, structure, topics))
             endpoint = {"transport": "mqtt5", "options": {"broker": broker.url, "topics": structure}}

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]  # no stubs are installed
+import psutil
 import pytest
 
 from streamer.transports.base import UNCONFIRMED, LinkState, TransportContext, Unconfirmed
@@ -22,6 +22,7 @@ from streamer.transports.zenoh.wire import key_for
 from streamer.uprotocol.message import publish
 from tests.listeners import RecordingListener
 from tests.transport_events import EventLog
+from tests.waiting import until
 from tests.zenoh_peers import (
     LATE_S,
     OWN,
@@ -35,7 +36,6 @@ from tests.zenoh_peers import (
     put,
     raw_peer,
     running,
-    until,
     until_heard,
     until_matched,
     until_up,

@@ -10,6 +10,7 @@ from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
+from tests.waiting import until
 from tests.zenoh_peers import (
     ANYTHING,
     ENTITY,
@@ -22,7 +23,6 @@ from tests.zenoh_peers import (
     now_ms,
     raw_peer,
     running,
-    until,
     until_up,
 )
 
@@ -124,7 +124,8 @@ async def test_other_nodes_see_no_receipts_unless_somebody_asks_and_send_as_ever
                 f"{SERVES}/**", lambda sample: tokens.append(str(sample.key_expr)), history=True
             )
             assert receiver._session is not None
-            await until(lambda: tokens == [f"{SERVES}/{receiver._session.zid()}/cloud"], "the token")
+            token = f"{SERVES}/{receiver._session.zid()}/cloud"
+            await until(lambda: tokens == [token], "the token")
             assert receiver._receipts._is_wanted is False
             subscriber = RawSubscriber(peer, key=f"{RECEIPTS}/*")
             await until(lambda: receiver._receipts._is_wanted, "somebody listens")

@@ -17,6 +17,7 @@ from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
 from tests.transport_events import EventLog
+from tests.waiting import until
 from tests.zenoh_peers import (
     ANYTHING,
     ENTITY,
@@ -31,7 +32,6 @@ from tests.zenoh_peers import (
     put,
     raw_peer,
     running,
-    until,
     until_heard,
     until_matched,
     until_up,

@@ -14,18 +14,8 @@ from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
 from tests.listeners import RecordingListener
 from tests.transport_events import EventLog
-from tests.zenoh_peers import (
-    LATE_S,
-    TOPIC,
-    Outcomes,
-    Parcel,
-    PeerProcess,
-    free_endpoint,
-    now_ms,
-    running,
-    until,
-    until_up,
-)
+from tests.waiting import until
+from tests.zenoh_peers import LATE_S, TOPIC, Outcomes, Parcel, PeerProcess, free_endpoint, now_ms, running, until_up
 
 EVERYTHING = "up/**"
 
@@ -214,7 +204,8 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
     events, outcomes = EventLog(), Outcomes()
     async with stage(events, lease_ms=60_000) as (transport, peer):
         await peer.subscribe(EVERYTHING)
-        assert transport._session is not None
+        assert transport._nodes is not None
+        nodes = transport._nodes
         (endpoint,) = transport.options.listen
         async with PeerProcess.running(connect=[endpoint]) as other:
             await other.subscribe(EVERYTHING)
@@ -231,7 +222,7 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
             assert await other.heard(EVERYTHING) == ids
             peer.signal(signal.SIGCONT)
             # Zenoh may report the end of the old link after the new one: then the node is lost once more, and found.
-            await until(lambda: events.nodes[-1] and len(transport._nodes.present) == 2, "the node is back")
+            await until(lambda: events.nodes[-1] and len(nodes.present) == 2, "the node is back")
             assert events.nodes[:3] == [True, True, False]
 
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.brokers import BrokerProcess, Mosquitto, Rumqttd
-from tests.independent import MqttSide, Plain, ZenohSide, until
+from tests.independent import MqttSide, Plain, ZenohSide
 from tests.process import StreamerProcess
+from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
 T = TypeVar("T")
 AUTHORITIES = ("alpha", "beta")
-BROKERS: dict[str, type[BrokerProcess]] = {"mosquitto": Mosquitto, "rumqttd": Rumqttd}
+BROKER_CLASSES: dict[str, type[BrokerProcess]] = {"mosquitto": Mosquitto, "rumqttd": Rumqttd}
 
 
 class Network:
@@ -46,7 +47,7 @@ class Network:
     async def open(self, stack: AsyncExitStack) -> None:
         """Start the broker, if it takes one, and the uEntity's client."""
         if self.is_mqtt:
-            self.broker = BROKERS[self.kind.partition("/")[0]](**self._broker_options)
+            self.broker = BROKER_CLASSES[self.kind.partition("/")[0]](**self._broker_options)
             stack.enter_context(self.broker)
             topics = [f"+/{self.authority}", "+/elsewhere"] if self.is_addressed else [f"{self.far}/#", "gw/#"]
             self.side = await stack.enter_async_context(MqttSide(self.broker.port, self.structure, topics))
@@ -113,7 +114,9 @@ class Topology:
         before = len(there.side.arrived)
         await here.side.send(here.as_sent(message) for message in messages)
         await until(
-            lambda: len(there.side.arrived) - before >= len(messages), within_s, f"arrival of {len(messages)} messages"
+            lambda: len(there.side.arrived) - before >= len(messages),
+            within_s=within_s,
+            what=f"arrival of {len(messages)} messages",
         )
         return there.side.arrived[before:]
 

@@ -15,8 +15,8 @@ from tests.brokers import Mosquitto
 from tests.fault.ledger import Ledger
 from tests.fault.load import NOTIFICATION, TOPIC_SIDES, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
-from tests.independent import until
 from tests.process import StreamerProcess
+from tests.waiting import until
 
 STREAMERS = ("gw.one", "gw.two")
 HERE, THERE = "cloud", "plant"
@@ -48,7 +48,7 @@ class Chain:
             for authority, near, far in zip(STREAMERS, (first, self.between), (self.between, last), strict=True):
                 daemon = StreamerProcess(self._directory, self._configuration(authority, near, far))
                 self.daemons.append(await stack.enter_async_context(daemon))
-            await until(lambda: self._sender.is_ready and self._receiver.is_ready, _WITHIN_S, "the uEntities")
+            await until(lambda: self._sender.is_ready and self._receiver.is_ready, within_s=_WITHIN_S, what="the uEntities")
             self._stack = stack.pop_all()
         return self
 
@@ -75,7 +75,7 @@ class Chain:
     async def until_arrived(self, more: int) -> None:
         """Wait until so many more messages have arrived than now."""
         goal = self.ledger.arrivals() + more
-        await until(lambda: self.ledger.arrivals() >= goal, _WITHIN_S, f"arrival of {more} more messages")
+        await until(lambda: self.ledger.arrivals() >= goal, within_s=_WITHIN_S, what=f"arrival of {more} more messages")
 
     async def lose_what_is_between(self, count: int) -> None:
         """Have the broker between hold so many messages for the second daemon, kill it, and start it with nothing."""
@@ -85,8 +85,8 @@ class Chain:
             so_far = one.total("ustreamer_outcomes_total", route="down", outcome="delivered")
             await until(
                 lambda: one.total("ustreamer_outcomes_total", route="down", outcome="delivered") >= so_far + count,
-                _WITHIN_S,
-                f"{count} messages at the broker between",
+                within_s=_WITHIN_S,
+                what=f"{count} messages at the broker between",
             )
             self.between.kill()
         finally:
@@ -100,10 +100,10 @@ class Chain:
     async def finish(self) -> None:
         """Stop the load, wait for what still comes, and stop the daemons: their traces are compacted then."""
         self._sender.pump.stop()
-        await until(lambda: not self._sender.unconfirmed, _WITHIN_S, "the broker's PUBACKs")
+        await until(lambda: not self._sender.unconfirmed, within_s=_WITHIN_S, what="the broker's PUBACKs")
         last = self._book.message(Flow(NOTIFICATION, (HERE, 0x7F, 1, 0x8100), (THERE, 0x7F, 1, 0), THERE), 0, b"last")
         self._sender.pump.probe(last)
-        await until(lambda: self.ledger.has_arrived(last.id), _WITHIN_S, "the last message")
+        await until(lambda: self.ledger.has_arrived(last.id), within_s=_WITHIN_S, what="the last message")
         for daemon in self.daemons:
             await daemon.until_total(0, "ustreamer_queue_messages")
             daemon.signal(signal.SIGTERM)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.fault.harness import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, FaultHarness, FaultSetup
 from tests.fault.ledger import Allowance, Breach, Verdict
@@ -21,7 +22,7 @@ LINK_LATER_S = 0.5
 """So long the disk has room again (or the new daemon a full one) before anything can leave: many flush intervals."""
 
 
-def journal(run: Run, **more: object) -> dict[str, object]:
+def journal(run: Run, **more: Any) -> dict[str, object]:
     return {"path": str(run.directory / "journal.db")} | more
 
 

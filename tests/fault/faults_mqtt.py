@@ -7,7 +7,7 @@ from tests.fault.harness import RECEIVE_MAXIMUM, WINDOW, FaultHarness, FaultSetu
 from tests.fault.ledger import Allowance, Breach, Verdict
 from tests.fault.proxy import BACK, BOTH, FORWARD
 from tests.fault.registry import Run, fault
-from tests.independent import until
+from tests.waiting import until
 
 RATE = 300.0
 BROKERS = ("cloud", "plant")
@@ -32,14 +32,14 @@ async def kill_and_start_broker(harness: FaultHarness, side: str, away_s: float)
     broker, node, tap, proxy = harness.brokers[side], harness.nodes[side], harness.taps[side], harness.proxies[side]
     await proxy.refuse()
     await asyncio.to_thread(broker.kill)
-    await until(lambda: not node.is_ready, 10, f"the client at {side} to lose its broker")
+    await until(lambda: not node.is_ready, within_s=10, what=f"the client at {side} to lose its broker")
     await harness.daemon.until_down(side)
     known = harness.ledger.confirmed_ids(side)
     harness.ledger.excuse(known - tap.acknowledged, f"the broker of {side} had confirmed it to its sender")
     harness.ledger.excuse(set(tap.confirmed), f"the broker of {side} had confirmed it to the daemon")
     await asyncio.sleep(away_s)
     await asyncio.to_thread(broker.start)
-    await until(lambda: node.is_ready, 10, f"the client at {side} to come back")
+    await until(lambda: node.is_ready, within_s=10, what=f"the client at {side} to come back")
     await proxy.heal()
 
 

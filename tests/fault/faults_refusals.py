@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import Any
 
 from tests.fault.harness import FaultHarness, FaultSetup
 from tests.fault.ledger import Allowance, Breach, Sent, Verdict
@@ -18,7 +19,7 @@ RETRY = {"initial_ms": 20, "max_ms": 100}
 SOURCES = {reason: 0x500 + n for n, reason in enumerate(CODES)}
 
 
-def to_plant(script: Script, **queue_policy: object) -> FaultSetup:
+def to_plant(script: Script, **queue_policy: Any) -> FaultSetup:
     return FaultSetup(
         ("cloud", "plant"),
         ways=(("cloud", "plant"),),

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 from tests.fault.harness import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, FaultHarness, FaultSetup
 from tests.fault.ledger import Allowance, Verdict
@@ -17,12 +18,12 @@ def uncertain(seconds: float, rate: float = RATE) -> Allowance:
     return Allowance(duplicates=WINDOW + RECEIVE_MAXIMUM + int((UNCERTAIN_S + seconds) * rate))
 
 
-def setting_for(run: Run, **more: object) -> FaultSetup:
+def setting_for(run: Run, **more: Any) -> FaultSetup:
     """With a journal, which keeps what is unconfirmed. Short leases in the short form, Zenoh's own in the long one."""
-    changes = {"journal": {"path": str(run.directory / "journal.db")}} | more.pop("changes", {})  # type: ignore[operator]
+    changes = {"journal": {"path": str(run.directory / "journal.db")}} | more.pop("changes", {})
     if not run.is_long:
-        return FaultSetup(("cloud", "veh"), changes, ways=TO_VEH, **more)  # type: ignore[arg-type]
-    return FaultSetup(("cloud", "veh"), changes, ways=TO_VEH, lease_ms=None, veh_options={}, **more)  # type: ignore[arg-type]
+        return FaultSetup(("cloud", "veh"), changes, ways=TO_VEH, **more)
+    return FaultSetup(("cloud", "veh"), changes, ways=TO_VEH, lease_ms=None, veh_options={}, **more)
 
 
 async def stopped(run: Run, seconds: float, most_bytes: int) -> Verdict:

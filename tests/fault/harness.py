@@ -23,8 +23,8 @@ from tests.fault.mqtt_tap import MqttTap
 from tests.fault.proxy import Proxy, fresh_port
 from tests.fault.scripted import Script, ScriptedBroker
 from tests.fault.zenoh_load import ZenohNode, ZenohSource
-from tests.independent import until
 from tests.process import StreamerProcess
+from tests.waiting import until
 
 ALIVE_S = 5.0
 SETTLE_S = 60.0
@@ -231,11 +231,13 @@ class FaultHarness:
     async def until_linked(self, within_s: float = 30) -> None:
         """The same for a daemon that is not ready: its journal fails."""
         for side in self.setup.sides:
-            await self.daemon.until_total(1, "ustreamer_endpoint_up", within_s, endpoint=side)
-        await until(lambda: all(node.is_ready for node in self.nodes.values()), within_s, "the MQTT clients")
+            await self.daemon.until_total(1, "ustreamer_endpoint_up", endpoint=side)
+        await until(lambda: all(node.is_ready for node in self.nodes.values()), within_s=within_s, what="the MQTT clients")
         if self.source is not None:
             source = self.source
-            await until(lambda: source.is_matched, within_s, "the Zenoh source to see the daemon's subscription")
+            await until(
+                lambda: source.is_matched, within_s=within_s, what="the Zenoh source to see the daemon's subscription"
+            )
 
     # -- the daemon ---------------------------------------------------------------------------------------------------
 
@@ -265,7 +267,7 @@ class FaultHarness:
         """Start the daemon again, after it has ended."""
         if self.source is not None:
             source = self.source
-            await until(lambda: source.is_alone, 10, "the Zenoh source to see that the daemon is gone")
+            await until(lambda: source.is_alone, within_s=10, what="the Zenoh source to see that the daemon is gone")
             source.new_daemon()
         self.daemon.start()
 
@@ -307,7 +309,7 @@ class FaultHarness:
             if not missing and not unconfirmed:
                 return
             now = missing, unconfirmed
-            if now != progress or await asyncio.to_thread(self.queued):
+            if now != progress or await asyncio.to_thread(self.queued) > 0:
                 progress, quiet_since_s = now, time.monotonic()
             if time.monotonic() - quiet_since_s > QUIET_S:
                 return
@@ -320,7 +322,7 @@ class FaultHarness:
             self.read()
             return condition()
 
-        await until(true_now, within_s, what)
+        await until(true_now, within_s=within_s, what=what)
 
     async def until_flowing(self) -> None:
         """Wait until something that is sent from now on has arrived on every way: the load gets through."""
@@ -330,7 +332,9 @@ class FaultHarness:
     async def settle_sends(self, within_s: float = 20) -> None:
         """Wait until the brokers have confirmed what was to be sent."""
         nodes = self.nodes.values()
-        await until(lambda: not any(n.unconfirmed or n.pump.is_behind for n in nodes), within_s, "the brokers' PUBACKs")
+        await until(
+            lambda: not any(n.unconfirmed or n.pump.is_behind for n in nodes), within_s=within_s, what="the brokers' PUBACKs"
+        )
 
     async def finish(self, allowance: Allowance = NOTHING, within_s: float = SETTLE_S) -> Verdict:
         """Stop the load, wait for the rest, see that new messages cross, and compare."""

@@ -10,6 +10,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tests.brokers import HOST
 from tests.fault.load import PUBLISH, TOPIC_SIDES, Book, Pump
@@ -90,7 +91,7 @@ class MqttNode:
 
     def _connected(self, client: paho.Client, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         assert not reason.is_failure, reason
-        client.subscribe([(topic, paho.SubscribeOptions(qos=1)) for topic in self._topics])
+        client.subscribe([(topic, SubscribeOptions(qos=1)) for topic in self._topics])
 
     def _subscribed(self, *_: Any) -> None:
         self.is_ready = True

@@ -1,5 +1,6 @@
 """The wall clock is stepped by an hour: what waits on the monotonic clock, and the ids and numbers that the daemon makes."""
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -118,10 +119,9 @@ def test_numbers_of_the_journal_rise_also_if_it_opens_late_and_the_clock_was_set
     tmp_path: Path, step_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A journal that cannot be opened yet numbers by the clock."""
-    real = journal.time
     path = tmp_path / "not yet" / "journal" / "j.db"
     for life_number, now_ms in enumerate((2 * HOUR_MS, 2 * HOUR_MS + step_ms, 4 * HOUR_MS)):
-        fake = SimpleNamespace(**{name: getattr(real, name) for name in ("monotonic", "perf_counter", "sleep")})
+        fake = SimpleNamespace(**{name: getattr(time, name) for name in ("monotonic", "perf_counter", "sleep")})
         fake.time_ns = lambda at_ms=now_ms: at_ms * 1_000_000
         monkeypatch.setattr(journal, "time", fake)
         harness = JournalHarness(path)

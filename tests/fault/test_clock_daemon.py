@@ -20,7 +20,8 @@ from streamer.uprotocol.uri import UUri
 from tests.brokers import Mosquitto, needs_mosquitto
 from tests.fault.clock_steps import HOUR_MS, LONG_MS, STEPS
 from tests.flow.harness import DEAD_LETTERS
-from tests.independent import MqttSide, ZenohSide, until
+from tests.independent import MqttSide, ZenohSide
+from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
 
@@ -49,7 +50,7 @@ class Running:
         return transport
 
     async def until_far(self, state: LinkState) -> None:
-        await until(lambda: self.daemon.transports["far"].state is state, 20, f"far to be {state}")
+        await until(lambda: self.daemon.transports["far"].state is state, within_s=20, what=f"far to be {state}")
 
     def send(self, *texts: str, **options: Any) -> None:
         now_ms = self.clock.wall_ms()
@@ -135,8 +136,8 @@ async def test_mqtt_broker_that_comes_back_after_the_clock_was_stepped_gets_what
             expected = ["a", "b", "long", "new"] if step_ms > 0 else ["a", "b", "short", "long", "new"]
             broker.start()
             await app.reconnect()
-            await until(lambda: len(app.arrived) >= len(expected), 20, "arrival")
-            await until(lambda: sum(run.outcomes().values()) == 5, 20, "an outcome of everything")
+            await until(lambda: len(app.arrived) >= len(expected), within_s=20, what="arrival")
+            await until(lambda: sum(run.outcomes().values()) == 5, within_s=20, what="an outcome of everything")
             assert [message.payload.decode() for message in app.arrived] == expected
             assert len(run.dead_letters()) == 5 - len(expected)
             assert run.outcomes() == ({"delivered": 4, "expired": 1} if step_ms > 0 else {"delivered": 5})
@@ -161,7 +162,7 @@ async def test_restart_with_the_clock_set_back_sends_the_old_before_the_new(tmp_
                 second.send("4", "5", ttl=LONG_MS)
                 broker.start()
                 await app.reconnect()
-                await until(lambda: len(app.arrived) >= 5, 20, "arrival")
+                await until(lambda: len(app.arrived) >= 5, within_s=20, what="arrival")
                 assert [message.payload.decode() for message in app.arrived] == ["1", "2", "3", "4", "5"]
                 second.check()
 
@@ -180,7 +181,7 @@ async def test_zenoh_receiver_that_comes_after_the_clock_was_stepped_gets_what_h
         clock.ahead_ms = step_ms
         expected = ["long"] if step_ms > 0 else ["short", "long"]
         async with ZenohSide(connect=[here]) as app:
-            await until(lambda: len(app.arrived) >= len(expected), 20, "arrival")
-            await until(lambda: sum(run.outcomes().values()) == 2, 20, "an outcome of everything")
+            await until(lambda: len(app.arrived) >= len(expected), within_s=20, what="arrival")
+            await until(lambda: sum(run.outcomes().values()) == 2, within_s=20, what="an outcome of everything")
             assert [message.payload.decode() for message in app.arrived] == expected
         run.check()

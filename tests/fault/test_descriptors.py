@@ -13,8 +13,9 @@ import pytest
 from streamer.admin import listener as admin_listener
 from tests.brokers import HOST, Mosquitto, needs_mosquitto
 from tests.fault.hostile import configuration, ids, mqtt_endpoint, no_more_descriptors, notifications, pid_of, said
-from tests.independent import MqttSide, ZenohSide, inversions, until
+from tests.independent import MqttSide, ZenohSide, inversions
 from tests.process import StreamerProcess
+from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
 

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import mqtt5
 import pytest
 
 from tests.brokers import HOST, Mosquitto, needs_mosquitto
-from tests.e2e.test_malformed import MQTT_KINDS, ZENOH_KINDS
+from tests.e2e.test_malformed import MQTT_KINDS, ZENOH_KINDS, put_all
 from tests.e2e.topology import Topology
 from tests.fault.hostile import QUICK_END, configuration, ids, mqtt_endpoint, notifications, publish_bytes, said
-from tests.independent import MqttSide, ZenohSide, inversions, mqtt_topic, until, zenoh_key
+from tests.independent import MqttSide, ZenohSide, inversions, mqtt_topic, zenoh_key
 from tests.mqtt_peer import Endpoint, FakeBroker
 from tests.process import StreamerProcess
+from tests.waiting import until
 
 # -- garbage, where messages belong
 
@@ -109,7 +111,7 @@ async def test_mqtt_client_that_publishes_garbage_at_full_speed_stops_nobody(tmp
 @pytest.mark.mosquitto
 @needs_mosquitto
 async def test_zenoh_peer_that_puts_garbage_at_full_speed_stops_nobody() -> None:
-    quiet = {"log": {"level": "info", "repeat_s": 3600}, "shutdown": QUICK_END}
+    quiet: dict[str, Any] = {"log": {"level": "info", "repeat_s": 3600}, "shutdown": QUICK_END}
     async with Topology("mosquitto/in-vehicle", "zenoh", **quiet) as topology:
         near, far = topology.networks
         assert isinstance(far.side, ZenohSide)
@@ -122,7 +124,7 @@ async def test_zenoh_peer_that_puts_garbage_at_full_speed_stops_nobody() -> None
         up = notifications("beta", "alpha", 2000)
         down = notifications("alpha", "beta", 1000)
         await asyncio.gather(
-            asyncio.to_thread(lambda: [side.put_raw(key, b"x", each) for each in garbage]),
+            asyncio.to_thread(put_all, side, key, garbage),
             side.send(up),
             near.side.send(down),
         )
@@ -166,6 +168,9 @@ async def test_broker_that_sends_no_mqtt_is_called_ever_more_rarely(
     def waits() -> list[float]:
         return [record.args[-1] for record in caplog.records if str(record.msg).startswith("link_down")]  # type: ignore[index,misc]
 
+    def waited_more_than(known: int) -> bool:
+        return len(waits()) > known
+
     async with FakeBroker().running() as fake, Endpoint(fake.url, reconnect=reconnect).running() as endpoint:
         while len(waits()) < len(ladder):
             peer = await fake.peer()
@@ -173,6 +178,6 @@ async def test_broker_that_sends_no_mqtt_is_called_ever_more_rarely(
                 await peer.accept()
             peer.write(garbage(chance))
             known = len(waits())
-            await until(lambda known=known: len(waits()) > known, what="the end of the connection")
+            await until(partial(waited_more_than, known), what="the end of the connection")
         assert not endpoint.is_up
     assert waits()[: len(ladder)] == ladder

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.brokers import Mosquitto, Rumqttd, needs_mosquitto
-from tests.independent import MqttSide, Plain, ZenohSide, until, uuid7
+from tests.independent import MqttSide, Plain, ZenohSide, uuid7
 from tests.process import StreamerProcess
+from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
 pytestmark = [pytest.mark.mosquitto, needs_mosquitto]

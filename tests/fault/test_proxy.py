@@ -10,7 +10,7 @@ import pytest
 from tests.brokers import HOST
 from tests.fault.mqtt_tap import MqttTap
 from tests.fault.proxy import BACK, FORWARD, Direction, Proxy
-from tests.independent import until
+from tests.waiting import until
 
 SHORT_S = 0.15
 SOON_S = 5.0
@@ -90,7 +90,7 @@ async def test_stall_holds_one_direction_and_heals_without_a_gap(direction: Dire
         proxy.stall([direction])
         writer.write(b"b")
         if direction is BACK:
-            await until(lambda: recorder.bytes[FORWARD] == b"ab", SOON_S)
+            await until(lambda: recorder.bytes[FORWARD] == b"ab", within_s=SOON_S)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(1), SHORT_S)
         assert len(echo.chunks) == (1 if direction is FORWARD else 2)
@@ -119,7 +119,7 @@ async def test_cut_is_an_end_of_file_on_both_sides() -> None:
         assert await asyncio.wait_for(reader.read(1), SOON_S) == b""
         writer.close()
         await cutting
-        await until(lambda: echo.ended == [None], SOON_S)
+        await until(lambda: echo.ended == [None], within_s=SOON_S)
 
 
 async def test_reset_is_a_reset_on_both_sides() -> None:
@@ -129,7 +129,7 @@ async def test_reset_is_a_reset_on_both_sides() -> None:
         proxy.reset()
         with pytest.raises(ConnectionResetError):
             await asyncio.wait_for(reader.read(1), SOON_S)
-        await until(lambda: len(echo.ended) == 1, SOON_S)
+        await until(lambda: len(echo.ended) == 1, within_s=SOON_S)
         assert isinstance(echo.ended[0], ConnectionResetError)
 
 
@@ -165,7 +165,7 @@ async def test_slow_keeps_to_its_rate() -> None:
         loop = asyncio.get_running_loop()
         before_s = loop.time()
         writer.write(bytes(3000))
-        await until(lambda: len(recorder.bytes[FORWARD]) == 3000, SOON_S)
+        await until(lambda: len(recorder.bytes[FORWARD]) == 3000, within_s=SOON_S)
         assert loop.time() - before_s >= 0.25  # the last chunk is not waited for
         proxy.heal_flow()
         await read(reader, 6000)

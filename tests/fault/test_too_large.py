@@ -9,9 +9,10 @@ import pytest
 from streamer.journal.letters import LetterFilter, open_letters
 from tests.brokers import BROKERS, Mosquitto, broker, needs_mosquitto
 from tests.fault.hostile import MIB, configuration, ids, mqtt_endpoint, notifications, pid_of, publish_bytes
-from tests.independent import MqttSide, Plain, ZenohSide, inversions, mqtt_properties, mqtt_topic, until
+from tests.independent import MqttSide, Plain, ZenohSide, inversions, mqtt_properties, mqtt_topic
 from tests.mqtt_peer import BrokerConnection, FakeBroker
 from tests.process import StreamerProcess
+from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
 HUGE = 200 * MIB

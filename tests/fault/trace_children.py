@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from streamer.traces.compact import compact_spool
@@ -37,4 +38,5 @@ def compact_when_told(path: str) -> None:
 
 
 if __name__ == "__main__":
-    {"write": write, "compact": compact_when_told}[sys.argv[1]](*sys.argv[2:])
+    actions: dict[str, Callable[..., None]] = {"write": write, "compact": compact_when_told}
+    actions[sys.argv[1]](*sys.argv[2:])

@@ -18,7 +18,7 @@ import zenoh
 
 from tests.fault.load import Book, Pump
 from tests.fault.zenoh_node import session_config
-from tests.independent import Plain, attachment_of, zenoh_key
+from tests.independent import Plain, attachment_of, is_matched, zenoh_key
 from tests.process import ROOT
 
 PRIORITIES = {2: zenoh.Priority.DATA_LOW, 4: zenoh.Priority.DATA_HIGH, 5: zenoh.Priority.INTERACTIVE_LOW}
@@ -75,7 +75,7 @@ class ZenohSource:
     def _run(self) -> None:
         try:
             while not self._ends:
-                matches = [watch.matching_status.matching for watch in self._watches]
+                matches = [is_matched(watch) for watch in self._watches]
                 self.is_matched, self.is_alone = all(matches), not any(matches)
                 if not self.is_matched or (message := self.pump.next()) is None:
                     time.sleep(0.002)

@@ -47,6 +47,7 @@ def main() -> None:
     out = os.open(arguments.out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def take(sample: zenoh.Sample) -> None:
+        assert sample.attachment is not None
         attachment = sample.attachment.to_bytes()
         message = from_attributes(pb.UAttributes.FromString(attachment[1:]), sample.payload.to_bytes())
         line = {

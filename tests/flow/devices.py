@@ -9,6 +9,7 @@ The clock moves only when told. What waits, waits for a condition, never for a t
 import asyncio
 import itertools
 from pathlib import Path
+from typing import Any
 
 from streamer.config.models import Config
 from streamer.delivery.router import Router
@@ -43,7 +44,7 @@ class Devices:
         for transport in self._joined:
             await transport.stop()
 
-    async def device(self, number: int, **usubscription: object) -> "Device":
+    async def device(self, number: int, **usubscription: Any) -> "Device":
         """Start device ``number``: streamer gw<number> with the uEntities of dev<number>; again if it was stopped."""
         device = self.devices[f"gw{number}"] = Device(self, number, usubscription)
         await device.start()

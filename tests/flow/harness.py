@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ ORDERS = UUri("cloud", 0xC0, 1, 0x9000)
 _buses = itertools.count()
 
 
-def configuration(**changes: object) -> Config:
+def configuration(**changes: Any) -> Config:
     """Two memory endpoints, `vehicle` (veh1) and `cloud` (everyone else), routes both ways."""
     raw: dict[str, object] = {
         "authority": GATEWAY,
@@ -50,7 +51,7 @@ def configuration(**changes: object) -> Config:
     return Config.model_validate(raw | changes)
 
 
-def three_networks(**changes: object) -> Config:
+def three_networks(**changes: Any) -> Config:
     """As `configuration`, and `phone` (phone1), which only a route of ``changes`` leads to."""
     return configuration(
         endpoints={
@@ -179,14 +180,14 @@ class RouterHarness:
             self.traced[of.route, of.ingress, of.egress, OUTCOMES[outcome].value, UCode(code).name] += 1
         return True
 
-    def speed(self, payload: bytes = b"", source: UUri = SPEED, **options: object) -> UMessage:
+    def speed(self, payload: bytes = b"", source: UUri = SPEED, **options: Any) -> UMessage:
         return publish(self.clock.ms, source, payload, Options(**options))  # type: ignore[arg-type]
 
-    def notify(self, payload: bytes = b"", sink: UUri = CLOUD_APP, source: UUri = SPEED, **options: object) -> UMessage:
+    def notify(self, payload: bytes = b"", sink: UUri = CLOUD_APP, source: UUri = SPEED, **options: Any) -> UMessage:
         return notification(self.clock.ms, source, sink, payload, Options(**options))  # type: ignore[arg-type]
 
     def ask(
-        self, source: UUri = CLOUD_APP, method: UUri = CLIMATE, ttl: int = 1000, payload: bytes = b"", **options: object
+        self, source: UUri = CLOUD_APP, method: UUri = CLIMATE, ttl: int = 1000, payload: bytes = b"", **options: Any
     ) -> UMessage:
         return request(self.clock.ms, source, method, ttl, payload, Options(**options))  # type: ignore[arg-type]
 

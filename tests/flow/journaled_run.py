@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from streamer.journal.entries import Letter
 from streamer.journal.journal import Journal
@@ -11,7 +12,7 @@ from streamer.routing.pause_rules import PauseRule
 from streamer.uprotocol.message import UMessage
 from tests.clock import FakeClock
 from tests.flow.harness import ORDERS, VEHICLE_APP, RouterHarness, configuration
-from tests.independent import until
+from tests.waiting import until
 
 MIB = 1 << 20
 DOWN = "cloud-vehicle"
@@ -40,7 +41,7 @@ class JournaledRun:
             self.harness.due.clear()
             for flush in due:
                 flush()
-            await until(lambda: not self.journal.is_busy, 10, "the commit")
+            await until(lambda: not self.journal.is_busy, within_s=10, what="the commit")
         self.harness.check_books()
 
     def hold(self, endpoint: str = "vehicle") -> None:
@@ -55,7 +56,7 @@ async def journaled_run(
     unconfirmed_s: float = 0,
     clock: FakeClock | None = None,
     pause_rules: Iterable[PauseRule] = (),
-    **changes: object,
+    **changes: Any,
 ) -> AsyncIterator[JournaledRun]:
     """A router on ``path``, under these rules, that has recovered what was there. It ends without a farewell."""
     config = configuration(journal={"path": str(path), "max_bytes": max_bytes, "memory": memory}, **changes)
@@ -76,5 +77,5 @@ async def journaled_run(
         assert await asyncio.to_thread(journal.stop, 10)
 
 
-def order(harness: RouterHarness, text: bytes = b"", **options: object) -> UMessage:
+def order(harness: RouterHarness, text: bytes = b"", **options: Any) -> UMessage:
     return harness.notify(text, sink=VEHICLE_APP, source=ORDERS, **options)

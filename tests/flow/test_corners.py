@@ -1,6 +1,7 @@
 """Corners in which a message could be acknowledged too early, stand still for ever, or overtake an older one."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ NETWORKS = {
 }
 
 
-def order(harness: RouterHarness, text: bytes = b"", sink: UUri = VEHICLE_APP, **options: object) -> UMessage:
+def order(harness: RouterHarness, text: bytes = b"", sink: UUri = VEHICLE_APP, **options: Any) -> UMessage:
     return harness.notify(text, sink=sink, source=ORDERS, **options)
 
 

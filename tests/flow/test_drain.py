@@ -11,7 +11,8 @@ from streamer.services.state import Statement
 from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.uri import UUri
 from tests.flow.devices import Device, Devices
-from tests.flow.uentities import SUBSCRIBED, Client, until
+from tests.flow.uentities import SUBSCRIBED, Client
+from tests.waiting import until
 
 TOPIC = UUri("dev1", 0xB, 1, 0x8001)
 

@@ -17,7 +17,7 @@ from streamer.uprotocol.status import UCode
 from tests.clock import FakeClock
 from tests.flow.harness import CLIMATE, CLOUD_APP, CLOUD_METHOD, ORDERS, SPEED, VEHICLE_APP, RouterHarness, configuration
 from tests.flow.journaled_run import DOWN, MIB, journaled_run, order
-from tests.independent import until
+from tests.waiting import until
 
 
 async def test_what_is_confirmed_before_the_flush_never_touches_the_disk(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ async def test_the_source_is_told_once_the_message_is_on_the_disk_and_not_before
         for flush in run.harness.due:
             flush()
         assert not received.acknowledged
-        await until(lambda: not run.journal.is_busy, 10, "the commit")
+        await until(lambda: not run.journal.is_busy, within_s=10, what="the commit")
         assert received.acknowledged
         assert run.journal.rows_written == 1
 

@@ -1,6 +1,7 @@
 """How much of a queue paused flows may take: never so much that they hold up anything else."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,11 @@ from tests.flow.test_paused import DOORS, EVERYTHING, UP, pause, resume, waiting
 FULL = "it is paused and its share of the queue is full"
 
 
-def small(**queue: object) -> dict[str, object]:
+def small(**queue: Any) -> dict[str, object]:
     return {"queue_policy": {"queue": {"messages": 8} | queue}}
 
 
-def many(harness: RouterHarness, number: int, source: UUri = SPEED, **options: object) -> list[UMessage]:
+def many(harness: RouterHarness, number: int, source: UUri = SPEED, **options: Any) -> list[UMessage]:
     return [harness.speed(b"%d" % each, source, **options) for each in range(number)]
 
 

@@ -12,7 +12,7 @@ from streamer.uprotocol.status import UCode
 from tests.flow.harness import SPEED
 from tests.flow.journaled_run import DOWN, journaled_run, order
 from tests.flow.test_interest import want
-from tests.independent import until
+from tests.waiting import until
 
 
 async def test_a_dead_letter_is_kept_and_can_be_sent_again_with_its_id_and_attributes(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ async def test_one_that_nobody_wants_now_stays_and_can_be_asked_for_again(
         (before,) = stored(path)
 
         mark(path)
-        await until(lambda: bool(run.harness.due), 10, "the redrive")
+        await until(lambda: bool(run.harness.due), within_s=10, what="the redrive")
         await run.flush()
         assert stored(path) == [before]  # and nobody asks for it any more
         assert (redrive.count, cloud.sent[1:]) == (0, [])
@@ -80,7 +80,7 @@ async def test_one_that_nobody_wants_now_stays_and_can_be_asked_for_again(
 
         await want(run.harness, SPEED, {"backend": EVERY_MESSAGE})
         mark(path)
-        await until(lambda: bool(run.harness.sent("cloud")), 10, "the second redrive")
+        await until(lambda: bool(run.harness.sent("cloud")), within_s=10, what="the second redrive")
         await run.flush()
         assert (redrive.count, run.harness.sent("cloud"), stored(path)) == (1, [message], [])
 

@@ -1,6 +1,7 @@
 """One Publish for several authorities: a copy for each on a network that wants an address, and one wherever it goes."""
 
 from dataclasses import replace
+from typing import Any
 
 from streamer.config.models import Config
 from streamer.uprotocol.message import UMessage
@@ -13,7 +14,7 @@ def addressed(message: UMessage, *authorities: str) -> list[UMessage]:
     return [message._replace(attributes=replace(message.attributes, sink=everything_at(name))) for name in authorities]
 
 
-def two_in_the_vehicle(**changes: object) -> Config:
+def two_in_the_vehicle(**changes: Any) -> Config:
     return configuration(
         endpoints={
             "vehicle": {"transport": "memory", "authorities": ["veh1", "trailer1"]},

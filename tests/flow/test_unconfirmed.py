@@ -1,5 +1,7 @@
 """What a network that does not confirm may have lost is sent again, in order, once somebody listens."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ def publishing() -> object:
     )
 
 
-def order(harness: RouterHarness, text: bytes = b"", **options: object) -> UMessage:
+def order(harness: RouterHarness, text: bytes = b"", **options: Any) -> UMessage:
     return harness.notify(text, sink=VEHICLE_APP, source=ORDERS, **options)
 
 

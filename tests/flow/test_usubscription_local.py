@@ -9,14 +9,8 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.flow.devices import Device, Devices
-from tests.flow.uentities import (
-    CHANGES,
-    RESET,
-    SUBSCRIBED,
-    UNSUBSCRIBED,
-    Client,
-    until,
-)
+from tests.flow.uentities import CHANGES, RESET, SUBSCRIBED, UNSUBSCRIBED, Client
+from tests.waiting import until
 
 TOPIC = UUri("dev1", 0x10, 1, 0x8001)
 OTHER = UUri("dev1", 0x10, 1, 0x8002)

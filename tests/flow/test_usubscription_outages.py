@@ -12,7 +12,8 @@ import pytest
 from streamer.transports.memory import MemoryTransport
 from streamer.uprotocol.uri import UUri
 from tests.flow.devices import Device, Devices
-from tests.flow.uentities import SUBSCRIBE_PENDING, SUBSCRIBED, Client, until
+from tests.flow.uentities import SUBSCRIBE_PENDING, SUBSCRIBED, Client
+from tests.waiting import until
 
 OWN = UUri("dev1", 0x10, 1, 0x8001)
 THEIRS = [UUri("dev2", 0x10, 1, 0x8001), UUri("dev2", 0x10, 1, 0x8002)]

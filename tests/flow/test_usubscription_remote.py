@@ -21,8 +21,8 @@ from tests.flow.uentities import (
     Client,
     RemoteService,
     subscribed,
-    until,
 )
+from tests.waiting import until
 
 OURSELVES = UUri("gw1", 0, 3, 0)
 

@@ -1,8 +1,5 @@
 """uEntities on the memory networks of `devices`: they ask, answer and listen, and say raw protobuf."""
 
-import asyncio
-import time
-from collections.abc import Callable
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -25,6 +22,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
 from tests.listeners import RecordingListener
+from tests.waiting import until
 
 SUBSCRIBE, UNSUBSCRIBE, FETCH_SUBSCRIPTIONS, REGISTER, UNREGISTER, FETCH_SUBSCRIBERS, RESET = 1, 2, 3, 6, 7, 8, 9
 CHANGES = 0x8000
@@ -35,14 +33,6 @@ FIVE_MINUTES_MS = 300_000
 DAY_MS = 24 * 3_600_000
 
 Proto = TypeVar("Proto", bound=Message)
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    """Let everybody work until a condition holds. Raises AssertionError when it takes too long."""
-    deadline = time.monotonic() + LATE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: did not come true"
-        await asyncio.sleep(0.001)
 
 
 class UEntity(RecordingListener):

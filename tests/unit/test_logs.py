@@ -5,6 +5,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,7 @@ class Repeats:
         self.now_s = 0.0
         self.filter = RepeatFilter(repeat_s, lambda: self.now_s)
 
-    def passes(self, message: str, *args: object, **keys: object) -> int | None:
+    def passes(self, message: str, *args: object, **keys: Any) -> int | None:
         """How many were left out before this line; None if it is left out itself."""
         made = record(message, *args, **keys)  # type: ignore[arg-type]
         return made.left_out if self.filter.filter(made) else None  # type: ignore[attr-defined]

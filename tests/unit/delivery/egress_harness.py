@@ -1,5 +1,7 @@
 """An egress by itself, with its queues, a clock that the test advances, and a `FakeTransport`."""
 
+from typing import Any
+
 from streamer.config.models import QueueBounds, QueuePolicy
 from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import SeenIds
@@ -24,7 +26,7 @@ PATIENT = {"initial_ms": 100, "factor": 1, "max_ms": 100, "jitter": 0, "attempts
 class EgressHarness:
     """An egress with its queues and a transport. Every settled delivery lets the next one go, as in the router."""
 
-    def __init__(self, transport: FakeTransport | None = None, **keys: object) -> None:
+    def __init__(self, transport: FakeTransport | None = None, **keys: Any) -> None:
         self.clock = FakeClock()
         self.transport = transport or FakeTransport()
         seen = SeenIds(1000, 1000, 0)

@@ -1,5 +1,7 @@
 """Messages, queues and deliveries for the tests of the delivery package."""
 
+from typing import Any
+
 from streamer.config.models import QueuePolicy
 from streamer.delivery.lane import Delivery, Lane, LaneOwner
 from streamer.delivery.queue import RouteQueue
@@ -23,7 +25,7 @@ def message(
     return publish(made_ms, topic(flow), payload, Options(priority=UPriority(level + 1), ttl=ttl))
 
 
-def queue_policy(**keys: object) -> QueuePolicy:
+def queue_policy(**keys: Any) -> QueuePolicy:
     return QueuePolicy.model_validate({"retry": {"jitter": 0}} | keys)
 
 
@@ -48,7 +50,7 @@ class FakeOwner:
         self.given_up.append((delivery, failure))
 
 
-def route_queue(name: str = "up", owner: LaneOwner | None = None, has_journal: bool = False, **keys: object) -> RouteQueue:
+def route_queue(name: str = "up", owner: LaneOwner | None = None, has_journal: bool = False, **keys: Any) -> RouteQueue:
     policy = queue_policy(**keys)
     return RouteQueue(name, "vehicle", "cloud", policy, RouteStats(), owner or FakeOwner(), None, has_journal)
 

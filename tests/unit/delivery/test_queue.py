@@ -1,5 +1,7 @@
 """A route's queue: bounds, victims, expiry, and memory that stays bounded."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,7 +70,7 @@ def test_what_is_in_flight_counts_until_it_is_settled() -> None:
 # victims
 
 
-def full(*levels: int, **keys: object) -> tuple[RouteQueue, list[Delivery]]:
+def full(*levels: int, **keys: Any) -> tuple[RouteQueue, list[Delivery]]:
     """A queue that these priority classes fill, one message each, payload = position."""
     queue = route_queue(queue={"messages": len(levels), "on_full": "evict"} | keys)
     return queue, [push(queue, message(flow=n, level=level, payload=bytes([n]))) for n, level in enumerate(levels)]

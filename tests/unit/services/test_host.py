@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ RULE = PauseRule.parse("//dev1/B/1/8001")
 class World:
     """A service host with its endpoint and router."""
 
-    def __init__(self, **changes: object) -> None:
+    def __init__(self, **changes: Any) -> None:
         config = Config.model_validate(RAW | changes)
         self.local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"), entities(config))
         self.router = FakeRouter()

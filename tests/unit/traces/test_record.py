@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -30,7 +31,7 @@ METHOD = UUri("cloud", 0xC0, 1, 9)
 FLOW = TraceFlow("up", SPEED, None, "vehicle", "cloud", "zenoh", "mqtt5")
 
 
-def packed(**changes: object) -> bytes:
+def packed(**changes: Any) -> bytes:
     fields = {
         "flow": 0,
         "payload_bytes": 256,
@@ -53,7 +54,7 @@ def packed(**changes: object) -> bytes:
     return record.RECORD.pack(*(fields | changes).values())
 
 
-def row(flow: TraceFlow = FLOW, **changes: object) -> dict[str, object]:
+def row(flow: TraceFlow = FLOW, **changes: Any) -> dict[str, object]:
     (found,) = to_columns(Buffer(packed(**changes), [flow], 41, OFFSET_US), RUN_US).to_pylist()
     return found
 

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ class SpoolHarness:
 def make_spool(tmp_path: Path) -> Iterator[Callable[..., SpoolHarness]]:
     harnesses: list[SpoolHarness] = []
 
-    def begin(**changes: object) -> SpoolHarness:
+    def begin(**changes: Any) -> SpoolHarness:
         harness = SpoolHarness(tmp_path / "traces", **changes)  # type: ignore[arg-type]
         harnesses.append(harness)
         return harness

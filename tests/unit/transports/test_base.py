@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,7 +33,7 @@ US = UUri("gateway", 4, 1, 0)
 TOPIC = UUri("veh1", 0xA, 1, 0x8000)
 
 
-def memory(bus: str, **options: object) -> MemoryTransport:
+def memory(bus: str, **options: Any) -> MemoryTransport:
     return MemoryTransport(TransportContext("here", "gateway", now_ms=lambda: NOW_MS), MemoryOptions(bus=bus, **options))
 
 
@@ -92,7 +93,7 @@ async def test_authenticate_refuses_another_authority_every_time(authority: str)
 # send
 
 
-async def ready(bus: str, **options: object) -> MemoryTransport:
+async def ready(bus: str, **options: Any) -> MemoryTransport:
     transport = memory(bus, **options)
     await transport.authenticate(US)
     await transport.start()

@@ -1,6 +1,7 @@
 """The memory transport: a network inside the process, and the levers that tests pull."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def bus() -> str:
     return f"test-memory-{next(_buses)}"
 
 
-async def join(bus: str, authority: str = "gateway", now_ms: int = NOW_MS, **options: object) -> MemoryTransport:
+async def join(bus: str, authority: str = "gateway", now_ms: int = NOW_MS, **options: Any) -> MemoryTransport:
     transport = MemoryTransport(
         TransportContext(authority, authority, now_ms=lambda: now_ms), MemoryOptions(bus=bus, **options)
     )

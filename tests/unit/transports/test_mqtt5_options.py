@@ -1,6 +1,7 @@
 """Options of an mqtt5 endpoint: defaults, bounds, and secrets that stay secret."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -10,7 +11,7 @@ from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.options import Mqtt5Options, ReconnectOptions
 
 
-def options(**given: object) -> Mqtt5Options:
+def options(**given: Any) -> Mqtt5Options:
     return Mqtt5Options.model_validate({"broker": "mqtt://127.0.0.1", **given})
 
 

@@ -1,6 +1,7 @@
 """The mapping between uProtocol messages and MQTT 5 packets, as the specification and its peers have it."""
 
 from dataclasses import replace
+from typing import Any
 
 import mqtt5
 import pytest
@@ -37,7 +38,7 @@ def written(attributes: Attributes, payload: bytes | None = b"x", topic: str = "
     return through_codec(wire.encode(UMessage(ID, attributes, payload), topic, 7))
 
 
-def packet(properties: list[tuple[str, str]] | None = None, payload: bytes = b"x", **fields: object) -> mqtt5.PublishPacket:
+def packet(properties: list[tuple[str, str]] | None = None, payload: bytes = b"x", **fields: Any) -> mqtt5.PublishPacket:
     changes = dict(properties or [])
     usual = {"uP": "1", "1": format_id(ID), "2": "up-pub.v1", "3": str(TOPIC)}
     merged = {key: value for key, value in (usual | changes).items() if value != "-"}

@@ -13,7 +13,8 @@ from streamer.transports.zenoh.sender import Sender
 from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from tests.zenoh_peers import Outcomes, Parcel, until
+from tests.waiting import until
+from tests.zenoh_peers import Outcomes, Parcel
 
 TOPIC = UUri.parse("//veh1/1/1/8000")
 

@@ -7,7 +7,7 @@ from typing import Any
 from streamer.transports.zenoh.inflow import BATCH
 from streamer.transports.zenoh.topic import TopicSubscription
 from streamer.uprotocol.uri import UUri
-from tests.independent import until
+from tests.waiting import until
 
 TOPIC = (UUri("veh1", 0xA8000, 2, 0x8A50), None)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -73,7 +74,7 @@ class RecordingLocalTransport:
 class UsubscriptionHarness:
     """``options`` as in the configuration file. Of what is said, the tests read what came since the last `forget`."""
 
-    def __init__(self, path: Path, **options: object) -> None:
+    def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
         self.options = UsubscriptionConfig(**{"local": ["dev1"], **options})
         self.clock = FakeClock()
