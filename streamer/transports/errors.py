@@ -1,11 +1,11 @@
-"""What can go wrong between us and another uEntity.
+"""What can go wrong in a transport.
 
 UStatusError                 a uTransport operation failed, with its code (uP-L1)
 └── SendError                a message was not delivered
-    ├── LinkLostError        nobody heard it: wait for the link, no attempt is used up
-    ├── RefusedError         the other side said no for now: counts as an attempt, then again
-    └── PermanentError       the other side will never take it: a dead letter at once
-MalformedPacketError         something arrived that is no uProtocol message
+    ├── LinkLostError        the link was lost: wait for it; this uses up no attempt
+    ├── RefusedError         the destination refused for now: try again; this uses up an attempt
+    └── PermanentError       the destination will never accept it: a dead letter at once
+MalformedPacketError         a packet was not a uProtocol message
 ConfigurationError           options that cannot work, found before anything was started
 """
 
@@ -15,7 +15,7 @@ from streamer.uprotocol.status import UCode, UStatusError
 
 
 class SendError(UStatusError):
-    """A message was not delivered; the subclass says what to do about it."""
+    """A message was not delivered. The subclass says what to do about it."""
 
 
 class LinkLostError(SendError):
@@ -26,15 +26,15 @@ class LinkLostError(SendError):
 
 
 class RefusedError(SendError):
-    """The destination refused the message this time."""
+    """The destination refused the message for now."""
 
 
 class PermanentError(SendError):
-    """The destination refuses the message for good."""
+    """The destination will never accept the message."""
 
 
 class Malformed(StrEnum):
-    """Why a packet is no uProtocol message: the label of the counter."""
+    """Why a packet is not a uProtocol message: the label of the counter."""
 
     PACKET = "packet"
     MARKER = "marker"
@@ -48,7 +48,7 @@ class Malformed(StrEnum):
 
 
 class MalformedPacketError(ValueError):
-    """A packet is no uProtocol message: ``reason`` for counters, the text for the log."""
+    """A packet is not a uProtocol message. ``reason`` is for counters, the text for the log."""
 
     def __init__(self, reason: Malformed, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -56,7 +56,7 @@ class MalformedPacketError(ValueError):
 
 
 class ConfigurationError(ValueError):
-    """Options that no start can succeed with; ``key`` names the option below ``options``."""
+    """Options that cannot work. ``key`` names the one below ``options``."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)

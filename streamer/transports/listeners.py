@@ -1,7 +1,7 @@
 """Who listens to what: the registry and the pull buffers that the transports share.
 
-It knows filters and listeners, not the wire. A message that matches several filters of one listener reaches it once.
-What a message costs is the same with ten topics and with thousands of them.
+It knows filters and listeners, not the wire. A message that matches several filters of a listener is delivered to it once.
+The cost of a message is the same with ten topics and with thousands.
 """
 
 from bisect import insort
@@ -27,7 +27,7 @@ class FilterIndex(Generic[V]):
 
     def __init__(self) -> None:
         self._values: dict[Filter, V] = {}
-        self._topics: dict[UUri, tuple[int, V]] = {}  # with the filter's number, which tells who was first
+        self._topics: dict[UUri, tuple[int, V]] = {}  # with the filter's number, which gives the order
         self._others: dict[Filter, tuple[int, V]] = {}
         self._next = 0
 
@@ -35,7 +35,7 @@ class FilterIndex(Generic[V]):
         return of in self._values
 
     def filters(self) -> list[Filter]:
-        """Every filter, in the order in which they came."""
+        """Every filter, in the order in which they were added."""
         return list(self._values)
 
     def values(self) -> list[V]:
@@ -56,7 +56,7 @@ class FilterIndex(Generic[V]):
         self._next += 1
 
     def pop(self, of: Filter) -> V | None:
-        """Take a filter out; its value, if it was there."""
+        """Remove a filter; its value, if it was there."""
         if is_topic(of):
             self._topics.pop(of[0], None)
         else:
@@ -64,7 +64,7 @@ class FilterIndex(Generic[V]):
         return self._values.pop(of, None)
 
     def matching(self, attributes: Attributes) -> list[V]:
-        """The values of the filters that match a message, in the order in which the filters came."""
+        """The values of the filters that match a message, in the order in which the filters were added."""
         found = [numbered for of, numbered in self._others.items() if filter_matches(*of, attributes)]
         if attributes.type is UMessageType.PUBLISH and (topic := self._topics.get(attributes.source)) is not None:
             insort(found, topic, key=_number)
@@ -82,7 +82,7 @@ def is_topic(of: Filter) -> bool:
 
 
 def forget(known: BySource[Attributes, V], changed: Filter) -> None:
-    """A filter has come, gone or changed: what is known of messages that it may have to do with is to be found out anew."""
+    """A filter was added, removed or changed: forget what is known about messages that it may match."""
     if is_topic(changed):
         known.forget(changed[0])
     else:
@@ -147,7 +147,7 @@ class ListenerRegistry:
         return found
 
     def deliver(self, batch: Sequence[Received]) -> None:
-        """Hand a batch to whom it concerns, in order; what concerns nobody is released at once."""
+        """Hand a batch to its listeners, in order. A message without a listener is released at once."""
         runs: dict[UListener, list[Received]] = {}
         for received in batch:
             listeners = self.matching(received.message.attributes)
@@ -166,7 +166,7 @@ class ListenerRegistry:
 
 
 def filter_matches(source: UUri, sink: UUri | None, attributes: Attributes) -> bool:
-    """Whether a listener's filter matches a message. A filter without sink is for Publish messages only."""
+    """Whether a listener's filter matches a message. A filter without a sink matches Publish messages only."""
     if not source.matches(attributes.source):
         return False
     if sink is None:
@@ -180,7 +180,7 @@ def describe(source: UUri, sink: UUri | None) -> str:
 
 
 class PullBuffer(UListener):
-    """Keeps what arrived for `receive`: bounded, oldest first; the oldest goes when it is full."""
+    """Keeps what arrives for `receive`, oldest first. If it is full, the oldest message is dropped."""
 
     def __init__(self, now_ms: Callable[[], int], size: int = _PULL_BUFFER) -> None:
         self._now_ms = now_ms

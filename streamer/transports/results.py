@@ -1,4 +1,4 @@
-"""Tells the results of sends with one call of `Done` for each run of parcels that share their result. Pure."""
+"""Tells the results of sends: one call of `Done` for each run of parcels with the same result. Pure."""
 
 from typing import Any
 

@@ -227,7 +227,7 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
 
 
 async def test_keys_beyond_the_bound_count_as_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamer.transports.zenoh.watch.MAX_KEYS", 1)
+    monkeypatch.setattr("streamer.transports.zenoh.presence_watch.MAX_KEYS", 1)
     async with stage() as (transport, _):
         first, second = Flow(transport), Flow(transport, UUri.parse("//veh1/1/1/8000"))
         await first.until(Presence.ABSENT)

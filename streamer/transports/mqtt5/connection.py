@@ -1,4 +1,4 @@
-"""One TCP or TLS connection to a broker: bytes in, whole packets out, and why it ended. It knows no session."""
+"""One TCP or TLS connection to a broker: bytes in, whole packets out, and why it ended. It does not know the session."""
 
 import asyncio
 import socket
@@ -17,8 +17,8 @@ _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux has it
 class Connection(asyncio.Protocol):
     """The asyncio side of a connection.
 
-    ``on_frames`` gets what one read brought, ``on_writable`` hears of the socket's back-pressure, ``on_lost`` of the
-    end, once. ``last_read_s`` and ``last_write_s`` are on the loop's clock.
+    ``on_frames`` gets the packets of one read, ``on_writable`` the socket's back-pressure; ``on_lost`` is called once, at
+    the end. ``last_read_s`` and ``last_write_s`` are on the loop's clock.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Connection(asyncio.Protocol):
         self._on_lost = on_lost
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of a class of their own
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
         if _QUICKACK is not None:
             self._socket = self._transport.get_extra_info("socket")
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        if not self.is_open:  # we said goodbye already
+        if not self.is_open:  # we have disconnected
             return
         self._acknowledge_tcp()
         self.last_read_s = self.now_s()
@@ -61,14 +61,14 @@ class Connection(asyncio.Protocol):
             self.disconnect(error.reason, str(error))
 
     @property
-    def is_leaving_out(self) -> bool:
-        """Whether a packet passes by that is too large: what is behind it comes late."""
-        return self._reader.is_leaving_out
+    def is_skipping(self) -> bool:
+        """Whether a packet that is too large is passing: what comes after it is late."""
+        return self._reader.is_skipping
 
     def _acknowledge_tcp(self) -> None:
-        """Have the kernel not delay its TCP acknowledgement: rumqttd, with Nagle, sends the next packet only after it.
+        """Keep the kernel from delaying its TCP acknowledgement: rumqttd (with Nagle) sends the next packet only after it.
 
-        The kernel falls back to delaying by itself, so it has to be told after each read.
+        The kernel returns to delaying by itself, so this is done after each read.
         """
         if self._socket is not None and _QUICKACK is not None:
             with suppress(OSError):
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
             self._on_writable(True)
 
     def read_on(self, is_reading: bool) -> None:
-        """Stop or go on reading: what the other side sends meanwhile stays with it (TCP)."""
+        """Stop or resume reading. Meanwhile TCP keeps what the broker sends on its side."""
         if self.is_open and self._transport is not None and is_reading is not self.is_reading:
             self.is_reading = is_reading
             self.last_read_s = self.now_s()
@@ -107,18 +107,18 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def disconnect(self, code: mqtt5.DisconnectReasonCode, reason: str) -> None:
-        """Say goodbye with a reason, and close once that is written."""
+        """Send DISCONNECT with a reason, and close once it is written."""
         self.write(mqtt5.DisconnectPacket(reason_code=code).write())
         self.close(reason)
 
-    def take_leave(self, code: mqtt5.DisconnectReasonCode, reason: str) -> None:
-        """Say goodbye with a reason, and let the other side close; what it still sends is thrown away.
+    def disconnect_gently(self, code: mqtt5.DisconnectReasonCode, reason: str) -> None:
+        """Send DISCONNECT with a reason, and let the broker close; what it still sends is discarded.
 
-        To close with unread bytes resets a TCP connection, and the acknowledgements before the goodbye can be lost.
+        Closing a TCP connection with unread bytes resets it, and acknowledgements before the DISCONNECT can be lost.
         """
         if self.is_open and self._transport is not None:
             self.write(mqtt5.DisconnectPacket(reason_code=code).write())
-            if self._transport.can_write_eof():  # not with TLS; rumqttd closes after this only
+            if self._transport.can_write_eof():  # not with TLS; rumqttd closes only after this
                 self._transport.write_eof()
             self.is_open = False
             self.reason = reason
@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Close at once: the other side does not answer."""
+        """Close at once: the broker does not answer."""
         if self._transport is not None:
             if self.is_open:
                 self.reason = reason
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def wait_lost(self, wait_s: float) -> None:
-        """Wait until the connection is closed, and do not be kept waiting: abort it after ``wait_s``."""
+        """Wait until the connection is closed; abort it after ``wait_s``."""
         await asyncio.wait((self.lost,), timeout=wait_s)
         if not self.lost.done():
             self.abort(self.reason)

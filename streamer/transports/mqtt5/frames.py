@@ -1,7 +1,7 @@
-"""The byte stream of an MQTT connection cut into packets, and the two packets that are read by hand.
+"""Cuts the byte stream of an MQTT connection into packets, and reads two kinds of packets by hand. Pure.
 
-Pure. The codec reads one complete packet at a time, so that a broken length inside of a packet cannot be taken for a
-packet that is still to come.
+The codec gets one complete packet at a time, so that it cannot take a broken length inside a packet for a packet that is
+still to come.
 """
 
 from enum import IntEnum
@@ -24,10 +24,10 @@ QOS_ABOVE_1 = 0x04
 _TO_A_CLIENT = bytes(
     first & KIND == PUBLISH or first in (0x20, 0x40, 0x50, 0x62, 0x70, 0x90, 0xB0, 0xD0, 0xE0, 0xF0) for first in range(256)
 )
-"""Whether a packet from a broker can begin with that byte (MQTT 5, 2.1.3). What cannot is not waited for to its end."""
+"""Whether a packet from a broker can begin with that byte (MQTT 5, 2.1.3). Other packets are refused at their first byte."""
 
 _STUB_BYTES = 5 + 2 + 0xFFFF + 2
-"""Fixed header, topic and packet id of a PUBLISH take so much at most."""
+"""The longest that fixed header, topic and packet id of a PUBLISH can be."""
 
 
 class ProtocolError(Exception):
@@ -39,26 +39,26 @@ class ProtocolError(Exception):
 
 
 class FrameReader:
-    """Cuts what arrives into packets. Costs each byte once, however the packets are torn apart.
+    """Cuts what arrives into packets. Handles each byte once, however the packets are split.
 
-    A packet of more than ``max_packet_bytes`` is known by its first bytes and never kept. Of a PUBLISH only the beginning is
-    handed out, without its end: who sends that for all that we said in the CONNECT would, after a DISCONNECT with 0x95
-    (MQTT 5, 3.1.2.11.4), send it again to this session, for ever. `read` refuses it, and it can be acknowledged.
+    A packet of more than ``max_packet_bytes`` is recognized by its first bytes and never kept. Of a PUBLISH only the
+    beginning is handed out: a broker that ignores the limit of our CONNECT would, after a DISCONNECT with 0x95 (MQTT 5,
+    3.1.2.11.4), send the packet again to this session, for ever. `read` refuses the beginning, and it can be acknowledged.
     """
 
     def __init__(self, max_packet_bytes: int) -> None:
         self._max_packet_bytes = max_packet_bytes
         self._stub = bytearray()
-        self._left_out = 0  # bytes of a PUBLISH that are still to be left out
+        self._to_skip = 0  # bytes of a PUBLISH that are still to be skipped
         self._chunks: list[bytes] = []
         self._waiting = 0
         self._needed = 2
 
     def feed(self, data: bytes) -> tuple[list[memoryview], ProtocolError | None]:
-        """The complete packets so far, and what is wrong with the bytes after them, if anything."""
+        """The packets that are complete now, and what is wrong with the bytes after them, if anything."""
         frames: list[memoryview] = []
-        if self._left_out:
-            data = data[self._leave_out(memoryview(data), frames) :]
+        if self._to_skip:
+            data = data[self._skip(memoryview(data), frames) :]
             if not data:
                 return frames, None
         if self._chunks or len(data) < self._needed:
@@ -99,8 +99,8 @@ class FrameReader:
                 if first & KIND != PUBLISH or first & QOS_ABOVE_1:
                     detail = f"a packet of {size} bytes, more than max_packet_bytes {self._max_packet_bytes}"
                     return frames, ProtocolError(mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE, detail)
-                self._left_out = size
-                position += self._leave_out(view[position:], frames)
+                self._to_skip = size
+                position += self._skip(view[position:], frames)
                 continue
             if size > rest:
                 self._needed = size
@@ -113,18 +113,18 @@ class FrameReader:
         return frames, None
 
     @property
-    def is_leaving_out(self) -> bool:
-        """Whether a packet passes by that is too large."""
-        return self._left_out > 0
+    def is_skipping(self) -> bool:
+        """Whether a packet that is too large is passing."""
+        return self._to_skip > 0
 
-    def _leave_out(self, view: memoryview, frames: list[memoryview]) -> int:
-        """Pass over what belongs to the PUBLISH that is too large; how many bytes those were."""
-        used = min(self._left_out, len(view))
-        # Always less than the whole: a stub must not look like a packet.
-        room = min(_STUB_BYTES, len(self._stub) + self._left_out - 1) - len(self._stub)
+    def _skip(self, view: memoryview, frames: list[memoryview]) -> int:
+        """Skip what belongs to the PUBLISH that is too large; the number of bytes is returned."""
+        used = min(self._to_skip, len(view))
+        # Always less than the whole packet: the stub must not look like one.
+        room = min(_STUB_BYTES, len(self._stub) + self._to_skip - 1) - len(self._stub)
         self._stub += view[: max(0, room)]
-        self._left_out -= used
-        if not self._left_out:
+        self._to_skip -= used
+        if not self._to_skip:
             frames.append(memoryview(bytes(self._stub)))
             self._stub = bytearray()
         return used
@@ -139,15 +139,15 @@ def read(frame: memoryview) -> Any:
             raise MalformedPacketError(Malformed.SIZE, f"a packet of {size} bytes, more than max_packet_bytes") from None
         raise MalformedPacketError(Malformed.PACKET, str(exc)) from None
     except BaseException as exc:
-        # Text that is no UTF-8 makes the codec panic, with an exception that is no Exception and has no public name.
+        # Text that is not UTF-8 makes the codec panic. The exception is not an Exception and has no public name.
         if type(exc).__name__ != "PanicException":
             raise
-        raise MalformedPacketError(Malformed.PACKET, "text that is no UTF-8") from None
+        raise MalformedPacketError(Malformed.PACKET, "text that is not UTF-8") from None
     return packet
 
 
 def _announced_bytes(frame: memoryview) -> int:
-    """How long a packet says that it is."""
+    """The length of a packet according to its header."""
     length, used = 0, 0
     while True:
         digit = frame[1 + used]
@@ -171,7 +171,7 @@ def publish_packet_id(frame: memoryview) -> int:
 
 
 def puback(frame: memoryview) -> tuple[int, int]:
-    """Packet id and reason code of a PUBACK: the codec refuses reasons that it does not know. Raises `ProtocolError`."""
+    """Packet id and reason code of a PUBACK; the codec refuses unknown reasons. Raises `ProtocolError`."""
     if len(frame) == 4:
         return frame[2] << 8 | frame[3], 0
     if len(frame) < 5 or (frame[1] > 0x7F and len(frame) < 6):
@@ -183,7 +183,7 @@ def puback(frame: memoryview) -> tuple[int, int]:
 
 
 def named(reason: IntEnum) -> str:
-    """A reason code for people. The codec's enums are IntEnums in its stubs only: they have no ``name``."""
+    """A reason code for people. The codec's enums are IntEnums in its stubs only; they have no ``name``."""
     name = repr(reason).strip("<>").partition(":")[0].rpartition(".")[2]
     return f"{name} (0x{int(reason):02X})"
 

@@ -1,6 +1,7 @@
 """Options of an ``mqtt5`` endpoint, and the secrets behind them.
 
-Secrets come from files, are read at every connect so that they can be rotated, and appear in no error, repr or log.
+Secrets come from files, which are read at every connection attempt, so that they can be rotated. No error, repr or log
+contains them.
 """
 
 import ssl
@@ -20,7 +21,7 @@ _STRICT_KEYS = ConfigDict(extra="forbid", frozen=True)
 
 
 class TlsOptions(BaseModel):
-    """Files in PEM form. Without ``ca_file`` the system's certificate authorities count."""
+    """Files in PEM form. Without ``ca_file`` the system's certificate authorities are used."""
 
     model_config = _STRICT_KEYS
 
@@ -36,7 +37,7 @@ class TlsOptions(BaseModel):
 
 
 class ReconnectOptions(BaseModel):
-    """Waiting between two attempts to connect: 0.5, 1, 2 and 4 s, then 10 s for ever (uP-L1 `mqtt_5.adoc`)."""
+    """The wait between attempts to connect: 0.5, 1, 2 and 4 s, then always 10 s (uP-L1 `mqtt_5.adoc`)."""
 
     model_config = _STRICT_KEYS
 
@@ -47,7 +48,7 @@ class ReconnectOptions(BaseModel):
 
 
 class Mqtt5Options(TransportOptions):
-    """Options of an ``mqtt5`` endpoint; every one but ``broker`` has a default."""
+    """Options of an ``mqtt5`` endpoint. All but ``broker`` have a default."""
 
     broker: str
     topics: Structure = "off-vehicle"
@@ -77,7 +78,7 @@ class Mqtt5Options(TransportOptions):
         except ValueError:
             raise ValueError("expected mqtt://host:port or mqtts://host:port") from None
         if "@" in url.netloc:
-            raise ValueError("no user info in the URL, please: set username and password_file instead")
+            raise ValueError("expected a URL without user and password: set username and password_file instead")
         if url.scheme not in _PORTS or not host or port == 0:
             raise ValueError("expected mqtt://host:port or mqtts://host:port")
         if url.path not in ("", "/") or url.query or url.fragment:
@@ -116,7 +117,7 @@ class Mqtt5Options(TransportOptions):
         return self._url.port or _PORTS[self._url.scheme]
 
     def credentials(self) -> tuple[str | None, bytes | None]:
-        """User name and password, read now. Raises `ConfigurationError` naming the option, never the content."""
+        """User name and password, read now. Raises `ConfigurationError` with the option, never with the content."""
         username = self.username
         if self.username_file is not None:
             try:
@@ -131,7 +132,7 @@ class Mqtt5Options(TransportOptions):
         return username, password
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """The TLS settings, files read now; None for plain TCP. Raises `ConfigurationError` naming the option."""
+        """The TLS settings, with files read now; None for plain TCP. Raises `ConfigurationError` with the option."""
         if not self.uses_tls:
             return None
         for name in ("ca_file", "cert_file", "key_file"):

@@ -1,15 +1,15 @@
-"""The state of one MQTT session, without any I/O: what is sent and not confirmed, what is received and not acknowledged.
+"""The state of one MQTT session, without I/O: messages sent and not confirmed, messages received and not acknowledged.
 
-The rules that live here (MQTT 5.0):
+The rules that it keeps (MQTT 5.0):
 
 - [MQTT-4.4.0-1] an unacknowledged PUBLISH is sent again only after a reconnect, with DUP and its old packet id, and only
   if the broker still has the session.
-- [MQTT-4.6.0-1] they are sent again in the order in which they were sent first.
-- [MQTT-4.6.0-2] PUBACKs go out in the order in which the PUBLISHes came: a later acknowledgement waits for earlier ones.
-- [MQTT-3.3.4-7], [MQTT-3.3.4-9] never more unacknowledged PUBLISHes than the receiver's Receive Maximum.
-- [MQTT-2.2.1-3] a packet id in use is not used again.
+- [MQTT-4.6.0-1] they are sent again in the order in which they were first sent.
+- [MQTT-4.6.0-2] PUBACKs go out in the order of the PUBLISHes: a later acknowledgement waits for the earlier ones.
+- [MQTT-3.3.4-7], [MQTT-3.3.4-9] there are never more unacknowledged PUBLISHes than the receiver's Receive Maximum.
+- [MQTT-2.2.1-3] a packet id that is in use is not used again.
 
-Who drives it writes what `take_outgoing` and `take_acknowledgements` return.
+The caller writes what `take_outgoing` and `take_acknowledgements` return.
 """
 
 from collections import deque
@@ -26,16 +26,16 @@ Encode = Callable[[UMessage, int, bool], bytes]
 """Message, packet id, duplicate → PUBLISH. Raises ValueError for a message that cannot be addressed or written."""
 
 Sent = tuple[Parcel, Done]
-"""A parcel, and whom to tell."""
+"""A parcel, and the function that is told its result."""
 
 MAX_PACKET_ID = 65_535
 MAX_UNCONFIRMED = 50_000  # leaves packet ids for subscriptions
 _PUBACK = b"\x40\x02"
-_OVERHEAD_BYTES = 600  # what a message costs beside its payload
+_OVERHEAD_BYTES = 600  # memory that a message takes besides its payload
 
 
 class Skipped:
-    """A PUBLISH that nobody gets, to be acknowledged in its turn."""
+    """A PUBLISH that is not delivered, to be acknowledged in its turn."""
 
     __slots__ = ("packet_id", "settled", "size")
 
@@ -46,7 +46,7 @@ class Skipped:
 
 
 class MqttReceived(Received):
-    """A message that came with QoS 1; `acknowledge` leads to its PUBACK, if the connection is still the same."""
+    """A message that came with QoS 1. `acknowledge` leads to its PUBACK, if the connection is still the same."""
 
     source_keeps = True
 
@@ -64,29 +64,29 @@ class MqttReceived(Received):
         self.settled = True
         session = self._session
         receipts = session.receipts
-        # Only the head can go. A receipt of an old connection finds another epoch: the broker sends that message again.
+        # Only the head can be acknowledged. On a new connection (another epoch) the broker sends the message again.
         if self._epoch == session.epoch and receipts and receipts[0] is self:
             session.on_acknowledgeable()
 
 
 class Session:
-    """Both directions of one session. ``window`` is our own limit of unconfirmed messages."""
+    """Both directions of one session. ``window`` is our own limit for unconfirmed messages."""
 
     def __init__(self, window: int, encode: Encode, on_acknowledgeable: Callable[[], None]) -> None:
         """``on_acknowledgeable`` is called when `take_acknowledgements` has something to return."""
         self.is_connected = False
-        self.is_writable = True  # False: the socket's buffer is full, hold back what is not yet sent
+        self.is_writable = True  # False: the socket's buffer is full, so nothing more is sent
         self.epoch = 0
         self.limit = self._window = min(
             window, MAX_UNCONFIRMED
-        )  # the send quota: the smaller one of our window and the broker's receive maximum
+        )  # the send quota: the smaller of our window and the broker's receive maximum
         self.max_packet_bytes: int | None = None
         self.receipts: deque[MqttReceived | Skipped] = deque()
-        self.owed_bytes = 0  # what the messages of `receipts` take
+        self.owed_bytes = 0  # memory that the messages of `receipts` take
         self.on_acknowledgeable = on_acknowledgeable
         self._encode = encode
         self._unconfirmed: dict[int, Sent] = {}  # in the order of sending
-        self._resend: deque[tuple[int, Sent]] = deque()  # of the last connection, not yet sent on this one
+        self._resend: deque[tuple[int, Sent]] = deque()  # sent on the last connection, not yet on this one
         self._in_use: set[int] = set()  # packet ids of `_resend` and `_requests`
         self._backlog: deque[Sent] = deque()
         self._outgoing: list[bytes] = []
@@ -97,7 +97,7 @@ class Session:
     # -- connection -------------------------------------------------------------------------------------------------
 
     def connected(self, session_present: bool, receive_maximum: int, max_packet_bytes: int | None) -> None:
-        """A CONNACK came. Without a session everything unconfirmed goes back, else it is sent again."""
+        """A CONNACK came. With a session, everything unconfirmed is sent again; without one, it is given back."""
         self.limit = min(self._window, receive_maximum)
         self.max_packet_bytes = max_packet_bytes
         if session_present:
@@ -108,7 +108,7 @@ class Session:
             self.is_connected = True
 
     def disconnected(self) -> None:
-        """The connection is gone; what is unconfirmed waits for the next one."""
+        """The connection is lost. What is unconfirmed waits for the next one."""
         self.is_connected = False
         self.is_writable = True
         self.epoch += 1
@@ -123,7 +123,7 @@ class Session:
         self._unconfirmed.clear()
 
     def lose_all(self) -> None:
-        """Give everything unconfirmed and unsent back, in the order of sending."""
+        """Give back everything unconfirmed and unsent, in the order of sending."""
         lost = list(self._unconfirmed.values())
         lost += [sent for _, sent in self._resend]
         lost += self._backlog
@@ -140,16 +140,16 @@ class Session:
 
     @property
     def unconfirmed(self) -> int:
-        """How many messages are sent on this connection and not confirmed."""
+        """How many messages were sent on this connection and are not confirmed."""
         return len(self._unconfirmed)
 
     @property
     def head(self) -> object:
-        """Stands for the oldest unconfirmed message, None if there is none: as long as it stays, nothing moves on."""
+        """The oldest unconfirmed message, None if there is none. As long as it is the same, nothing moves."""
         return next(iter(self._unconfirmed.values()), None)
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        """Send in order, as far as the quota goes; the rest waits. Call `take_outgoing` afterwards."""
+        """Send in order, as far as the quota allows; the rest waits. Call `take_outgoing` afterwards."""
         if self._backlog or self._resend or not self.is_writable:
             self._backlog.extend([(parcel, done) for parcel in parcels])
             return
@@ -170,7 +170,7 @@ class Session:
             done((parcel,), error)
 
     def drain(self) -> None:
-        """Send what waits, as far as the quota goes: first what is sent again, then the backlog."""
+        """Send what waits, as far as the quota allows: first what is sent again, then the backlog."""
         if not self.is_connected or not self.is_writable:
             return
         refused: list[tuple[Parcel, Done, SendError]] = []
@@ -191,7 +191,7 @@ class Session:
     def on_puback(self, packet_id: int, reason: int) -> None:
         """A PUBACK came. Its result is told by `settle`, after the last packet of the same read."""
         sent = self._unconfirmed.pop(packet_id, None)
-        if sent is not None:  # else nobody waits for it: the other side's mistake, and harmless
+        if sent is not None:  # otherwise it is the broker's mistake, and harmless
             self._results.add(sent[1], sent[0], puback_error(reason) if reason else None)
 
     def settle(self) -> None:
@@ -201,7 +201,7 @@ class Session:
         self._results.tell()
 
     def take_outgoing(self) -> list[bytes]:
-        """The packets to be written now, in order."""
+        """The packets to write now, in order."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
 
@@ -228,14 +228,14 @@ class Session:
     # -- subscriptions ----------------------------------------------------------------------------------------------
 
     def request(self, patterns: Sequence[str]) -> int:
-        """The packet id for a SUBSCRIBE or UNSUBSCRIBE of these filters; `answered` frees it."""
+        """The packet id for a SUBSCRIBE or UNSUBSCRIBE of these filters. `answered` frees it."""
         packet_id = self._next_id()
         self._requests[packet_id] = list(patterns)
         self._in_use.add(packet_id)
         return packet_id
 
     def answered(self, packet_id: int) -> list[str] | None:
-        """A SUBACK or UNSUBACK came: the filters it is about, None if nobody asked."""
+        """A SUBACK or UNSUBACK came: the filters that it is about, None if nothing was requested."""
         patterns = self._requests.pop(packet_id, None)
         if patterns is not None:
             self._in_use.discard(packet_id)
@@ -256,13 +256,13 @@ class Session:
         return received
 
     def skip(self, packet_id: int) -> None:
-        """A PUBLISH that is no uProtocol message came with QoS 1: acknowledge it in its turn."""
+        """A PUBLISH that is not a uProtocol message came with QoS 1: acknowledge it in its turn."""
         self.receipts.append(Skipped(packet_id))
         if len(self.receipts) == 1:
             self.on_acknowledgeable()
 
     def take_acknowledgements(self) -> bytes:
-        """The PUBACKs that may go out now: as far as everything before them is acknowledged."""
+        """The PUBACKs to write now: those before which everything is acknowledged."""
         receipts = self.receipts
         out = bytearray()
         while receipts and receipts[0].settled:

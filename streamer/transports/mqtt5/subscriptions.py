@@ -1,4 +1,4 @@
-"""Which MQTT topic filters are wanted: several uProtocol filters can map to the same one. Pure."""
+"""Which MQTT topic filters are needed: several uProtocol filters can map to the same one. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,53 +10,53 @@ BATCH = 50
 
 
 class Subscriptions:
-    """Counts who wants a topic filter, and remembers which ones the broker still has to hear about."""
+    """Counts the users of each topic filter, and remembers which subscriptions the broker still has to remove."""
 
     def __init__(self) -> None:
-        self._wanted: Counter[str] = Counter()
-        self._unwanted: dict[str, None] = {}
+        self._needed: Counter[str] = Counter()
+        self._unneeded: dict[str, None] = {}
 
     def open(self, pattern: str) -> bool:
-        """One more wants it; True if it was the first."""
-        self._wanted[pattern] += 1
-        self._unwanted.pop(pattern, None)
-        return self._wanted[pattern] == 1
+        """One more user; True if it is the first."""
+        self._needed[pattern] += 1
+        self._unneeded.pop(pattern, None)
+        return self._needed[pattern] == 1
 
     def close(self, pattern: str) -> bool:
-        """One fewer wants it; True if it was the last. The broker is to forget it: see `unwanted`."""
-        self._wanted[pattern] -= 1
-        if self._wanted[pattern] > 0:
+        """One user less; True if it was the last. The broker has to remove the subscription then: see `unneeded`."""
+        self._needed[pattern] -= 1
+        if self._needed[pattern] > 0:
             return False
-        del self._wanted[pattern]
-        self._unwanted[pattern] = None
+        del self._needed[pattern]
+        self._unneeded[pattern] = None
         return True
 
-    def is_wanted(self, pattern: str) -> bool:
-        """Whether somebody wants it."""
-        return pattern in self._wanted
+    def is_needed(self, pattern: str) -> bool:
+        """Whether it has a user."""
+        return pattern in self._needed
 
-    def wanted(self) -> list[str]:
-        """Every topic filter that somebody wants."""
-        return list(self._wanted)
+    def needed(self) -> list[str]:
+        """Every topic filter that has a user."""
+        return list(self._needed)
 
-    def unwanted(self) -> list[str]:
-        """The topic filters that nobody wants any more, as long as the broker did not confirm that it forgot them."""
-        return list(self._unwanted)
+    def unneeded(self) -> list[str]:
+        """The topic filters without a user, until the broker has confirmed that it removed them."""
+        return list(self._unneeded)
 
-    def forgotten(self, patterns: Iterable[str]) -> None:
+    def removed(self, patterns: Iterable[str]) -> None:
         """The broker does not have these any more."""
         for pattern in patterns:
-            self._unwanted.pop(pattern, None)
+            self._unneeded.pop(pattern, None)
 
 
 def batches(patterns: Sequence[str]) -> Iterator[Sequence[str]]:
-    """As many as fit into one packet each."""
+    """The patterns in groups for one packet each."""
     for start in range(0, len(patterns), BATCH):
         yield patterns[start : start + BATCH]
 
 
 def subscribe_to(pattern: str) -> TopicFilter:
-    """At least once, never what we sent ourselves, never retained messages: uProtocol has none."""
+    """At least once, nothing that we sent ourselves, and no retained messages: uProtocol has none."""
     return TopicFilter(
         pattern,
         max_qos=QoS.AT_LEAST_ONCE,

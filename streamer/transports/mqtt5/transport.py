@@ -1,7 +1,7 @@
-"""The MQTT 5 transport: keeps one session with a broker alive and joins wire mapping, session state and listeners.
+"""The MQTT 5 transport: keeps one session with a broker, and joins wire mapping, session state and listeners.
 
-Nothing here is done per message but decoding and encoding: one write per batch, one delivery per read, one timer. It is
-longer than most files here, because what a broker may send at any moment is decided in one place.
+Only decoding and encoding are done per message: there is one write per batch, one delivery per read, and one timer. The
+file is longer than most, because it decides in one place about everything that a broker may send at any moment.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.frames import KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError, named
+from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscriptions import Subscriptions, batches, subscribe_to
-from streamer.transports.mqtt5.watch import FAREWELL_S, Watch
 from streamer.transports.mqtt5.wire import Encoder, connack_code, decode, topic_filter
 from streamer.uprotocol.uri import UUri
 
@@ -32,7 +32,7 @@ logger = logging.getLogger("ustreamer.mqtt5")
 
 _PROBLEMS_AT_MOST = 10
 _EXCESS = 20_000  # unacknowledged messages, far below the 65 535 packet ids that there are
-_TOLERANCE = 2  # so many times our receive maximum is taken from a broker that exceeds it, however large the messages
+_TOLERANCE = 2  # times our receive maximum: accepted from a broker that exceeds it, however large the messages
 _FAILURE = 0x80  # reason codes from here on are failures (MQTT 5, 2.4)
 
 
@@ -47,19 +47,19 @@ class Mqtt5Transport(ListeningTransport):
         super().__init__(context, options)
         self.options: Mqtt5Options = options
         self.refused_subscriptions = 0
-        self._refused: dict[str, str] = {}  # wanted topic filters that the broker refused, and its reason
+        self._refused: dict[str, str] = {}  # topic filters that the broker refused, and its reason
         encoder = Encoder(options.topics, context.authority)
         self._session = Session(options.window, encoder.encode, self._acknowledge_soon)
         self._subscriptions = Subscriptions()
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._connections = 0
-        self._awaited: set[int] = set()  # packet ids of the SUBSCRIBEs that have to be confirmed before we are UP
-        self._watch: Watch | None = None
+        self._awaited: set[int] = set()  # packet ids of the SUBSCRIBEs whose confirmation makes us UP
+        self._keep_alive: KeepAlive | None = None
         self._up_since_s: float | None = None
         self._flush_is_due = False
-        self._overflows = False  # the broker exceeds our receive maximum: what it sends now is left out
-        self._is_relieved = False  # we ended the connection to be sent again what was left out
+        self._overflows = False  # the broker exceeds our receive maximum: what it sends now is ignored
+        self._is_relieved = False  # we ended the connection so that the broker sends again what was ignored
 
     @property
     def capacity(self) -> int:
@@ -81,7 +81,7 @@ class Mqtt5Transport(ListeningTransport):
 
     @property
     def client_id(self) -> str:
-        """The MQTT client id: as configured, or made from our authority."""
+        """The MQTT client id: the configured one, or one derived from our authority."""
         return self.options.client_id or re.sub(r"[^A-Za-z0-9-]", "-", self.context.authority)
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -114,13 +114,13 @@ class Mqtt5Transport(ListeningTransport):
             self._overflows = self._is_relieved = False
             try:
                 reason = await self._connect_once()
-            except Exception as exc:  # nobody awaits this task: without this the endpoint would stay away in silence
+            except Exception as exc:  # nobody awaits this task: the endpoint would stay down silently
                 reason = type(exc).__name__
                 logger.exception("connect_failed endpoint=%s reason=%s", self.context.name, reason)
                 if self._connection is not None:
                     self._connection.abort(reason)
                     await self._connection.wait_lost(FAREWELL_S)
-            # A link that was up for a while starts the ladder anew; one that is taken away at once climbs it.
+            # A link that was up for a while begins with the shortest wait again. One that is lost at once does not.
             up_s = 0.0 if self._up_since_s is None else loop.time() - self._up_since_s
             if self._is_relieved or up_s > self.options.reconnect.max_ms / 1000:
                 failures = 0
@@ -130,7 +130,7 @@ class Mqtt5Transport(ListeningTransport):
             await asyncio.sleep(retry_s)
 
     async def _connect_once(self) -> str:
-        """Connect, stay until the connection ends, and return why it did."""
+        """Connect, stay until the connection ends, and return the reason."""
         options = self.options
         try:
             username, password = options.credentials()
@@ -152,7 +152,7 @@ class Mqtt5Transport(ListeningTransport):
         except (OSError, UnicodeError) as exc:
             return f"{type(exc).__name__}: {exc}"
         self._connection = connection
-        self._watch = watch = Watch(connection, self._session, options, loop.time())
+        self._keep_alive = keep_alive = KeepAlive(connection, self._session, options, loop.time())
         connection.write(
             mqtt5.ConnectPacket(
                 self.client_id,
@@ -166,8 +166,8 @@ class Mqtt5Transport(ListeningTransport):
             ).write()
         )
         while not connection.lost.done():
-            await asyncio.wait((connection.lost,), timeout=watch.tick_s)
-            watch.look(loop.time())
+            await asyncio.wait((connection.lost,), timeout=keep_alive.tick_s)
+            keep_alive.check(loop.time())
         return connection.reason
 
     # -- sending ----------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Mqtt5Transport(ListeningTransport):
         self._session.submit(parcels, done)
         self._write_outgoing()
         if self._connection is not None and self._session.unconfirmed:
-            self._connection.read_on(True)  # the confirmations come behind whatever waits to be read
+            self._connection.read_on(True)  # the confirmations come after what waits to be read
 
     def _write_outgoing(self) -> None:
         packets = self._session.take_outgoing()
@@ -237,17 +237,18 @@ class Mqtt5Transport(ListeningTransport):
             connection.disconnect(error.reason, str(error))
 
     def _is_too_much(self) -> bool:
-        """Whether what the broker sent beyond our receive maximum is more than we bear."""
+        """Whether the broker has sent more beyond our receive maximum than we accept."""
         session = self._session
         return len(session.receipts) >= _EXCESS or session.owed_bytes >= self.options.receive_excess_bytes
 
     def _overflow(self) -> None:
-        """Leave a PUBLISH out, and with it everything behind it on this connection, so that order is kept.
+        """Ignore a PUBLISH, and with it all later ones on this connection, so that the order is kept.
 
-        Brokers exceed our receive maximum: rumqttd knows no limit, mosquitto 2.0.11 forgets it after a burst of PUBACKs and
-        goes on until it uses packet ids twice, which loses messages. While nothing of ours is unconfirmed we stop reading,
-        and TCP holds the broker back. Else that would keep the PUBACKs for what we send: then we read on, bear the excess up
-        to a bound, leave out what is beyond it, and disconnect once there is room, to be sent it again.
+        Brokers exceed our receive maximum: rumqttd has no limit, and mosquitto 2.0.11 forgets it after a burst of PUBACKs
+        and goes on until it reuses packet ids, which loses messages. While nothing of ours is unconfirmed we stop reading,
+        and TCP holds the broker back. Otherwise that would also stop the PUBACKs for what we send. Then we read on, accept
+        the excess up to a bound, ignore what is beyond it, and disconnect once there is room, so that the broker sends it
+        again.
         """
         if not self._overflows:
             self._overflows = True
@@ -259,16 +260,16 @@ class Mqtt5Transport(ListeningTransport):
             )
 
     def _relieve(self, connection: Connection) -> None:
-        """There is room again: have the broker deliver what was left out, by a new connection."""
+        """There is room again: end the connection, so that the broker sends again what was ignored."""
         if self._overflows and connection.is_open and len(self._session.receipts) <= self.options.receive_maximum // 2:
             self._is_relieved = True
-            connection.take_leave(
+            connection.disconnect_gently(
                 DisconnectReasonCode.RECEIVE_MAX_EXCEEDED,
-                f"the broker exceeded receive_maximum {self.options.receive_maximum}: it is to send again what was left out",
+                f"the broker exceeded receive_maximum {self.options.receive_maximum}: it has to send again what was ignored",
             )
 
     def _skip(self, frame: memoryview, error: MalformedPacketError) -> None:
-        """No message, and no reason to give up the connection: counted, and acknowledged in its turn."""
+        """Count a packet that is not a message, and acknowledge it in its turn. The connection goes on."""
         packet_id = frames.publish_packet_id(frame) if frame[0] & QOS else None
         self.context.events.packet_malformed(error)
         if packet_id is not None:
@@ -300,7 +301,7 @@ class Mqtt5Transport(ListeningTransport):
             case mqtt5.SubAckPacket():
                 self._on_suback(packet)
             case mqtt5.UnsubAckPacket():
-                self._subscriptions.forgotten(self._session.answered(packet.packet_id) or ())
+                self._subscriptions.removed(self._session.answered(packet.packet_id) or ())
             case mqtt5.PingRespPacket():
                 pass
             case mqtt5.DisconnectPacket():
@@ -316,9 +317,9 @@ class Mqtt5Transport(ListeningTransport):
             connection.close(f"the broker refused: {named(packet.reason_code)}, {connack_code(reason).name}")
             return
         if packet.max_qos == QoS.AT_MOST_ONCE:
-            raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker takes no messages with QoS 1")
-        if packet.server_keep_alive is not None and self._watch is not None:
-            self._watch.keep_alive_s = packet.server_keep_alive
+            raise ProtocolError(DisconnectReasonCode.QOS_NOT_SUPPORTED, "the broker does not accept messages with QoS 1")
+        if packet.server_keep_alive is not None and self._keep_alive is not None:
+            self._keep_alive.keep_alive_s = packet.server_keep_alive
         if self._connections:
             self.context.events.reconnected()
         self._connections += 1
@@ -332,19 +333,19 @@ class Mqtt5Transport(ListeningTransport):
             packet.session_present,
             self.capacity,
         )
-        # Also if the broker has the session: filters may have come and gone meanwhile, and to say it twice is harmless.
-        self._awaited = self._subscribe(self._subscriptions.wanted())
+        # Also if the broker has the session: filters may have changed meanwhile, and subscribing twice is harmless.
+        self._awaited = self._subscribe(self._subscriptions.needed())
         if packet.session_present:
-            self._unsubscribe(self._subscriptions.unwanted())
+            self._unsubscribe(self._subscriptions.unneeded())
             self._awaited = set()
         else:
-            self._subscriptions.forgotten(self._subscriptions.unwanted())
+            self._subscriptions.removed(self._subscriptions.unneeded())
         if not self._awaited:
             self._become_up()
 
     def _become_up(self) -> None:
-        if self._watch is not None:
-            self._watch.is_up = True
+        if self._keep_alive is not None:
+            self._keep_alive.is_up = True
         self._up_since_s = asyncio.get_running_loop().time()
         self.set_state(LinkState.UP)
 
@@ -356,7 +357,7 @@ class Mqtt5Transport(ListeningTransport):
                 self.context.name,
                 self.client_id,
             )
-        connection.close(f"the broker said goodbye: {named(reason)}")
+        connection.close(f"the broker disconnected: {named(reason)}")
 
     def _on_lost(self, connection: Connection) -> None:
         if connection is self._connection:
@@ -400,7 +401,7 @@ class Mqtt5Transport(ListeningTransport):
         for pattern, reason in zip(patterns, packet.reason_codes, strict=False):
             if int(reason) >= _FAILURE:
                 self.refused_subscriptions += 1
-                if self._subscriptions.is_wanted(pattern):  # not closed meanwhile
+                if self._subscriptions.is_needed(pattern):  # not closed meanwhile
                     self._refused[pattern] = named(reason)
                 logger.warning(
                     "subscription_refused endpoint=%s filter=%r reason=%s", self.context.name, pattern, named(reason)

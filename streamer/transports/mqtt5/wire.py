@@ -1,7 +1,7 @@
 """uProtocol messages as MQTT 5 PUBLISH packets, their topics, and MQTT's reason codes (uP-L1 `mqtt_5.adoc`).
 
-Pure: no event loop, no clock, no logger. What belongs to a flow and not to a message is computed once per `Attributes`
-(sending) or once per set of user properties (receiving) and remembered, so that a message costs its id and its payload.
+Pure: no event loop, no clock, no logger. What all messages of a flow have in common is computed once per `Attributes`
+(sending) or once per set of user properties (receiving) and remembered. What remains per message is its id and payload.
 """
 
 from functools import lru_cache
@@ -38,7 +38,7 @@ _CODES = {str(int(code)): code for code in UCode}
 _UINT32_MAX = 0xFFFF_FFFF
 _REMEMBERED = 8192
 _AT_LEAST_ONCE = QoS.AT_LEAST_ONCE
-MAX_PAYLOAD_BYTES = 0x0FFF_FFFF - 0x2_0000  # MQTT's longest packet, less room for topic and properties
+MAX_PAYLOAD_BYTES = 0x0FFF_FFFF - 0x2_0000  # the longest MQTT packet, less room for topic and properties
 
 
 class _Flow(NamedTuple):
@@ -52,7 +52,7 @@ class _Flow(NamedTuple):
 
 
 def encode(message: UMessage, topic: str, packet_id: int, duplicate: bool = False) -> bytes:
-    """The PUBLISH packet for ``message`` on a topic made by `topic_for`. To send many, use an `Encoder`."""
+    """The PUBLISH packet for ``message`` on a topic from `topic_for`. To send many messages, use an `Encoder`."""
     return _write(message, _flow(message.attributes, topic), packet_id, duplicate)
 
 
@@ -100,14 +100,14 @@ def _write(message: UMessage, flow: _Flow, packet_id: int, duplicate: bool) -> b
 
 def _flow(a: Attributes, topic: str) -> _Flow:
     properties = [(_TYPE, _TYPE_NAMES[a.type]), (_SOURCE, _uri_text(a.source))]
-    # Rust receivers refuse a Publish with a sink, so an in-vehicle one (five segments) goes without.
+    # Rust receivers refuse a Publish with a sink, so an in-vehicle one (five segments) is sent without.
     if a.sink is not None and not (a.type is UMessageType.PUBLISH and topic.count("/") == 4):
         properties.append((_SINK, _uri_text(a.sink)))
     if a.priority:
         properties.append((_PRIORITY, a.priority.name))
     if a.ttl is not None:
-        # The specification has this property only if the TTL is no whole number of seconds. We send it always: brokers
-        # count the expiry interval down, and a TTL rebuilt from that is too short when it is added to the id's time.
+        # The specification has this property only if the TTL is not a whole number of seconds. We always send it: brokers
+        # count the expiry interval down, and a TTL derived from that is too short if it is added to the id's time.
         properties.append((_TTL, str(a.ttl)))
     if a.permission_level is not None:
         properties.append((_PERMISSION_LEVEL, str(a.permission_level)))
@@ -120,7 +120,7 @@ def _flow(a: Attributes, topic: str) -> _Flow:
     return _Flow(
         topic,
         properties,
-        -(-a.ttl // 1000) if a.ttl else None,  # rounded up; none for TTL 0, which some brokers expire at once
+        -(-a.ttl // 1000) if a.ttl else None,  # rounded up; none for TTL 0, which some brokers would expire at once
         str(int(a.payload_format)) if a.payload_format else None,
         a.reqid,
     )
@@ -139,7 +139,7 @@ def decode(packet: PublishPacket) -> UMessage:
     """
     properties = packet.user_properties
     content_type = packet.content_type
-    # Second behind the marker is where every known sender puts the id; nothing says that it has to be there.
+    # Every known sender puts the id second, behind the marker; nothing says that it has to be there.
     usual = len(properties) > 1 and properties[1][0] == _ID and properties[0][0] == _MARKER
     index = 1 if usual else _find_id(properties)
     if packet.correlation_data is None:
@@ -162,7 +162,7 @@ def _learn(known: tuple[tuple[Property, ...], int | None, str | None], attribute
     if len(_known) >= _REMEMBERED:
         _known.clear()
         _interned.clear()
-    # The broker counts the expiry interval down: packets that differ in it are still one flow.
+    # The broker counts the expiry interval down, so packets that differ in it are still one flow.
     attributes = _interned.setdefault(attributes, attributes)
     _known[known] = attributes
     return attributes
@@ -172,7 +172,7 @@ def _find_id(properties: list[Property]) -> int:
     for index, (key, _) in enumerate(properties):
         if key == _ID:
             return index
-    _check_marker(dict(reversed(properties)))  # a packet that is no uProtocol message at all is called that
+    _check_marker(dict(reversed(properties)))  # a packet that is not uProtocol at all is reported as that
     raise MalformedPacketError(Malformed.ID, "no id (user property 1)")
 
 
@@ -185,7 +185,7 @@ def _check_marker(values: dict[str, str]) -> None:
 
 
 def _attributes(properties: list[Property], packet: PublishPacket) -> Attributes:
-    values = dict(reversed(properties))  # of equal keys the first one wins
+    values = dict(reversed(properties))  # of equal keys the first counts
     _check_marker(values)
     kind = _look_up(_TYPES, values, _TYPE, "type")
     if kind is None:
@@ -258,7 +258,7 @@ def _number(values: dict[str, str], key: str, name: str) -> int | None:
 def topic_for(attributes: Attributes, structure: Structure, own_authority: str) -> str:
     """The topic a message is published to. Raises ValueError if it cannot be addressed in this structure.
 
-    What is for any authority goes to ``source-authority/*``, where ``*`` is an ordinary character to MQTT.
+    A message for any authority goes to ``source-authority/*``; to MQTT, ``*`` is an ordinary character.
     """
     sink = attributes.sink
     if structure == "off-vehicle":
@@ -273,9 +273,9 @@ def topic_for(attributes: Attributes, structure: Structure, own_authority: str) 
 
 
 def topic_filter(source: UUri, sink: UUri | None, structure: Structure, own_authority: str) -> str:
-    """The MQTT topic filter under which everything arrives that matches the two uProtocol filters, or more."""
+    """The MQTT topic filter that covers the two uProtocol filters. It may match more than they do."""
     if structure == "off-vehicle":
-        # A Publish has a sink there too: the authority it was addressed to, which is us.
+        # There a Publish has a sink too: the authority that it is addressed to, which is ours.
         sink_level = own_authority if sink is None else _level(sink.authority or own_authority, ANY_AUTHORITY)
         return f"{_level(source.authority or own_authority, ANY_AUTHORITY)}/{sink_level}"
     if sink is None:
@@ -307,9 +307,9 @@ def _level(value: str | int, wildcard: str | int) -> str:
 
 
 def puback_error(reason: int) -> SendError | None:
-    """What a PUBACK's reason code says about the message: None if the broker has it (MQTT 5, 3.4.2.1).
+    """What a PUBACK's reason code means for the message: None if the broker has it (MQTT 5, 3.4.2.1).
 
-    "No matching subscribers" is success: the broker took the message, and nobody wanted it.
+    "No matching subscribers" is success: the broker has taken the message, and nobody is subscribed.
     """
     match reason:
         case 0x00 | 0x10:

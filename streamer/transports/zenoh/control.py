@@ -1,7 +1,7 @@
-"""One thread for the Zenoh calls that can block: open, declare, undeclare, close. They run in the order of their asking.
+"""One thread for the Zenoh calls that can block: open, declare, undeclare, close. They run in the order of the requests.
 
-Daemon threads, not an executor: whoever leaves the event loop waits for an executor's threads, and closing a session
-while a receiver is stalled takes Zenoh 10 s.
+It is a daemon thread and not an executor's: the end of an event loop waits for the threads of an executor, and closing a
+session takes Zenoh 10 s while a receiver is stalled.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ T = TypeVar("T")
 
 
 def tell_loop(loop: asyncio.AbstractEventLoop, callback: Callable[..., Any], *args: Any) -> bool:
-    """Have the loop call ``callback`` soon, from any thread. False if the loop is closed."""
+    """Have the loop call ``callback`` soon. May be called on any thread. False if the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback, *args)
-    except RuntimeError:  # the loop was closed before this thread ended
+    except RuntimeError:  # the loop is closed
         return False
     return True
 
 
-class Control:
+class ControlThread:
     """The thread and its queue."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
@@ -36,11 +36,11 @@ class Control:
         threading.Thread(target=self._run, name=f"{name}-control", daemon=True).start()
 
     def post(self, call: Callable[[], None]) -> None:
-        """Run ``call`` without waiting; what Zenoh refuses is logged."""
+        """Run ``call`` without waiting. Errors of Zenoh are logged."""
         self._calls.put(call)
 
     def ask(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run ``call``; the future has its result or its `zenoh.ZError`."""
+        """Run ``call``. The future has its result, or its `zenoh.ZError`."""
         future: asyncio.Future[T] = self._loop.create_future()
 
         def answer() -> None:
@@ -55,7 +55,7 @@ class Control:
         return future
 
     def end(self) -> None:
-        """Let the thread end after the calls that are waiting."""
+        """End the thread after the calls that are waiting."""
         self._calls.put(None)
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""Receiving: one subscription per filter, and which of several that bring the same message is listened to.
+"""Receiving: one subscription per filter, and the choice among several that bring the same message.
 
 Runs on the event loop, and declares on the control thread.
 """
@@ -12,11 +12,11 @@ import zenoh
 from streamer.transports.base import Received, TransportContext
 from streamer.transports.errors import MalformedPacketError
 from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, filter_matches, forget, is_topic
-from streamer.transports.zenoh.control import Control
-from streamer.transports.zenoh.inflow import Inflow
+from streamer.transports.zenoh.control import ControlThread
+from streamer.transports.zenoh.filter_subscription import FilterSubscription
 from streamer.transports.zenoh.receipts import Receipted, Receipts
-from streamer.transports.zenoh.subscription import Subscription
-from streamer.transports.zenoh.topic import TopicSubscription
+from streamer.transports.zenoh.subscription import KeySubscription
+from streamer.transports.zenoh.topic_subscription import TopicSubscription
 from streamer.transports.zenoh.wire import decode, key_filter, narrowed
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes
@@ -25,11 +25,11 @@ from streamer.uprotocol.uri import UUri
 logger = logging.getLogger("ustreamer.zenoh")
 
 THREADS_AT_MOST = 32
-"""Topics with a thread each, which costs half of a callback per message, and 0.03 % of a core while nothing comes."""
+"""How many topics have a thread, which costs half as much per message as a callback, and 0.03 % of a core while idle."""
 
 
 class Intake:
-    """The subscriptions of one session. ``buffer`` samples may wait in each."""
+    """The subscriptions of one session, each with room for ``buffer`` samples."""
 
     def __init__(self, context: TransportContext, registry: ListenerRegistry, receipts: Receipts, buffer: int) -> None:
         self._context = context
@@ -37,17 +37,17 @@ class Intake:
         self._receipts = receipts
         self._buffer = buffer
         self._loop: asyncio.AbstractEventLoop
-        self._control: Control
+        self._control: ControlThread
         self._session: zenoh.Session | None = None
         self._paused = False
-        self._subscriptions: FilterIndex[tuple[Inflow, ...]] = FilterIndex()
-        self._with_thread: set[Inflow] = set()  # topics' subscriptions, while they have a thread
-        self._closing: set[Inflow] = set()
+        self._subscriptions: FilterIndex[tuple[KeySubscription, ...]] = FilterIndex()
+        self._with_thread: set[KeySubscription] = set()  # topics' subscriptions, while they have a thread
+        self._closing: set[KeySubscription] = set()
         self._all_closed = asyncio.Event()
-        self._canonical: BySource[Attributes, Inflow | None] = BySource()
+        self._canonical: BySource[Attributes, KeySubscription | None] = BySource()
 
-    def open(self, loop: asyncio.AbstractEventLoop, control: Control, session: zenoh.Session) -> None:
-        """The session is open: subscribe to what is listened for already."""
+    def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session) -> None:
+        """The session is open: subscribe to every filter that has a listener."""
         self._loop = loop
         self._control = control
         self._session = session
@@ -55,23 +55,23 @@ class Intake:
             self.open_filter(source, sink)
 
     async def close(self) -> None:
-        """Undeclare all and wait until what had arrived is delivered."""
+        """Undeclare all subscriptions, and wait until everything that has arrived is delivered."""
         self._session = None
         for source, sink in self._subscriptions.filters():
             self.close_filter(source, sink)
-        if self._paused:  # nobody wants what has arrived
+        if self._paused:  # the router has no room for what has arrived
             self.abandon()
         while self._closing:
             self._all_closed.clear()
             await self._all_closed.wait()
 
     def abandon(self) -> None:
-        """Throw away what closing subscriptions still bring."""
+        """Discard what closing subscriptions still bring."""
         for subscription in self._closing:
             subscription.abandon()
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Subscribe, unless that is done already or there is no session."""
+        """Subscribe, unless that was done already or there is no session."""
         session = self._session
         if session is None or (source, sink) in self._subscriptions:
             return
@@ -79,13 +79,13 @@ class Intake:
         self._subscriptions.add((source, sink), parts)
         forget(self._canonical, (source, sink))
 
-    def _declare(self, session: zenoh.Session, part: Filter) -> Inflow:
+    def _declare(self, session: zenoh.Session, part: Filter) -> KeySubscription:
         if is_topic(part) and len(self._with_thread) >= THREADS_AT_MOST:
-            kind: type[Inflow] = TopicSubscription
+            kind: type[KeySubscription] = TopicSubscription
         else:
-            kind = Subscription
+            kind = FilterSubscription
         subscription = kind(self._loop, part, self._take, self._ended)
-        if is_topic(part) and kind is Subscription:
+        if is_topic(part) and kind is FilterSubscription:
             self._with_thread.add(subscription)
         if self._paused:
             subscription.pause()
@@ -103,7 +103,7 @@ class Intake:
             self._control.post(subscription.undeclare)
 
     def pause(self) -> None:
-        """Take nothing more."""
+        """Take nothing from any subscription."""
         self._paused = True
         for subscription in self._every():
             subscription.pause()
@@ -114,12 +114,12 @@ class Intake:
         for subscription in self._every():
             subscription.resume()
 
-    def _every(self) -> Iterator[Inflow]:
+    def _every(self) -> Iterator[KeySubscription]:
         yield from (part for parts in self._subscriptions.values() for part in parts)
         yield from self._closing
 
-    def _take(self, subscription: Inflow, samples: Sequence[zenoh.Sample]) -> None:
-        """Deliver one batch. A message that came through several subscriptions is taken from the canonical one."""
+    def _take(self, subscription: KeySubscription, samples: Sequence[zenoh.Sample]) -> None:
+        """Deliver one batch. A message that comes through several subscriptions is taken from the canonical one."""
         batch: list[Received] = []
         canonical, serves = self._canonical, self._receipts.serves
         for sample in samples:
@@ -134,8 +134,8 @@ class Intake:
                 chosen = canonical[attributes]
             except KeyError:
                 chosen = self._choose(attributes)
-            # A subscription that closes delivers what it still has: its copies were the chosen ones until a moment ago.
-            # A copy that comes twice thereby has the same id.
+            # A closing subscription delivers what it still has: its copies were the chosen ones until a moment ago. If a
+            # message is delivered twice because of that, both copies have the same id.
             if chosen is subscription or (subscription.closing and chosen is not None):
                 sink = attributes.sink
                 if sink is not None and sink.authority in serves:
@@ -145,16 +145,16 @@ class Intake:
         if batch:
             self._registry.deliver(batch)
 
-    def _choose(self, attributes: Attributes) -> Inflow | None:
-        """The first subscription whose filter matches; Zenoh's `*` matches more than a filter does."""
+    def _choose(self, attributes: Attributes) -> KeySubscription | None:
+        """The first subscription whose filter matches. Zenoh's `*` can match more than the filter does."""
         matching = (part for parts in self._subscriptions.matching(attributes) for part in parts)
         chosen = next((part for part in matching if filter_matches(*part.filter, attributes)), None)
         if attributes.is_shared:
             self._canonical.remember(attributes.source, attributes, chosen)
         return chosen
 
-    def _ended(self, subscription: Inflow) -> None:
-        """Nothing more comes from it."""
+    def _ended(self, subscription: KeySubscription) -> None:
+        """Nothing more comes from a subscription."""
         if subscription.discarded:
             logger.warning(
                 "zenoh_samples_discarded endpoint=%s count=%d: receiving was paused until the end",

@@ -1,8 +1,8 @@
-"""Messages whose receipt by another streamer is awaited. Pure, time is passed in.
+"""Messages that wait for a receipt of another streamer. Pure, time is passed in.
 
-A message is *receipted* if a live streamer serves its sink's authority. It has no outcome before that streamer's receipt
-has come, and flows keep their order: a receipt that comes out of turn waits for those in front of it. A message that is
-lost takes with it everything that was submitted behind it in the same flow.
+A message is *receipted* if a live streamer serves its sink's authority. It has no result before that streamer's receipt.
+Flows keep their order: a receipt that comes out of turn waits for the earlier ones, and with a lost message everything that
+was submitted after it in the same flow is lost too.
 """
 
 from collections import deque
@@ -18,9 +18,9 @@ _Flow = tuple[UUri, UUri]
 
 
 class _Entry:
-    """One receipted message. It is ``put`` once Zenoh has taken it, ``doomed`` if it was lost before that."""
+    """One receipted message. ``put_s`` is when Zenoh took it; ``is_lost`` if it was lost before that."""
 
-    __slots__ = ("done", "doomed", "flow", "has_receipt", "parcel", "put_s", "streamer")
+    __slots__ = ("done", "flow", "has_receipt", "is_lost", "parcel", "put_s", "streamer")
 
     def __init__(self, parcel: Parcel, done: Done, flow: _Flow, streamer: str) -> None:
         self.parcel = parcel
@@ -29,11 +29,11 @@ class _Entry:
         self.streamer = streamer
         self.put_s: float | None = None
         self.has_receipt = False
-        self.doomed = False
+        self.is_lost = False
 
 
-class Ledger:
-    """The messages, by id and by flow, and the streamers that serve their sinks."""
+class ReceiptLedger:
+    """The messages that wait, by id and by flow, and the streamers that serve their sinks."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -43,7 +43,7 @@ class Ledger:
 
     @property
     def is_needed(self) -> bool:
-        """Whether any message may be receipted, or still waits."""
+        """Whether a message may have to wait, or one still waits."""
         return bool(self._streamers or self._entries)
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class Ledger:
             streamers.append(streamer)
 
     def remove_streamer(self, streamer: str, authority: str) -> None:
-        """It does not any more: what it has not receipted is lost."""
+        """It no longer does: what it has not receipted is lost."""
         streamers = self._streamers.get(authority, [])
         if streamer not in streamers:
             return
@@ -76,7 +76,7 @@ class Ledger:
     # -- messages
 
     def expect(self, parcels: Sequence[Parcel], done: Done) -> bool:
-        """These are about to be put; whether any of them is receipted."""
+        """Note messages that are about to be put; whether any of them is receipted."""
         found = False
         for parcel in parcels:
             message: UMessage = parcel.message
@@ -90,13 +90,13 @@ class Ledger:
                 entry = self._entries[message.id] = _Entry(parcel, done, flow, streamers[0] if streamers else "")
                 if entries is None:
                     entries = self._flows[flow] = deque()
-                entry.doomed = bool(entries) and entries[-1].doomed  # it would overtake those that are to be sent again
+                entry.is_lost = bool(entries) and entries[-1].is_lost  # it would overtake those that will be sent again
                 entries.append(entry)
                 found = True
         return found
 
     def put(self, parcels: Sequence[Parcel], result: SendResult, done: Done, now_s: float) -> None:
-        """Zenoh has taken these, or not: tell the outcome of all that have no receipt to wait for."""
+        """Zenoh has taken these, or refused them: tell the results of those that do not wait for a receipt."""
         results = ResultRuns()
         for parcel in parcels:
             entry = self._entries.get(parcel.message.id)
@@ -104,14 +104,14 @@ class Ledger:
                 results.add(done, parcel, result)
             elif isinstance(result, SendError):
                 if isinstance(result, LinkLostError):
-                    for earlier in self._take_up_to(entry):
+                    for earlier in self._remove_up_to(entry):
                         results.add(earlier.done, earlier.parcel, result)
                 else:
-                    self._take(entry)
+                    self._remove(entry)
                 results.add(done, parcel, result)
                 self._settle(entry.flow, results)
-            elif entry.doomed:
-                self._take(entry)
+            elif entry.is_lost:
+                self._remove(entry)
                 results.add(done, parcel, LinkLostError("the streamer on the other side is gone"))
             else:
                 entry.put_s = now_s
@@ -120,58 +120,58 @@ class Ledger:
         results.tell()
 
     def receipts(self, ids: bytes) -> None:
-        """A streamer has these, 16 bytes each. Unknown ones are not ours, or were given up."""
+        """Receipts have come: ids of 16 bytes each. Unknown ones belong to other streamers, or come too late."""
         results = ResultRuns()
         for start in range(0, len(ids) - 15, 16):
             entry = self._entries.get(ids[start : start + 16])
-            if entry is not None and not entry.doomed:
+            if entry is not None and not entry.is_lost:
                 entry.has_receipt = True
                 self._settle(entry.flow, results)
         results.tell()
 
     def tick(self, now_s: float) -> None:
-        """Give up every flow whose first message has waited too long."""
+        """Call lost every flow whose first message has waited too long."""
         for flow, entries in list(self._flows.items()):
             put_s = entries[0].put_s
             if put_s is not None and now_s - put_s >= self._patience_s:
                 self._lose(flow)
 
     def lose_all(self) -> None:
-        """The link is lost: so is everything that waits."""
+        """The link is lost, and everything that waits with it."""
         for flow in list(self._flows):
             self._lose(flow)
 
     def _lose(self, flow: _Flow) -> None:
-        """What was put is lost now, the rest as soon as the sender speaks of it."""
+        """What was put is lost now, the rest when the sender tells its result."""
         results = ResultRuns()
         lost = LinkLostError("the streamer on the other side has not confirmed")
         for entry in list(self._flows.get(flow, ())):
             if entry.put_s is None:
-                entry.doomed = True
+                entry.is_lost = True
             else:
-                self._take(entry)
+                self._remove(entry)
                 results.add(entry.done, entry.parcel, lost)
         results.tell()
 
     def _settle(self, flow: _Flow, results: ResultRuns) -> None:
-        """Everything at the head of a flow that was put and has its receipt is delivered."""
+        """Tell what is delivered: everything at the head of a flow that was put and has its receipt."""
         entries = self._flows.get(flow)
         while entries and entries[0].has_receipt and entries[0].put_s is not None:
             entry = entries[0]
-            self._take(entry)
+            self._remove(entry)
             results.add(entry.done, entry.parcel, None)
 
-    def _take_up_to(self, entry: _Entry) -> list[_Entry]:
-        """Take this one and everything in front of it, which is returned."""
+    def _remove_up_to(self, entry: _Entry) -> list[_Entry]:
+        """Remove this one and all earlier ones of its flow, which are returned."""
         entries = self._flows[entry.flow]
         earlier = []
         while (head := entries[0]) is not entry:
-            self._take(head)
+            self._remove(head)
             earlier.append(head)
-        self._take(entry)
+        self._remove(entry)
         return earlier
 
-    def _take(self, entry: _Entry) -> None:
+    def _remove(self, entry: _Entry) -> None:
         del self._entries[entry.parcel.message.id]
         entries = self._flows[entry.flow]
         if entries[0] is entry:

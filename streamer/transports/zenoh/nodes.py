@@ -1,15 +1,15 @@
-"""Which other Zenoh nodes are there: hears of their transports, and finds the links that Zenoh closes without a word.
+"""Which other Zenoh nodes are there: follows their transports, and finds links that Zenoh closes silently.
 
-What eclipse-zenoh 1.10.2 was seen to do when a receiver goes away:
+How eclipse-zenoh 1.10.2 behaves when a receiver goes away (observed):
 
-- Killed, or closed: the transport event (DELETE) at once; a farewell is not told from a loss. A receiver that says
-  nothing for the length of its lease: DELETE then, and its matches with it.
+- If it is killed or closed, the transport event (DELETE) comes at once; a farewell looks like a loss. If it is silent for
+  its whole lease, DELETE comes then, and its matches end.
 - A put that is blocked for `wait_before_close` makes Zenoh close the link that is in its way. Everything that the
-  receiver had not taken is lost, the put returns without an error, and so do the next ones. There is *no event*: DELETE
-  comes 2 to 12 s later, and matches go up to 12.5 s later, or when the receiver resumes. But ``session.info.links()``
-  is without that link at once. So whoever puts looks there after each put that took as long (`find_broken`).
-- A second DELETE of the same transport can come up to 2.5 s after the first one. So after every event a *survey* of the
-  links follows, which has the last word.
+  receiver had not taken is lost; that put and the next ones return without an error. There is *no event*: DELETE comes 2 to
+  12 s later, and matches end up to 12.5 s later, or when the receiver resumes. But the link disappears from
+  ``session.info.links()`` at once, so the sender looks there after each put that took so long (`find_broken`).
+- A second DELETE of the same transport can come up to 2.5 s after the first one. Therefore a *survey* of the links follows
+  every event, and has the last word.
 - With several receivers of a key, puts wait for the slowest: one that stalls holds the others back for
   `wait_before_close`, once.
 """
@@ -21,12 +21,12 @@ from collections.abc import Callable
 
 import zenoh
 
-from streamer.transports.zenoh.control import Control, tell_loop
-from streamer.transports.zenoh.reach import GRACE_S
+from streamer.transports.zenoh.control import ControlThread, tell_loop
+from streamer.transports.zenoh.presence import GRACE_S
 
 logger = logging.getLogger("ustreamer.zenoh")
 
-_FIND_S = 0.25  # the link was gone within 50 ms whenever it was measured
+_FIND_S = 0.25  # in every measurement the link was gone within 50 ms
 _FIND_AGAIN_S = 0.005
 
 Node = tuple[str, bool]
@@ -34,15 +34,15 @@ Node = tuple[str, bool]
 
 
 class Nodes:
-    """The nodes that we have a link to. ``changed`` hears, on the loop, of each that was lost or came.
+    """The nodes that we have a link to. ``changed`` is called on the loop when one is lost or comes.
 
-    ``settled`` is called when a node that came has been there for the grace: all that it listens to is known.
+    ``settled`` is called when a node has been there for the grace: all its subscriptions are known.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        control: Control,
+        control: ControlThread,
         name: str,
         changed: Callable[[bool], None],
         settled: Callable[[], None],
@@ -59,7 +59,7 @@ class Nodes:
         self._settling: dict[Node, asyncio.TimerHandle] = {}
 
     def close(self) -> None:
-        """Say nothing any more."""
+        """Tell nothing from now on."""
         self._session = None
         for timer in self._settling.values():
             timer.cancel()
@@ -70,7 +70,7 @@ class Nodes:
     # -- control thread
 
     def watch(self, session: zenoh.Session) -> None:
-        """Hear of every transport to another node, those that are open already first."""
+        """Follow every transport to another node, beginning with those that are open already."""
         self._session = session
 
         def on_event(event: zenoh.TransportEvent) -> None:  # on a thread of Zenoh
@@ -86,7 +86,7 @@ class Nodes:
     # -- sender thread
 
     def find_broken(self) -> bool:
-        """After a put that took long: whether there is still a node. Returns once the broken link is found, if any is."""
+        """After a put that took long: whether there is still a node. Returns as soon as a broken link is found."""
         session = self._session
         if session is None or session.is_closed():
             return False
@@ -141,6 +141,6 @@ class Nodes:
 
 
 def linked(session: zenoh.Session) -> set[str]:
-    """The ids of all nodes with a link. A transport that is about to close has none any more. Takes 3 µs."""
+    """The ids of all nodes with a link. A transport that is about to close has no link. Takes 3 µs."""
     multicast = {str(transport.zid) for transport in session.info.transports() if transport.is_multicast}
     return {str(link.zid) for link in session.info.links()} - multicast

@@ -1,4 +1,4 @@
-"""What an operator may say about a ``zenoh`` endpoint, and the Zenoh configuration that comes of it."""
+"""The options of a ``zenoh`` endpoint, and the Zenoh configuration that they result in."""
 
 import json
 import re
@@ -13,44 +13,44 @@ from streamer.transports.errors import ConfigurationError
 
 _ENDPOINT = re.compile(r"[a-z][a-z_\-]*/\S+")
 
-# Zenoh's own defaults are 1 s and 4 s; the specification wants the first attempt after half a second.
+# Zenoh's own defaults are 1 s and 4 s; uP-L1 requires the first attempt after half a second.
 _CONNECT_RETRY = {"period_init_ms": 500, "period_max_ms": 4000, "period_increase_factor": 2}
 
-# A lease of 10 s, and up to 12.5 s until a stalled link is known to have lost its matches (see `nodes`), with a margin.
+# A lease of 10 s, or up to 12.5 s until the matches of a stalled link end (see `nodes`), with a margin.
 DEFAULT_UNCERTAIN_S = 15.0
 
-# Zenoh hands payloads beyond 3 KiB to receivers on the same machine through shared memory. When a receiver stalls for a
-# while it takes that memory back and uses it again: the messages are lost one by one, or arrive with the bytes of later
-# ones, and neither side hears of it (eclipse-zenoh 1.10.2, 16 MiB pool). Over the link nothing of the kind happens.
+# Zenoh passes payloads of more than 3 KiB to receivers on the same machine through shared memory. If a receiver stalls for a
+# while, Zenoh reclaims that memory and uses it again: messages are lost, or arrive with the bytes of later ones, and neither
+# side is told (eclipse-zenoh 1.10.2, 16 MiB pool). Over the link this does not happen.
 _SHARED_MEMORY = "transport/shared_memory/enabled"
-# uP-L1 2.6.1: TCP and not UDP. Links over UDP lose without a word; QUIC is built on it.
+# uP-L1 2.6.1: TCP and not UDP. Links over UDP lose messages silently, and QUIC is built on UDP.
 _PROTOCOLS = "transport/link/protocols"
 _RELIABLE = ("tcp", "tls", "ws", "unixsock-stream", "unixpipe", "vsock", "serial")
 _OVER_UDP = re.compile(r"\b(?:udp|quic)[a-z_\-]*/")
 _MAX_MESSAGE = "transport/link/rx/max_message_size"
 _LEASE = "transport/link/tx/lease"
 _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_before_close"
-# Zenoh's own default is 5 s. A router between us and the receiver has that as well, and must be the first to give up.
+# Zenoh's own default is 5 s. A router between us and the receiver has the same, and must be the first to give up.
 _WAIT_BEFORE_CLOSE_US = 1_000_000
 
 
 class ZenohOptions(TransportOptions):
     """Options of a ``zenoh`` endpoint.
 
-    ``listen`` and ``connect`` hold Zenoh endpoints (``tcp/192.168.0.2:7447``); an empty ``listen`` listens on nothing.
-    ``scouting`` is Zenoh's search by multicast. ``config_file`` is a configuration file of Zenoh itself (JSON5); of the
-    keys here only those that are given override it; shared memory and links over UDP (also QUIC) are off in any case.
-    ``receive_buffer`` is the number of samples that may wait per subscription before Zenoh is held back, ``window`` the
-    number of unconfirmed sends.
+    ``listen`` and ``connect`` hold Zenoh endpoints (``tcp/192.168.0.2:7447``); with an empty ``listen`` nothing listens.
+    ``scouting`` is Zenoh's search by multicast. ``config_file`` is a configuration file of Zenoh itself (JSON5), which only
+    the keys that are given here override; shared memory and links over UDP (also QUIC) are always off. ``receive_buffer`` is
+    the number of samples that each subscription buffers before Zenoh holds the sender back, ``window`` the number of
+    unconfirmed sends.
 
-    A put that returned is no delivery. ``uncertain_s`` is for how long a message may still turn out to be lost: the
-    receiver's lease (10 s unless configured there) and what Zenoh takes to notice; 0 switches that off, and a put counts
-    as delivered. ``lease_ms`` is ours: others give us up when they hear nothing for so long. ``wait_before_close_ms`` is
-    how long one stalled receiver can block our puts before Zenoh closes the link to it (default: 1000, for a client Zenoh's
-    5000: it must not be shorter than the router's, or a stalled receiver behind the router costs us the router).
+    A put that has returned is not a delivery. ``uncertain_s`` is for how long a message may still turn out to be lost: the
+    receiver's lease (10 s unless configured there) and the time that Zenoh takes to notice. 0 switches that off, and a put
+    counts as delivered. ``lease_ms`` is our own lease: after so long without a sign others give us up.
+    ``wait_before_close_ms`` is how long a stalled receiver can block our puts before Zenoh closes the link to it. The
+    default is 1000, and for a client Zenoh's 5000: if it is shorter than the router's, a stalled receiver behind the router
+    costs us the link to the router.
 
-    What arrives with more than ``max_message_bytes`` is dropped by Zenoh, without a word and without being put together in
-    memory.
+    Zenoh silently drops messages of more than ``max_message_bytes``, without assembling them in memory.
     """
 
     model_config = ConfigDict(strict=True)
@@ -72,7 +72,7 @@ class ZenohOptions(TransportOptions):
     @classmethod
     def _endpoints(cls, endpoints: list[str]) -> list[str]:
         for number, endpoint in enumerate(endpoints, 1):
-            if not _ENDPOINT.fullmatch(endpoint):  # it is not repeated: it may hold a password
+            if not _ENDPOINT.fullmatch(endpoint):  # not repeated here, because it may hold a password
                 raise ValueError(f"item {number}: expected protocol/address, for instance tcp/192.168.0.2:7447")
             if _OVER_UDP.match(endpoint):
                 raise ValueError(f"item {number}: expected a reliable protocol, for instance tcp, not one over UDP")
@@ -85,7 +85,7 @@ class ZenohOptions(TransportOptions):
         return self
 
     def effective_mode(self, config: zenoh.Config) -> str:
-        """The mode after ``config_file`` was read."""
+        """The mode, ``config_file`` included."""
         try:
             return str(json.loads(config.get_json("mode")) or self.mode)
         except (zenoh.ZError, ValueError):
@@ -93,7 +93,7 @@ class ZenohOptions(TransportOptions):
 
 
 def session_config(options: ZenohOptions) -> zenoh.Config:
-    """Zenoh's configuration. Raises `ConfigurationError` naming the option that Zenoh does not accept."""
+    """Zenoh's configuration. Raises `ConfigurationError` with the option that Zenoh does not accept."""
     if options.config_file is None:
         config = zenoh.Config()
         given = {"mode", "listen", "connect", "scouting"}
@@ -127,14 +127,14 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
 
 
 def _check_endpoints_of_file(config: zenoh.Config) -> None:
-    """Say at the start what Zenoh would refuse at every attempt to open: an endpoint of ``config_file`` over UDP."""
+    """Refuse endpoints of ``config_file`` over UDP at the start; Zenoh would refuse them at every attempt to open."""
     for key in ("listen/endpoints", "connect/endpoints"):
         if _OVER_UDP.search(config.get_json(key)):
             raise ConfigurationError("config_file", f"{key}: expected reliable protocols, for instance tcp, not over UDP")
 
 
 def wait_before_close_s(config: zenoh.Config) -> float:
-    """How long a put can block before Zenoh closes the link to the receiver that is in its way."""
+    """How long a put can block before Zenoh closes the link to the stalled receiver."""
     return float(json.loads(config.get_json(_WAIT_BEFORE_CLOSE))) / 1e6
 
 
@@ -142,6 +142,6 @@ def _insert(config: zenoh.Config, option: str, key: str, value: Any) -> None:
     try:
         config.insert_json5(key, json.dumps(value))
     except zenoh.ZError as exc:
-        if option in ("listen", "connect"):  # they may hold a password, and Zenoh repeats them
+        if option in ("listen", "connect"):  # they may hold a password, and Zenoh would repeat them
             raise ConfigurationError(option, "Zenoh does not accept one of these endpoints") from None
         raise ConfigurationError(option, f"Zenoh does not accept {value!r}: {exc}") from exc

@@ -3,9 +3,9 @@
     ustreamer/1/serves/<zid>/<authority>   liveliness token: this streamer delivers to that authority
     ustreamer/1/receipts/<zid>             ids of messages that this streamer has delivered or keeps on disk, 16 bytes each
 
-A streamer that receives a message for an authority which it serves publishes a receipt when the message is acknowledged
-(`Received.acknowledge`), if anybody listens; a duplicate as well. A streamer that sends waits for it (`ledger`).
-Everything here runs on the event loop, and asks the control thread for what can block.
+When a message for an authority that it serves is acknowledged (`Received.acknowledge`), a streamer publishes a receipt if
+anybody listens, also for a duplicate. The streamer that sent the message waits for the receipt (`ledger`). Everything here
+runs on the event loop, and leaves what can block to the control thread.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 import zenoh
 
 from streamer.transports.base import Done, Parcel, Received, SendResult
-from streamer.transports.zenoh.control import Control, tell_loop
-from streamer.transports.zenoh.ledger import Ledger
-from streamer.transports.zenoh.watch import is_matching
+from streamer.transports.zenoh.control import ControlThread, tell_loop
+from streamer.transports.zenoh.ledger import ReceiptLedger
+from streamer.transports.zenoh.presence_watch import is_matching
 from streamer.uprotocol.message import UMessage
 
 logger = logging.getLogger("ustreamer.zenoh")
@@ -26,13 +26,13 @@ SERVES = "ustreamer/1/serves"
 RECEIPTS = "ustreamer/1/receipts"
 
 _FLUSH_S = 0.001
-_MOST = 4096  # ids in one sample
+_MOST = 4096  # ids in one receipt
 _MAX_IDS = 65536
 _TICK_S = 1.0
 
 
 class Receipted(Received):
-    """A message whose sender may wait for our receipt."""
+    """A message whose sender may wait for a receipt."""
 
     __slots__ = ("_receipts",)
 
@@ -45,17 +45,17 @@ class Receipted(Received):
 
 
 class Receipts:
-    """Both halves: receipts that we give, and those that we wait for."""
+    """Both halves: the receipts that we give, and those that we wait for."""
 
     def __init__(self, name: str, serves: Sequence[str], patience_s: float) -> None:
         self.serves = frozenset(serves)
-        self.ledger = Ledger(patience_s)
+        self.ledger = ReceiptLedger(patience_s)
         self._name = name
         self._loop: asyncio.AbstractEventLoop
-        self._control: Control
+        self._control: ControlThread
         self._session: zenoh.Session | None = None
         self._own = ""
-        self._declared: list[object] = []  # what Zenoh would undeclare if nobody held it
+        self._declared: list[object] = []  # kept here because Zenoh undeclares what nobody references
         self._publisher: zenoh.Publisher | None = None
         self._listening = False
         self._is_wanted: bool | None = None
@@ -63,8 +63,8 @@ class Receipts:
         self._sending = False
         self._ticker: asyncio.TimerHandle | None = None
 
-    def open(self, loop: asyncio.AbstractEventLoop, control: Control, session: zenoh.Session) -> None:
-        """The session is open and our subscriptions are declared: say whom we serve, and hear who serves whom."""
+    def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session) -> None:
+        """The session is open and our subscriptions are declared: announce whom we serve, and learn who serves whom."""
         self._loop = loop
         self._control = control
         self._session = session
@@ -72,11 +72,11 @@ class Receipts:
         control.post(lambda: self._declare_blocking(session))
 
     def lose_all(self) -> None:
-        """The link is lost, and what waits for a receipt with it."""
+        """The link is lost, and everything that waits for a receipt with it."""
         self.ledger.lose_all()
 
     def close(self) -> None:
-        """Send the last receipts, then do nothing any more."""
+        """Send the last receipts, then nothing more."""
         if self._session is not None:
             while self._ids:
                 self._flush()
@@ -87,10 +87,10 @@ class Receipts:
     # -- receiving
 
     def acknowledge(self, uuid: bytes) -> None:
-        """A message is safe with us."""
+        """A message is safe here: give a receipt, if anybody listens."""
         if not self._is_wanted or self._session is None:
             return
-        if len(self._ids) >= _MAX_IDS:  # whoever does not take receipts sends again
+        if len(self._ids) >= _MAX_IDS:  # nobody takes receipts; the senders will send again
             return
         self._ids.append(uuid)
         if not self._sending:
@@ -105,7 +105,7 @@ class Receipts:
         self._control.post(lambda: self._put_blocking(ids))
 
     def _flushed(self) -> None:
-        """The last receipts are out: go on if there are more by now."""
+        """The last receipts are out: go on if there are more."""
         if self._ids and self._session is not None:
             self._loop.call_later(_FLUSH_S, self._flush)
         else:
@@ -115,14 +115,14 @@ class Receipts:
         self._is_wanted = is_wanted
 
     def _first_wanted(self, is_wanted: bool) -> None:
-        """What was true when the publisher was declared, unless its listener has said more since."""
+        """The status when the publisher was declared, unless the listener was called since."""
         if self._is_wanted is None:
             self._is_wanted = is_wanted
 
     # -- sending
 
     def put(self, done: Done, parcels: Sequence[Parcel], result: SendResult) -> None:
-        """What `Sender` says of parcels of which some are receipted."""
+        """The sender's result of parcels of which some are receipted."""
         self.ledger.put(parcels, result, done, self._loop.time())
         if self._ticker is None and len(self.ledger) and self._session is not None:
             self._ticker = self._loop.call_later(_TICK_S, self._tick)
@@ -134,7 +134,7 @@ class Receipts:
             self._ticker = self._loop.call_later(_TICK_S, self._tick)
 
     def _saw_token(self, is_there: bool, streamer: str, authority: str) -> None:
-        """Listen for receipts first, then believe the token; in the order of the tokens."""
+        """Subscribe to receipts first, then act on the token. Tokens keep their order."""
         if (session := self._session) is None:
             return
 
@@ -175,7 +175,7 @@ class Receipts:
         self._declared.append(liveliness.declare_subscriber(f"{SERVES}/*/*", self._on_token, history=True))
 
     def _listen_blocking(self, session: zenoh.Session) -> None:
-        """Before the first message that has to be receipted is sent, and not before there is anybody to do so."""
+        """Subscribe to receipts: before the first message that needs one is sent, and only if somebody gives them."""
         if self._listening:
             return
         self._listening = True

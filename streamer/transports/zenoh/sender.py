@@ -1,9 +1,9 @@
-"""Puts messages onto Zenoh from a thread of its own, because a put can block for seconds when a receiver is stalled.
+"""Puts messages onto Zenoh from a thread of its own, because a put can block for seconds while a receiver is stalled.
 
-The loop hands over a batch and lends the thread the processor: it waits, without the GIL, until the batch is out, for
-2 ms at most. That is the normal case, and cheaper than both threads running and fighting for the GIL (5 ms for each
-change of hands). If the batch is not out by then, the sender is *behind*: the loop goes on, later batches only queue,
-and a timer lends the processor again and again for as long as that helps.
+The loop hands over a batch and lends the processor to the thread: it waits, without the GIL, until the batch is out, for
+2 ms at most. That is the normal case, and cheaper than two threads that compete for the GIL (5 ms for each switch). If the
+batch is not out by then, the sender is *behind*: the loop goes on, later batches only queue, and a timer lends the processor
+again for as long as that helps.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.status import UCode
 
 _LEND_S = 0.002
-_LEND_AGAIN_S = 0.001  # between two loans while puts get through
-_LOOK_AGAIN_S = 0.02  # while none does
+_LEND_AGAIN_S = 0.001  # while puts make progress
+_LOOK_AGAIN_S = 0.02  # while they make none
 _SMALL = 32
 
 _ROUTES = 8192
@@ -41,12 +41,12 @@ _HOW: dict[str, Any] = {
 }
 
 
-class Outlet:
-    """Puts single messages; used on the sender's thread only.
+class Publishers:
+    """Puts single messages. For the sender's thread only.
 
-    The first `_DECLARED` keys, each with one priority, get a publisher: that takes half of what a put takes otherwise, and
-    sends a number instead of the text. They stay: taking one back could overtake messages that still carry its number.
-    Later keys go as text.
+    The first `_DECLARED` pairs of key and priority get a publisher: a put takes half the time then, and sends a number
+    instead of the key's text. Publishers are never undeclared: that could overtake messages that still carry the number.
+    Later keys are sent as text.
     """
 
     def __init__(self, session: zenoh.Session, own_authority: str) -> None:
@@ -56,7 +56,7 @@ class Outlet:
         self._publishers: dict[tuple[str, int], _Put] = {}
 
     def put(self, message: UMessage) -> SendError | None:
-        """Hand one message to Zenoh; can block while a receiver takes nothing. Returns why it could not."""
+        """Hand one message to Zenoh, or return why not. Can block while a receiver takes nothing."""
         attributes = message.attributes
         try:
             put = self._puts.get(attributes) or self._find_put(attributes)
@@ -89,7 +89,7 @@ class Outlet:
 
 
 class _Batch:
-    """What one `submit` brought, how many of it are through, and which of those failed."""
+    """The parcels of one `submit`, how many of them are through, and which of those failed."""
 
     __slots__ = ("complete", "done", "errors", "link", "parcels", "reported", "through")
 
@@ -118,10 +118,10 @@ class _Batch:
 
 
 class Sender:
-    """The thread, its queue, and the reports back to the loop.
+    """The thread, its queue, and the way back to the loop.
 
-    ``put`` sends one message, on the thread; ``was_slow`` is called there after one that took ``slow_s``. ``success`` is
-    what `Done` is told of a put that returned.
+    ``put`` sends one message, on the thread; ``was_slow`` is called there after a put that took ``slow_s``. ``success`` is
+    what `Done` is told when a put has returned.
     """
 
     def __init__(
@@ -156,18 +156,18 @@ class Sender:
 
     @property
     def is_behind(self) -> bool:
-        """Whether a put is blocked, or a backlog is still being worked off."""
+        """Whether a put is blocked, or a backlog remains."""
         return self._behind
 
     @property
     def is_empty(self) -> bool:
-        """Whether every outcome is reported."""
+        """Whether every result has been told."""
         return not (self._unreported or self._fresh)
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        """Send these after all earlier ones. ``done`` is called on the loop: before this returns, or later.
+        """Send these after all earlier ones. ``done`` is called on the loop, before this returns or later.
 
-        Small batches wait for the end of this turn of the loop: each change of threads costs 20 µs.
+        Small batches wait for the end of this turn of the loop, because each switch of threads costs 20 µs.
         """
         self._fresh.append(_Batch(parcels, done, self._link or object()))
         if len(parcels) >= _SMALL and not self._reporting:
@@ -182,11 +182,11 @@ class Sender:
             self._link = object()
 
     def break_off(self) -> None:
-        """The link is lost: so is everything that is not through, until `resume`. From any thread."""
+        """The link is lost, and everything that is not through, until `resume`. May be called on any thread."""
         self._link = None
 
     def stop(self) -> None:
-        """End the thread after the put that it is in, and report everything that is not through as lost."""
+        """End the thread after the current put, and call everything lost that is not through."""
         self.break_off()
         self._hand_over()
         self._queue.put(None)
@@ -197,7 +197,7 @@ class Sender:
         self._report()
 
     def report_through(self) -> None:
-        """Report now what is through, although its batch is not: something is about to be said of all that was sent."""
+        """Tell now what is through although its batch is not complete, because everything sent so far may be lost."""
         self._report()
         if self._unreported and not self._reporting:
             self._reporting = True
@@ -231,7 +231,7 @@ class Sender:
         self._queue.put(fresh)
 
     def _lend(self) -> None:
-        """Wait until everything is out, `_LEND_S` at most: the thread has the processor meanwhile."""
+        """Wait until everything is out, `_LEND_S` at most. Meanwhile the thread has the processor."""
         last = self._unreported[-1]
         deadline = time.monotonic() + _LEND_S
         while not last.complete and (left := deadline - time.monotonic()) > 0:
@@ -240,7 +240,7 @@ class Sender:
                 self._idle.wait(left)
 
     def _report(self) -> None:
-        if self._reporting:  # called from a `done`: the outer call goes on
+        if self._reporting:  # called by a `done`: the outer call goes on
             return
         self._reporting = True
         try:
@@ -252,7 +252,7 @@ class Sender:
             self._behind = False
 
     def _look(self) -> None:
-        """While behind: lend the processor again if puts got through since the last look."""
+        """While behind: lend the processor again if puts made progress since the last look."""
         self._next_look = None
         if not self._unreported:
             return
@@ -275,7 +275,7 @@ class Sender:
                 for number, parcel in enumerate(batch.parcels, 1):
                     error: SendError | None = None
                     if self._behind and parcel.message.is_expired(self._now_ms()):
-                        error = LinkLostError("its TTL passed behind a put that was blocked")  # whoever sent it looks again
+                        error = LinkLostError("its TTL passed behind a put that was blocked")  # the egress checks it again
                     elif batch.link is self._link:
                         error = put(parcel.message)
                     if batch.link is not self._link:  # lost before the put, or during it

@@ -1,107 +1,62 @@
-"""One Zenoh subscription: gets its samples onto the event loop, in batches.
-
-Zenoh's Python callbacks would need the GIL for every sample, from a thread of Zenoh. Here samples wait in Zenoh's own
-FIFO instead. A *token* says who may take from it:
-
-    watcher   blocks in recv() without the GIL; the first sample that comes passes the token to the loop
-    loop      takes what is there without waiting, up to `BATCH` per iteration; when nothing is left it gives the
-              token back
-
-So the order is kept and nobody polls.
-"""
+"""What the two kinds of subscription have in common: they bring the samples of one filter to the event loop."""
 
 import asyncio
-import threading
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import zenoh
 
 from streamer.transports.listeners import Filter
-from streamer.transports.zenoh.control import tell_loop
-from streamer.transports.zenoh.inflow import BATCH, Inflow, Take
+
+BATCH = 256
+"""The most samples that are taken in one turn of the loop."""
+
+Take = Callable[["KeySubscription", Sequence[zenoh.Sample]], None]
+Ended = Callable[["KeySubscription"], None]
 
 
-class Subscription(Inflow):
-    """With a FIFO, and a thread that watches it."""
+class KeySubscription(ABC):
+    """The samples of one filter. ``take`` gets them on the loop; ``ended`` is called there when no more can come.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Callable[[Inflow], None]) -> None:
-        super().__init__(loop, of, take, ended)
-        self._first: zenoh.Sample | None = None
-        self._token_is_here = False
-        self._token_returned = threading.Event()
+    Call `declare` and `undeclare`, which can block, on the control thread, and everything else on the loop. ``closing`` is
+    for the owner; ``discarded`` counts the samples that came after `abandon`.
+    """
 
-    # -- control thread
+    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended) -> None:
+        self.filter = of
+        self.closing = False
+        self.discarded = 0
+        self._loop = loop
+        self._take = take
+        self._ended = ended
+        self._subscriber: zenoh.Subscriber[Any] | None = None
+        self._paused = False
+        self._abandoned = False
 
+    @abstractmethod
     def declare(self, session: zenoh.Session, key: str, buffer: int) -> None:
-        """Subscribe, and start the watcher."""
-        self._subscriber = session.declare_subscriber(
-            key, zenoh.handlers.FifoChannel(buffer), allowed_origin=zenoh.Locality.REMOTE
-        )
-        watcher = threading.Thread(target=self._watch, args=(self._subscriber.handler,), name="zenoh-recv", daemon=True)
-        watcher.start()
+        """Subscribe, with room for ``buffer`` samples. What this session sends itself does not arrive."""
 
-    def _never_declared(self) -> None:
-        tell_loop(self._loop, self._ended, self)
-
-    # -- watcher thread
-
-    def _watch(self, handler: zenoh.Handler[zenoh.Sample]) -> None:
-        while True:
-            try:
-                sample = handler.recv()
-            except zenoh.ZError:  # undeclared, or the session was closed, and the FIFO is empty
-                tell_loop(self._loop, self._ended, self)
-                return
-            if self._abandoned:
-                self.discarded += 1
-                continue
-            self._first = sample
-            self._token_returned.clear()
-            if not tell_loop(self._loop, self._arrived, handler):
-                self._abandoned = True
-            if not self._abandoned:
-                self._token_returned.wait()
-
-    # -- loop
-
-    def _arrived(self, handler: zenoh.Handler[zenoh.Sample]) -> None:
-        self._token_is_here = True
-        self._drain(handler)
-
-    def _drain(self, handler: zenoh.Handler[zenoh.Sample]) -> None:
-        if self._paused or self._abandoned or not self._token_is_here:
-            return
-        samples = [] if self._first is None else [self._first]
-        self._first = None
-        more = True
-        try:
-            while len(samples) < BATCH:
-                sample = handler.try_recv()
-                if sample is None:
-                    more = False
-                    break
-                samples.append(sample)
-        except zenoh.ZError:  # as in the watcher, which finds out as well
-            more = False
-        if more:
-            self._loop.call_soon(self._drain, handler)
+    def undeclare(self) -> None:
+        """Unsubscribe. What is waiting is still taken, then the subscription ends."""
+        if self._subscriber is None:
+            self._never_declared()
         else:
-            self._token_is_here = False
-            self._token_returned.set()
-        if samples:
-            self._take(self, samples)
+            self._subscriber.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
 
+    @abstractmethod
+    def _never_declared(self) -> None:
+        """End a subscription that was never declared."""
+
+    def pause(self) -> None:
+        """Take nothing: samples fill the buffer, then Zenoh holds the sender back."""
+        self._paused = True
+
+    @abstractmethod
     def resume(self) -> None:
         """Go on after `pause`."""
-        if self._paused:
-            self._paused = False
-            if self._token_is_here and self._subscriber is not None:
-                self._loop.call_soon(self._drain, self._subscriber.handler)
 
+    @abstractmethod
     def abandon(self) -> None:
-        """From now on the watcher throws away what comes, and counts it: nothing in Zenoh may wait for room."""
-        self._abandoned = True
-        if self._first is not None:
-            self._first = None
-            self.discarded += 1
-        self._token_returned.set()
+        """From now on discard and count what comes, so that nothing in Zenoh waits for room."""

@@ -3,11 +3,11 @@
 Everything here runs on the event loop. Three kinds of thread do what can block:
 
     control   open, declare, undeclare, close       (`control`)
-    watchers  one per subscription, waiting in recv (`subscription`)
+    watchers  one per filter, waiting in recv       (`filter_subscription`)
     sender    put                                   (`sender`)
 
-What becomes of a message that was put is known in three ways: who listens to its key (`watch`, `reach`), which nodes are
-there (`nodes`), and, from another streamer, a receipt (`receipts`, `ledger`).
+Three signs tell what became of a message that was put: whether anybody listens to its key (`presence_watch`, `presence`),
+which nodes are there (`nodes`), and the receipt of another streamer (`receipts`, `ledger`).
 """
 
 import asyncio
@@ -22,27 +22,27 @@ from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
 from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, TransportContext
 from streamer.transports.errors import LinkLostError
 from streamer.transports.listening import ListeningTransport
-from streamer.transports.zenoh.control import Control
+from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.intake import Intake
 from streamer.transports.zenoh.nodes import Nodes
 from streamer.transports.zenoh.options import DEFAULT_UNCERTAIN_S, ZenohOptions, session_config, wait_before_close_s
-from streamer.transports.zenoh.reach import OnPresence
+from streamer.transports.zenoh.presence import OnPresence
+from streamer.transports.zenoh.presence_watch import PresenceWatch
 from streamer.transports.zenoh.receipts import Receipts
-from streamer.transports.zenoh.sender import Outlet, Sender
-from streamer.transports.zenoh.watch import Watch
+from streamer.transports.zenoh.sender import Publishers, Sender
 from streamer.transports.zenoh.wire import key_filter
 from streamer.uprotocol.uri import ANY_RESOURCE, UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
 
-_CLOSE_S = 3.0  # Zenoh itself gives up after 10 s when a receiver is stalled
+_CLOSE_S = 3.0  # Zenoh itself gives up after 10 s if a receiver is stalled
 _PATIENCE = 3  # times `uncertain_s`: how long to wait for a receipt
 _SLOW = 0.9  # of `wait_before_close`: clocks differ
-_SLOW_MIN_S = 0.02  # every put takes that long now and then
+_SLOW_MIN_S = 0.02  # any put takes that long now and then
 
 
 class ZenohTransport(ListeningTransport):
-    """uTransport over Zenoh. Zenoh itself acknowledges nothing: only another streamer is told (`receipts`)."""
+    """uTransport over Zenoh. Zenoh acknowledges nothing; only streamers acknowledge messages to each other (`receipts`)."""
 
     kind = "zenoh"
     Options = ZenohOptions
@@ -52,12 +52,12 @@ class ZenohTransport(ListeningTransport):
         self.options: ZenohOptions = options
         self._mode: str = options.mode
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._control: Control | None = None
+        self._control: ControlThread | None = None
         self._opening: asyncio.Task[None] | None = None
         self._session: zenoh.Session | None = None
         self._sender: Sender | None = None
         self._nodes: Nodes | None = None
-        self._watch = Watch(context.name)
+        self._presence_watch = PresenceWatch(context.name)
         self._receipts = Receipts(context.name, context.serves, _PATIENCE * (options.uncertain_s or DEFAULT_UNCERTAIN_S))
         self._was_up = False
         self._stopped = False
@@ -77,18 +77,18 @@ class ZenohTransport(ListeningTransport):
 
     @property
     def is_stalled(self) -> bool:
-        """Whether sends are waiting because Zenoh takes nothing at the moment."""
+        """Whether messages wait because Zenoh takes nothing at the moment."""
         return self._sender is not None and self._sender.is_behind
 
     # -- life
 
     async def start(self) -> None:
-        """Begin to open the session; it is tried again for ever. Raises `ConfigurationError`."""
+        """Begin to open the session. It is tried until it succeeds. Raises `ConfigurationError`."""
         config = session_config(self.options)
         self._mode = self.options.effective_mode(config)
         self._loop = asyncio.get_running_loop()
         zenoh.try_init_log_from_env()  # type: ignore[no-untyped-call]  # incomplete stubs; silent unless RUST_LOG is set
-        self._control = Control(self._loop, self.context.name)
+        self._control = ControlThread(self._loop, self.context.name)
         self._opening = self._loop.create_task(self._open(config), name=f"{self.context.name}-open")
 
     async def _open(self, config: zenoh.Config) -> None:
@@ -115,7 +115,7 @@ class ZenohTransport(ListeningTransport):
         logger.info("zenoh_session_open endpoint=%s zid=%s mode=%s", self.context.name, session.zid(), self._mode)
         self._sender = Sender(
             self._loop,
-            Outlet(session, self.context.authority).put,
+            Publishers(session, self.context.authority).put,
             self.context.name,
             success=UNCONFIRMED if self.options.uncertain_s else None,
             slow_s=max(_SLOW * wait_before_close_s(config), _SLOW_MIN_S),
@@ -124,18 +124,18 @@ class ZenohTransport(ListeningTransport):
         )
         self._nodes = nodes = Nodes(self._loop, self._control, self.context.name, self._node_changed, self._node_settled)
         self._intake.open(self._loop, self._control, session)
-        # All this after the subscriptions: nobody hears that the link is up before we listen.
+        # All this after the subscriptions: the link is not called up before we listen.
         await self._control.ask(lambda: nodes.watch(session))
-        self._watch.open(self._loop, self._control, session)
+        self._presence_watch.open(self._loop, self._control, session)
         self._receipts.open(self._loop, self._control, session)
-        self._judge_link()
+        self._update_link()
 
     def _open_blocking(self, config: zenoh.Config) -> None:
-        """On the control thread; the session is kept even if nobody waits for it any more, so that it gets closed."""
+        """On the control thread. The session is kept even if nobody waits for it any more, so that it gets closed."""
         self._session = zenoh.open(config)
 
     async def stop(self) -> None:
-        """Deliver what has arrived, close, and report what could not be sent. Takes a few seconds at most."""
+        """Deliver what has arrived, close, and give back what could not be sent. Takes a few seconds at most."""
         if self._stopped or self._control is None:
             self._stopped = True
             return
@@ -145,7 +145,7 @@ class ZenohTransport(ListeningTransport):
             await asyncio.gather(self._opening, return_exceptions=True)
         if self._nodes is not None:
             self._nodes.close()
-        self._watch.close()
+        self._presence_watch.close()
         self.set_state(LinkState.DOWN)
         if self._sender is not None:
             self._sender.stop()
@@ -160,7 +160,7 @@ class ZenohTransport(ListeningTransport):
         except zenoh.ZError as exc:
             logger.warning("zenoh_close_failed endpoint=%s error=%s", self.context.name, exc)
         finally:
-            self._intake.abandon()  # what is left blocks Zenoh's own close
+            self._intake.abandon()  # what is left would block Zenoh's own close
             self._control.post(self._close_quietly)
             self._control.end()
 
@@ -170,7 +170,7 @@ class ZenohTransport(ListeningTransport):
             self._session.close()  # type: ignore[no-untyped-call]  # incomplete stubs
 
     def _close_quietly(self) -> None:
-        """The second attempt, for a session that a time-out kept from being closed."""
+        """The second attempt, for a session that was not closed in time."""
         if self._session is not None and not self._session.is_closed():
             try:
                 self._close_blocking()
@@ -180,19 +180,19 @@ class ZenohTransport(ListeningTransport):
     # -- link
 
     def _node_changed(self, is_there: bool) -> None:
-        """Another node was found or lost."""
+        """Another node has come, or was lost."""
         if self._stopped or self._sender is None or self._nodes is None:
             return
         if not is_there:
-            self._sender.report_through()  # they may be lost: they belong to those that `on_node` is about
+            self._sender.report_through()  # they may be lost, so the router has to know them before `node_changed`
         if is_there:
-            self._watch.node_came()
+            self._presence_watch.node_came()
         else:
-            self._watch.node_lost()
+            self._presence_watch.node_lost()
         if not self._nodes.present:
             self._receipts.lose_all()
-        self._watch.nodes(bool(self._nodes.present))
-        self._judge_link()
+        self._presence_watch.nodes(bool(self._nodes.present))
+        self._update_link()
         if not is_there and self.options.uncertain_s:
             self.context.events.node_changed(False)
 
@@ -201,14 +201,14 @@ class ZenohTransport(ListeningTransport):
             self.context.events.node_changed(True)
 
     def _was_slow(self) -> None:
-        """On the sender thread: a put took as long as Zenoh needs to give a receiver up."""
+        """On the sender thread: a put took as long as Zenoh takes to give up a receiver."""
         assert self._nodes is not None
         assert self._sender is not None
         if not self._nodes.find_broken():
             self._sender.break_off()
 
-    def _judge_link(self) -> None:
-        """Derive the state: a client without a router is nothing, a peer without others is ready but alone."""
+    def _update_link(self) -> None:
+        """Derive the link's state. Without other nodes a client is down, and a peer is alone."""
         if self._stopped or self._sender is None or self._nodes is None:
             return
         without_nodes = LinkState.DOWN if self._mode == "client" else LinkState.ALONE
@@ -224,34 +224,34 @@ class ZenohTransport(ListeningTransport):
                 self.context.events.reconnected()
             self._was_up = True
 
-    # -- who listens
+    # -- presence
 
     def watch_flow(self, source: UUri, sink: UUri | None, on_presence: OnPresence) -> Presence:
         if not self.options.uncertain_s:
             return Presence.PRESENT
-        return self._watch.add(self._flow_key(source, sink), on_presence)
+        return self._presence_watch.add(self._flow_key(source, sink), on_presence)
 
     def forget_flow(self, source: UUri, sink: UUri | None, on_presence: OnPresence) -> None:
-        self._watch.remove(self._flow_key(source, sink), on_presence)
+        self._presence_watch.remove(self._flow_key(source, sink), on_presence)
 
     def _flow_key(self, source: UUri, sink: UUri | None) -> str:
-        """The key that messages of a flow are put on; a sink with a wildcard was set by a streamer, for a Publish."""
+        """The key that a flow's messages are put on. Only a streamer sets a sink with a wildcard, for a Publish."""
         is_publish = sink is None or sink.resource == ANY_RESOURCE
         return key_filter(source, None if is_publish else sink, self.context.authority)
 
     # -- receiving
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        self._intake.open_filter(source, sink)  # nothing before the session is open: then all filters are
+        self._intake.open_filter(source, sink)  # before the session is open: nothing. When it opens, all filters are opened
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
         self._intake.close_filter(source, sink)
 
     def pause_receiving(self) -> None:
-        """Take nothing more from Zenoh: `receive_buffer` samples wait per subscription, then senders are held back.
+        """Take nothing from Zenoh: each subscription buffers `receive_buffer` samples, then senders are held back.
 
         Only for moments. With Zenoh's defaults a sender that is held back for 5 s (`wait_before_close`, 1 s in another
-        streamer), or that hears nothing for 10 s (`lease`), closes the link, and what it has sent meanwhile is lost.
+        streamer), or receives nothing for 10 s (`lease`), closes the link, and what it has sent meanwhile is lost.
         """
         self._intake.pause()
 
@@ -267,5 +267,5 @@ class ZenohTransport(ListeningTransport):
             done(parcels, LinkLostError("no other Zenoh node is there"))
         elif self._receipts.ledger.is_needed and self._receipts.ledger.expect(parcels, done):
             self._sender.submit(parcels, partial(self._receipts.put, done))
-        else:  # after earlier ones even without a link: outcomes keep their order
+        else:  # behind earlier ones even without a link: results keep their order
             self._sender.submit(parcels, done)

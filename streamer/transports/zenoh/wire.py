@@ -1,7 +1,7 @@
-"""Between our messages and Zenoh's keys, attachments and priorities (`up-l1/zenoh.adoc`).
+"""uProtocol messages as Zenoh keys, attachments and priorities (`up-l1/zenoh.adoc`).
 
-Pure: text and bytes in, text and bytes out. What is the same for all messages of a flow is computed once for their
-`Attributes` and remembered; only the id differs. It stands in front, in 20 bytes of fixed layout.
+Pure: text and bytes in, text and bytes out. What all messages of a flow have in common is computed once per `Attributes`
+and remembered. Only the id differs, which comes first, in 20 bytes of fixed layout.
 """
 
 from google.protobuf.message import DecodeError
@@ -42,11 +42,11 @@ def key_filter(source_filter: UUri, sink_filter: UUri | None, own_authority: str
 
 
 def narrowed(source_filter: UUri, sink_filter: UUri | None) -> tuple[tuple[UUri, UUri | None], ...]:
-    """Filters that together match what a listener's filter does, with keys that match no Publish unless it is meant.
+    """Filters that together match the same as a listener's filter, with keys that match a Publish only if it is meant.
 
-    In a key, a ``*`` in the place of the sink's authority matches the mark of those that have no sink too. So whoever
-    listens to messages for everybody would receive every Publish as well. But a Request comes from resource 0, and a
-    Response or Notification goes to resource 0.
+    In a key, a ``*`` in the place of the sink's authority also matches the mark for "no sink". A listener for messages to
+    everybody would therefore receive every Publish too. But a Request comes from resource 0, and a Response or Notification
+    goes to resource 0.
     """
     if (
         sink_filter is None
@@ -70,7 +70,7 @@ def _segments(uri: UUri, own_authority: str) -> str:
 def encode_attachment(message: UMessage) -> bytes:
     """The attachment of a valid message: the version byte and its serialized UAttributes.
 
-    A Publish goes without the sink that a streamer may have set: Rust receivers refuse a Publish that has one.
+    A Publish is sent without the sink that a streamer may have set, because Rust receivers refuse a Publish that has one.
     """
     attributes = message.attributes
     rest = _encoded.get(attributes)
@@ -100,14 +100,14 @@ def decode(payload: bytes, attachment: bytes | None) -> UMessage:
             uuid, attributes = _decode_slowly(attachment)
     else:
         uuid, attributes = _decode_slowly(attachment)
-    # Zenoh does not tell "no payload" from an empty one; a format stands only with a payload.
+    # Zenoh does not distinguish "no payload" from an empty one. A format comes only with a payload.
     if not payload and attributes.payload_format is UPayloadFormat.UNSPECIFIED:
         return UMessage(uuid, attributes, None)
     return UMessage(uuid, attributes, payload)
 
 
 def _decode_rest(rest: bytes) -> Attributes | None:
-    """The fields after the id; None if there is a second id among them, which would override the first."""
+    """The fields after the id. None if a second id is among them, which would override the first."""
     proto = _parse(rest)
     if proto.HasField("id"):
         return None
@@ -120,7 +120,7 @@ def _decode_rest(rest: bytes) -> Attributes | None:
 
 
 def _decode_slowly(attachment: bytes) -> tuple[bytes, Attributes]:
-    """Any order and form that protobuf allows."""
+    """Decode an attachment whose fields are in any order and form that protobuf allows."""
     if attachment[:1] != bytes((ATTACHMENT_VERSION,)):
         raise MalformedPacketError(Malformed.VERSION, f"attachment begins with {attachment[:1].hex() or 'nothing'}")
     if len(attachment) == 1:

@@ -378,10 +378,10 @@ def test_topic_filters_are_counted() -> None:
     assert subscriptions.open("a/+")
     assert not subscriptions.open("a/+")
     assert not subscriptions.close("a/+")
-    assert subscriptions.wanted() == ["a/+"]
+    assert subscriptions.needed() == ["a/+"]
     assert subscriptions.close("a/+")
-    assert subscriptions.wanted() == []
-    assert subscriptions.unwanted() == ["a/+"]
+    assert subscriptions.needed() == []
+    assert subscriptions.unneeded() == ["a/+"]
 
 
 def test_filter_opened_again_is_not_unsubscribed() -> None:
@@ -389,7 +389,7 @@ def test_filter_opened_again_is_not_unsubscribed() -> None:
     subscriptions.open("a/+")
     subscriptions.close("a/+")
     subscriptions.open("a/+")
-    assert subscriptions.unwanted() == []
+    assert subscriptions.unneeded() == []
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (50, [50]), (101, [50, 50, 1])])

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from streamer.transports.base import ListenerOptions, TransportContext
 from streamer.transports.listeners import Filter, ListenerRegistry, filter_matches
-from streamer.transports.zenoh.inflow import Inflow
 from streamer.transports.zenoh.intake import Intake
 from streamer.transports.zenoh.receipts import Receipts
+from streamer.transports.zenoh.subscription import KeySubscription
 from streamer.transports.zenoh.wire import encode_attachment, narrowed
 from streamer.uprotocol.message import Options, UMessage, notification, publish, request, response
 from streamer.uprotocol.uri import UUri, everything_at
@@ -57,11 +57,11 @@ class IntakeHarness:
         self.intake.close_filter(*of)
 
     @property
-    def subscriptions(self) -> list[Inflow]:
+    def subscriptions(self) -> list[KeySubscription]:
         """Those that are open, in the order in which they came."""
         return [part for parts in self.intake._subscriptions.values() for part in parts]
 
-    def bring(self, subscription: Inflow, message: UMessage) -> int:
+    def bring(self, subscription: KeySubscription, message: UMessage) -> int:
         """How often the message is heard that comes through a subscription."""
         before = len(self.listener.messages)
         blob = SimpleNamespace(to_bytes=lambda: message.payload or b"")

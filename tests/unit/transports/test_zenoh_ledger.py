@@ -2,7 +2,7 @@
 
 from streamer.transports.base import UNCONFIRMED, Unconfirmed
 from streamer.transports.errors import LinkLostError, PermanentError, SendError
-from streamer.transports.zenoh.ledger import Ledger
+from streamer.transports.zenoh.ledger import ReceiptLedger
 from streamer.uprotocol.message import notification, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -21,7 +21,7 @@ class LedgerHarness:
     sinks = {"a": CLOUD, "b": OTHER, "x": ELSEWHERE}
 
     def __init__(self) -> None:
-        self.ledger = Ledger(PATIENCE_S)
+        self.ledger = ReceiptLedger(PATIENCE_S)
         self.ledger.add_streamer("s1", "cloud")
         self.parcels: dict[str, Parcel] = {}
         self.said: list[str] = []

@@ -4,8 +4,8 @@ import asyncio
 import threading
 from typing import Any
 
-from streamer.transports.zenoh.inflow import BATCH
-from streamer.transports.zenoh.topic import TopicSubscription
+from streamer.transports.zenoh.subscription import BATCH
+from streamer.transports.zenoh.topic_subscription import TopicSubscription
 from streamer.uprotocol.uri import UUri
 from tests.waiting import until
 

@@ -1,4 +1,4 @@
-"""The one timer of a connection: ends it when nothing moves, and keeps it alive when there is nothing to say."""
+"""The timer of a connection: ends it if nothing moves, and keeps it alive while there is nothing to send."""
 
 import mqtt5
 
@@ -11,8 +11,8 @@ FAREWELL_S = 2.0
 _TICK_S = 0.5
 
 
-class Watch:
-    """Watches one connection from its CONNECT on. ``keep_alive_s`` is what the broker has the last word on; 0 is never."""
+class KeepAlive:
+    """Watches one connection from its CONNECT on. The broker may replace ``keep_alive_s``; 0 is never."""
 
     def __init__(self, connection: Connection, session: Session, options: Mqtt5Options, now_s: float) -> None:
         self.keep_alive_s = options.keep_alive_s
@@ -24,47 +24,47 @@ class Watch:
         self._ping_sent_s: float | None = None
         self._head: object = None
         self._head_since_s = now_s
-        self._owed: object = None  # the oldest acknowledgement that we owed at the last look
+        self._owed: object = None  # the oldest acknowledgement that we owed at the last check
 
     @property
     def tick_s(self) -> float:
-        """How often to look."""
+        """How often to call `check`."""
         options = self._options
         tick_s = min(_TICK_S, options.ack_timeout_s / 4, options.connect_timeout_s / 4)
         return min(tick_s, self.keep_alive_s / 4 or tick_s)
 
-    def look(self, now_s: float) -> None:
-        """End the connection if it has to be ended; send a PINGREQ if it is time."""
+    def check(self, now_s: float) -> None:
+        """End the connection if it is stuck; send a PINGREQ if it is due."""
         connection, options = self._connection, self._options
         if not connection.is_open:
             if now_s - connection.last_write_s > FAREWELL_S:
-                connection.abort("the farewell was not read")
+                connection.abort("the DISCONNECT was not read")
         elif not self.is_up and now_s > self._deadline_s:
             connection.abort(f"no CONNACK or SUBACK within {options.connect_timeout_s:g} s")
         elif self._is_stuck(now_s):
             connection.abort(f"no PUBACK within {options.ack_timeout_s:g} s")
         else:
-            self._keep_alive(now_s)
+            self._ping(now_s)
 
     def _is_stuck(self, now_s: float) -> bool:
         """Whether the oldest unconfirmed message has been the same for too long.
 
-        Not while we owe an acknowledgement for longer than a tick: then a broker may confirm nothing (rumqttd, from 100
-        on). That is our delay, not a dead link; a dead one fails the keep alive. Nor while a packet that is too large passes
-        by: the PUBACK is behind it, and after a reconnect it would come again.
+        The time does not count while we have owed an acknowledgement for more than a tick: rumqttd confirms nothing while
+        100 are owed. That is our delay and not a dead link, which would fail the ping. Nor does it count while a packet that
+        is too large passes: the PUBACK comes after it, and after a reconnect the packet would come again.
         """
         head, receipts = self._session.head, self._session.receipts
         owed = receipts[0] if receipts else None
-        is_late = (owed is not None and owed is self._owed) or self._connection.is_leaving_out
+        is_late = (owed is not None and owed is self._owed) or self._connection.is_skipping
         if head is not self._head or is_late:
             self._head, self._head_since_s = head, now_s
         self._owed = owed
         return head is not None and now_s - self._head_since_s > self._options.ack_timeout_s
 
-    def _keep_alive(self, now_s: float) -> None:
+    def _ping(self, now_s: float) -> None:
         connection = self._connection
         if not connection.is_reading:
-            # Its answers wait behind what we do not read. It has to hear from us all the same (MQTT-3.1.2-20), or it ends
+            # The answers wait behind what we do not read. The broker needs pings all the same (MQTT-3.1.2-20), or it ends
             # the connection of a source that only waits for room.
             self._ping_sent_s = None
             if self._is_time_to_ping(now_s - connection.last_write_s):

@@ -1,28 +1,27 @@
-"""The subscription of one topic: Zenoh calls for each sample, which waits here for the event loop.
+"""The subscription of one topic among thousands: Zenoh calls back for each sample, which waits here for the loop.
 
-A `Subscription` has a thread that waits for its samples, and that thread wakes up ten times a second to look for signals:
-good for the few filters that most traffic comes through, too much for thousands of topics of which most are silent. Here
-nothing runs while nothing comes. The price is that a sample takes the GIL on one of Zenoh's threads.
+The thread of a `FilterSubscription` wakes up ten times a second to look for signals. That suits the few filters that most
+traffic comes through, but not thousands of topics of which most are silent. Here nothing runs while nothing comes. The
+price is that each sample takes the GIL on one of Zenoh's threads.
 """
 
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
 
 import zenoh
 
 from streamer.transports.listeners import Filter
 from streamer.transports.zenoh.control import tell_loop
-from streamer.transports.zenoh.inflow import BATCH, Inflow, Take
+from streamer.transports.zenoh.subscription import BATCH, Ended, KeySubscription, Take
 
-_LOOK_S = 1.0  # how often a held back thread of Zenoh looks whether it may go on, should nobody tell it
+_LOOK_S = 1.0  # how often a thread of Zenoh that is held back looks whether it may go on, in case nobody tells it
 
 
-class TopicSubscription(Inflow):
-    """With a callback."""
+class TopicSubscription(KeySubscription):
+    """A subscription with a callback."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Callable[[Inflow], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended) -> None:
         super().__init__(loop, of, take, ended)
         self._samples: deque[zenoh.Sample] = deque()
         self._buffer = 0
@@ -63,8 +62,8 @@ class TopicSubscription(Inflow):
 
     def _drain(self) -> None:
         if self._paused or self._abandoned:
-            return  # `resume` comes back
-        self._is_told = False  # before taking: what comes from now on tells again
+            return  # `resume` calls again
+        self._is_told = False  # before taking: the next sample tells again
         samples: list[zenoh.Sample] = []
         while self._samples and len(samples) < BATCH:
             samples.append(self._samples.popleft())
@@ -78,7 +77,7 @@ class TopicSubscription(Inflow):
             self._end()
 
     def _end(self) -> None:
-        """Zenoh will not call again."""
+        """Zenoh will not call back again."""
         self._dropped = True
         if self._abandoned or not self._samples:
             ended, self._ended = self._ended, _once
@@ -92,7 +91,7 @@ class TopicSubscription(Inflow):
             self._loop.call_soon(self._drain)
 
     def abandon(self) -> None:
-        """From now on throw away what comes, and count it: nothing in Zenoh may wait for room."""
+        """From now on discard and count what comes, so that nothing in Zenoh waits for room."""
         self._abandoned = True
         self.discarded += len(self._samples)
         self._samples.clear()
@@ -101,5 +100,5 @@ class TopicSubscription(Inflow):
             self._end()
 
 
-def _once(subscription: Inflow) -> None:
+def _once(subscription: KeySubscription) -> None:
     """It has ended already."""

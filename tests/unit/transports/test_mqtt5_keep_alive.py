@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
+from streamer.transports.mqtt5.keep_alive import KeepAlive
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.session import Session
-from streamer.transports.mqtt5.watch import Watch
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
 
@@ -15,11 +15,11 @@ OPTIONS = Mqtt5Options(broker="mqtt://127.0.0.1", ack_timeout_s=20)
 
 
 class FakeConnection:
-    """What a watch looks at and does, and no socket."""
+    """What the timer checks and calls, without a socket."""
 
     def __init__(self) -> None:
         self.is_open = self.is_reading = True
-        self.is_leaving_out = False
+        self.is_skipping = False
         self.last_read_s = self.last_write_s = 0.0
         self.aborted: list[str] = []
         self.now_s = 0.0
@@ -40,52 +40,52 @@ def connection() -> FakeConnection:
 
 
 @pytest.fixture
-def watch(connection: FakeConnection) -> Watch:
+def keep_alive(connection: FakeConnection) -> KeepAlive:
     """One message is sent, at 0 s, and never confirmed."""
     session = Session(10, lambda message, packet_id, duplicate: b"", lambda: None)
     session.connected(False, 10, None)
     letter = SimpleNamespace(message=publish(0, UUri("veh1", 1, 1, 0x8000), b""))
     session.submit([cast(Any, letter)], lambda parcels, error: None)
-    watch = Watch(cast(Any, connection), session, OPTIONS, 0.0)
-    watch.is_up = True
-    watch.look(0.0)
-    return watch
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+    keep_alive.is_up = True
+    keep_alive.check(0.0)
+    return keep_alive
 
 
-def listen(watch: Watch, connection: FakeConnection, first_s: int, last_s: int) -> None:
+def listen(keep_alive: KeepAlive, connection: FakeConnection, first_s: int, last_s: int) -> None:
     """Something arrives every second: the link is not dead."""
     for now_s in range(first_s, last_s + 1):
         connection.last_read_s = connection.now_s = now_s
-        watch.look(now_s)
+        keep_alive.check(now_s)
 
 
-def test_missing_puback_ends_the_connection(watch: Watch, connection: FakeConnection) -> None:
-    listen(watch, connection, 1, 20)
+def test_missing_puback_ends_the_connection(keep_alive: KeepAlive, connection: FakeConnection) -> None:
+    listen(keep_alive, connection, 1, 20)
     assert connection.aborted == []
-    listen(watch, connection, 21, 21)
+    listen(keep_alive, connection, 21, 21)
     assert connection.aborted == ["no PUBACK within 20 s"]
 
 
 def test_missing_puback_is_waited_for_while_a_packet_that_is_too_large_passes_by(
-    watch: Watch, connection: FakeConnection
+    keep_alive: KeepAlive, connection: FakeConnection
 ) -> None:
-    connection.is_leaving_out = True
-    listen(watch, connection, 1, 100)
-    connection.is_leaving_out = False
-    listen(watch, connection, 101, 120)
+    connection.is_skipping = True
+    listen(keep_alive, connection, 1, 100)
+    connection.is_skipping = False
+    listen(keep_alive, connection, 101, 120)
     assert connection.aborted == []
-    listen(watch, connection, 121, 121)
+    listen(keep_alive, connection, 121, 121)
     assert connection.aborted == ["no PUBACK within 20 s"]
 
 
 def test_the_broker_hears_from_us_while_we_read_nothing(connection: FakeConnection) -> None:
     session = Session(10, lambda message, packet_id, duplicate: b"", lambda: None)
     session.connected(False, 10, None)
-    watch = Watch(cast(Any, connection), session, OPTIONS, 0.0)
-    watch.is_up = True
+    keep_alive = KeepAlive(cast(Any, connection), session, OPTIONS, 0.0)
+    keep_alive.is_up = True
     connection.is_reading = False
     for now_s in range(100):
         connection.now_s = now_s
-        watch.look(now_s)
+        keep_alive.check(now_s)
     assert connection.pings_s == [15, 30, 45, 60, 75, 90]  # half of keep_alive_s, 30
     assert connection.aborted == []  # no answer can have been read
