@@ -95,7 +95,8 @@ class Cloud:
                     self._ledger.warm_up.send(message.id, now_s())
                     await self._publish(message)
                     try:
-                        await asyncio.wait_for(self._is_answered.wait(), 0.5)
+                        async with asyncio.timeout(0.5):
+                            await self._is_answered.wait()
                     except TimeoutError:
                         continue
         except TimeoutError:

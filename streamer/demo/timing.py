@@ -24,7 +24,8 @@ async def ticks(every_s: float, first_s: float, stop: asyncio.Event) -> AsyncIte
         wait_s = start_s + number * every_s - now_s()
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await stop.wait()
         if stop.is_set():
             return
         yield number

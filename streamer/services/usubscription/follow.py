@@ -102,7 +102,8 @@ class Follower:
             self._woken.clear()
             await self.turn()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), TICK_S)
+                async with asyncio.timeout(TICK_S):
+                    await self._woken.wait()
 
     async def turn(self) -> None:
         """Ask what is due, and write down what is new."""

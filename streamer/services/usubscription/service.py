@@ -144,7 +144,8 @@ class USubscription:
         if not self._inbox:
             self._woken.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), TICK_S)
+                async with asyncio.timeout(TICK_S):
+                    await self._woken.wait()
 
     def _decide(self, now_ms: int, message: UMessage) -> tuple[list[UMessage], Change]:
         attributes = message.attributes

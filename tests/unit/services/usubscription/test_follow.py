@@ -1,5 +1,6 @@
 """Following a uSubscription service elsewhere: pages, notifications of changes, and when it does not answer."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,12 +103,15 @@ class FollowerHarness:
         await self.take(response(self.clock.ms, question, payload, code, UPayloadFormat.PROTOBUF))
 
     async def tell(self, topic: UUri, subscriber: UUri, standing: int, source: UUri = CHANGES) -> None:
+        await self.take(self.update(topic, subscriber, standing, source))
+
+    def update(self, topic: UUri, subscriber: UUri, standing: int, source: UUri = CHANGES) -> UMessage:
         proto = pb.Update(
             topic=uri_to_proto(topic),
             subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)),
             status=pb.SubscriptionStatus(state=int(standing)),
         )
-        await self.take(notification(self.clock.ms, source, US, proto.SerializeToString(), PLAIN))
+        return notification(self.clock.ms, source, US, proto.SerializeToString(), PLAIN)
 
 
 def entry(topic: UUri, subscriber: UUri, standing: int = SUBSCRIBED, period_ms: int | None = None) -> pb.Subscription:
@@ -296,3 +300,20 @@ async def test_a_clock_that_goes_back_does_not_stop_the_questions(narrow: Follow
     await narrow.pass_ms(REFRESH_MS)
     assert str(LOCAL) in narrow.queries()
     assert narrow.registered() == [LOCAL]
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_it_ends_when_asked_to_although_a_change_arrives_at_the_same_moment(
+    harness: FollowerHarness, turns: int
+) -> None:
+    task = asyncio.create_task(harness.follower.run())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert harness.core.handler is not None
+    harness.core.handler(harness.update(LOCAL, APP, SUBSCRIBED), lambda: None)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait((task,), timeout=10)
+    assert task in done
+    assert task.cancelled()

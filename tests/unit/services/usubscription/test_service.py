@@ -230,3 +230,19 @@ async def test_ten_thousand_subscriptions_are_restored(harness: UsubscriptionHar
     before = [(each.topic, each.subscriber) for each in harness.service._book.subscriptions]
     await harness.restart()
     assert [(each.topic, each.subscriber) for each in harness.service._book.subscriptions] == before
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_it_ends_when_asked_to_although_a_message_arrives_at_the_same_moment(
+    harness: UsubscriptionHarness, turns: int
+) -> None:
+    task = asyncio.create_task(harness.service.run())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    harness.take(_subscribe(harness))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait((task,), timeout=10)
+    assert task in done
+    assert task.cancelled()
