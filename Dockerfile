@@ -1,5 +1,5 @@
-# The streamer as a container. Runs as a fixed user without rights, with a read-only root file system if you like;
-# it writes to /var/lib/streamer only. Zenoh keeps a few kilobytes in /dev/shm.
+# The streamer as a container. It runs as a fixed user without privileges and writes to /var/lib/streamer only, so the root
+# file system may be read-only. Zenoh keeps a few kilobytes in /dev/shm.
 #
 #   docker build --tag ustreamer .
 #   docker run --read-only --volume ./streamer.yaml:/etc/ustreamer/streamer.yaml:ro --stop-timeout 45 ustreamer
@@ -23,7 +23,7 @@ LABEL org.opencontainers.image.title="uStreamer" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="Apache-2.0"
 
-# A number of its own, so that Kubernetes can tell that it is not root, and that volumes have an owner to be given to.
+# A fixed number, so that Kubernetes can see that it is not root, and volumes can be given to it.
 RUN groupadd --system --gid 10001 ustreamer \
     && useradd --system --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin ustreamer \
     && install -d --owner=10001 --group=10001 --mode=0750 /var/lib/streamer \
@@ -38,7 +38,7 @@ USER 10001:10001
 EXPOSE 7447 9464
 STOPSIGNAL SIGTERM
 
-# Whether the event loop turns. Not /readyz: a broker that is away is no reason to restart the streamer.
+# Whether the event loop runs. Not /readyz: a broker that is away is no reason to restart the streamer.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=15s --retries=3 \
     CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9464/healthz', timeout=3).read()"]
 

@@ -1,11 +1,14 @@
-"""How the package is built: the bounds that `tests.structure` measures, and that it would notice."""
+"""How the package is built: the bounds that `tests.structure` measures, and that it would notice; names of classes."""
 
+import ast
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from tests import structure
 
+ROOT = Path(__file__).parents[1]
 LAYERS = [["top"], ["left", "right"], ["ground"]]
 
 
@@ -16,7 +19,7 @@ def measured(imports: dict[str, set[str]]) -> structure.Structure:
 
 
 def test_the_package_keeps_its_bounds() -> None:
-    found = structure.measure(structure.imports_of(), structure.layers_of(Path(__file__).parents[1] / "pyproject.toml"))
+    found = structure.measure(structure.imports_of(), structure.layers_of(ROOT / "pyproject.toml"))
     assert found.faults() == []
 
 
@@ -62,3 +65,30 @@ def test_imports_for_type_checking_count(tmp_path: Path, monkeypatch: pytest.Mon
     (package / "b.py").write_text("import typed_only.a\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert structure.measure(structure.imports_of("typed_only"), []).circles == [["typed_only.a", "typed_only.b"]]
+
+
+# names
+
+
+def shared_names(folder: Path) -> dict[str, list[str]]:
+    """Public class name → the files that define it, for the names with several definitions. Generated files aside."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(folder.rglob("*.py")):
+        if not path.stem.endswith("_pb2"):
+            classes = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef))
+            for name in (node.name for node in classes if not node.name.startswith("_")):
+                found[name].append(str(path.relative_to(folder)))
+    return {name: files for name, files in found.items() if len(files) > 1}
+
+
+@pytest.mark.parametrize("package", ["streamer", "spark_jobs"])
+def test_a_class_name_means_one_thing_in_a_package(package: str) -> None:
+    assert shared_names(ROOT / package) == {}
+
+
+def test_a_name_that_is_defined_twice_is_found(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "a.py").write_text("class Lane: ...\nclass _Own: ...\nclass Queue: ...\n")
+    (tmp_path / "inner/b.py").write_text("class Outer:\n    class Lane: ...\nclass _Own: ...\n")
+    (tmp_path / "inner/c_pb2.py").write_text("class Queue: ...\n")
+    assert shared_names(tmp_path) == {"Lane": ["a.py", "inner/b.py"]}

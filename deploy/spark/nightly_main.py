@@ -1,4 +1,4 @@
-"""What ``spark-submit`` is given: it starts a file, not a module. The jobs come with ``--py-files spark_jobs.zip``."""
+"""The file that ``spark-submit`` starts: it cannot start a module. The jobs come with ``--py-files spark_jobs.zip``."""
 
 import sys
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The nightly jobs over a fleet's traces, on Kubernetes, started from outside the cluster (from inside: cronjob.yaml). With an
-# image as README.md here describes it:
+# The nightly jobs over a fleet's traces, on Kubernetes, started from outside the cluster (from inside: cronjob.yaml). README.md
+# in this folder describes the image.
 #
 #   IMAGE=registry.example/ustreamer-nightly:0.1.0 KUBERNETES=https://10.0.0.1:6443 \
 #       deploy/spark/submit-kubernetes.sh s3a://bucket/traces s3a://bucket/tables
 #
-# Why each setting of Spark's SQL is as it is, is said in submit-yarn.sh; here is what Kubernetes adds.
+# submit-yarn.sh explains the settings of Spark SQL; here are those for Kubernetes.
 set -euo pipefail
 
 if (($# < 2)); then
@@ -18,7 +18,7 @@ shift 2
 settings=(
     --driver-memory 4g
     --num-executors 4 --executor-cores 4 --executor-memory 8g
-    # The default for Python here is 0.4, for Python workers that these jobs do not have.
+    # The default for Python is 0.4 here, for Python workers, which these jobs do not have.
     --conf spark.kubernetes.memoryOverheadFactor=0.1
     --conf spark.sql.adaptive.enabled=true
     --conf spark.sql.adaptive.skewJoin.enabled=true
@@ -32,12 +32,12 @@ settings=(
     --conf spark.kubernetes.driverEnv.TZ=UTC
     --conf spark.executorEnv.TZ=UTC
     --conf "spark.kubernetes.namespace=${NAMESPACE:-ustreamer}"
-    # It may create and delete the executors' pods, and nothing else: cronjob.yaml has it.
+    # An account that may create and delete the executors' pods and nothing else: see cronjob.yaml.
     --conf spark.kubernetes.authenticate.driver.serviceAccountName=ustreamer-nightly
     --conf "spark.kubernetes.container.image=${IMAGE:?an image with Spark 4.3, Python and the jobs}"
-    # A shuffle in memory would count against the pod's limit: it goes to the node's disk.
+    # Shuffles go to the node's disk: in memory, they would count against the pod's limit.
     --conf spark.kubernetes.local.dirs.tmpfs=false
-    # Stay until it is over, so that the exit status here is that of the night.
+    # Wait for the end, so that the exit status is that of the run.
     --conf spark.kubernetes.submission.waitAppCompletion=true
 )
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The nightly jobs over a fleet's traces, on YARN. Run it from the top folder, after `make spark-zip`:
+# The nightly jobs over a fleet's traces, on YARN. Run this in the top folder, after `make spark-zip`:
 #
-#   deploy/spark/submit-yarn.sh s3a://bucket/traces s3a://bucket/tables                    # every date that is not up to date
-#   deploy/spark/submit-yarn.sh s3a://bucket/traces s3a://bucket/tables --date 2026-11-20  # one
+#   deploy/spark/submit-yarn.sh s3a://bucket/traces s3a://bucket/tables                    # all stale dates
+#   deploy/spark/submit-yarn.sh s3a://bucket/traces s3a://bucket/tables --date 2026-11-20  # one date
 #
-# The driver needs jinja2 and pyyaml in its Python (PYSPARK_PYTHON, or --archives with a packed environment).
+# The driver's Python needs jinja2 and pyyaml (PYSPARK_PYTHON, or --archives with a packed environment).
 set -euo pipefail
 
 if (($# < 2)); then
@@ -15,30 +15,30 @@ traces=$1 tables=$2
 shift 2
 
 settings=(
-    # The driver plans, lists files and keeps the results of small tables: one gigabyte would do for a gateway, listing a
+    # The driver plans, lists files and collects the results of small tables. One gigabyte is enough for a gateway; listing a
     # fleet's files takes more.
     --driver-memory 4g
-    # Few big executors waste memory in long collections, many small ones shuffle more over the network.
+    # Few big executors have long garbage collections; many small ones shuffle more over the network.
     --num-executors 4 --executor-cores 4 --executor-memory 8g
-    # Python runs in the driver only, the work is done by the JVM: no extra memory for Python workers.
+    # Python runs only in the driver, and the JVM does the work: no extra memory for Python workers.
     --conf spark.executor.memoryOverheadFactor=0.1
-    # AQE merges small shuffle partitions after it has seen their size, and splits the ones that are far too big. So the
-    # number of partitions need only be large enough: about three per core.
+    # Adaptive execution merges small shuffle partitions once their sizes are known, and splits very large ones. The number
+    # of partitions only has to be large enough: about three per core.
     --conf spark.sql.adaptive.enabled=true
     --conf spark.sql.adaptive.skewJoin.enabled=true
     --conf spark.sql.shuffle.partitions=48
-    # Traces are many files of a few megabytes. Opening one counts as 1 MB of reading, not 4: more of them share a task.
+    # Traces are many files of a few megabytes. Opening a file counts as reading 1 MB, not 4, so more files share a task.
     --conf spark.sql.files.maxPartitionBytes=128m
     --conf spark.sql.files.openCostInBytes=1m
-    # Columns are decoded in batches, and only the ones that a job names. (The default; here because all depends on it.)
+    # Only the columns that a job names are decoded, in batches. The default, set because so much depends on it.
     --conf spark.sql.parquet.enableVectorizedReader=true
-    # Dates and hours are UTC everywhere: in SQL, and in the JVMs and Pythons whatever their machines are set to.
+    # Dates and hours are UTC everywhere: in SQL, and in the JVMs and Python, whatever the time zone of the machines.
     --conf spark.sql.session.timeZone=UTC
     --conf spark.driver.extraJavaOptions=-Duser.timezone=UTC
     --conf spark.executor.extraJavaOptions=-Duser.timezone=UTC
     --conf spark.yarn.appMasterEnv.TZ=UTC
     --conf spark.executorEnv.TZ=UTC
-    # A night that failed is tried again by the next one; starting twice would only hide why.
+    # The next run repeats a failed one; a second attempt would only hide the reason.
     --conf spark.yarn.maxAppAttempts=1
 )
 

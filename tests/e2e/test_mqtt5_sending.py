@@ -4,7 +4,7 @@ import mqtt5
 import pytest
 
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError
-from streamer.transports.mqtt5 import watch
+from streamer.transports.mqtt5 import keep_alive
 from streamer.uprotocol.status import UCode, UStatusError
 from tests.e2e.mqtt_connection import connected
 from tests.e2e.mqtt_messages import message
@@ -137,7 +137,7 @@ async def test_missing_puback_leads_to_a_reconnect(fake: FakeBroker) -> None:
 
 
 async def test_missing_ping_answer_leads_to_a_reconnect(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "MIN_PING_ANSWER_S", 0.1)
+    monkeypatch.setattr(keep_alive, "MIN_PING_ANSWER_S", 0.1)
     endpoint = Endpoint(fake.url)
     async with endpoint.running():
         peer = await connected(fake, endpoint, server_keep_alive=1)

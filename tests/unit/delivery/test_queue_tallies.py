@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from streamer.delivery.lane import Delivery, Hold, Lane, State
+from streamer.delivery.lane import Delivery, DeliveryState, Hold, Lane
 from streamer.delivery.queue import RouteQueue, Tally
 from tests.unit.delivery.messages import NOW_MS, message, push, queue_policy, route_queue, topic
 
@@ -17,7 +17,11 @@ flows = st.sampled_from(FLOWS)
 
 def recounted(queue: RouteQueue, hold: Hold) -> Tally:
     waiting = [
-        each for lane in queue.lanes.values() if lane.hold & hold for each in lane.items if each.state is State.QUEUED
+        each
+        for lane in queue.lanes.values()
+        if lane.hold & hold
+        for each in lane.items
+        if each.state is DeliveryState.QUEUED
     ]
     return Tally(len(waiting), sum(each.size for each in waiting))
 
