@@ -17,9 +17,11 @@ from streamer.cli.text import EX_CONFIG, EX_IOERR, as_moment, as_span, as_table,
 from streamer.config.checks import nearest
 from streamer.config.load import load
 from streamer.config.models import Config
-from streamer.journal.entries import CorruptEntryError, CorruptFileError, JournalError
+from streamer.journal import damage
+from streamer.journal.entries import CorruptEntryError, JournalError
 from streamer.journal.letters import LetterFile, LetterFilter, LetterSummary, open_letters
 from streamer.journal.lock import is_in_use
+from streamer.journal.sqlite import CorruptFileError
 from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_from_proto
@@ -141,8 +143,7 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
     except JournalError as exc:
         return complain(str(exc), EX_IOERR)
     except CorruptFileError as exc:
-        text = f"{config.journal.path}: damaged ({exc}); the daemon saves what it can when it opens the file"
-        return complain(text, EX_IOERR)
+        return complain(damage.text_of(config.journal.path, exc), EX_IOERR)
 
 
 def _list(arguments: argparse.Namespace, file: LetterFile, config: Config, now_ms: int) -> int:
@@ -202,7 +203,7 @@ def _redrive(arguments: argparse.Namespace, file: LetterFile, config: Config, no
     lines_out(staying[:_MAX_LINES])
     if len(staying) > _MAX_LINES:
         lines_out([f"not sent again: {len(staying) - _MAX_LINES} more like these"])
-    marked = file.mark(going, now_ms, arguments.ttl)
+    marked = file.mark_for_redrive(going, now_ms, arguments.ttl)
     if not marked:
         return complain("nothing to send again", 1)
     when = "now, by the running daemon" if is_in_use(config.journal.path) else "when the daemon starts; it is not running"

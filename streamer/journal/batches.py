@@ -14,6 +14,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Row, Segment
+from streamer.journal.sqlite import transaction
 
 _MAX_BLOB_BYTES = 64 << 20
 
@@ -99,15 +100,9 @@ def apply(connection: sqlite3.Connection, batch: Batch, top: int, bounds: Letter
     if len(parts) == 1:
         connection.execute(_APPLY, parts[0])
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         for part in parts:
             connection.execute(_APPLY, part)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _parts(batch: Batch) -> Iterator[Batch]:

@@ -5,8 +5,8 @@ import sqlite3
 from collections.abc import Iterator
 from zlib import crc32
 
-from streamer.journal.entries import CorruptFileError
 from streamer.journal.schema import TABLES
+from streamer.journal.sqlite import CorruptFileError, check_structure
 
 _PAGE_ENTRIES = 500
 _PAGE_BYTES = 4 << 20
@@ -17,10 +17,7 @@ Found = tuple[int, int, int]
 
 def check(connection: sqlite3.Connection) -> None:
     """Raises `CorruptFileError` for the first thing that is wrong, and sqlite3.Error."""
-    for pragma in ("quick_check(1)", "integrity_check(letters)"):
-        for (finding,) in connection.execute(f"PRAGMA {pragma}"):
-            if finding != "ok":
-                raise CorruptFileError(finding)
+    check_structure(connection, "integrity_check(letters)")
     for table in TABLES:
         for page in _pages(connection, table):
             if not _is_whole(connection, table, page):

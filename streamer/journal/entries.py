@@ -6,6 +6,8 @@ No files and no SQL in here. Numbers come from `Journal.number` and give the ord
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from streamer.journal.sqlite import FileError
+
 ENTRY_BYTES = 200
 """What an entry counts beside its body: its columns and SQLite's share. See `Journal.bytes`."""
 
@@ -89,19 +91,8 @@ class Batch:
         )
 
 
-class JournalError(Exception):
-    """The journal file cannot be used now; the text says why, for people.
-
-    ``is_link_good`` tells whether the connection to the file can be used further, as it can be on a full disk.
-    """
-
-    def __init__(self, text: str, is_link_good: bool = False) -> None:
-        super().__init__(text)
-        self.is_link_good = is_link_good
-
-
-class CorruptFileError(Exception):
-    """The file is no database, or what is in it is damaged."""
+class JournalError(FileError):
+    """The journal file cannot be used now; the text says why, for people."""
 
 
 class CorruptEntryError(Exception):

@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from streamer.journal.batches import LetterBounds
-from streamer.journal.entries import Batch, CorruptFileError, JournalError, Letter, Row, Segment
+from streamer.journal.entries import Batch, JournalError, Letter, Row, Segment
 from streamer.journal.reading import Reader
 from streamer.journal.store import Store
 
@@ -260,12 +260,8 @@ class Journal:
     def _attempt(self, action: Callable[[], None]) -> bool:
         """Do it; if it fails, say so and return False."""
         try:
-            try:
-                action()
-            except CorruptFileError as exc:
-                self._store.rescue(str(exc))
-                action()
-        except (JournalError, CorruptFileError) as exc:
+            action()
+        except JournalError as exc:
             self.failures += 1
             if self.state is not JournalState.FAILING:
                 self._failing_since_s = time.monotonic()
@@ -290,7 +286,7 @@ class Journal:
     def _close(self) -> None:
         try:
             self._store.close()
-        except (JournalError, CorruptFileError) as exc:
+        except JournalError as exc:
             logger.error("journal_not_closed reason=%s", exc)
 
     def _call(self, call: Callable[..., object], *args: object) -> None:

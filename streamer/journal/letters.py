@@ -11,7 +11,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 from streamer.journal.entries import CorruptEntryError, JournalError
-from streamer.journal.schema import connect, faults_of, is_new
+from streamer.journal.schema import JOURNAL, journal_faults
+from streamer.journal.sqlite import connect, is_new
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
 
@@ -75,13 +76,13 @@ class LetterFile:
 
     def find(self, wanted: LetterFilter) -> list[LetterSummary]:
         """The letters that match, oldest first."""
-        with faults_of(self._path):
+        with journal_faults(self._path):
             found = self._connection.execute(f"SELECT {_COLUMNS} FROM letters ORDER BY number")
             return [letter for letter in map(LetterSummary._make, found) if wanted.matches(letter)]
 
     def body(self, number: int) -> bytes:
         """The serialized UMessage. Raises `CorruptEntryError` if it is not what was written, or gone."""
-        with faults_of(self._path):
+        with journal_faults(self._path):
             found = self._connection.execute("SELECT crc, body FROM letters WHERE number = ?", (number,)).fetchone()
         if found is None:
             raise CorruptEntryError("it is not in the journal any more")
@@ -94,12 +95,12 @@ class LetterFile:
         """Delete letters; how many were still there is returned."""
         return self._change("DELETE FROM letters", (), numbers)
 
-    def mark(self, numbers: list[int], now_ms: int, ttl_ms: int | None) -> int:
+    def mark_for_redrive(self, numbers: list[int], now_ms: int, ttl_ms: int | None) -> int:
         """Ask the daemon to send letters again; how many were still there is returned. See `OnRedrive`."""
         return self._change("UPDATE letters SET redrive = ?, redrive_ttl = ?", (now_ms, ttl_ms), numbers)
 
     def _change(self, statement: str, values: tuple[int | None, ...], numbers: list[int]) -> int:
-        with faults_of(self._path):
+        with journal_faults(self._path):
             where = "WHERE number IN (SELECT value FROM json_each(?))"
             return self._connection.execute(f"{statement} {where}", (*values, json.dumps(numbers))).rowcount
 
@@ -107,15 +108,15 @@ class LetterFile:
 @contextmanager
 def open_letters(path: Path) -> Iterator[LetterFile]:
     """The dead letters of a journal. Raises `JournalError` and `CorruptFileError`."""
-    with faults_of(path):
+    with journal_faults(path):
         if not path.exists():
             raise JournalError(f"{path}: no such file; the daemon makes it when it starts")
         if not os.access(path, os.R_OK | os.W_OK):
             raise JournalError(f"{path}: permission denied; only the user that the daemon runs as may read it")
         connection = connect(path)
     try:
-        with faults_of(path):
-            if is_new(connection, path):
+        with journal_faults(path):
+            if is_new(connection, path, JOURNAL):
                 raise JournalError(f"{path}: the file is empty; the daemon makes it a journal when it starts")
         yield LetterFile(connection, path)
     finally:

@@ -1,28 +1,29 @@
-"""One daemon to a journal: two that wrote one file would deliver each other's messages.
+"""One daemon to a file: two that wrote one journal would deliver each other's messages.
 
-The lock is on a file beside the journal, and goes with the process. The file stays: to remove it would be a race.
+The lock is on a file beside it, and goes with the process. The lock's file stays: to remove it would be a race.
 """
 
 import fcntl
 import os
 from pathlib import Path
 
-from streamer.journal.entries import JournalError
+from streamer.journal.sqlite import FileError
 
 Identity = tuple[int, int]
 """Device and inode: which file this is, whatever its name."""
 
 
-class JournalLock:
+class FileLock:
     """Held from `take` to `release`."""
 
-    def __init__(self, journal: Path) -> None:
-        self._journal = journal
-        self._path = _lock_path(journal)
+    def __init__(self, path: Path, error: type[FileError]) -> None:
+        self._locked = path
+        self._error = error
+        self._path = _lock_path(path)
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Take the lock, also if it is held but somebody has removed its file. Raises `JournalError` and OSError."""
+        """Take the lock, also if it is held but somebody has removed its file. Raises `FileError` and OSError."""
         if self._descriptor is not None:
             if identity(self._path) == _identity(os.fstat(self._descriptor)):
                 return
@@ -32,7 +33,7 @@ class JournalLock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise JournalError(f"{self._journal}: another streamer uses it; each needs a journal of its own") from None
+            raise self._error(f"{self._locked}: another streamer uses it; each needs a file of its own") from None
         self._descriptor = descriptor
 
     def release(self) -> None:
@@ -42,10 +43,10 @@ class JournalLock:
             os.close(descriptor)
 
 
-def is_in_use(journal: Path) -> bool:
-    """Whether a daemon uses the journal now. Raises OSError."""
+def is_in_use(path: Path) -> bool:
+    """Whether a daemon uses the file now. Raises OSError."""
     try:
-        descriptor = os.open(_lock_path(journal), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(_lock_path(path), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
@@ -69,5 +70,5 @@ def _identity(found: os.stat_result) -> Identity:
     return found.st_dev, found.st_ino
 
 
-def _lock_path(journal: Path) -> Path:
-    return journal.with_name(journal.name + ".lock")
+def _lock_path(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from streamer.journal.entries import CorruptEntryError, CorruptFileError, JournalError, Row, Segment
-from streamer.journal.schema import connect, faults_of
+from streamer.journal.entries import CorruptEntryError, JournalError, Row, Segment
+from streamer.journal.schema import journal_faults
+from streamer.journal.sqlite import CorruptFileError, connect
 
 logger = logging.getLogger("ustreamer.journal")
 
@@ -105,7 +106,7 @@ class Reader:
     @contextmanager
     def _faults(self) -> Iterator[None]:
         try:
-            with faults_of(self._path):
+            with journal_faults(self._path):
                 yield
         except CorruptFileError as exc:
             self.entries_corrupt += 1

@@ -12,13 +12,16 @@ from streamer.services.multicast import Receivers
 from streamer.services.pause import PauseService
 from streamer.services.router import RouterForServices
 from streamer.services.rpc import RpcService
-from streamer.services.state import State, StateError
+from streamer.services.state import StateError, StateFile
 from streamer.services.usubscription.follow import Follower
 from streamer.services.usubscription.service import USubscription
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.well_known import USTREAMER, USUBSCRIPTION, EntityId
 
 logger = logging.getLogger("ustreamer.services")
+
+TABLES = {**PauseService.TABLES, **Receivers.TABLES, **USubscription.TABLES, **Follower.TABLES}
+"""Of the state file, whatever the configuration has services for."""
 
 _AGAIN_S = 1.0
 
@@ -40,7 +43,7 @@ class ServiceHost:
         addressed: Container[str] = (),
     ) -> None:
         """``addressed``: the endpoints on whose network a Publish needs a sink authority."""
-        self.state = State(state_path(config))
+        self.state = StateFile(state_path(config), TABLES)
         self._transport = transport
         self._problem = ""  # why the file cannot be used
         local = local_authorities(config, addressed)
@@ -62,7 +65,7 @@ class ServiceHost:
         if self.state.path is None:
             logger.warning("state_in_memory consequence=%s", "a restart forgets every subscription and what is stopped")
         try:
-            self.state.open(self._schema)
+            self.state.open()
             self._restore()
         except StateError as exc:
             self._transport.hold()
@@ -70,13 +73,11 @@ class ServiceHost:
 
     def look(self) -> None:
         """The same without running: what a daemon with this configuration remembers. Raises `StateError`."""
-        if self.state.look():
-            self._restore()
-
-    @property
-    def _schema(self) -> tuple[str, ...]:
-        subscriptions = () if self.subscriptions is None else self.subscriptions.SCHEMA
-        return (*PauseService.SCHEMA, *Receivers.SCHEMA, *subscriptions)
+        try:
+            if self.state.open_to_read():
+                self._restore()
+        finally:
+            self.state.close()
 
     def _restore(self) -> None:
         self.pause_service.restore()
@@ -88,7 +89,7 @@ class ServiceHost:
         while self._problem:
             await asyncio.sleep(_AGAIN_S)
             try:
-                await asyncio.to_thread(self.state.open, self._schema)
+                await asyncio.to_thread(self.state.open)
                 self._restore()
             except StateError as exc:
                 self._note_problem(exc)

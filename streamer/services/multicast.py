@@ -4,7 +4,7 @@ A receiver is the uEntity that asks, over RPC on core.ustreamer. What counts for
 wanted there as long as one registration of one of its uEntities covers it, whatever ordinary subscriptions say. What was
 answered is on disk. A registration outlives the catalogue: it covers what the catalogue has now.
 
-`SCHEMA` goes to `State.open`; `restore` is called after that, before the router starts.
+`TABLES` go to the `StateFile`; `restore` is called after that, before the router starts.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from google.protobuf.message import Message
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.services.router import RouterForServices
 from streamer.services.rpc import Method
-from streamer.services.state import State, StateError, Statement
+from streamer.services.state import Row, StateError, StateFile, Statement
 from streamer.transports.base import loadable_transports
 from streamer.uprotocol.multicast import Catalogue, MulticastId
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.uri import UriError, UUri
+from streamer.uprotocol.uri import UUri
 
 REGISTER, UNREGISTER, RESOLVE = 0x10, 0x11, 0x12
 """The methods' resource ids."""
@@ -62,15 +62,15 @@ def filters(answer: type[Message], topic: UUri, receiver_authority: str) -> dict
 class Receivers:
     """The registrations, on disk and in memory, and what they come to."""
 
-    SCHEMA: ClassVar[tuple[str, ...]] = (
-        """CREATE TABLE IF NOT EXISTS multicast_receivers (
+    TABLES: ClassVar[Mapping[str, str]] = {
+        "multicast_receivers": """CREATE TABLE multicast_receivers (
             receiver TEXT NOT NULL,
             multicast_id TEXT NOT NULL,
             PRIMARY KEY (receiver, multicast_id)
-        ) WITHOUT ROWID""",
-    )
+        ) STRICT""",
+    }
 
-    def __init__(self, state: State, router: RouterForServices, catalogue: Catalogue) -> None:
+    def __init__(self, state: StateFile, router: RouterForServices, catalogue: Catalogue) -> None:
         self._state = state
         self._catalogue = catalogue
         self._router = router
@@ -81,12 +81,7 @@ class Receivers:
 
     def restore(self) -> None:
         """Read the registrations from disk, which is open, and tell what is wanted. Raises `StateError`. Blocks."""
-        for row in self._state.rows("SELECT receiver, multicast_id FROM multicast_receivers"):
-            try:
-                registration = Registration(UUri.parse(row[0]), MulticastId.parse(row[1]))
-            except (UriError, UStatusError) as exc:  # written by another version, or by hand
-                logger.error("registration_unreadable receiver=%s id=%s error=%s", row[0], row[1], exc)
-                continue
+        for registration in self._state.read("SELECT receiver, multicast_id FROM multicast_receivers", _registration_of):
             if registration not in self:
                 self._add(registration)
 
@@ -204,6 +199,13 @@ class Receivers:
         topic = self._catalogue.resolve(MulticastId.parse(asked.multicast_id))
         texts = filters(pb.ResolveMulticastResponse, topic, caller.authority)
         return pb.ResolveMulticastResponse(topic=uri_to_proto(topic), **texts)
+
+
+def _registration_of(row: Row) -> Registration:
+    try:
+        return Registration(UUri.parse(row[0]), MulticastId.parse(row[1]))
+    except UStatusError as exc:
+        raise ValueError(exc.message) from exc
 
 
 def _receiver(caller: UUri) -> UUri:

@@ -8,7 +8,7 @@ caller is answered, and holds after a restart.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
@@ -17,7 +17,7 @@ from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRuleError
 from streamer.services.router import RouterForServices
 from streamer.services.rpc import Method
-from streamer.services.state import State, StateError, Statement
+from streamer.services.state import StateError, StateFile, Statement
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
@@ -43,18 +43,18 @@ class PausedRule(NamedTuple):
 class PauseService:
     """Keeps the rules: the router's in memory, and the same on disk."""
 
-    SCHEMA: ClassVar[tuple[str, ...]] = (
-        """CREATE TABLE IF NOT EXISTS dispatch_stops (
+    TABLES: ClassVar[Mapping[str, str]] = {
+        "dispatch_stops": """CREATE TABLE dispatch_stops (
             number INTEGER PRIMARY KEY AUTOINCREMENT,
             source TEXT NOT NULL,
             sink TEXT NOT NULL,
             UNIQUE (source, sink)
-        )""",
-    )
+        ) STRICT""",
+    }
 
     def __init__(
         self,
-        state: State,
+        state: StateFile,
         router: RouterForServices,
         options: ControlConfig,
         authority: str,
@@ -73,7 +73,7 @@ class PauseService:
 
     def restore(self) -> None:
         """Read the rules from disk, which is open. Raises `StateError`."""
-        for rule in _rules_of(self._state.rows(_ALL)):
+        for rule in self._state.read(_ALL, lambda row: PauseRule.parse(row[0], row[1] or None)):
             self._pause_rules.add(rule)
         self._is_open = True
         if len(self._pause_rules):
@@ -171,14 +171,6 @@ class PauseService:
             raise UStatusError(
                 UCode.PERMISSION_DENIED, f"{caller} may not pause or resume flows of {self._authority} (control.allow)"
             )
-
-
-def _rules_of(rows: Iterable[Sequence[str]]) -> Iterable[PauseRule]:
-    for source, sink in rows:
-        try:
-            yield PauseRule.parse(source, sink or None)
-        except PauseRuleError as exc:  # written by another version, or by hand
-            logger.error("rule_unreadable source=%s sink=%s error=%s", source, sink, exc)
 
 
 def _row(rule: PauseRule) -> tuple[str, str]:

@@ -1,154 +1,153 @@
 """What the services remember across restarts: one small SQLite file, the journal's neighbour.
 
-What is written is on the disk when `State.write` returns: an answer that is given afterwards holds. A file that is damaged
-is moved aside and said so; the services begin with nothing then.
+What is written is on the disk when `StateFile.write` returns: an answer that is given afterwards holds. What happens to a
+damaged file is in `streamer.journal.damage`.
 """
 
 import asyncio
 import contextlib
 import logging
-import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from streamer.journal import damage
+from streamer.journal.file import DatabaseFile
+from streamer.journal.sqlite import (
+    CorruptFileError,
+    FileError,
+    FileForm,
+    build,
+    check_structure,
+    connect,
+    faults_of,
+    is_new,
+    transaction,
+)
 
 Statement = tuple[str, Sequence[Any]]
 """SQL with its parameters."""
 
-VERSION = 1
-_BUSY_S = 5.0
-_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+Row = tuple[Any, ...]
+Entry = TypeVar("Entry")
+Result = TypeVar("Result")
 
 logger = logging.getLogger("ustreamer.state")
 
 
-class StateError(OSError):
-    """The file cannot be used now; the text says which and why."""
+class StateError(FileError):
+    """The state file cannot be used now; the text says which and why."""
 
 
-class State:
+def form_of(tables: Mapping[str, str]) -> FileForm:
+    """A state file with these tables: by name, the statement that creates each."""
+    return FileForm(
+        application_id=0x75537373,  # "uSss"
+        version=1,
+        tables=tables,
+        error=StateError,
+        is_whole=lambda row: True,  # rows have no checksum; one that does not make sense is left out when it is read
+    )
+
+
+class StateFile:
     """The tables of all services in ``path``; None keeps them in memory."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, tables: Mapping[str, str]) -> None:
         self.path = path
-        self._connection: sqlite3.Connection | None = None
+        self._form = form_of(tables)
+        self._file = None if path is None else DatabaseFile(path, self._form, check_structure)
+        self._connection: sqlite3.Connection | None = None  # in memory, or only to read
+        self._is_open = False
         self._thread = ThreadPoolExecutor(1, "state")
 
-    def open(self, schema: Iterable[str]) -> None:
-        """Open the file, or make it, with these tables (``CREATE TABLE IF NOT EXISTS``). Raises `StateError`.
+    def open(self) -> None:
+        """Open the file, or make it. Raises `StateError`. If it is open already nothing happens.
 
-        A file that has them is not written to: it can be opened on a full disk. If it is open already nothing happens.
+        A file that is whole is not written to: it can be opened on a full disk.
         """
-        if self._connection is not None:
+        if self._is_open:
             return
-        schema = tuple(schema)
-        try:
-            self._connection = self._connect(schema)
-        except sqlite3.Error as exc:
-            if self.path is None or getattr(exc, "sqlite_errorcode", 0) & 0xFF not in _DAMAGE:
-                raise StateError(f"{self.path}: {exc}") from exc
-            aside = self._move_aside()
-            logger.error(
-                "state_damaged file=%s moved_to=%s consequence=%s", self.path, aside, "the services begin with nothing"
-            )
-            try:
-                self._connection = self._connect(schema)
-            except sqlite3.Error as again:
-                raise StateError(f"{self.path}: {again}") from again
-        except OSError as exc:
-            raise StateError(f"{exc.filename or self.path}: {exc.strerror or exc}") from exc
+        if self._file is not None:
+            self._file.open()
+        else:
+            self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            build(self._connection, self._form)
+        self._is_open = True
 
-    def look(self) -> bool:
-        """Open the file only to read it, also while a daemon uses it; False if there is none. Raises `StateError`."""
+    def open_to_read(self) -> bool:
+        """Open the file without changing it, also while a daemon uses it; False if there is none. Raises `StateError`."""
         if self.path is None or not self.path.exists():
             return False
         # Without a write-ahead log nobody has it open, and it needs no lock.
         is_still = not self.path.with_name(f"{self.path.name}-wal").exists()
-        mode = "ro&immutable=1" if is_still else "ro"
         try:
-            self._connection = sqlite3.connect(f"{self.path.resolve().as_uri()}?mode={mode}", uri=True)
-        except sqlite3.Error as exc:
-            raise StateError(f"{self.path}: {exc}") from exc
-        return True
+            with self._faults():
+                self._connection = connect(self.path, read_only=True, immutable=is_still)
+                is_there = not is_new(self._connection, self.path, self._form)
+        except StateError:
+            self._disconnect()
+            raise
+        if not is_there:
+            self._disconnect()
+        return is_there
 
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """What a query finds; nothing in a table that a file which is only looked at does not have yet. Raises `StateError`.
+    def read(self, sql: str, entry_of: Callable[[Row], Entry]) -> list[Entry]:
+        """What a query finds, each row as ``entry_of`` reads it. Raises `StateError`. It blocks: at the start only.
 
-        It blocks: at the start only.
+        A row for which that raises ValueError or TypeError was written by another version, or by hand: it is left out.
         """
-        assert self._connection is not None
-        try:
-            return self._connection.execute(sql, parameters).fetchall()
-        except sqlite3.Error as exc:
-            if "no such table" in str(exc):
-                return []
-            raise StateError(f"{self.path}: {exc}") from exc
+        found = []
+        for row in self._use(lambda connection: connection.execute(sql).fetchall()):
+            try:
+                found.append(entry_of(row))
+            except (ValueError, TypeError) as exc:
+                logger.error("state_row_unreadable file=%s row=%r error=%s", self.path, row[:3], exc)
+        return found
 
     async def write(self, statements: Sequence[Statement]) -> None:
         """Do all of it in one transaction, or nothing; it is on the disk afterwards. Raises `StateError`."""
         if statements:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._write, statements)
+            work = partial(_write, statements)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._use, work)
 
     def close(self) -> None:
         """Close the file, after what is being written."""
         self._thread.shutdown(wait=True)
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._disconnect()
+        if self._file is not None:
+            try:
+                self._file.close()
+            except StateError as exc:
+                logger.error("state_not_closed error=%s", exc)
 
-    def _write(self, statements: Sequence[Statement]) -> None:
-        connection = self._connection
-        assert connection is not None
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            for sql, parameters in statements:
-                connection.execute(sql, parameters)
-            connection.execute("COMMIT")
-        except sqlite3.Error as exc:
-            with contextlib.suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-            raise StateError(f"{self.path}: {exc}") from exc
+    def _use(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        if self._connection is None:
+            assert self._file is not None
+            return self._file.use(work)
+        with self._faults():
+            return work(self._connection)
 
-    def _connect(self, schema: Sequence[str]) -> sqlite3.Connection:
-        if self.path is None:
-            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        else:
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-            connection = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if found != "ok":
-                raise _damaged(found)
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, VERSION):
-                raise StateError(f"{self.path}: is of version {version}; expected {VERSION}")
-            if version != VERSION:
-                connection.execute(f"PRAGMA user_version={VERSION}")
-            for sql in schema:
-                connection.execute(sql)
-        except BaseException:
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             connection.close()
-            raise
-        return connection
 
-    def _move_aside(self) -> Path:
-        assert self.path is not None
-        number = 1
-        while (aside := self.path.with_name(f"{self.path.name}.bad-{number}")).exists():
-            number += 1
-        self.path.rename(aside)
-        for ending in ("-wal", "-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                self.path.with_name(self.path.name + ending).rename(aside.with_name(aside.name + ending))
-        return aside
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        """For a file that is only read."""
+        path = self.path or Path(":memory:")
+        try:
+            with faults_of(path, StateError):
+                yield
+        except CorruptFileError as exc:
+            raise StateError(damage.text_of(path, exc)) from exc
 
 
-def _damaged(text: str) -> sqlite3.DatabaseError:
-    damage = sqlite3.DatabaseError(text)
-    damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    return damage
+def _write(statements: Sequence[Statement], connection: sqlite3.Connection) -> None:
+    with transaction(connection):
+        for sql, parameters in statements:
+            connection.execute(sql, parameters)

@@ -7,7 +7,7 @@ import pytest
 
 from streamer.routing.decide import decide
 from streamer.services.multicast import Receivers, Registration
-from streamer.services.state import State
+from streamer.services.state import StateFile
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, publish
 from streamer.uprotocol.multicast import MulticastId
 from streamer.uprotocol.uri import UUri, everything_at
@@ -50,8 +50,8 @@ def networked_router(**changes: Any) -> RouterHarness:
 
 async def receivers(harness: RouterHarness, *registrations: tuple[UUri, str]) -> Receivers:
     """The service on this router, with these uEntities registered for these ids."""
-    state = State(None)
-    state.open(Receivers.SCHEMA)
+    state = StateFile(None, Receivers.TABLES)
+    state.open()
     made = Receivers(state, harness.router, harness.config.catalogue)
     for receiver, pattern in registrations:
         await made.register(Registration(receiver, MulticastId.parse(pattern)))

@@ -121,7 +121,7 @@ async def test_one_that_cannot_be_sent_again_stays_and_nobody_asks_for_it_any_mo
 def mark(path: Path) -> None:
     """What the command line does."""
     with open_letters(path) as file:
-        assert file.mark([letter.number for letter in file.find(LetterFilter())], 1, None) == 1
+        assert file.mark_for_redrive([letter.number for letter in file.find(LetterFilter())], 1, None) == 1
 
 
 def stored(path: Path) -> list[LetterSummary]:

@@ -131,12 +131,18 @@ class Book:
                         self._drop(change, entry)
                     else:
                         self._stand(change, entry, Standing.SUBSCRIBED)
-            elif there.subscriptions and topic not in self._remotes:
-                self._first(change, now_ms, topic)
+            elif topic not in self._remotes:
+                for entry in list(there.subscriptions.values()):
+                    if entry.standing is Standing.UNSUBSCRIBE_PENDING:  # the other row is lost: the file was damaged
+                        self._drop(change, entry)
+                if there.subscriptions:
+                    self._first(change, now_ms, topic)
                 for entry in list(there.subscriptions.values()):
                     self._stand(change, entry, Standing.SUBSCRIBE_PENDING)
         for remote in [remote for topic, remote in self._remotes.items() if topic not in change.remotes]:
             change.orders += remote.resume(now_ms)
+            if remote.wanted and not self._index.topic(remote.topic).subscriptions:  # as above
+                change.orders += remote.leave(now_ms)
             self._changed(change, remote)
         return change
 

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from streamer.clock import Clock
 from streamer.config import services as config
 from streamer.services.router import RouterForServices
-from streamer.services.state import State, StateError, Statement
+from streamer.services.state import StateError, StateFile, Statement
 from streamer.services.usubscription import wire
 from streamer.services.usubscription.followed import Followed, Query, Relation
 from streamer.services.usubscription.service import OWNER, TICK_S
@@ -36,15 +36,16 @@ logger = logging.getLogger("ustreamer.usubscription")
 class Follower:
     """Knows what the service of ``options.external`` knows, as far as it was asked for."""
 
-    SCHEMA: ClassVar[tuple[str, ...]] = (
-        """CREATE TABLE IF NOT EXISTS usubscription_followed (
-            topic TEXT NOT NULL, subscriber TEXT NOT NULL, period_ms INTEGER NOT NULL, PRIMARY KEY (topic, subscriber))""",
-    )
+    TABLES: ClassVar[Mapping[str, str]] = {
+        "usubscription_followed": """CREATE TABLE usubscription_followed (
+            topic TEXT NOT NULL, subscriber TEXT NOT NULL, period_ms INTEGER NOT NULL, PRIMARY KEY (topic, subscriber)
+        ) STRICT""",
+    }
 
     def __init__(
         self,
         transport: LocalTransport,
-        state: State,
+        state: StateFile,
         router: RouterForServices,
         options: config.UsubscriptionConfig,
         authority: str,
@@ -78,10 +79,11 @@ class Follower:
     def restore(self) -> None:
         """Read what is on disk and tell who wants what. Blocks: before the router starts. Raises `StateError`."""
         topics = set()
-        for topic, subscriber, period_ms in self._state.rows(
-            "SELECT topic, subscriber, period_ms FROM usubscription_followed"
-        ):
-            relation = UUri.parse(topic), UUri.parse(subscriber)
+        found = self._state.read(
+            "SELECT topic, subscriber, period_ms FROM usubscription_followed",
+            lambda row: ((UUri.parse(row[0]), UUri.parse(row[1])), int(row[2])),
+        )
+        for relation, period_ms in found:
             self._followed.set(relation, period_ms)
             topics.add(relation[0])
         for name in sorted(topics):

@@ -1,39 +1,42 @@
 """The tables of the service, and what a `Change` writes into them."""
 
 import json
-import logging
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
-from streamer.services.state import State, Statement
+from google.protobuf.message import DecodeError
+
+from streamer.services.state import Row, StateFile, Statement
 from streamer.services.usubscription.entries import Change, Observer, Standing, Subscription, Wish
 from streamer.services.usubscription.remote import Command, Remote
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
+from streamer.uprotocol.protobuf import message_from_proto
 from streamer.uprotocol.uri import UUri
 
-SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS usubscription_subscriptions (
+TABLES = {
+    "usubscription_subscriptions": """CREATE TABLE usubscription_subscriptions (
         number INTEGER PRIMARY KEY, topic TEXT NOT NULL, subscriber TEXT NOT NULL, via TEXT NOT NULL,
-        standing INTEGER NOT NULL, expire_ms INTEGER, sample_period_ms INTEGER, details BLOB NOT NULL)""",
-    """CREATE TABLE IF NOT EXISTS usubscription_observers (
-        number INTEGER PRIMARY KEY, topic TEXT NOT NULL, uri TEXT NOT NULL, via TEXT NOT NULL)""",
+        standing INTEGER NOT NULL, expire_ms INTEGER, sample_period_ms INTEGER, details BLOB NOT NULL
+    ) STRICT""",
+    "usubscription_observers": """CREATE TABLE usubscription_observers (
+        number INTEGER PRIMARY KEY, topic TEXT NOT NULL, uri TEXT NOT NULL, via TEXT NOT NULL
+    ) STRICT""",
     # Commands that may still arrive, as JSON: [[id, subscribe, epoch, deadline_ms], ...]
-    """CREATE TABLE IF NOT EXISTS usubscription_remotes (
+    "usubscription_remotes": """CREATE TABLE usubscription_remotes (
         topic TEXT PRIMARY KEY, wanted INTEGER NOT NULL, standing INTEGER NOT NULL, is_confirmed INTEGER NOT NULL,
-        epoch INTEGER NOT NULL, period_ms INTEGER NOT NULL, answered_ms INTEGER NOT NULL, commands TEXT NOT NULL)""",
+        epoch INTEGER NOT NULL, period_ms INTEGER NOT NULL, answered_ms INTEGER NOT NULL, commands TEXT NOT NULL
+    ) STRICT""",
     # Serialized UMessages that were decided, and are not known to be safe with the router
-    "CREATE TABLE IF NOT EXISTS usubscription_outbox (number INTEGER PRIMARY KEY, message BLOB NOT NULL)",
-)
+    "usubscription_outbox": "CREATE TABLE usubscription_outbox (number INTEGER PRIMARY KEY, message BLOB NOT NULL) STRICT",
+}
 
-_TABLES = ("usubscription_subscriptions", "usubscription_observers", "usubscription_remotes")
-
-logger = logging.getLogger("ustreamer.usubscription")
-
-Entry = TypeVar("Entry")
+_FLUSHED = ("usubscription_subscriptions", "usubscription_observers", "usubscription_remotes")
 
 
 def statements(change: Change, remotes: Callable[[UUri], Remote | None]) -> list[Statement]:
     """What to write after ``change``, as its entries are now."""
-    found: list[Statement] = [(f"DELETE FROM {table}", ()) for table in _TABLES] if change.is_flushed else []
+    found: list[Statement] = [(f"DELETE FROM {table}", ()) for table in _FLUSHED] if change.is_flushed else []
     for number, entry in change.subscriptions.items():
         found.append(_delete("subscriptions", "number", number) if entry is None else _subscription(entry))
     for number, observer in change.observers.items():
@@ -54,10 +57,9 @@ def safe(number: int) -> Statement:
     return _delete("outbox", "number", number)
 
 
-def subscriptions(state: State) -> list[Subscription]:
+def subscriptions(state: StateFile) -> list[Subscription]:
     """In the order of their numbers. Raises `StateError`."""
-    return _read(
-        state,
+    return state.read(
         "SELECT number, topic, subscriber, via, standing, expire_ms, sample_period_ms, details"
         " FROM usubscription_subscriptions ORDER BY number",
         lambda row: Subscription(
@@ -66,47 +68,40 @@ def subscriptions(state: State) -> list[Subscription]:
     )
 
 
-def observers(state: State) -> list[Observer]:
+def observers(state: StateFile) -> list[Observer]:
     """In the order of their numbers. Raises `StateError`."""
-    return _read(
-        state,
+    return state.read(
         "SELECT number, topic, uri, via FROM usubscription_observers ORDER BY number",
         lambda row: Observer(row[0], UUri.parse(row[1]), UUri.parse(row[2]), row[3]),
     )
 
 
-def remotes(state: State, timeout_ms: int) -> list[Remote]:
+def remotes(state: StateFile, timeout_ms: int) -> list[Remote]:
     """Raises `StateError`."""
 
-    def one(row: tuple[Any, ...]) -> Remote:
+    def one(row: Row) -> Remote:
         remote = Remote(UUri.parse(row[0]), timeout_ms, bool(row[1]), Standing(row[2]), bool(row[3]), row[4], row[5], row[6])
         for name, subscribe, epoch, deadline_ms in json.loads(row[7]):
             remote.commands[bytes.fromhex(name)] = Command(bytes.fromhex(name), bool(subscribe), epoch, deadline_ms)
         return remote
 
-    return _read(
-        state,
+    return state.read(
         "SELECT topic, wanted, standing, is_confirmed, epoch, period_ms, answered_ms, commands"
         " FROM usubscription_remotes ORDER BY rowid",
         one,
     )
 
 
-def outbox(state: State) -> list[tuple[int, bytes]]:
-    """Number and serialized message of what may not have been sent, in order. Raises `StateError`."""
-    return _read(
-        state, "SELECT number, message FROM usubscription_outbox ORDER BY number", lambda row: (row[0], bytes(row[1]))
-    )
+def outbox(state: StateFile) -> list[tuple[int, UMessage]]:
+    """What may not have been sent, with its number, in order. Raises `StateError`."""
 
-
-def _read(state: State, sql: str, one: Callable[[tuple[Any, ...]], Entry]) -> list[Entry]:
-    found = []
-    for row in state.rows(sql):
+    def one(row: Row) -> tuple[int, UMessage]:
         try:
-            found.append(one(row))
-        except (ValueError, TypeError) as exc:  # not ours: we write only what we can read
-            logger.error("state_row_unreadable file=%s row=%r error=%s", state.path, row[:3], exc)
-    return found
+            return row[0], message_from_proto(v1.UMessage.FromString(row[1]))
+        except DecodeError as exc:
+            raise ValueError(str(exc)) from exc
+
+    return state.read("SELECT number, message FROM usubscription_outbox ORDER BY number", one)
 
 
 def _delete(table: str, key: str, value: int | str) -> Statement:

@@ -16,7 +16,7 @@ from typing import ClassVar
 from streamer.clock import Clock
 from streamer.config import services as config
 from streamer.services.router import RouterForServices
-from streamer.services.state import State, StateError, Statement
+from streamer.services.state import StateError, StateFile, Statement
 from streamer.services.usubscription import rows, wire
 from streamer.services.usubscription.answers import Answers
 from streamer.services.usubscription.book import Book, Limits
@@ -24,8 +24,7 @@ from streamer.services.usubscription.entries import Change
 from streamer.services.usubscription.outbox import Entry, Outbox
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import InvalidMessageError, UMessage, UMessageType
-from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
-from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
+from streamer.uprotocol.protobuf import message_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
@@ -60,12 +59,12 @@ class Turn:
 class USubscription:
     """core.usubscription on our own authority and on those of ``options.local``."""
 
-    SCHEMA: ClassVar[tuple[str, ...]] = rows.SCHEMA
+    TABLES: ClassVar[Mapping[str, str]] = rows.TABLES
 
     def __init__(
         self,
         transport: LocalTransport,
-        state: State,
+        state: StateFile,
         router: RouterForServices,
         options: config.UsubscriptionConfig,
         authority: str,
@@ -90,8 +89,7 @@ class USubscription:
         """Read what is on disk and tell who wants what. Blocks: before the router starts. Raises `StateError`."""
         remotes = rows.remotes(self._state, self._timeout_ms)
         self._book.load(rows.subscriptions(self._state), rows.observers(self._state), remotes)
-        kept = rows.outbox(self._state)
-        self._outbox.restore((number, message_from_proto(v1.UMessage.FromString(message))) for number, message in kept)
+        self._outbox.restore(rows.outbox(self._state))
         for topic in list(self._book.topics):
             if interested := self._book.interested(topic):
                 self._router.set_interest(topic, interested, OWNER)

@@ -19,7 +19,7 @@ from streamer.cli.main import main
 from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule
 from streamer.services.pause import PauseService
-from streamer.services.state import State, StateError, Statement
+from streamer.services.state import StateError, StateFile, Statement
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import GATEWAY, SPEED, RouterHarness, configuration
 from tests.unit.admin.test_server import free_port
@@ -28,7 +28,7 @@ TOPIC = str(SPEED)
 SINK = "//cloud/C0/1/0"
 
 
-class FailingState(State):
+class FailingState(StateFile):
     fails = False
 
     async def write(self, statements: list[Statement]) -> None:  # type: ignore[override]
@@ -42,7 +42,7 @@ class AdminHarness:
 
     def __init__(self, options: ControlConfig) -> None:
         self.harness = RouterHarness()
-        self.state = FailingState(None)
+        self.state = FailingState(None, PauseService.TABLES)
         router = self.harness.router
         self.control = PauseService(self.state, router, options, GATEWAY, ())
         self.port = free_port()
@@ -53,7 +53,7 @@ class AdminHarness:
 async def admin(request: pytest.FixtureRequest) -> AsyncIterator[AdminHarness]:
     """The parameter, if a test gives one, is the setting `control.http`."""
     admin = AdminHarness(ControlConfig(http=getattr(request, "param", "loopback")))
-    admin.state.open(PauseService.SCHEMA)
+    admin.state.open()
     admin.control.restore()
     await admin.server.start()
     async with admin.harness:

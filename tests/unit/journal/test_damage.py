@@ -1,7 +1,6 @@
 """Damaged files: everything that can be read is kept, nothing that was changed is believed, and it is said."""
 
 import json
-import logging
 import os
 import shutil
 import sqlite3
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from streamer.journal import salvage
 from streamer.journal.entries import Batch
 from streamer.journal.journal import JournalState
 from tests.unit.journal.conftest import MakeHarness
@@ -49,17 +47,6 @@ def assert_works(harness: JournalHarness) -> None:
     assert harness.journal.row_body(number) == b"body"
 
 
-def test_garbage_is_set_aside_and_told_once(harness: MakeHarness, path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path.write_bytes(b"no database at all" * 1000)
-    at = harness().open()
-    assert at.journal.files_set_aside == 1
-    (aside,) = salvage.set_aside(path)
-    assert aside.read_bytes().startswith(b"no database")
-    (line,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert line.getMessage().startswith(f"journal_set_aside file={aside} kept=0 lost_at_least=0 reason=")
-    assert_works(at)
-
-
 def test_a_changed_body_costs_that_entry_only(harness: MakeHarness, full: Path, caplog: pytest.LogCaptureFixture) -> None:
     content = full.read_bytes()
     at_byte = content.index(ROWS[41].body)
@@ -79,29 +66,6 @@ def test_a_truncated_file_keeps_what_is_left(harness: MakeHarness, full: Path) -
     rows = list(at.journal.rows())
     assert rows
     assert set(rows) <= set(ROWS)
-    assert_works(at)
-
-
-def test_both_sides_of_a_damaged_page_are_kept(harness: MakeHarness, full: Path) -> None:
-    content = bytearray(full.read_bytes())
-    page = content.index(ROWS[50].body) // 4096
-    content[page * 4096 : (page + 1) * 4096] = b"\xaa" * 4096
-    full.write_bytes(content)
-    at = harness().open()
-    kept = list(at.journal.rows())
-    assert kept[0] == ROWS[0]
-    assert kept[-1] == ROWS[-1]
-    assert len(ROWS) - 14 <= len(kept) < len(ROWS) - 1  # a page holds about a dozen
-    assert ROWS[50] not in kept
-    assert list(at.journal.segments()) == SEGMENTS
-    assert_works(at)
-
-
-def test_an_emptied_file_beside_its_log_is_damage(harness: MakeHarness, path: Path) -> None:
-    path.touch()
-    Path(f"{path}-wal").write_bytes(bytes(5000))
-    at = harness().open()
-    assert at.journal.files_set_aside == 1
     assert_works(at)
 
 
@@ -146,30 +110,7 @@ def test_a_damaged_log_costs_what_was_in_its_damaged_part(
     assert_works(at)
 
 
-def test_three_damaged_files_are_kept(harness: MakeHarness, path: Path) -> None:
-    for n in range(5):
-        path.write_bytes(b"%d is no database" % n * 100)
-        harness().open().close()
-    kept = [file.read_bytes()[:1] for file in salvage.set_aside(path)]
-    assert kept == [b"2", b"3", b"4"]
-
-
-# a crash in the middle of a replacement
-
-
-@pytest.mark.parametrize("moved", [(), ("-wal",), ("-wal", "-shm"), ("-wal", "-shm", "")])
-def test_a_replacement_that_was_interrupted_is_finished(harness: MakeHarness, full: Path, moved: tuple[str, ...]) -> None:
-    good = full.with_name(full.name + ".salvaged")
-    shutil.copy(full, good)
-    full.write_bytes(b"damaged" * 1000)
-    for side in ("-wal", "-shm"):
-        Path(f"{full}{side}").write_bytes(b"damaged log")
-    for side in moved:
-        Path(f"{full}{side}").unlink()
-    at = harness().open()
-    assert list(at.journal.rows()) == ROWS
-    assert not good.exists()
-    assert_works(at)
+# a crash
 
 
 def test_a_salvage_that_was_interrupted_is_begun_again(harness: MakeHarness, full: Path) -> None:
@@ -204,39 +145,7 @@ def test_damage_at_run_time_loses_no_batch(harness: MakeHarness, path: Path) -> 
     assert [found.number for found in harness().open().journal.rows()] == [entry.number for entry in ROWS]
 
 
-@pytest.mark.parametrize("what", ["removed", "replaced"])
-def test_a_file_that_is_taken_away_is_written_again(harness: MakeHarness, path: Path, what: str) -> None:
-    at = harness().open()
-    at.write(Batch(rows=ROWS[:3]))
-    path.unlink()
-    if what == "replaced":
-        path.write_bytes(b"somebody else's")
-    at.write(Batch(rows=ROWS[3:5], rows_done=[1]))
-    assert at.journal.row_body(2) == ROWS[1].body
-    at.close()
-    assert list(harness().open().journal.rows()) == ROWS[1:5]
-
-
-# files that are left alone
-
-
-def test_a_file_of_a_newer_version_is_not_touched(harness: MakeHarness, full: Path) -> None:
-    execute(full, "PRAGMA user_version = 2")
-    before = full.read_bytes()
-    at = harness().start()
-    assert at.journal.state is JournalState.FAILING
-    assert at.journal.problem == f"{full}: written by a newer version (schema 2, expected 1); it is left alone"
-    assert at.journal.stop(10)
-    assert full.read_bytes() == before
-
-
-def test_the_database_of_another_program_is_not_touched(harness: MakeHarness, path: Path) -> None:
-    execute(path, "CREATE TABLE cars (name TEXT)")
-    before = path.read_bytes()
-    at = harness().start()
-    assert at.journal.problem == f"{path}: a database of another program; it is left alone, name another file"
-    at.close()
-    assert path.read_bytes() == before
+# what the copy keeps
 
 
 def test_text_that_is_no_utf_8_does_not_stop_anybody(harness: MakeHarness, full: Path) -> None:

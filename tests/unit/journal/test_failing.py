@@ -139,7 +139,7 @@ def test_what_can_be_written_again_before_the_end_is_written(harness: MakeHarnes
 
 
 def test_a_locked_file_is_waited_for(harness: MakeHarness, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamer.journal.schema.BUSY_S", 0.01)
+    monkeypatch.setattr("streamer.journal.sqlite.BUSY_S", 0.01)
     monkeypatch.setattr("streamer.journal.store.BUSY_S", 0.01)
     at = harness().open()
     other = sqlite3.connect(path, isolation_level=None)
@@ -223,7 +223,7 @@ def test_a_second_daemon_is_turned_away_until_the_first_has_gone(harness: MakeHa
     first.write(Batch(rows=[row(1)]))
     assert is_in_use(path)
     second = harness().start()
-    assert second.journal.problem == f"{path}: another streamer uses it; each needs a journal of its own"
+    assert second.journal.problem == f"{path}: another streamer uses it; each needs a file of its own"
     first.close()
     second.loop.run_until(lambda: bool(second.opened))
     assert [found.number for found in second.journal.rows()] == [1]

@@ -12,7 +12,7 @@ from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import PauseRule
 from streamer.services.pause import PauseService
 from streamer.services.rpc import Method, RpcService
-from streamer.services.state import State, StateError, Statement
+from streamer.services.state import StateError, StateFile, Statement
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
@@ -49,11 +49,11 @@ class RecordingLocalTransport(LocalTransport):
             self.unsafe.append(on_safe)
 
 
-class FailingState(State):
+class FailingState(StateFile):
     """Fails when told; ``gate`` is waited for before anything is written."""
 
     def __init__(self, path: Path | None) -> None:
-        super().__init__(path)
+        super().__init__(path, PauseService.TABLES)
         self.fails = False
         self.gate: asyncio.Event | None = None
 
@@ -81,7 +81,7 @@ class PauseHarness:
         self.router = FakeRouter()
         self.service = PauseService(self.state, self.router, options or ControlConfig(), GATEWAY, local)
         self.rpc = RpcService(self.core, USTREAMER, {**self.service.methods(), **(methods or {})})
-        self.state.open(PauseService.SCHEMA)
+        self.state.open()
         self.service.restore()
 
     async def ask(

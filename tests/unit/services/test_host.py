@@ -107,7 +107,7 @@ async def test_a_file_that_cannot_be_used_is_waited_for(
                 await asyncio.sleep(0.01)
         assert world.router.pause_rules.rules == (RULE,)
         assert [record.message for record in caplog.records if "state_unavailable" in record.message] == [
-            f"state_unavailable error={place / 'state.db'}: Not a directory consequence=until the file can be used the"
+            f"state_unavailable error={place / 'state.db.lock'}: Not a directory consequence=until the file can be used the"
             " services answer nobody, and know neither subscriptions nor what is stopped"
         ]
     finally:

@@ -16,7 +16,7 @@ from streamer.services.multicast import (
     Registration,
     filters,
 )
-from streamer.services.state import State, StateError
+from streamer.services.state import StateError, StateFile
 from streamer.uprotocol.multicast import Catalogue, MulticastId
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError
@@ -40,8 +40,8 @@ CATALOGUE = known(front=0x8001, front_left=0x8002, front_right=0x8003)
 class ReceiversHarness:
     def __init__(self, path: Path | None, catalogue: Catalogue = CATALOGUE) -> None:
         self.router = FakeRouter()
-        self.state = State(path)
-        self.state.open(Receivers.SCHEMA)
+        self.state = StateFile(path, Receivers.TABLES)
+        self.state.open()
         self.receivers = Receivers(self.state, self.router, catalogue)
         self.receivers.restore()
 
@@ -140,7 +140,7 @@ async def test_a_row_that_cannot_be_read_costs_only_itself(
     await service.state.write([("INSERT INTO multicast_receivers VALUES (?, ?)", row) for row in rows])
     service.receivers.restore()
     assert service.router.interest == {FRONT: {"cloud": 0}}
-    assert caplog.text.count("registration_unreadable") == 2
+    assert caplog.text.count("state_row_unreadable") == 2
 
 
 async def test_a_disk_that_cannot_be_written_changes_nothing(

@@ -11,7 +11,7 @@ from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule
 from streamer.services.pause import FETCH, PAUSE, RESUME, PausedRule, PauseService
 from streamer.services.rpc import Method
-from streamer.services.state import State
+from streamer.services.state import StateFile
 from streamer.uprotocol.message import UMessageType, UPayloadFormat, notification
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
@@ -132,13 +132,13 @@ async def test_failing_disk_changes_nothing_and_says_so() -> None:
 
 
 async def test_before_the_rules_are_read_and_after_the_end_nothing_is_changed() -> None:
-    state, router = State(None), FakeRouter()
+    state, router = StateFile(None, PauseService.TABLES), FakeRouter()
     service = PauseService(state, router, ControlConfig(), GATEWAY, ())
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
         await service.pause(PauseRule(SPEED))
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
         await service.resume(PauseRule(SPEED))
-    state.open(PauseService.SCHEMA)
+    state.open()
     service.restore()
     assert await service.pause(PauseRule(SPEED))
     service.close()

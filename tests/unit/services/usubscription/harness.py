@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from streamer.config.services import UsubscriptionConfig
-from streamer.services.state import State
+from streamer.services.state import StateFile
 from streamer.services.usubscription import USubscription, wire
 from streamer.services.usubscription.entries import Standing
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, request, response
@@ -84,10 +84,10 @@ class UsubscriptionHarness:
     def open(self) -> None:
         """As the daemon does at its start, up to the router's."""
         self.core = RecordingLocalTransport()
-        self.state = State(self.path)
+        self.state = StateFile(self.path, USubscription.TABLES)
         self.router = FakeRouter()
         self.service = USubscription(self.core, self.state, self.router, self.options, "gw1", self.clock)
-        self.state.open(USubscription.SCHEMA)
+        self.state.open()
         self.service.restore()
 
     async def restart(self) -> None:

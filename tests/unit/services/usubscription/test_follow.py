@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.message import Message
 
 from streamer.config.services import UsubscriptionConfig
-from streamer.services.state import State
+from streamer.services.state import StateFile
 from streamer.services.usubscription import Follower, wire
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, request, response
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
@@ -58,10 +58,10 @@ class FollowerHarness:
 
     def open(self) -> None:
         self.core = RecordingLocalTransport()
-        self.state = State(self.path)
+        self.state = StateFile(self.path, Follower.TABLES)
         self.router = FakeRouter()
         self.follower = Follower(self.core, self.state, self.router, self.options, "gw1", self.clock)
-        self.state.open(Follower.SCHEMA)
+        self.state.open()
         self.follower.restore()
 
     async def pass_ms(self, ms: int) -> None:

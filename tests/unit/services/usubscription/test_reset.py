@@ -46,7 +46,7 @@ async def test_reset_flushes_everything_on_disk_too(harness: UsubscriptionHarnes
     assert harness.router.interest == {}
     await harness.service.turn()
     for table in ("subscriptions", "observers", "remotes", "outbox"):
-        assert harness.state.rows(f"SELECT * FROM usubscription_{table}") == []
+        assert harness.state.read(f"SELECT * FROM usubscription_{table}", lambda row: row) == []
     await harness.restart()
     assert await harness.subscribers(LOCAL) == {}
 

@@ -12,7 +12,7 @@ from streamer.services.usubscription import service as module
 from streamer.services.usubscription import wire
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPriority
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
-from streamer.uprotocol.protobuf import uri_to_proto
+from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.unit.services.usubscription.harness import (
@@ -20,6 +20,7 @@ from tests.unit.services.usubscription.harness import (
     APP2,
     LOCAL,
     REMOTE,
+    REMOTE2,
     SUBSCRIBE_PENDING,
     SUBSCRIBED,
     UNSUBSCRIBED,
@@ -50,7 +51,7 @@ async def _until(condition: object) -> None:
 
 
 class FailingWrites:
-    """Writes of a `State` that fail until they are let through."""
+    """Writes of a `StateFile` that fail until they are let through."""
 
     def __init__(self, harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
         self.attempts: list[Sequence[Statement]] = []
@@ -218,6 +219,34 @@ async def test_a_topic_that_has_become_remote_is_asked_for(harness: Usubscriptio
     assert await harness.subscribers(LOCAL) == {APP2: SUBSCRIBE_PENDING}
     [command] = harness.commands()
     assert str(command.attributes.sink) == "//dev1/0/3/1"
+
+
+async def test_a_remote_topic_whose_subscriptions_are_lost_is_left(harness: UsubscriptionHarness) -> None:
+    """As after damage to the file: what goes with the lost rows is given up, not held for nobody."""
+    await harness.subscribe(REMOTE)
+    await harness.answered(harness.commands(wire.SUBSCRIBE)[0], SUBSCRIBED)
+    await harness.state.write([("DELETE FROM usubscription_subscriptions", ())])
+    await harness.restart()
+    [command] = harness.commands(wire.UNSUBSCRIBE)
+    assert str(command.attributes.sink) == "//dev2/0/3/2"
+    await harness.answered(command)
+    assert harness.service.gauges()["remote_topics"] == 0
+
+
+async def test_of_a_remote_topic_that_is_lost_its_subscribers_ask_again_and_those_who_left_do_not(
+    harness: UsubscriptionHarness,
+) -> None:
+    await harness.subscribe(REMOTE)
+    await harness.subscribe(REMOTE2, APP2)
+    for command in harness.commands(wire.SUBSCRIBE):
+        await harness.answered(command, SUBSCRIBED)
+    await harness.unsubscribe(REMOTE2, APP2)
+    await harness.state.write([("DELETE FROM usubscription_remotes", ())])
+    await harness.restart()
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}
+    [command] = harness.commands()
+    assert uri_from_proto(wire.read(command, pb.SubscriptionRequest).topic) == REMOTE
+    assert harness.router.interest == {REMOTE: {"dev1": 0}}
 
 
 async def test_ten_thousand_subscriptions_are_restored(harness: UsubscriptionHarness) -> None:

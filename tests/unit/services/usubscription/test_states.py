@@ -10,13 +10,13 @@ lost, doubled by a repeat, refused by a dispatcher, or come in another order. We
 """
 
 import sqlite3
-from typing import Any
+from collections.abc import Callable
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from streamer.services.state import Statement
+from streamer.services.state import Entry, Row, Statement
 from streamer.services.usubscription import rows
 from streamer.services.usubscription.book import Book, Limits
 from streamer.services.usubscription.entries import Change, Order, Reply, Standing, Told, Wish
@@ -49,17 +49,17 @@ periods = st.sampled_from([None, 0, 10, 20])
 
 
 class MemoryState:
-    """Stands in for `State`: the tables in memory."""
+    """Stands in for `StateFile`: the tables in memory."""
 
     path = None
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
-        for sql in rows.SCHEMA:
+        for sql in rows.TABLES.values():
             self._connection.execute(sql)
 
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        return self._connection.execute(sql).fetchall()
+    def read(self, sql: str, entry_of: Callable[[Row], Entry]) -> list[Entry]:
+        return [entry_of(row) for row in self._connection.execute(sql)]
 
     def write(self, statements: list[Statement]) -> None:
         for sql, parameters in statements:

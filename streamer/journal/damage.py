@@ -1,0 +1,154 @@
+"""What happens to a damaged SQLite file: the journal and the services' state file are treated alike.
+
+The law of this file:
+
+- A file is damaged if SQLite says so, if a check of its owner finds something that was not written, if it is empty beside a
+  log that is not, or if it was removed or replaced while in use. A file of zero length without a log is a new file.
+- It is set aside as ``NAME.corrupt-TIME``, with its log. The last three are kept.
+- Every row that can still be read, and is what was written, goes to a new file, which takes its place.
+- That is safe against a crash at any point: the new file is complete as ``NAME.salvaged`` before the damaged one is moved
+  away, and whoever opens the file next finishes what was begun (`put_in_place`).
+- One log line reports it, ``file_set_aside``: how many rows were kept, and how many are known to be lost.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from streamer.journal.sqlite import CorruptFileError, FileForm, build, connect, create, transaction
+
+MAX_SET_ASIDE = 3
+_UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from the text of SQLite's error
+_SIDES = ("-wal", "-shm", "")  # the log first: beside another file it would be taken for that file's
+
+
+class Salvaged(NamedTuple):
+    """How many rows were saved, and how many are known to be lost; there may have been more."""
+
+    kept: int
+    lost: int
+
+
+def is_emptied(path: Path) -> bool:
+    """Whether the file is empty although its log is not."""
+    try:
+        return path.stat().st_size == 0 and Path(f"{path}-wal").stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def text_of(path: Path, exc: CorruptFileError) -> str:
+    """What is said of a damaged file to somebody who only reads it."""
+    return f"{path}: damaged ({exc}); the daemon saves what it can when it opens the file"
+
+
+def salvage(source: sqlite3.Connection | None, path: Path, form: FileForm) -> Salvaged:
+    """Write what ``source`` still gives to a new file, ready for `put_in_place`. Raises sqlite3.Error and OSError."""
+    fresh = path.with_name(path.name + ".salvage")
+    for suffix in ("", "-journal"):
+        Path(f"{fresh}{suffix}").unlink(missing_ok=True)
+    create(fresh)
+    target = connect(fresh)
+    try:
+        build(target, form)
+        with transaction(target):
+            saved = Salvaged(0, 0) if source is None else _copy_all(source, target, form)
+    finally:
+        target.close()
+    fresh.rename(_ready(path))
+    _sync(path.parent)
+    return saved
+
+
+def is_ready(path: Path) -> bool:
+    """Whether a salvaged file waits to be put in place."""
+    return _ready(path).exists()
+
+
+def put_in_place(path: Path) -> Path:
+    """Move the damaged file away, and what was salvaged to its place; where the former went is returned."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    aside = path.with_name(f"{path.name}.corrupt-{stamp}")
+    for side in _SIDES:
+        with suppress(FileNotFoundError):
+            Path(f"{path}{side}").rename(f"{aside}{side}")
+    _ready(path).rename(path)
+    _sync(path.parent)
+    for old in set_aside(path)[:-MAX_SET_ASIDE]:
+        for side in _SIDES:
+            Path(f"{old}{side}").unlink(missing_ok=True)
+    return aside
+
+
+def set_aside(path: Path) -> list[Path]:
+    """The damaged files that are still there, oldest first."""
+    found = path.parent.glob(f"{path.name}.corrupt-*")
+    return sorted(file for file in found if not file.name.endswith(_SIDES[:2]))
+
+
+def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection, form: FileForm) -> Salvaged:
+    with suppress(*_UNREADABLE):  # else SQLite reads nothing of a file that was cut short
+        source.execute("PRAGMA writable_schema = ON")
+    kept, lost = zip(*(_copy(source, target, table, form.is_whole) for table in form.tables), strict=True)
+    return Salvaged(sum(kept), sum(lost))
+
+
+def _copy(
+    source: sqlite3.Connection, target: sqlite3.Connection, table: str, is_whole: Callable[[Mapping[str, object]], bool]
+) -> tuple[int, int]:
+    names = [column[1] for column in target.execute(f"PRAGMA table_info({table})")]
+    columns, marks = ", ".join(names), ", ".join("?" * len(names))
+    kept = lost = 0
+    rowids, is_complete = _rowids(source, table)
+    for rowid in rowids:
+        values = _values(source, f"SELECT {columns} FROM {table} NOT INDEXED WHERE rowid = ?", rowid)
+        if values is None or not is_whole(dict(zip(names, values, strict=True))):
+            lost += 1
+            continue
+        try:
+            target.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", values)
+        except sqlite3.IntegrityError:  # a column of another type, a key twice
+            lost += 1
+        else:
+            kept += 1
+    hidden = bool(rowids) and not is_complete
+    return kept, max(lost, hidden)
+
+
+def _rowids(source: sqlite3.Connection, table: str) -> tuple[list[int], bool]:
+    """The row ids that can be found from either end, in order, and whether these are all."""
+    found: list[int] = []
+    try:
+        found += (rowid for (rowid,) in source.execute(f"SELECT rowid FROM {table} NOT INDEXED ORDER BY rowid"))
+    except _UNREADABLE:
+        behind: list[int] = []
+        with suppress(*_UNREADABLE):
+            for (rowid,) in source.execute(f"SELECT rowid FROM {table} NOT INDEXED ORDER BY rowid DESC"):
+                behind.append(rowid)
+        return sorted({*found, *behind}), False
+    return found, True
+
+
+def _values(source: sqlite3.Connection, query: str, rowid: int) -> Sequence[object] | None:
+    try:
+        values: Sequence[object] | None = source.execute(query, (rowid,)).fetchone()
+    except _UNREADABLE:
+        return None
+    return values
+
+
+def _ready(path: Path) -> Path:
+    return path.with_name(path.name + ".salvaged")
+
+
+def _sync(directory: Path) -> None:
+    """Make renames durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,147 @@
+"""A SQLite file as its one writer sees it: opened and checked, opened again after a fault, replaced when it is damaged.
+
+What happens to a damaged file is in `streamer.journal.damage`. No threads in here.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TypeVar
+
+from streamer.journal import damage
+from streamer.journal.lock import FileLock, identity
+from streamer.journal.sqlite import CorruptFileError, FileError, FileForm, connect, create, faults_of, make_durable, prepare
+
+logger = logging.getLogger("ustreamer.files")
+
+Check = Callable[[sqlite3.Connection], None]
+
+Result = TypeVar("Result")
+
+
+class DatabaseFile:
+    """One file. Methods raise the `FileError` of its form if it cannot be used now: call again later.
+
+    ``check`` looks at every part of the file when it is opened first; it raises `CorruptFileError` and sqlite3.Error.
+    ``on_connected`` prepares a new connection. ``generation`` counts the files that took the place of another.
+    """
+
+    def __init__(self, path: Path, form: FileForm, check: Check, on_connected: Check = lambda connection: None) -> None:
+        self.path = path
+        self.generation = 0
+        self.rows_lost = 0
+        self._form = form
+        self._check = check
+        self._on_connected = on_connected
+        self._connection: sqlite3.Connection | None = None
+        self._identity = (0, 0)
+        self._lock = FileLock(path, form.error)
+
+    def open(self) -> None:
+        """Open the file, or make it, and check every part of it."""
+        with self._faults():
+            if self.path.parent.parent.is_dir() and not self.path.parent.exists():
+                self.path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._lock.take()
+            try:
+                if damage.is_emptied(self.path):
+                    raise CorruptFileError("the file is empty, but its log is not")
+                self._connect(is_checked=True)
+            except CorruptFileError as exc:
+                self._replace(str(exc))
+
+    def use(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Do some work on the file. If that finds damage, replace the file and do it once more.
+
+        ``work`` may raise `CorruptFileError` for what is not what was written.
+        """
+        try:
+            return self._attempt(work)
+        except CorruptFileError as exc:
+            with self._faults():
+                self._replace(str(exc))
+        try:
+            return self._attempt(work)
+        except CorruptFileError as exc:
+            raise self._form.error(f"{self.path}: damaged again at once: {exc}") from exc
+
+    def close(self) -> None:
+        """Close the file; what was committed is in it."""
+        try:
+            with self._faults():
+                self._disconnect()
+        except CorruptFileError as exc:
+            raise self._form.error(f"{self.path}: damaged: {exc}") from exc
+        finally:
+            self._lock.release()
+
+    def _faults(self) -> AbstractContextManager[None]:
+        return faults_of(self.path, self._form.error)
+
+    def _attempt(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        try:
+            with self._faults():
+                return work(self._link())
+        except FileError as exc:
+            if not exc.is_link_good:
+                self._disconnect()
+            raise
+
+    def _link(self) -> sqlite3.Connection:
+        """The connection to the file, which has to be where it was."""
+        if self._connection is None:
+            self._connect(is_checked=False)
+        elif identity(self.path) != self._identity:
+            self._lock.take()
+            self._replace("the file was removed or replaced while it was in use")
+        assert self._connection is not None
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _connect(self, is_checked: bool) -> None:
+        if damage.is_ready(self.path):  # the last replacement was interrupted
+            self._put_in_place()
+        create(self.path)
+        self.path.chmod(0o600)
+        connection = connect(self.path)
+        try:
+            with self._faults():
+                prepare(connection, self.path, self._form)
+                make_durable(connection, self.path, self._form)
+                if is_checked:
+                    self._check(connection)
+                self._on_connected(connection)
+            self._identity = identity(self.path)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+
+    def _replace(self, why: str) -> None:
+        source = self._connection
+        if source is None and not damage.is_emptied(self.path):
+            source = connect(self.path)
+        try:
+            saved = damage.salvage(source, self.path, self._form)
+        finally:
+            if source is not None and source is not self._connection:
+                source.close()
+        self._disconnect()
+        self.rows_lost += saved.lost
+        aside = self._put_in_place()
+        logger.error("file_set_aside file=%s kept=%d lost_at_least=%d reason=%s", aside, saved.kept, saved.lost, why)
+        try:
+            self._connect(is_checked=False)
+        except CorruptFileError as exc:
+            raise self._form.error(f"{self.path}: damaged again at once: {exc}") from exc
+
+    def _put_in_place(self) -> Path:
+        aside = damage.put_in_place(self.path)
+        self.generation += 1
+        return aside

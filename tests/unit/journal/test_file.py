@@ -1,0 +1,266 @@
+"""A damaged file: the journal and the services' state file are treated alike, from the log line to the file's new name."""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from streamer.journal import damage
+from streamer.journal.batches import LetterBounds
+from streamer.journal.entries import Batch
+from streamer.journal.reading import Reader
+from streamer.journal.sqlite import FileError
+from streamer.journal.store import Store
+from streamer.services.state import StateFile
+from tests.unit.journal.harness import execute, row
+
+PAGE_BYTES = 4096
+BODY_BYTES = 300  # about a dozen to a page
+ALL = range(1, 101)
+
+
+class OpenFile(Protocol):
+    """One of the two kinds of files, opened; entries are numbers."""
+
+    def write(self, numbers: Iterable[int]) -> None: ...
+
+    def read(self) -> list[int]: ...
+
+    def close(self) -> None: ...
+
+
+class JournalFile:
+    table = "rows"
+
+    def __init__(self, path: Path) -> None:
+        self._store = Store(path, LetterBounds(100, 1 << 20))
+        self._reader = Reader(path, lambda: self._store.generation)
+        self._store.open()
+
+    def write(self, numbers: Iterable[int]) -> None:
+        self._store.apply(Batch(rows=[row(number, _body(number)) for number in numbers]))
+
+    def read(self) -> list[int]:
+        return [found.number for found in self._reader.rows(max(ALL) * 10)]
+
+    def close(self) -> None:
+        self._reader.close()
+        self._store.close()
+
+
+class ServicesFile:
+    table = "entries"
+
+    def __init__(self, path: Path) -> None:
+        sql = "CREATE TABLE entries (number INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT"
+        self._state = StateFile(path, {self.table: sql})
+        self._state.open()
+
+    def write(self, numbers: Iterable[int]) -> None:
+        statements = [("INSERT INTO entries VALUES (?, ?)", (number, _body(number))) for number in numbers]
+        asyncio.run(self._state.write(statements))
+
+    def read(self) -> list[int]:
+        return self._state.read("SELECT number FROM entries ORDER BY number", lambda found: int(found[0]))
+
+    def close(self) -> None:
+        self._state.close()
+
+
+Kind = type[JournalFile] | type[ServicesFile]
+
+
+def _body(number: int) -> bytes:
+    return number.to_bytes(2, "big") * (BODY_BYTES // 2)
+
+
+@pytest.fixture(params=[JournalFile, ServicesFile], ids=["journal", "state file"])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "file.db"
+
+
+@pytest.fixture
+def open_file(kind: Kind, path: Path) -> Iterator[Callable[[], OpenFile]]:
+    opened: list[OpenFile] = []
+
+    def make() -> OpenFile:
+        opened.append(kind(path))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def full(open_file: Callable[[], OpenFile], path: Path) -> Path:
+    """A closed file with all entries."""
+    file = open_file()
+    file.write(ALL)
+    file.close()
+    return path
+
+
+def assert_works(file: OpenFile, kind: Kind, path: Path) -> None:
+    """It takes and gives entries, now and when it is opened the next time, without anything else set aside."""
+    before, count = file.read(), len(damage.set_aside(path))
+    file.write([500])
+    file.close()
+    again = kind(path)
+    assert again.read() == [*before, 500]
+    again.close()
+    assert len(damage.set_aside(path)) == count
+
+
+def set_aside_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def overwrite_page_of(path: Path, number: int) -> None:
+    """As a bad disk does: the page on which an entry stands is something else."""
+    content = bytearray(path.read_bytes())
+    page = content.index(_body(number)) // PAGE_BYTES
+    content[page * PAGE_BYTES : (page + 1) * PAGE_BYTES] = b"\xaa" * PAGE_BYTES
+    path.write_bytes(content)
+
+
+def test_flipped_bytes_cost_the_entries_of_their_page(
+    kind: Kind, open_file: Callable[[], OpenFile], full: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    overwrite_page_of(full, 50)
+    damaged = full.read_bytes()
+    file = open_file()
+    kept = file.read()
+    assert 50 not in kept
+    assert (kept[0], kept[-1]) == (ALL[0], ALL[-1])  # what stands before the page, and what stands behind it
+    assert set(kept) >= set(ALL) - set(range(50 - 14, 50 + 14))
+    (aside,) = damage.set_aside(full)
+    assert aside.read_bytes() == damaged
+    (line,) = set_aside_lines(caplog)
+    assert line.startswith(f"file_set_aside file={aside} kept={len(kept)} lost_at_least=1 reason=")
+    assert_works(file, kind, full)
+
+
+def test_a_file_that_is_not_a_database_is_set_aside(
+    kind: Kind, open_file: Callable[[], OpenFile], path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.write_bytes(b"not a database at all" * 1000)
+    file = open_file()
+    (aside,) = damage.set_aside(path)
+    assert aside.read_bytes().startswith(b"not a database")
+    reason = "file is not a database"
+    assert set_aside_lines(caplog) == [f"file_set_aside file={aside} kept=0 lost_at_least=0 reason={reason}"]
+    assert_works(file, kind, path)
+
+
+def test_a_file_of_zero_length_is_a_new_one(
+    kind: Kind, open_file: Callable[[], OpenFile], path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.touch()
+    file = open_file()
+    assert file.read() == []
+    assert (damage.set_aside(path), set_aside_lines(caplog)) == ([], [])
+    assert_works(file, kind, path)
+
+
+def test_a_file_of_zero_length_beside_a_log_is_damaged(kind: Kind, open_file: Callable[[], OpenFile], path: Path) -> None:
+    path.touch()
+    Path(f"{path}-wal").write_bytes(bytes(5000))
+    file = open_file()
+    (aside,) = damage.set_aside(path)
+    assert Path(f"{aside}-wal").read_bytes() == bytes(5000)
+    assert_works(file, kind, path)
+
+
+def test_the_last_three_damaged_files_are_kept(open_file: Callable[[], OpenFile], path: Path) -> None:
+    for n in range(5):
+        path.write_bytes(b"%d is not a database" % n * 100)
+        open_file().close()
+    assert [aside.read_bytes()[:1] for aside in damage.set_aside(path)] == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("moved", [(), ("-wal",), ("-wal", "-shm"), ("-wal", "-shm", "")])
+def test_a_replacement_that_a_crash_interrupted_is_finished(
+    kind: Kind, open_file: Callable[[], OpenFile], full: Path, moved: tuple[str, ...]
+) -> None:
+    salvaged = full.with_name(f"{full.name}.salvaged")
+    salvaged.write_bytes(full.read_bytes())
+    for side in ("", "-wal", "-shm"):
+        Path(f"{full}{side}").write_bytes(b"damaged" * 1000)
+    for side in moved:
+        Path(f"{full}{side}").unlink()
+    file = open_file()
+    assert file.read() == list(ALL)
+    assert not salvaged.exists()
+    assert_works(file, kind, full)
+
+
+def test_damage_that_is_found_while_the_file_is_used_loses_no_entry_that_is_written_then(
+    kind: Kind, open_file: Callable[[], OpenFile], path: Path
+) -> None:
+    file = open_file()
+    file.write(ALL)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (root,) = other.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (kind.table,)).fetchone()
+    with path.open("r+b") as content:
+        content.seek((root - 1) * PAGE_BYTES)
+        content.write(b"\xaa" * PAGE_BYTES)
+    execute(path, "PRAGMA user_version = 1")  # the writer's cache is outdated now
+    file.write([200])
+    assert file.read() == [200]
+    assert len(damage.set_aside(path)) == 1
+    assert_works(file, kind, path)
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced"])
+def test_a_file_that_is_taken_away_while_it_is_used_is_written_anew(
+    kind: Kind, open_file: Callable[[], OpenFile], path: Path, what: str
+) -> None:
+    file = open_file()
+    file.write(ALL)
+    path.unlink()
+    if what == "replaced":
+        path.write_bytes(b"somebody else's")
+    file.write([200])
+    assert file.read() == [*ALL, 200]
+    assert_works(file, kind, path)
+
+
+# files that are left alone
+
+
+def test_a_file_of_a_newer_version_is_left_alone(open_file: Callable[[], OpenFile], full: Path) -> None:
+    execute(full, "PRAGMA user_version = 2")
+    before = full.read_bytes()
+    with pytest.raises(FileError) as caught:
+        open_file()
+    assert str(caught.value) == f"{full}: written by a newer version (schema 2, expected 1); it is left alone"
+    assert full.read_bytes() == before
+
+
+def test_the_database_of_another_program_is_left_alone(open_file: Callable[[], OpenFile], path: Path) -> None:
+    execute(path, "CREATE TABLE cars (name TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(FileError) as caught:
+        open_file()
+    assert str(caught.value) == f"{path}: a database of another program; it is left alone, name another file"
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_another_streamer_uses_is_left_alone(kind: Kind, open_file: Callable[[], OpenFile], path: Path) -> None:
+    open_file().write([1])
+    with pytest.raises(FileError) as caught:
+        kind(path)
+    assert str(caught.value) == f"{path}: another streamer uses it; each needs a file of its own"
