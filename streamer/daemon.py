@@ -182,7 +182,7 @@ class Daemon:
             asked_s = loop.time()
             await asyncio.sleep(TICK_S)
             now_s = loop.time()
-            self._exposition.collector.lag.observe(max(0.0, now_s - asked_s - TICK_S))
+            self._exposition.observe_lag(max(0.0, now_s - asked_s - TICK_S))
             self.router.tick()
             if self.tracing is not None:
                 self.tracing.recorder.tick(now_s)
@@ -219,13 +219,13 @@ class Daemon:
         if config.log != self.config.log:
             logs.set_up(config.log.level, config.log.format, config.log.repeat_s)
         self.config = config
-        self._exposition.collector.reloads["ok"] += 1
+        self._exposition.count_reload("ok")
         systemd.notify("READY=1")
         logger.info("reloaded file=%s routes=%d", self._path, len(config.routes))
         return True
 
     def _refuse(self, problems: list[str]) -> bool:
-        self._exposition.collector.reloads["refused"] += 1
+        self._exposition.count_reload("refused")
         for problem in problems:
             logger.error("reload_refused problem=%s", problem)
         return False

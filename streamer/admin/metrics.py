@@ -5,7 +5,7 @@ Every route balances at every scrape:
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from streamer import __version__
 from streamer.delivery.router import Router
-from streamer.delivery.stats import LATENCY_BOUNDS, Histogram, RouteAccount
+from streamer.delivery.stats import LATENCY_BOUNDS, EndpointAccount, Histogram, RouteAccount, RouterAccount
 from streamer.journal.journal import Journal, JournalState
 from streamer.transports.base import LinkState
 
@@ -24,9 +24,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _ROUTE = ("route", "ingress", "egress")
 
+ReloadResult = Literal["ok", "refused"]
+
 
 class RouterCollector(Collector):
-    """Turns the router's counters into metric families. ``lag`` and ``reloads`` are updated by the daemon."""
+    """Turns the router's accounts into metric families. `Exposition` updates ``lag`` and ``reloads``."""
 
     def __init__(
         self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
@@ -36,26 +38,27 @@ class RouterCollector(Collector):
         self._tracing = tracing
         self._services = services
         self.lag = Histogram()
-        self.reloads = {"ok": 0, "refused": 0}
+        self.reloads: dict[ReloadResult, int] = {"ok": 0, "refused": 0}
 
     def collect(self) -> Iterable[Metric]:
-        accounts = self._router.accounts()
-        yield from self._routes(accounts)
-        yield from self._latencies(accounts)
-        yield from self._endpoints()
-        yield from self._pause_rules()
-        yield from self._subscriptions()
+        routes, router = self._router.accounts(), self._router.account()
+        yield from self._routes(routes)
+        yield from self._latencies(routes)
+        yield from self._dead_letters(router)
+        yield from self._endpoints(self._router.endpoint_accounts())
+        yield from self._paused(routes, router)
+        yield from self._subscriptions(router)
         build = GaugeMetricFamily("ustreamer_build_info", "Version of the daemon.", labels=("version",))
         build.add_metric((__version__,), 1)
         yield build
         yield GaugeMetricFamily(
-            "ustreamer_remembered_ids", "Message ids that are kept to recognise duplicates.", len(self._router.seen)
+            "ustreamer_remembered_ids", "Message ids that are kept to recognise duplicates.", router.remembered_ids
         )
         lag = HistogramMetricFamily("ustreamer_event_loop_lag_seconds", "How late the ticks of the event loop were.")
         _add(lag, (), self.lag)
         yield lag
         if self._router.journal is not None:
-            yield from self._journal(self._router.journal)
+            yield from self._journal(self._router.journal, router)
         if self._tracing is not None:
             yield from self._traces(self._tracing)
         reloads = CounterMetricFamily("ustreamer_reloads", "Reloads of the configuration file.", labels=("result",))
@@ -96,42 +99,41 @@ class RouterCollector(Collector):
             age.add_metric(labels, account.oldest_age_s)
             retries.add_metric(labels, account.stats.retries)
         yield from (accepted, outcomes, messages, unconfirmed, size, age, retries)
+
+    def _dead_letters(self, router: RouterAccount) -> Iterable[Metric]:
         letters = CounterMetricFamily(
             "ustreamer_dead_letters", "Failures reported on the dead letter topic.", labels=("route", "code")
         )
-        for (route, code), number in self._router.notices.dead_letters.items():
+        for (route, code), number in router.dead_letters.items():
             letters.add_metric((route or "none", code.name), number)
         yield letters
 
-    def _subscriptions(self) -> Iterable[Metric]:
-        subscriber = self._router.subscriber
+    def _subscriptions(self, router: RouterAccount) -> Iterable[Metric]:
         yield GaugeMetricFamily(
-            "ustreamer_interest_topics", "Topics that somebody has subscribed to.", len(self._router.interest.topics())
+            "ustreamer_interest_topics", "Topics that somebody has subscribed to.", router.interest_topics
         )
         yield GaugeMetricFamily(
-            "ustreamer_refused_topics", "Of these: topics that a transport has no room to listen to.", subscriber.refused
+            "ustreamer_refused_topics",
+            "Of these: topics that a transport has no room to listen to.",
+            router.refused_topics,
         )
         entries = GaugeMetricFamily("ustreamer_usubscription_entries", "What uSubscription keeps.", labels=("kind",))
         for kind, number in self._services().items():
             entries.add_metric((kind,), number)
         yield entries
 
-    def _pause_rules(self) -> Iterable[Metric]:
-        yield GaugeMetricFamily(
-            "ustreamer_pause_rules",
-            "Rules that pause topics.",
-            len(self._router.pause_rules),
-        )
+    def _paused(self, routes: list[RouteAccount], router: RouterAccount) -> Iterable[Metric]:
+        yield GaugeMetricFamily("ustreamer_pause_rules", "Rules that pause topics.", router.pause_rules)
         lanes = GaugeMetricFamily("ustreamer_paused_lanes", "Flows that are paused.", labels=_ROUTE)
         messages = GaugeMetricFamily("ustreamer_paused_messages", "Messages that wait in paused flows.", labels=_ROUTE)
-        for queue in (queue for egress in self._router.egresses.values() for queue in egress.queues if queue.may_pause):
-            labels = (queue.name, queue.source, queue.target)
-            lanes.add_metric(labels, len(queue.paused_lanes()))
-            messages.add_metric(labels, queue.paused_messages)
+        for account in routes:
+            if account.paused_lanes is not None:
+                labels = (account.name, account.source, account.target)
+                lanes.add_metric(labels, account.paused_lanes)
+                messages.add_metric(labels, account.paused_messages)
         yield from (lanes, messages)
 
-    def _journal(self, journal: Journal) -> Iterable[Metric]:
-        custody = self._router.custody
+    def _journal(self, journal: Journal, router: RouterAccount) -> Iterable[Metric]:
         for name, text, value in (
             (
                 "ustreamer_journal_up",
@@ -144,7 +146,7 @@ class RouterCollector(Collector):
             (
                 "ustreamer_journal_spilled_messages",
                 "Queued messages whose payload is only in the journal.",
-                custody.spilled,
+                router.spilled,
             ),
         ):
             yield GaugeMetricFamily(name, text, value)
@@ -167,7 +169,7 @@ class RouterCollector(Collector):
                 "Dead letters that were deleted because the store is bounded.",
                 journal.letters_evicted,
             ),
-            ("ustreamer_journal_dead_letters_redriven", "Dead letters that were redriven.", self._router.redrive.count),
+            ("ustreamer_journal_dead_letters_redriven", "Dead letters that were redriven.", router.redriven),
         ):
             yield CounterMetricFamily(name, text, value)
 
@@ -204,7 +206,7 @@ class RouterCollector(Collector):
                 _add(in_daemon, labels, account.stats.in_daemon)
         yield from (end_to_end, in_daemon)
 
-    def _endpoints(self) -> Iterable[Metric]:
+    def _endpoints(self, endpoints: list[EndpointAccount]) -> Iterable[Metric]:
         labels = ("endpoint", "transport")
         received = CounterMetricFamily(
             "ustreamer_received_messages", "Messages that the endpoint handed over.", labels=labels
@@ -212,7 +214,7 @@ class RouterCollector(Collector):
         malformed = CounterMetricFamily(
             "ustreamer_malformed_packets", "Packets that were not uProtocol messages.", labels=(*labels, "reason")
         )
-        held = GaugeMetricFamily(
+        backlog = GaugeMetricFamily(
             "ustreamer_backlog_messages",
             "Messages not acknowledged, waiting for room in a full queue.",
             labels=labels,
@@ -225,18 +227,17 @@ class RouterCollector(Collector):
             labels=labels,
         )
         reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)
-        for name, ingress in self._router.ingresses.items():
-            transport = self._router.transports[name]
-            values = (name, transport.kind)
-            received.add_metric(values, ingress.stats.received)
-            for reason, number in ingress.stats.malformed.items():
+        for account in endpoints:
+            values = (account.name, account.transport)
+            received.add_metric(values, account.stats.received)
+            for reason, number in account.stats.malformed.items():
                 malformed.add_metric((*values, reason), number)
-            held.add_metric(values, len(ingress.backlog))
-            in_flight.add_metric(values, self._router.egresses[name].in_flight)
-            up.add_metric(values, int(transport.state is LinkState.UP))
-            problems.add_metric(values, len(transport.problems()))
-            reconnects.add_metric(values, ingress.stats.reconnects)
-        yield from (received, malformed, held, in_flight, up, problems, reconnects)
+            backlog.add_metric(values, account.backlog)
+            in_flight.add_metric(values, account.in_flight)
+            up.add_metric(values, int(account.state is LinkState.UP))
+            problems.add_metric(values, len(account.problems))
+            reconnects.add_metric(values, account.stats.reconnects)
+        yield from (received, malformed, backlog, in_flight, up, problems, reconnects)
 
 
 def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram) -> None:
@@ -255,11 +256,19 @@ class Exposition:
         self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
     ) -> None:
         self._registry = CollectorRegistry()
-        self.collector = RouterCollector(router, tracing, services)
-        self._registry.register(self.collector)
+        self._collector = RouterCollector(router, tracing, services)
+        self._registry.register(self._collector)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
     def text(self) -> bytes:
         """All metrics in the Prometheus text format."""
         return generate_latest(self._registry)
+
+    def observe_lag(self, lag_s: float) -> None:
+        """A tick of the event loop was late by so many seconds."""
+        self._collector.lag.observe(lag_s)
+
+    def count_reload(self, result: ReloadResult) -> None:
+        """The configuration file was reloaded, or refused."""
+        self._collector.reloads[result] += 1

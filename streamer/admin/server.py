@@ -82,11 +82,11 @@ async def _close_connection(request: web.Request, handler: Handler) -> web.Strea
 def unready(router: Router) -> list[str]:
     """Why the streamer is not ready; empty if it is ready. A Zenoh peer that has no other peer yet is ready."""
     reasons = []
-    for name, transport in router.transports.items():
-        endpoint = f"endpoint {name} ({transport.kind})"
-        if transport.state is LinkState.DOWN:
+    for account in router.endpoint_accounts():
+        endpoint = f"endpoint {account.name} ({account.transport})"
+        if account.state is LinkState.DOWN:
             reasons.append(f"{endpoint} is not connected")
-        reasons += [f"{endpoint}: {problem}" for problem in transport.problems()]
+        reasons += [f"{endpoint}: {problem}" for problem in account.problems]
     journal = router.journal
     if journal is not None and journal.state is not JournalState.OK:
         reasons.append(f"journal: {journal.problem or journal.state.value}")

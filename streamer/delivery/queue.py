@@ -311,6 +311,8 @@ class RouteQueue:
             self.bytes,
             0.0 if oldest_s is None else now_s - oldest_s,
             self.unconfirmed,
+            len(self.paused_lanes()) if self.may_pause else None,
+            self.paused_messages,
         )
 
     def _sweep_ages(self) -> None:

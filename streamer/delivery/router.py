@@ -21,7 +21,7 @@ from streamer.delivery.queue import RouteQueue
 from streamer.delivery.recovery import Recovery
 from streamer.delivery.redrive import Redrive
 from streamer.delivery.settle import NO_ROUTE, Settler
-from streamer.delivery.stats import RouteAccount, RouteStats
+from streamer.delivery.stats import EndpointAccount, RouteAccount, RouterAccount, RouteStats
 from streamer.delivery.subscriber import Subscriber
 from streamer.delivery.tracer import Tracer
 from streamer.delivery.unconfirmed import UnconfirmedStore
@@ -282,6 +282,33 @@ class Router:
         for name, ingress in self.ingresses.items():
             found.append(RouteAccount(NO_ROUTE, name, "", ingress.unrouted, 0, 0, 0.0))
         return found
+
+    def endpoint_accounts(self) -> list[EndpointAccount]:
+        """The account of every endpoint."""
+        return [
+            EndpointAccount(
+                name,
+                transport.kind,
+                self.ingresses[name].stats,
+                len(self.ingresses[name].backlog),
+                self.egresses[name].in_flight,
+                transport.state,
+                transport.problems(),
+            )
+            for name, transport in self.transports.items()
+        ]
+
+    def account(self) -> RouterAccount:
+        """What the router keeps beside the accounts of routes and endpoints."""
+        return RouterAccount(
+            len(self.seen),
+            len(self.interest.topics()),
+            self.subscriber.refused,
+            len(self.pause_rules),
+            self.custody.spilled,
+            self.redrive.count,
+            self.notices.dead_letters,
+        )
 
     def unsettled(self) -> int:
         """How many deliveries have no outcome yet."""

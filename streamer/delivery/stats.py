@@ -1,9 +1,11 @@
 """The numbers that the router keeps. Plain integers, incremented in place; `admin.metrics` turns them into metrics."""
 
 from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from streamer.routing.outcome import Outcome
+from streamer.transports.base import LinkState
 from streamer.uprotocol.status import UCode
 
 # Seconds: fine in the range of a vehicle's control loops, coarse in that of a cloud link.
@@ -60,6 +62,9 @@ class RouteAccount:
     oldest_age_s: float
     unconfirmed: int = 0
     """Part of ``queued``: sent, and not confirmed by the destination yet."""
+    paused_lanes: int | None = None
+    """Flows that are paused; None for a route whose flows cannot be paused."""
+    paused_messages: int = 0
 
 
 class EndpointStats:
@@ -71,3 +76,31 @@ class EndpointStats:
         self.received = 0
         self.reconnects = 0
         self.malformed: dict[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointAccount:
+    """What one endpoint has received and holds, and how it is."""
+
+    name: str
+    transport: str
+    stats: EndpointStats
+    backlog: int
+    in_flight: int
+    state: LinkState
+    problems: Sequence[str]
+    """What keeps it from working although its link is up."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterAccount:
+    """What the router keeps beside the accounts of routes and endpoints."""
+
+    remembered_ids: int
+    interest_topics: int
+    refused_topics: int
+    pause_rules: int
+    spilled: int
+    redriven: int
+    dead_letters: Mapping[tuple[str, UCode], int]
+    """Dead letters that were made, by route and code."""

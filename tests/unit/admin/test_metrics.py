@@ -246,8 +246,9 @@ async def test_no_series_appears_twice_when_a_route_goes_and_comes_back() -> Non
 async def test_reloads_and_lag_are_those_that_were_told() -> None:
     async with RouterHarness() as harness:
         exposition = Exposition(harness.router)
-        exposition.collector.reloads["refused"] += 2
-        exposition.collector.lag.observe(0.25)
+        for _ in range(2):
+            exposition.count_reload("refused")
+        exposition.observe_lag(0.25)
         scrape = Scrape(harness, exposition)
         assert scrape.sum("ustreamer_reloads_total", result="refused") == 2
         assert scrape.sum("ustreamer_reloads_total", result="ok") == 0
