@@ -1,58 +1,96 @@
-"""uProtocol over UDP: one datagram is one UMessage in protobuf form."""
+"""uProtocol over UDP as a transport of uStreamer: each datagram is one UMessage in protobuf form.
+
+UDP confirms nothing: here "delivered" means no more than that a datagram has left.
+"""
 
 import asyncio
 from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
-from streamer.transports.base import Done, LinkState, ListenerOptions, Parcel, Received
-from streamer.transports.errors import Malformed, MalformedPacketError
+from streamer.transports.base import (
+    Done,
+    LinkState,
+    ListenerOptions,
+    Parcel,
+    Received,
+    TransportContext,
+    TransportOptions,
+)
+from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError, PermanentError
 from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
+from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import check_id
 
+MAX_DATAGRAM_BYTES = 65_507
 
-class UdpOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    port: int
-    peer_port: int
-    listeners: ListenerOptions = ListenerOptions()  # limits on listeners: every ListeningTransport has them
+
+class UdpOptions(TransportOptions):
+    """Where to receive and where to send."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(ge=1, le=65_535)
+    peer_host: str = "127.0.0.1"
+    peer_port: int = Field(ge=1, le=65_535)
+    listeners: ListenerOptions = ListenerOptions()  # every ListeningTransport has them
 
 
 class UdpTransport(ListeningTransport, asyncio.DatagramProtocol):
+    """One socket, between one address here and one there."""
+
     kind = "udp"
     Options = UdpOptions
-    _socket: asyncio.DatagramTransport | None = None
+
+    def __init__(self, context: TransportContext, options: UdpOptions) -> None:
+        super().__init__(context, options)
+        self.options: UdpOptions = options
+        self._socket: asyncio.DatagramTransport | None = None
 
     async def start(self) -> None:
-        here, there = ("127.0.0.1", self.options.port), ("127.0.0.1", self.options.peer_port)
+        """Open the socket. Raises OSError if the port is taken, which ends the daemon: waiting would not help."""
+        here, there = (self.options.host, self.options.port), (self.options.peer_host, self.options.peer_port)
         self._socket, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, here, there)
-        self.set_state(LinkState.UP)  # from now on `submit` is called
+        self.set_state(LinkState.UP)  # from now on the router sends
 
     async def stop(self) -> None:
+        """Close the socket. There is nothing to give back, because `submit` keeps nothing."""
         self.set_state(LinkState.DOWN)
         if self._socket is not None:
             self._socket.close()
+            self._socket = None
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Nothing to subscribe to: everything that is sent to the port arrives."""
+        """Nothing to do: everything that is sent to the port arrives, and the listeners' filters are applied to it."""
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
-        """Nothing to unsubscribe from."""
+        """Nothing to do."""
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
+        """Send each message. A network with confirmations would call ``done`` later, when they come."""
+        if self._socket is None:
+            done(parcels, LinkLostError())
+            return
         for parcel in parcels:
-            self._socket.sendto(message_to_proto(parcel.message).SerializeToString())
-        done(parcels, None)  # UDP confirms nothing; else: when the confirmation comes, or with a SendError
+            data = message_to_proto(parcel.message).SerializeToString()
+            if len(data) > MAX_DATAGRAM_BYTES:
+                error = PermanentError(
+                    UCode.RESOURCE_EXHAUSTED, f"a message of {len(data)} bytes; UDP takes {MAX_DATAGRAM_BYTES}"
+                )
+                done((parcel,), error)
+            else:
+                self._socket.sendto(data)
+                done((parcel,), None)
 
-    def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        """Deliver what has arrived, or count it as malformed."""
         try:
             message = message_from_proto(pb.UMessage.FromString(data))
             check_id(message.id)
         except (DecodeError, ValueError) as exc:
-            self.context.on_malformed(MalformedPacketError(Malformed.PACKET, str(exc)))
+            self.context.events.packet_malformed(MalformedPacketError(Malformed.PACKET, str(exc)))
         else:
             self.registry.deliver((Received(message),))  # override Received.acknowledge to confirm to the sender
