@@ -1,7 +1,7 @@
-"""What has to fit between the parts of a configuration.
+"""Checks what has to fit between the parts of a configuration.
 
-Pure functions on the raw values, so that they work on files whose other parts are wrong: what is not usable is passed
-over here, because its own model complains about it.
+Pure functions on the raw values, so that they work on files whose other parts are wrong. Unusable values are skipped here,
+because their own models report them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,21 +12,21 @@ from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.uri import ANY_AUTHORITY, UriError, UUri
 
 RESERVED_ROUTES = frozenset({"none", "dead-letter", "rpc-error"})
-"""Names that metrics and traces use for what takes no configured route."""
+"""Names that metrics and traces use for messages that take no configured route."""
 
 ORIGIN = "origin"
 """In ``dead_letter.endpoints``: the endpoint that the message came from."""
 
 
 class Finding(NamedTuple):
-    """A mistake and where it is: keys and list positions from the top of the file."""
+    """A mistake and its location: keys and list positions from the top of the file."""
 
     location: tuple[str | int, ...]
     message: str
 
 
 def nearest(text: object, valid: Iterable[str]) -> str:
-    """The question that suggests the nearest valid name, with a leading semicolon; empty if none is near."""
+    """A question that suggests the nearest valid name, with a leading semicolon. Empty if none is near."""
     names = sorted(valid)
     close = get_close_matches(str(text), names, n=1, cutoff=0.5)
     close = close or [name for name in names if text and name.startswith(str(text))]
@@ -104,7 +104,7 @@ def _routes(routes: list[Any], authorities: Mapping[str, list[str]]) -> Iterator
 
 
 def _patterns(position: int, route: Any, start: Any, authorities: Mapping[str, list[str]]) -> Iterator[Finding]:
-    """A topic comes in only where its authority lives: elsewhere its pattern can never match."""
+    """A topic arrives only where its authority lives; elsewhere its pattern can never match."""
     if not isinstance(start, str) or start not in authorities:
         return
     for index, pattern in enumerate(_items(_part(route, "publish"))):
@@ -125,7 +125,7 @@ def _patterns(position: int, route: Any, start: Any, authorities: Mapping[str, l
 
 
 def _multicast(broadcasts: Iterable[Any]) -> Iterator[Finding]:
-    """A broadcast is described once, and a topic stands for one partition of one broadcast."""
+    """A broadcast is described once, and a topic belongs to one partition of one broadcast."""
     broadcasts_seen: dict[tuple[UUri, Any], int] = {}
     topics_seen: dict[UUri, str] = {}
     for position, entry in enumerate(broadcasts):
@@ -154,7 +154,7 @@ def _unknown_endpoint(name: str, known: Iterable[str]) -> str:
 
 
 def _part(whole: Any, *keys: str) -> Any:
-    """The value at the first of ``keys`` that ``whole`` has, whether a mapping or a model; None if there is none."""
+    """The value of the first of ``keys`` that ``whole`` (a mapping or a model) has. None if it has none."""
     for key in keys:
         if isinstance(whole, Mapping):
             if key in whole:

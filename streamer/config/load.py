@@ -1,6 +1,6 @@
-"""Reads a configuration file, or says everything that is wrong with it: file, line, key, what was expected.
+"""Reads a configuration file, or reports everything that is wrong with it: file, line, key, and what was expected.
 
-It never prints a secret: see `streamer.config.secrets`.
+It never prints a secret; see `streamer.config.secrets`.
 """
 
 import os
@@ -19,7 +19,7 @@ from streamer.uprotocol.uri import ANY_AUTHORITY
 
 
 class Problem(NamedTuple):
-    """One mistake. ``line`` and ``column`` count from 1; a file that cannot be read has line 0."""
+    """One mistake. ``line`` and ``column`` count from 1; for a file that cannot be read, they are 0."""
 
     file: str
     line: int
@@ -33,7 +33,7 @@ class Problem(NamedTuple):
 
 
 class ConfigError(ValueError):
-    """The file cannot be used; ``problems`` has every mistake, sorted by line."""
+    """The file cannot be used. ``problems`` holds every mistake, sorted by line."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -72,7 +72,7 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as exc:
         before = content[: exc.start]
         position = Position(before.count(b"\n") + 1, exc.start - before.rfind(b"\n"))
-        raise _unusable(path, position, "no UTF-8; expected text in UTF-8") from exc
+        raise _unusable(path, position, "not UTF-8; expected text in UTF-8") from exc
 
 
 def _unusable(path: Path, position: Position, message: str) -> ConfigError:
@@ -100,7 +100,7 @@ def _validated(document: Document, reporter: "_Reporter") -> Config | None:
 
 
 class _Reporter:
-    """Collects problems: one for each place that is wrong in itself, none with a secret in it."""
+    """Collects problems: one for each place that is wrong in itself, and none that contains a secret."""
 
     def __init__(self, file: str, document: Document) -> None:
         self.problems: dict[Problem, None] = {}
@@ -109,7 +109,7 @@ class _Reporter:
         self._unread: set[Location] = set()
 
     def add(self, location: Location, message: str, position: Position | None = None, of_key: bool = False) -> None:
-        """``position`` is known for what is wrong with the YAML itself, of which only the first mistake counts."""
+        """``position`` is given for mistakes of the YAML itself; nothing else is reported for such a location."""
         if position is None:
             if location in self._unread:
                 return
@@ -138,7 +138,7 @@ class _Reporter:
 
 
 def _dotted(location: Location) -> str:
-    """The location as text: ``routes[0].from``. What stands below a secret's name is left out."""
+    """The location as text: ``routes[0].from``. What is below a secret's name is left out."""
     text = ""
     for depth, part in enumerate(location):
         text += f"[{part}]" if isinstance(part, int) else f"{'.' if text else ''}{part}"
@@ -148,7 +148,7 @@ def _dotted(location: Location) -> str:
 
 
 def warnings(config: Config) -> list[str]:
-    """What is allowed, but may not be what was meant."""
+    """What is allowed, but may not be intended."""
     return list(_warnings(config))
 
 
@@ -171,7 +171,7 @@ def _warnings(config: Config) -> Iterator[str]:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the file, for editors; with the options of every transport that is installed."""
+    """The JSON Schema of the file, for editors, with the options of every installed transport."""
     schema = Config.model_json_schema()
     definitions: dict[str, Any] = schema["$defs"]
     route, queue_policy = definitions["RouteConfig"]["properties"], QueuePolicy.model_json_schema()

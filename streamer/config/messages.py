@@ -1,6 +1,6 @@
 """Turns pydantic's errors into sentences of the form "expected ..., found ...".
 
-It needs the raw values only to say what was found and which keys would have been valid there.
+It uses the raw values only to say what was found, and which keys would be valid there.
 """
 
 import types
@@ -54,9 +54,9 @@ _EXPECTED = {
 
 
 def place(error: ErrorDetails) -> Location:
-    """Where in the file the error belongs."""
+    """The location in the file that the error is about."""
     location = error["loc"]
-    if location[:1] == ("routes",) and location[2:3] == ("queue_policy",):  # a route's own keys stand in the route itself
+    if location[:1] == ("routes",) and location[2:3] == ("queue_policy",):  # in the file these keys are in the route itself
         location = location[:2] + location[3:]
     if location[-1:] == ("[key]",):
         location = location[:-1]
@@ -65,7 +65,7 @@ def place(error: ErrorDetails) -> Location:
 
 
 def is_about_key(error: ErrorDetails) -> bool:
-    """Whether it is the key that is wrong, and not what stands under it."""
+    """Whether the key is wrong, and not its value."""
     return error["type"] == "extra_forbidden" or error["loc"][-1:] == ("[key]",)
 
 
@@ -160,7 +160,7 @@ def _options_model(location: Location, data: Any) -> type[BaseModel] | None:
 
 
 def _keyed(error: ErrorDetails) -> tuple[str, str]:
-    """The key that a transport's own error names, and the rest of its text."""
+    """The key that an error of a transport names, and the rest of its text."""
     cause = (error.get("ctx") or {}).get("error")
     if error["type"] != "value_error" or cause is None:
         return "", error["msg"]

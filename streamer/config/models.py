@@ -1,8 +1,8 @@
-"""What the configuration file may say: the models, their defaults and their bounds.
+"""What the configuration file may contain: the models, their defaults and their bounds.
 
-This module knows no files and no YAML (see `streamer.config.load`). ``Config.model_validate`` reports every mistake at
-once: those of single values and those between the parts (`streamer.config.checks`). Errors of type ``expected`` say
-what was expected and leave it to the reader of the file to add what was found.
+This module does not know files and YAML (see `streamer.config.load`). ``Config.model_validate`` reports all mistakes at
+once: those of single values and those between the parts (`streamer.config.checks`). Errors of type ``expected`` say what was
+expected; `streamer.config.messages` adds what was found.
 """
 
 import re
@@ -33,43 +33,43 @@ from streamer.transports.base import available_transports, load_transport
 from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
 
 POLICY_KEYS = ("queue", "window", "flow_window", "absent_s", "retry")
-"""The keys of `QueuePolicy`, which a route may set too."""
+"""The keys of `QueuePolicy`. A route may set them too."""
 
 _LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
 
 
 class QueueBounds(Section):
-    """Bounds of a queue, and what happens when one of them is reached."""
+    """The bounds of a queue, and what happens at a bound."""
 
     messages: Count = 10_000
     bytes: Size = 64 * MIB
     on_full: Literal["backpressure", "reject", "evict"] = "backpressure"
-    """backpressure: the source waits; reject: the new message goes; evict: lowest priority first, then the oldest."""
+    """backpressure: the source waits; reject: the new message fails; evict: a queued one does, the lowest priority first."""
 
 
 class QueueConfig(QueueBounds):
     """The queue of a route."""
 
     stalled_factor: Annotated[int, Field(ge=0)] = 10
-    """With a journal and backpressure: what stands still because its receiver or its endpoint is away may come on top, up to
-    so many times the bounds, before the source has to wait."""
+    """With a journal and backpressure: messages whose receiver or endpoint is away may queue on top, up to so many times the
+    bounds, before the source has to wait."""
 
 
 class DeadLetterQueueConfig(QueueBounds):
-    """The same bounds for dead letters; at the bound the oldest goes."""
+    """The bounds for dead letters. At a bound the oldest is dropped."""
 
     on_full: Literal["evict"] = "evict"
-    """A dead letter holds up no source, and the latest ones tell most."""
+    """Dead letters never make a source wait, and the latest are the most useful."""
 
 
 class RetryConfig(Section):
-    """How often and when a refused message is tried again. A lost link uses up no attempt."""
+    """How often and when a refused message is sent again. A lost link uses up no attempt."""
 
     initial_ms: Count = 500
     factor: Annotated[float, Field(ge=1)] = 2.0
     max_ms: Annotated[Count, Field(validate_default=True)] = 10_000
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.2
-    """Random part of each wait: 0.2 means from 20 % less to 20 % more."""
+    """The random part of each wait: 0.2 means 20 % less to 20 % more."""
     attempts: Count = 10
 
     @field_validator("max_ms")
@@ -82,28 +82,28 @@ class RetryConfig(Section):
 
 
 class QueuePolicy(Section):
-    """How messages wait and are sent. A route may set each key for itself."""
+    """How messages are queued, sent and retried. A route may set each key for itself."""
 
     queue: QueueConfig = QueueConfig()
     window: Count = 1000
-    """Unconfirmed sends per endpoint."""
+    """Unconfirmed sends per endpoint. The smallest value of its routes applies."""
     flow_window: Count = 1000
-    """Unconfirmed sends per flow; 1 keeps the order even if the destination refuses a message in the middle."""
+    """Unconfirmed sends per flow. 1 keeps the order even if the destination refuses a message in the middle of a flow."""
     absent_s: Annotated[float, Field(gt=0)] = 60
-    """How long a message waits for somebody to listen, where the network can tell that nobody does; its TTL permitting."""
+    """How long a message waits until somebody listens, on networks that know who listens; its TTL permitting."""
     retry: RetryConfig = RetryConfig()
 
 
 class EndpointConfig(Section):
-    """One network: how it is reached, and who lives there."""
+    """One network: how to reach it, and who lives there."""
 
     transport: str
     authorities: Annotated[list[Authority], Field(min_length=1)]
     options: Any = Field(default={}, validate_default=True)
     """An instance of the transport's own options model."""
     is_global: bool | None = Field(default=None, alias="global")
-    """Whether this network connects devices: what comes from one such network is not published to another one as multicast.
-    None: off-vehicle MQTT brokers are."""
+    """Whether this network connects devices: a multicast from one such network is not published to another. None: it does if
+    a Publish needs an address there, as on an off-vehicle MQTT broker."""
 
     @field_validator("transport")
     @classmethod
@@ -136,23 +136,23 @@ class RouteConfig(Section):
     publish: list[Pattern] = []
     """Topics that are forwarded without any subscription."""
     publish_to: Annotated[list[SingleAuthority], Field(min_length=1)] | None = None
-    """Who a Publish is addressed to where the far network needs a sink; None: the far endpoint's own authorities."""
+    """The authorities that a Publish is addressed to if the far network needs it. None: those of the far endpoint."""
     name: Name = ""
-    """From and to, joined by a hyphen, unless the file says otherwise."""
+    """By default from and to, joined by a hyphen."""
     queue_policy: QueuePolicy = QueuePolicy()
-    """The file's ``queue_policy`` section with this route's own keys laid over it."""
+    """The file's ``queue_policy`` with this route's own keys on top."""
 
     @field_validator("name")
     @classmethod
     def _not_reserved(cls, value: str) -> str:
         if value in RESERVED_ROUTES:
-            raise expected(f"a name other than {', '.join(sorted(RESERVED_ROUTES))}, which reports use themselves")
+            raise expected(f"a name other than {', '.join(sorted(RESERVED_ROUTES))}, which metrics and traces use themselves")
         return value
 
     @model_validator(mode="before")
     @classmethod
     def _resolve(cls, raw: Any) -> Any:
-        """Give the route its name and its dispatch section."""
+        """Give the route its name and its queue policy."""
         if not isinstance(raw, Mapping):
             return raw
         route = {key: value for key, value in raw.items() if key not in POLICY_KEYS}
@@ -166,24 +166,24 @@ class RouteConfig(Section):
 
 
 class JournalConfig(Section):
-    """Where unconfirmed messages are kept, to survive a crash."""
+    """Where unconfirmed messages are kept, so that they survive a crash."""
 
     path: FilePath
     max_bytes: Size = GIB
-    """Messages and dead letters together; the file itself and its write-ahead log may be somewhat larger."""
+    """For messages and dead letters together. The file and its write-ahead log may be somewhat larger."""
     memory: Size = 64 * MIB
-    """Payloads of waiting messages that are held in memory as well; beyond that they are only in the journal."""
+    """Payloads of queued messages that are also kept in memory. Beyond that they are only in the journal."""
 
 
 class DeadLetterStoreConfig(Section):
-    """How many dead letters the journal keeps for ``streamer dead-letters``; the oldest go first."""
+    """How many dead letters the journal keeps for ``streamer dead-letters``. The oldest are deleted first."""
 
     messages: Count = 10_000
     bytes: Size = 64 * MIB
 
 
 class DeadLetterConfig(Section):
-    """Where messages go that could not be delivered."""
+    """Where undeliverable messages go."""
 
     resource: TopicResource = 0x8001
     endpoints: list[str] = [ORIGIN]
@@ -216,7 +216,7 @@ class MetricsConfig(Section):
 
 
 class TraceConfig(Section):
-    """Where a record of every message is written, and how much of it is kept."""
+    """Where the routing traces are written, and how much of them is kept."""
 
     path: FilePath
     rotate_s: Annotated[float, Field(gt=0)] = 300
@@ -246,11 +246,11 @@ class ShutdownConfig(Section):
     """How the daemon stops."""
 
     drain_s: Annotated[float, Field(ge=0)] = 20
-    """How long it waits for what is queued before it stops."""
+    """How long a stop waits for queued messages to be delivered."""
 
 
 class RememberConfig(Section):
-    """Bounds of the memory of message ids, by which duplicates and loops are found."""
+    """How many message ids are remembered, and how long, to find duplicates and loops."""
 
     ids: Count = 200_000
     seconds: Count = 600
@@ -261,7 +261,7 @@ class Config(Section):
 
     authority: SingleAuthority
     endpoints: Annotated[dict[Name, EndpointConfig], Field(min_length=1)]
-    queue_policy: QueuePolicy = QueuePolicy()  # above routes: these are laid over it
+    queue_policy: QueuePolicy = QueuePolicy()  # before routes, which add their own keys to it
     routes: list[RouteConfig]
     journal: JournalConfig | None = None
     dead_letter: DeadLetterConfig = DeadLetterConfig()
@@ -282,7 +282,7 @@ class Config(Section):
 
     @property
     def catalogue(self) -> Catalogue:
-        """The multicast ids and their topics, built anew at every call."""
+        """The multicast ids and their topics, built at every call."""
         return Catalogue(
             {
                 MulticastId(entry.provider, entry.broadcast, split_partition(partition)): resource
@@ -302,7 +302,7 @@ class Config(Section):
     @model_validator(mode="wrap")
     @classmethod
     def _all_mistakes(cls, raw: Any, handler: ModelWrapValidatorHandler["Config"]) -> "Config":
-        """Report mistakes between the parts together with those inside them."""
+        """Report the mistakes between the parts together with those inside them."""
         config: Config | None = None
         errors: list[InitErrorDetails] = []
         try:

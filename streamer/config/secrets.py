@@ -1,4 +1,4 @@
-"""Keeps secrets out of the configuration file, and out of what is said about it.
+"""Keeps secrets out of the configuration file and out of messages about it.
 
 Passwords and keys come from files, named by ``*_file`` keys. A file that holds a secret itself is refused, and no
 message repeats the secret.
@@ -18,11 +18,11 @@ _HOLDS_SECRET = re.compile(
 )
 _CREDENTIALS = re.compile(r"(?<=://)(.*)@")
 _SHORTEST = 3
-"""Texts below this length are not searched for in messages: they would match by chance."""
+"""Shorter texts are not searched for in messages: they would match by chance."""
 
 
 def is_secret_name(name: object) -> bool:
-    """Whether what stands under this name may be a secret."""
+    """Whether the value of a key with this name may be a secret."""
     return isinstance(name, str) and bool(_SECRET.search(name))
 
 
@@ -39,7 +39,7 @@ def is_secret_line(line: str) -> bool:
 
 
 def without_secrets(data: Any) -> tuple[Any, list[Finding], list[str]]:
-    """``data`` without its secrets, what is wrong with them, and the secrets themselves."""
+    """``data`` without its secrets, the mistake that each of them is, and the secrets themselves."""
     mistakes: list[Finding] = []
     secrets: list[str] = []
     return _clean(data, (), mistakes, secrets), mistakes, secrets

@@ -1,4 +1,4 @@
-"""The types of the configuration's values: what each takes, and what is said of anything else."""
+"""The types of the configuration's values: what each accepts, and the message for everything else."""
 
 import re
 from collections.abc import Callable
@@ -29,12 +29,12 @@ _LONGEST_PARTITION = 512
 
 
 def expected(what: str) -> PydanticCustomError:
-    """The error of a value that is not what was expected; what was found is added by who knows the file."""
+    """The error of a value that is not what was expected. `streamer.config.messages` adds what was found."""
     return PydanticCustomError("expected", "expected {what}", {"what": what})
 
 
 def too_small(key: str, value: int, other: str, bound: int) -> PydanticCustomError:
-    """Two keys that do not fit, of which one may be a default."""
+    """The error of two keys that do not fit; one of them may be a default."""
     return PydanticCustomError("check", "{text}", {"text": f"expected at least {other}: {key} is {value}, {other} {bound}"})
 
 
@@ -90,7 +90,7 @@ def _exact(value: Any, wanted: PydanticCustomError) -> UUri:
 
 
 def _exactly(what: str, fits: Callable[[UUri], bool]) -> Callable[[Any], UUri]:
-    """What takes a UUri that names an authority and fits, and says what was expected of any other value."""
+    """A validator for UUris that name an authority and fit. For other values its error says what was expected."""
 
     def check(value: Any) -> UUri:
         uri = _exact(value, expected(what))

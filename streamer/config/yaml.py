@@ -1,8 +1,8 @@
-"""Reads YAML into plain values and remembers where each of them stands.
+"""Reads YAML into plain values, and remembers the position of each.
 
-Only what a configuration needs: mappings, lists and scalars, anchors and merge keys; no tags, one document, bounded in
-size and depth (aliases count each time they are used). Environment variables are put into scalar values after parsing,
-so that they cannot change the structure of the file.
+It reads only what a configuration needs: mappings, lists and scalars, anchors and merge keys; no tags; one document, bounded
+in size and depth (aliases count at each use). Environment variables are inserted into scalar values after parsing, so that
+they cannot change the structure of the file.
 """
 
 import re
@@ -46,19 +46,19 @@ class Mistake(NamedTuple):
 
 @dataclass
 class Document:
-    """A file's values, and where they stand. With mistakes, ``data`` is what could be read nevertheless."""
+    """A file's values and their positions. If there are mistakes, ``data`` is what could be read nevertheless."""
 
     data: Any = None
     values: dict[Location, Position] = field(default_factory=dict)
     keys: dict[Location, Position] = field(default_factory=dict)
     variables: dict[Location, tuple[str, ...]] = field(default_factory=dict)
-    """Values that came from environment variables, with the names of these."""
+    """The values that contain environment variables, with the names of these."""
     secrets: list[str] = field(default_factory=list)
     """Texts that no message may repeat."""
     mistakes: list[Mistake] = field(default_factory=list)
 
     def position(self, location: Location, of_key: bool = False) -> Position:
-        """Where the value (or its key) at ``location`` stands; what is not in the file is where its parent is."""
+        """The position of the value (or its key) at ``location``. What is not in the file has the position of its parent."""
         while location:
             value, key = self.values.get(location), self.keys.get(location)
             if found := (key or value) if of_key else (value or key):
@@ -68,7 +68,7 @@ class Document:
 
 
 def read(text: str, environ: Mapping[str, str]) -> Document:
-    """Read one document. Never raises on what the text says: see ``Document.mistakes``."""
+    """Read one document. Mistakes in the text are not raised: see ``Document.mistakes``."""
     document = Document()
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -92,27 +92,27 @@ def _too_deep() -> str:
 
 def _syntax(text: str, exc: yaml.MarkedYAMLError) -> Mistake:
     problem = exc.problem or "it cannot be read"
-    at_end = "end of stream" in problem  # of a quoted text that does not end: its beginning says more
+    at_end = "end of stream" in problem  # a quoted text without end: the position of its beginning says more
     mark = (exc.context_mark if at_end else None) or exc.problem_mark or exc.context_mark
     if mark is None:
-        return Mistake(Position(1, 1), (), "no valid YAML")
+        return Mistake(Position(1, 1), (), "not valid YAML")
     lines = text.split("\n")
     line = lines[min(mark.line, len(lines) - 1)]
     here = text[mark.index : mark.index + 1]
     if here == "\t":
         message = "a tab; expected spaces for indentation"
     elif exc.context == "while scanning an alias":
-        message = 'no valid YAML: a * begins an alias; expected "*" in quotes for everyone'
+        message = 'not valid YAML: a * begins an alias; expected "*" in quotes for everyone'
     elif "undefined alias" in problem:
-        message = "no valid YAML: an alias without an anchor; expected text that begins with * in quotes"
+        message = "not valid YAML: an alias without an anchor; expected text that begins with * in quotes"
     elif "single document" in (exc.context or ""):
         message = "a second document; expected one"
     elif here == "{" and text[mark.index - 1 : mark.index] == "$":
-        message = "no valid YAML: expected quotes around ${...} inside { } and [ ]"
+        message = "not valid YAML: expected quotes around ${...} inside { } and [ ]"
     elif is_secret_line(line):
-        message = "no valid YAML (the text is withheld)"
+        message = "not valid YAML (the text is withheld)"
     else:
-        message = f"no valid YAML: {exc.context + ', ' if exc.context else ''}{problem}"
+        message = f"not valid YAML: {exc.context + ', ' if exc.context else ''}{problem}"
     return Mistake(Position(mark.line + 1, mark.column + 1), (), message)
 
 
@@ -153,14 +153,14 @@ class _Walk:
         data: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         first_line: dict[str, int] = {}
-        # Merged keys come first, so that the positions of the mapping's own keys replace theirs.
+        # Merged keys first, so that the positions of the mapping's own keys replace theirs.
         for key_node, value_node in sorted(node.value, key=lambda pair: bool(pair[0].tag != _MERGE)):
             position = _position(key_node)
             if key_node.tag == _MERGE:
                 merged |= self._merge(value_node, location)
                 continue
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _TEXT:
-                self._wrong(position, location, "a key that is no text; expected text, in quotes if it looks like a number")
+                self._wrong(position, location, "a key that is not text; expected text, in quotes if it looks like a number")
                 continue
             key = str(key_node.value)
             if key in first_line:
@@ -176,7 +176,7 @@ class _Walk:
         return merged | data
 
     def _merge(self, node: yaml.Node, location: Location) -> dict[str, Any]:
-        """The value of ``<<``: a mapping, or a list of mappings of which the first that has a key wins."""
+        """The value of ``<<``: a mapping, or a list of mappings. If several have a key, the first counts."""
         if isinstance(node, yaml.MappingNode):
             self._nodes += 1
             if self._nodes > MAX_NODES or len(location) > MAX_DEPTH:
@@ -193,7 +193,7 @@ class _Walk:
     def _scalar(self, node: yaml.ScalarNode, location: Location) -> Any:
         text, names = self._substituted(str(node.value), _position(node), location)
         tag = node.tag
-        # A type that comes of the text's form is found again; a quoted text or an explicit tag stays what it is.
+        # A type that was implied by the text is determined again; quoted text and explicit tags stay.
         if text != node.value and node.style is None and tag == self._implied_tag(node.value):
             tag = self._implied_tag(text)
         if names:
@@ -242,7 +242,7 @@ class _Walk:
 
 
 class _TooMuchError(Exception):
-    """The document is larger than a configuration can be."""
+    """The document is larger than a configuration may be."""
 
     def __init__(self, position: Position, message: str) -> None:
         super().__init__(message)

@@ -156,7 +156,7 @@ def test_anchors_and_merge_keys_work(path: Path) -> None:
             f"m{n}: &m{n}\n  <<: [{', '.join([f'*m{n - 1}'] * 9)}]\n" for n in range(1, 12)
         ), 1, None, "too many values; expected at most 100000, aliases counted"),
         ("authority: a\nb: \x07", 2, 4, "a control character; expected printable text"),
-        (b"authority: a\nb: \xff", 2, 4, "no UTF-8; expected text in UTF-8"),
+        (b"authority: a\nb: \xff", 2, 4, "not UTF-8; expected text in UTF-8"),
         ("just text", 1, 1, "expected a mapping with the keys authority, endpoints and routes, found a single value"),
         ("", 1, 1, "the file is empty; expected the keys authority, endpoints and routes"),
     ],
