@@ -146,7 +146,9 @@ class RouteConfig(Section):
     @classmethod
     def _not_reserved(cls, value: str) -> str:
         if value in RESERVED_ROUTES:
-            raise expected(f"a name other than {', '.join(sorted(RESERVED_ROUTES))}, which metrics and traces use themselves")
+            raise expected(
+                f"a name other than {', '.join(sorted(RESERVED_ROUTES))}, which metrics and traces use themselves"
+            )
         return value
 
     @model_validator(mode="before")
