@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 PROTOS := $(wildcard streamer/uprotocol/proto/*.proto)
-# What `make nightly` plays: so many records on that day (the days before have a tenth each), into that folder.
+# What `make nightly` plays: so many records on that day and on each of the 7 days before, into that folder.
 NIGHTLY ?= build/nightly
 DAY ?= $(shell $(PYTHON) -c "import datetime as d; print(d.datetime.now(d.UTC).date() - d.timedelta(days=1))")
 RECORDS ?= 60000

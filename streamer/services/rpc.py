@@ -65,7 +65,7 @@ class RpcService:
             form = UPayloadFormat.PROTOBUF
         status = None if code is UCode.OK else code
         said = response(self._transport.context.now_ms(), message, _encoded(answer, form), status, form)
-        self._transport.say([said], done)
+        self._transport.emit([said], done)
 
     async def _call(self, message: UMessage) -> Message:
         sink = message.attributes.sink

@@ -71,7 +71,7 @@ class LocalTransport(ListeningTransport):
             raise AssertionError(f"{entity} is not one of the services that the router was told of")
         self._handlers[entity] = handler
 
-    def say(self, messages: Sequence[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
+    def emit(self, messages: Sequence[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
         """Send valid messages, in order; ``on_safe`` is called once, when all of them are safe."""
         left = len(messages)
 

@@ -1,4 +1,4 @@
-"""What the service knows and says, as plain records: no rules, no I/O."""
+"""What the service knows and sends, as plain records: no rules, no I/O."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -8,8 +8,8 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 
 
-class Standing(IntEnum):
-    """How one subscriber stands to one topic (004 §6); the numbers are those of SubscriptionStatus.State."""
+class SubscriptionState(IntEnum):
+    """The state of one subscription (004 §6); the numbers are those of SubscriptionStatus.State."""
 
     UNSUBSCRIBED = 0
     SUBSCRIBE_PENDING = 1
@@ -17,8 +17,11 @@ class Standing(IntEnum):
     UNSUBSCRIBE_PENDING = 3
 
 
-class Wish(NamedTuple):
-    """SubscribeAttributes. ``expire_ms``: Unix milliseconds, None: never. ``details``: protobuf, the subscriber's own."""
+class SubscribeAttributes(NamedTuple):
+    """What a subscriber asks for beside the topic.
+
+    ``expire_ms``: Unix milliseconds, None: never. ``details``: protobuf, the subscriber's own.
+    """
 
     expire_ms: int | None = None
     sample_period_ms: int | None = None
@@ -26,20 +29,20 @@ class Wish(NamedTuple):
 
     @property
     def period_ms(self) -> int:
-        """At most one message in so long; 0: every message."""
+        """The shortest time between two messages; 0: every message."""
         return self.sample_period_ms or 0
 
 
 @dataclass(slots=True)
 class Subscription:
-    """One subscriber's relation to one topic. ``via``: the authority that it asked, where its Updates come from."""
+    """One subscriber of one topic. ``via``: the authority whose service it called, which sends its Updates."""
 
     number: int
     topic: UUri
     subscriber: UUri
     via: str
-    standing: Standing
-    wish: Wish
+    state: SubscriptionState
+    attributes: SubscribeAttributes
 
 
 class Observer(NamedTuple):
@@ -52,18 +55,18 @@ class Observer(NamedTuple):
 
 
 class Update(NamedTuple):
-    """A change to be told: to ``sink``, from the service at authority ``via``."""
+    """A change that a subscriber or an observer is told: ``sink``, by the service at authority ``via``."""
 
     sink: UUri
     via: str
     topic: UUri
     subscriber: UUri
-    standing: Standing
+    state: SubscriptionState
     message: str
-    wish: Wish
+    attributes: SubscribeAttributes
 
 
-class Order(NamedTuple):
+class Command(NamedTuple):
     """A Subscribe or Unsubscribe to be sent to the service at the topic's authority, with this id and TTL."""
 
     id: bytes
@@ -73,35 +76,36 @@ class Order(NamedTuple):
     ttl_ms: int
 
 
-class Reply(NamedTuple):
-    """What came back for an `Order`. ``standing``: None if it does not say; ``created_ms`` by the sender's clock."""
+class CommandResponse(NamedTuple):
+    """The response to a `Command`. ``state``: None if it has none; ``created_ms`` by the sender's clock."""
 
     id: bytes
     code: UCode
-    standing: Standing | None
+    state: SubscriptionState | None
     message: str
     created_ms: int
 
 
-class Told(NamedTuple):
-    """An Update of another service about ourselves. ``created_ms`` by the sender's clock."""
+class ReceivedUpdate(NamedTuple):
+    """An Update of another service about our own subscription. ``created_ms`` by the sender's clock."""
 
     topic: UUri
-    standing: Standing
+    state: SubscriptionState
     message: str
     created_ms: int
 
 
 @dataclass(slots=True)
 class Change:
-    """What one call changed: entries to write (None: to delete), what to send, and topics whose askers may have changed."""
+    """What one call changed: entries to write (None: to delete), messages to send, and the topics concerned."""
 
     is_flushed: bool = False
-    """Everything that was there before is gone."""
+    """Every entry that was there before is deleted."""
     subscriptions: dict[int, Subscription | None] = field(default_factory=dict)
     observers: dict[int, Observer | None] = field(default_factory=dict)
     remotes: set[UUri] = field(default_factory=set)
-    """Remote topics to write as they are now, or to delete if they are not there any more."""
+    """Remote topics to write as they are now, or to delete if they are no longer known."""
     updates: list[Update] = field(default_factory=list)
-    orders: list[Order] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
     topics: set[UUri] = field(default_factory=set)
+    """Topics in which the interest may have changed."""

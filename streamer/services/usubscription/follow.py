@@ -1,8 +1,7 @@
-"""Follows a uSubscription service elsewhere, instead of running one (004 §4.4, §7.2).
+"""Follows a uSubscription service elsewhere instead of running one (004 §4.4, §7.2).
 
-The service is asked for the subscriptions of every configured topic and subscriber, again and again, and for its
-notifications about every topic that is known. What it said last is kept on disk: after a restart it counts until the
-service has answered.
+It fetches the subscriptions of every configured topic and subscriber periodically, and registers for the notifications about
+every known topic. The result is kept on disk: after a restart it counts until the service has answered.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ logger = logging.getLogger("ustreamer.usubscription")
 
 
 class Follower:
-    """Knows what the service of ``options.external`` knows, as far as it was asked for."""
+    """Knows the subscriptions of the service ``options.external``, as far as the configuration asks for them."""
 
     TABLES: ClassVar[Mapping[str, str]] = {
         "usubscription_followed": """CREATE TABLE usubscription_followed (
@@ -45,7 +44,7 @@ class Follower:
     def __init__(
         self,
         transport: LocalTransport,
-        state: StateFile,
+        file: StateFile,
         router: RouterForServices,
         options: config.UsubscriptionConfig,
         authority: str,
@@ -55,7 +54,7 @@ class Follower:
         if external is None:
             raise ValueError("usubscription.external: expected a service to follow")
         self._transport = transport
-        self._state = state
+        self._file = file
         self._router = router
         self._clock = clock
         self._authority = authority
@@ -70,16 +69,16 @@ class Follower:
             Query(),
         ]
         self._open: dict[bytes, Query] = {}
-        self._registered: dict[UUri, int] = {}  # topic → when to register again, ms
+        self._registered: dict[UUri, int] = {}  # topic → when to renew the registration, ms
         self._statements: dict[Relation, Statement] = {}
         self._woken = asyncio.Event()
         self._failures = 0
         transport.serve(USUBSCRIPTION, self._take)
 
     def restore(self) -> None:
-        """Read what is on disk and tell who wants what. Blocks: before the router starts. Raises `StateError`."""
+        """Read the file, and tell the router the interest. Blocks: before the router starts. Raises `StateError`."""
         topics = set()
-        found = self._state.read(
+        found = self._file.read(
             "SELECT topic, subscriber, period_ms FROM usubscription_followed",
             lambda row: ((UUri.parse(row[0]), UUri.parse(row[1])), int(row[2])),
         )
@@ -108,8 +107,8 @@ class Follower:
                     await self._woken.wait()
 
     async def turn(self) -> None:
-        """Ask what is due, and write down what is new."""
-        self._ask_what_is_due()
+        """Send the requests that are due, and write what has changed."""
+        self._send_what_is_due()
         await self._write()
 
     def _take(self, message: UMessage, done: Callable[[], None]) -> None:
@@ -117,64 +116,64 @@ class Follower:
         if attributes.type is UMessageType.REQUEST:
             with contextlib.suppress(InvalidMessageError):  # there is no address to answer to
                 text = f"the uSubscription service is {self._service}"
-                self._transport.say([wire.failure(now_ms, message, UCode.UNAVAILABLE, text)], done)
+                self._transport.emit([wire.refused(now_ms, message, UCode.UNAVAILABLE, text)], done)
                 return
         elif attributes.type is UMessageType.RESPONSE:
             query = self._open.pop(attributes.reqid or b"", None)
             if query is not None and attributes.source == self._service._replace(resource=wire.FETCH_SUBSCRIPTIONS):
                 self._answered(now_ms, query, message)
         elif attributes.source == self._service._replace(resource=wire.CHANGES) and attributes.sink == self._ourselves:
-            self._told(message)
+            self._update_received(message)
         self._woken.set()
         done()
 
-    def _ask_what_is_due(self) -> None:
+    def _send_what_is_due(self) -> None:
         now_ms = self._clock.wall_ms()
         for query in self._queries:
-            query.due_ms = min(query.due_ms, now_ms + self._refresh_ms)  # the clock may have gone back
+            query.due_ms = min(query.due_ms, now_ms + self._refresh_ms)  # the clock may have been set back
             if query.due_ms <= now_ms:
                 if query.request is not None:
                     self._open.pop(query.request, None)
                 query.begin()
-                self._ask_page(now_ms, query)
+                self._fetch_page(now_ms, query)
         topics = self._followed.topics
         for topic in sorted(topics):
             due_ms = self._registered.get(topic, 0)
             if not now_ms < due_ms <= now_ms + self._refresh_ms:
                 self._registered[topic] = now_ms + self._refresh_ms
-                self._ask(now_ms, wire.REGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)))
+                self._call(now_ms, wire.REGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)))
         for topic in [topic for topic in self._registered if topic not in topics]:
             del self._registered[topic]
-            self._ask(now_ms, wire.UNREGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)))
+            self._call(now_ms, wire.UNREGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)))
 
-    def _ask_page(self, now_ms: int, query: Query) -> None:
-        asked = pb.FetchSubscriptionsRequest()
+    def _fetch_page(self, now_ms: int, query: Query) -> None:
+        proto = pb.FetchSubscriptionsRequest()
         if query.topic is not None:
-            asked.topic.CopyFrom(uri_to_proto(query.topic))
+            proto.topic.CopyFrom(uri_to_proto(query.topic))
         elif not query.is_bare:
-            asked.subscriber.uri.CopyFrom(uri_to_proto(query.subscriber or everything_at(ANY_AUTHORITY)))
+            proto.subscriber.uri.CopyFrom(uri_to_proto(query.subscriber or everything_at(ANY_AUTHORITY)))
         if query.offset:
-            asked.offset = query.offset
+            proto.offset = query.offset
         query.due_ms = now_ms + self._refresh_ms
-        query.request = self._ask(now_ms, wire.FETCH_SUBSCRIPTIONS, asked)
+        query.request = self._call(now_ms, wire.FETCH_SUBSCRIPTIONS, proto)
         self._open[query.request] = query
 
-    def _ask(self, now_ms: int, method: int, asked: Message) -> bytes:
+    def _call(self, now_ms: int, method: int, proto: Message) -> bytes:
         options = Options(payload_format=UPayloadFormat.PROTOBUF)
         sink = self._service._replace(resource=method)
-        message = request(now_ms, self._ourselves, sink, self._ttl_ms, asked.SerializeToString(), options)
-        self._transport.say([message])
+        message = request(now_ms, self._ourselves, sink, self._ttl_ms, proto.SerializeToString(), options)
+        self._transport.emit([message])
         return message.id
 
     def _answered(self, now_ms: int, query: Query, message: UMessage) -> None:
         query.request = None
         code = message.attributes.commstatus or UCode.OK
-        is_all = query.topic is None and query.subscriber is None
-        if is_all and code in (UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNIMPLEMENTED):
+        is_for_all = query.topic is None and query.subscriber is None
+        if is_for_all and code in (UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNIMPLEMENTED):
             if not query.is_bare:
                 query.is_bare = True
                 query.begin()
-                self._ask_page(now_ms, query)
+                self._fetch_page(now_ms, query)
                 return
             self._queries.remove(query)
             self._apply((relation, None) for relation in self._followed.refused_all())
@@ -186,7 +185,7 @@ class Follower:
         except UStatusError as exc:
             if not query.failures:
                 about = query.topic or query.subscriber or "everybody"
-                logger.warning("usubscription_not_told service=%s about=%s error=%s", self._service, about, exc)
+                logger.warning("usubscription_fetch_failed service=%s about=%s error=%s", self._service, about, exc)
             query.failed(now_ms, self._refresh_ms)
             return
         query.failures = 0
@@ -196,12 +195,12 @@ class Follower:
                 query.pages[relation] = entry.attributes.sample_period_ms
         query.offset += len(page.subscriptions)
         if page.has_more_records and page.subscriptions and query.offset <= self._followed.most:
-            self._ask_page(now_ms, query)
+            self._fetch_page(now_ms, query)
         else:
             self._apply(self._followed.finish(query))
             query.due_ms = now_ms + self._refresh_ms
 
-    def _told(self, message: UMessage) -> None:
+    def _update_received(self, message: UMessage) -> None:
         try:
             update = wire.read(message, pb.Update)
         except UStatusError as exc:
@@ -212,7 +211,7 @@ class Follower:
         if self._followed.covers(relation):
             for query in self._open.values():
                 if query.topic in (None, relation[0]) and query.subscriber in (None, relation[1]):
-                    query.told[relation] = period_ms
+                    query.updates[relation] = period_ms
             self._apply([(relation, period_ms)])
 
     def _apply(self, changes: Iterable[tuple[Relation, int | None]]) -> None:
@@ -239,10 +238,10 @@ class Follower:
         return interested
 
     async def _write(self) -> None:
-        """What is not written now is written with the next change: the service knows it anyway."""
+        """If it cannot be written now, it is written with the next change: the service has it anyway."""
         statements, self._statements = self._statements, {}
         try:
-            await self._state.write(list(statements.values()))
+            await self._file.write(list(statements.values()))
         except StateError as exc:
             self._statements = {**statements, **self._statements}
             if not self._failures:
@@ -253,7 +252,7 @@ class Follower:
 
 
 def _is_plain(relation: Relation) -> bool:
-    """Whether it can be acted on: a service elsewhere may say anything."""
+    """Whether it is a valid topic and subscriber: the other service may send anything."""
     topic, subscriber = relation
     try:
         topic.check()

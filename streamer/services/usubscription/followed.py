@@ -1,19 +1,17 @@
-"""What another uSubscription service has told us: who is subscribed to what, as far as we asked. Pure.
+"""The subscriptions of another uSubscription service, as far as it was queried for them. Pure.
 
-A query replaces what was known in its scope when its last page has come. What Updates said meanwhile is newer than its
-pages, and is laid over them.
+The last page of a query replaces everything that was known in its scope. Updates that were received meanwhile are newer than
+its pages, and override them.
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from streamer.services.usubscription.retry import wait_ms
 from streamer.uprotocol.uri import UUri
 
 Relation = tuple[UUri, UUri]
 """Topic and subscriber."""
-
-FIRST_PAUSE_MS = 1_000
-LONGEST_PAUSE_MS = 60_000
 
 
 @dataclass(slots=True)
@@ -23,61 +21,60 @@ class Query:
     topic: UUri | None = None
     subscriber: UUri | None = None
     is_bare: bool = False
-    """Everybody is asked for with neither a topic nor a subscriber: a wildcard was refused."""
+    """The request for everybody names neither a topic nor a subscriber: the service refuses a wildcard."""
     request: bytes | None = None
-    """The open request."""
+    """The id of the open request."""
     due_ms: int = 0
     failures: int = 0
     pages: dict[Relation, int] = field(default_factory=dict)
-    told: dict[Relation, int | None] = field(default_factory=dict)
+    updates: dict[Relation, int | None] = field(default_factory=dict)
     offset: int = 0
 
     def begin(self) -> None:
-        """From the first page."""
+        """Start over with the first page."""
         self.pages.clear()
-        self.told.clear()
+        self.updates.clear()
         self.offset = 0
 
     def failed(self, now_ms: int, refresh_ms: int) -> None:
-        """The service was not reached: again after a while."""
+        """The service was not reached: ask again later."""
         self.request = None
-        pause_ms = min(FIRST_PAUSE_MS << min(self.failures, 16), LONGEST_PAUSE_MS)
         self.failures += 1
-        self.due_ms = now_ms + min(pause_ms, max(refresh_ms, FIRST_PAUSE_MS))
+        self.due_ms = now_ms + min(wait_ms(self.failures), max(refresh_ms, wait_ms(1)))
 
 
 class Followed:
-    """Subscriptions with their sample period (ms; 0: every message); at most ``most``."""
+    """Subscriptions with their sample periods (ms; 0: every message), at most ``most`` of them."""
 
     def __init__(self, topics: Collection[UUri], subscribers: Collection[UUri], most: int) -> None:
-        self._asked_topics = frozenset(topics)
-        self._asked_subscribers = frozenset(subscribers)
+        self._configured_topics = frozenset(topics)
+        self._configured_subscribers = frozenset(subscribers)
         self.most = most
         self._topics: dict[UUri, dict[UUri, int]] = {}
         self._subscribers: dict[UUri, set[UUri]] = {}
         self.count = 0
         self.left_out = 0
         self.follows_all = True
-        """Until the service refuses to tell about everybody."""
+        """False once the service has refused to list everybody's subscriptions."""
 
     @property
     def topics(self) -> Collection[UUri]:
-        """Every topic that was asked for, or that somebody is known to be subscribed to."""
-        return self._asked_topics | self._topics.keys()
+        """Every configured topic, and every topic with a known subscription."""
+        return self._configured_topics | self._topics.keys()
 
     def covers(self, relation: Relation) -> bool:
-        """Whether a query keeps track of it."""
-        return self.follows_all or relation[0] in self._asked_topics or relation[1] in self._asked_subscribers
+        """Whether a query keeps it up to date."""
+        return self.follows_all or relation[0] in self._configured_topics or relation[1] in self._configured_subscribers
 
     def interested(self, topic: UUri) -> dict[str, int]:
-        """Authority → the shortest period that one of its subscribers asks for."""
+        """Authority → the shortest sample period of its subscribers."""
         found: dict[str, int] = {}
         for subscriber, period_ms in self._topics.get(topic, {}).items():
             found[subscriber.authority] = min(period_ms, found.get(subscriber.authority, period_ms))
         return found
 
     def set(self, relation: Relation, period_ms: int | None) -> bool:
-        """Have it so; None: not subscribed. Returns whether it was otherwise."""
+        """Set the period of a subscription; None removes it. Returns whether that changed anything."""
         topic, subscriber = relation
         before = self._topics.get(topic, {}).get(subscriber)
         if before == period_ms:
@@ -94,14 +91,14 @@ class Followed:
         return True
 
     def finish(self, query: Query) -> Iterator[tuple[Relation, int | None]]:
-        """The changes, still to be `set`, that a query with all its pages brings."""
-        found: dict[Relation, int | None] = {**query.pages, **query.told}
+        """The changes that the complete query implies, still to be `set`."""
+        found: dict[Relation, int | None] = {**query.pages, **query.updates}
         for relation in self._scope(query):
             found.setdefault(relation, None)
         return iter(found.items())
 
     def refused_all(self) -> list[Relation]:
-        """The service does not tell about everybody. Returns what nobody keeps track of then, still to be removed."""
+        """The service refuses to list everybody. Returns what no query covers any more, still to be removed."""
         self.follows_all = False
         return [relation for relation in self._scope(Query()) if not self.covers(relation)]
 

@@ -1,27 +1,27 @@
-"""The subscriptions and observers by topic and by subscriber, and who asks for a topic how often. Pure; no rules."""
+"""The subscriptions and observers by topic and by subscriber, and the interest in each topic. Pure; no rules."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from streamer.services.usubscription.entries import Observer, Standing, Subscription
+from streamer.services.usubscription.entries import Observer, Subscription, SubscriptionState
 from streamer.uprotocol.uri import UUri
 
 
 @dataclass(slots=True)
 class Topic:
-    """What there is of one topic. Both mappings are in the order of their numbers."""
+    """The subscriptions and observers of one topic, both in the order of their numbers."""
 
     subscriptions: dict[UUri, Subscription] = field(default_factory=dict)
     observers: dict[UUri, Observer] = field(default_factory=dict)
     periods: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Per authority: sample period (ms) → how many subscribers have it. Without those that are about to leave."""
+    """Authority → sample period (ms) → number of its subscribers with that period, without those that are leaving."""
 
 
 _NOTHING = Topic()
 
 
 class Index:
-    """Each entry is added and removed with its counts; to change one that is counted, remove and add it, or `recount`."""
+    """`add` and `remove` count an entry in and out. To change one, `count` it out before and in afterwards."""
 
     def __init__(self) -> None:
         self.topics: dict[UUri, Topic] = {}
@@ -30,7 +30,7 @@ class Index:
         self.observers = 0
 
     def topic(self, topic: UUri) -> Topic:
-        """What there is of ``topic``, to read."""
+        """The entries of ``topic``, to read."""
         return self.topics.get(topic, _NOTHING)
 
     def all(self) -> Iterator[Subscription]:
@@ -56,30 +56,30 @@ class Index:
             del self.subscribers[entry.subscriber]
 
     def count(self, entry: Subscription, by: int) -> None:
-        """Count the period of ``entry`` in (1) or out (-1); nothing if it is about to leave."""
-        if entry.standing is Standing.UNSUBSCRIBE_PENDING:
+        """Count the period of ``entry`` in (1) or out (-1); nothing if it is leaving."""
+        if entry.state is SubscriptionState.UNSUBSCRIBE_PENDING:
             return
         periods = self.topics[entry.topic].periods
         counts = periods.setdefault(entry.subscriber.authority, {})
-        period_ms = entry.wish.period_ms
+        period_ms = entry.attributes.period_ms
         counts[period_ms] = counts.get(period_ms, 0) + by
         if not counts[period_ms]:
             del counts[period_ms]
         if not counts:
             del periods[entry.subscriber.authority]
 
-    def observe(self, observer: Observer) -> None:
+    def add_observer(self, observer: Observer) -> None:
         self.topics.setdefault(observer.topic, Topic()).observers[observer.uri] = observer
         self.observers += 1
 
-    def ignore(self, observer: Observer) -> None:
+    def remove_observer(self, observer: Observer) -> None:
         topic = self.topics[observer.topic]
         del topic.observers[observer.uri]
         self.observers -= 1
         self._forget_if_empty(observer.topic, topic)
 
     def interested(self, topic: UUri) -> dict[str, int]:
-        """Authority → the shortest period (ms) that one of its subscribers asks for; 0: every message."""
+        """Authority → the shortest sample period (ms) of its subscribers; 0: every message."""
         return {authority: min(counts) for authority, counts in self.topic(topic).periods.items()}
 
     def _forget_if_empty(self, name: UUri, topic: Topic) -> None:

@@ -1,7 +1,7 @@
-"""Messages that are on disk until they are safe with the router: Updates, and what nothing else remembers.
+"""Messages that stay on disk until the router has them safely: Updates, and commands that nothing else remembers.
 
-They are handed over in order and in portions: thousands at once, when many subscriptions end together, would push each
-other out of the router's queues.
+They are handed over in order and in portions: when many subscriptions end together, thousands of messages at once would push
+each other out of the router's queues.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from streamer.uprotocol.message import UMessage
 AT_ONCE = 500
 
 Entry = tuple[int, UMessage]
-"""A message and its number, by which it is kept."""
+"""The number of a message on disk, and the message."""
 
 
 class Outbox:
@@ -26,10 +26,10 @@ class Outbox:
         self._open = 0
         self._safe: list[int] = []
         self._number = 0
-        self._is_sending = False
+        self._is_handing_over = False
 
     def __len__(self) -> int:
-        """How many are not safe yet."""
+        """The number of messages that are not safe yet."""
         return len(self._waiting) + self._open
 
     def number(self) -> int:
@@ -38,25 +38,25 @@ class Outbox:
         return self._number
 
     def restore(self, entries: Iterable[Entry]) -> None:
-        """What an earlier run has kept; it goes out with the next `send`."""
+        """Take over the messages that an earlier run has kept. They go out with the next `send`."""
         for number, message in entries:
             self._waiting.append((number, message))
             self._number = max(self._number, number)
 
     def send(self, entries: Iterable[Entry], now_ms: int) -> None:
-        """Hand these over, after all that wait. They are on disk. What is expired by its turn goes without being said."""
+        """Hand these over after all that wait. They are on disk. A message that has expired by its turn is not sent."""
         self._waiting += entries
         self._go_on(now_ms)
 
     def take_safe(self) -> list[int]:
-        """The numbers that can be deleted since the last time this was asked."""
+        """The numbers of messages that became safe since the last call, to be deleted."""
         safe, self._safe = self._safe, []
         return safe
 
     def _go_on(self, now_ms: int) -> None:
-        if self._is_sending:  # it became safe while it was handed over: the loop below goes on
+        if self._is_handing_over:  # called from within the loop below, which goes on
             return
-        self._is_sending = True
+        self._is_handing_over = True
         try:
             while self._waiting and self._open < self._at_once:
                 number, message = self._waiting.popleft()
@@ -64,9 +64,9 @@ class Outbox:
                     self._safe.append(number)
                     continue
                 self._open += 1
-                self._transport.say([message], lambda number=number: self._is_safe(number, now_ms))  # type: ignore[misc]  # mypy: default
+                self._transport.emit([message], lambda number=number: self._is_safe(number, now_ms))  # type: ignore[misc]  # mypy: default
         finally:
-            self._is_sending = False
+            self._is_handing_over = False
 
     def _is_safe(self, number: int, now_ms: int) -> None:
         self._open -= 1

@@ -1,4 +1,4 @@
-"""The tables of the service, and what a `Change` writes into them."""
+"""The tables of the service: what a `Change` writes into them, and how they are read."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -7,8 +7,8 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from streamer.services.state import Row, StateFile, Statement
-from streamer.services.usubscription.entries import Change, Observer, Standing, Subscription, Wish
-from streamer.services.usubscription.remote import Command, Remote
+from streamer.services.usubscription.entries import Change, Observer, SubscribeAttributes, Subscription, SubscriptionState
+from streamer.services.usubscription.remote_topic import OpenCommand, RemoteTopic
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.protobuf import message_from_proto
@@ -27,15 +27,15 @@ TABLES = {
         topic TEXT PRIMARY KEY, wanted INTEGER NOT NULL, standing INTEGER NOT NULL, is_confirmed INTEGER NOT NULL,
         epoch INTEGER NOT NULL, period_ms INTEGER NOT NULL, answered_ms INTEGER NOT NULL, commands TEXT NOT NULL
     ) STRICT""",
-    # Serialized UMessages that were decided, and are not known to be safe with the router
+    # Serialized UMessages that the router may not have yet
     "usubscription_outbox": "CREATE TABLE usubscription_outbox (number INTEGER PRIMARY KEY, message BLOB NOT NULL) STRICT",
 }
 
 _FLUSHED = ("usubscription_subscriptions", "usubscription_observers", "usubscription_remotes")
 
 
-def statements(change: Change, remotes: Callable[[UUri], Remote | None]) -> list[Statement]:
-    """What to write after ``change``, as its entries are now."""
+def statements(change: Change, remotes: Callable[[UUri], RemoteTopic | None]) -> list[Statement]:
+    """What to write after ``change``, with its entries as they are now."""
     found: list[Statement] = [(f"DELETE FROM {table}", ()) for table in _FLUSHED] if change.is_flushed else []
     for number, entry in change.subscriptions.items():
         found.append(_delete("subscriptions", "number", number) if entry is None else _subscription(entry))
@@ -47,52 +47,66 @@ def statements(change: Change, remotes: Callable[[UUri], Remote | None]) -> list
     return found
 
 
-def kept(number: int, message: bytes) -> Statement:
-    """Keep a message until it is safe."""
+def keep_message(number: int, message: bytes) -> Statement:
+    """Keep a message in the outbox."""
     return "INSERT INTO usubscription_outbox VALUES (?, ?)", (number, message)
 
 
-def safe(number: int) -> Statement:
-    """The message is safe."""
+def delete_message(number: int) -> Statement:
+    """Delete a message from the outbox."""
     return _delete("outbox", "number", number)
 
 
-def subscriptions(state: StateFile) -> list[Subscription]:
+def subscriptions(file: StateFile) -> list[Subscription]:
     """In the order of their numbers. Raises `StateError`."""
-    return state.read(
+    return file.read(
         "SELECT number, topic, subscriber, via, standing, expire_ms, sample_period_ms, details"
         " FROM usubscription_subscriptions ORDER BY number",
         lambda row: Subscription(
-            row[0], UUri.parse(row[1]), UUri.parse(row[2]), row[3], Standing(row[4]), Wish(row[5], row[6], bytes(row[7]))
+            number=row[0],
+            topic=UUri.parse(row[1]),
+            subscriber=UUri.parse(row[2]),
+            via=row[3],
+            state=SubscriptionState(row[4]),
+            attributes=SubscribeAttributes(row[5], row[6], bytes(row[7])),
         ),
     )
 
 
-def observers(state: StateFile) -> list[Observer]:
+def observers(file: StateFile) -> list[Observer]:
     """In the order of their numbers. Raises `StateError`."""
-    return state.read(
+    return file.read(
         "SELECT number, topic, uri, via FROM usubscription_observers ORDER BY number",
         lambda row: Observer(row[0], UUri.parse(row[1]), UUri.parse(row[2]), row[3]),
     )
 
 
-def remotes(state: StateFile, timeout_ms: int) -> list[Remote]:
-    """Raises `StateError`."""
+def remotes(file: StateFile, timeout_ms: int) -> list[RemoteTopic]:
+    """In the order in which they were written. Raises `StateError`."""
 
-    def one(row: Row) -> Remote:
-        remote = Remote(UUri.parse(row[0]), timeout_ms, bool(row[1]), Standing(row[2]), bool(row[3]), row[4], row[5], row[6])
+    def one(row: Row) -> RemoteTopic:
+        remote = RemoteTopic(
+            UUri.parse(row[0]),
+            timeout_ms,
+            wanted=bool(row[1]),
+            state=SubscriptionState(row[2]),
+            is_confirmed=bool(row[3]),
+            epoch=row[4],
+            period_ms=row[5],
+            answered_ms=row[6],
+        )
         for name, subscribe, epoch, deadline_ms in json.loads(row[7]):
-            remote.commands[bytes.fromhex(name)] = Command(bytes.fromhex(name), bool(subscribe), epoch, deadline_ms)
+            remote.open_commands[bytes.fromhex(name)] = OpenCommand(bytes.fromhex(name), bool(subscribe), epoch, deadline_ms)
         return remote
 
-    return state.read(
+    return file.read(
         "SELECT topic, wanted, standing, is_confirmed, epoch, period_ms, answered_ms, commands"
         " FROM usubscription_remotes ORDER BY rowid",
         one,
     )
 
 
-def outbox(state: StateFile) -> list[tuple[int, UMessage]]:
+def outbox(file: StateFile) -> list[tuple[int, UMessage]]:
     """What may not have been sent, with its number, in order. Raises `StateError`."""
 
     def one(row: Row) -> tuple[int, UMessage]:
@@ -101,7 +115,7 @@ def outbox(state: StateFile) -> list[tuple[int, UMessage]]:
         except DecodeError as exc:
             raise ValueError(str(exc)) from exc
 
-    return state.read("SELECT number, message FROM usubscription_outbox ORDER BY number", one)
+    return file.read("SELECT number, message FROM usubscription_outbox ORDER BY number", one)
 
 
 def _delete(table: str, key: str, value: int | str) -> Statement:
@@ -109,7 +123,7 @@ def _delete(table: str, key: str, value: int | str) -> Statement:
 
 
 def _subscription(entry: Subscription) -> Statement:
-    wish = entry.wish
+    attributes = entry.attributes
     return _replace(
         "subscriptions",
         (
@@ -117,10 +131,10 @@ def _subscription(entry: Subscription) -> Statement:
             str(entry.topic),
             str(entry.subscriber),
             entry.via,
-            int(entry.standing),
-            wish.expire_ms,
-            wish.sample_period_ms,
-            wish.details,
+            int(entry.state),
+            attributes.expire_ms,
+            attributes.sample_period_ms,
+            attributes.details,
         ),
     )
 
@@ -129,14 +143,14 @@ def _observer(observer: Observer) -> Statement:
     return _replace("observers", (observer.number, str(observer.topic), str(observer.uri), observer.via))
 
 
-def _remote(remote: Remote) -> Statement:
-    commands = [[each.id.hex(), each.subscribe, each.epoch, each.deadline_ms] for each in remote.commands.values()]
+def _remote(remote: RemoteTopic) -> Statement:
+    commands = [[each.id.hex(), each.subscribe, each.epoch, each.deadline_ms] for each in remote.open_commands.values()]
     return _replace(
         "remotes",
         (
             str(remote.topic),
             remote.wanted,
-            int(remote.standing),
+            int(remote.state),
             remote.is_confirmed,
             remote.epoch,
             remote.period_ms,

@@ -1,8 +1,8 @@
-"""Between the service's records and the messages on the wire. Pure.
+"""Translates between the service's records and the messages on the wire. Pure.
 
-A payload is taken as protobuf, plain or wrapped in Any, and without a format as whichever of the two it is; none at all is
-an empty protobuf message, as transports need not carry it. The answer has the form of the request. A failure is a Response
-with the code in commstatus and a UStatus as payload.
+A payload is protobuf, plain or wrapped in Any; without a payload format it is whichever of the two it looks like. No
+payload is an empty protobuf message: transports need not carry one. The response has the form of the request. A failure is a
+Response with the code in commstatus and a UStatus as payload.
 """
 
 from typing import TypeVar
@@ -11,7 +11,15 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from streamer.services.usubscription.entries import Order, Reply, Standing, Subscription, Told, Update, Wish
+from streamer.services.usubscription.entries import (
+    Command,
+    CommandResponse,
+    ReceivedUpdate,
+    SubscribeAttributes,
+    Subscription,
+    SubscriptionState,
+    Update,
+)
 from streamer.uprotocol.message import (
     Attributes,
     Options,
@@ -46,7 +54,7 @@ Proto = TypeVar("Proto", bound=Message)
 
 
 def read(message: UMessage, kind: type[Proto]) -> Proto:
-    """The payload as a message of this kind. Raises `UStatusError` (INVALID_ARGUMENT) that says what was expected."""
+    """The payload as a message of this kind. Raises `UStatusError` (INVALID_ARGUMENT) with what was expected."""
     payload, form = message.payload or b"", message.attributes.payload_format
     name = kind.DESCRIPTOR.full_name
     if form not in (_WRAPPED, UPayloadFormat.PROTOBUF, UPayloadFormat.UNSPECIFIED):
@@ -59,12 +67,12 @@ def read(message: UMessage, kind: type[Proto]) -> Proto:
             payload = wrapped.value
         return kind.FromString(payload)
     except DecodeError:
-        raise _invalid(f"payload: expected a {name}, found {len(payload)} bytes that are none") from None
+        raise _invalid(f"payload: expected a {name}, found {len(payload)} bytes that cannot be parsed as one") from None
 
 
-def topic(there: bool, uri: v1.UUri, requester: UUri) -> UUri:
-    """A topic that was named; without authority it is the requester's own. Raises `UStatusError` (INVALID_ARGUMENT)."""
-    if not there:
+def topic(is_set: bool, uri: v1.UUri, requester: UUri) -> UUri:
+    """The topic in a request; without authority it is the requester's own. Raises `UStatusError` (INVALID_ARGUMENT)."""
+    if not is_set:
         raise _invalid("topic: expected one, found none")
     found = _named("topic", uri, requester)
     if not found.is_topic:
@@ -72,9 +80,9 @@ def topic(there: bool, uri: v1.UUri, requester: UUri) -> UUri:
     return found
 
 
-def subscriber(there: bool, uri: v1.UUri, requester: UUri) -> UUri:
-    """A subscriber that was named, as `topic`."""
-    if not there:
+def subscriber(is_set: bool, uri: v1.UUri, requester: UUri) -> UUri:
+    """The subscriber in a request, as `topic`."""
+    if not is_set:
         raise _invalid("subscriber: expected one, found none")
     found = _named("subscriber", uri, requester)
     if not found.is_entity:
@@ -82,8 +90,8 @@ def subscriber(there: bool, uri: v1.UUri, requester: UUri) -> UUri:
     return found
 
 
-def wish(attributes: pb.SubscribeAttributes) -> Wish:
-    """What was asked for beside the topic. Part of a millisecond counts as one. Raises `UStatusError` (INVALID_ARGUMENT)."""
+def subscribe_attributes(attributes: pb.SubscribeAttributes) -> SubscribeAttributes:
+    """The attributes in a request. Times are rounded up to milliseconds. Raises `UStatusError` (INVALID_ARGUMENT)."""
     expire_ms = None
     if attributes.HasField("expire"):
         expire = attributes.expire
@@ -93,103 +101,104 @@ def wish(attributes: pb.SubscribeAttributes) -> Wish:
     details = pb.SubscribeAttributes(details=attributes.details).SerializeToString(deterministic=True)
     if len(details) > MAX_DETAILS_BYTES:
         raise _invalid(f"attributes.details: expected at most {MAX_DETAILS_BYTES} bytes, found {len(details)}")
-    return Wish(expire_ms, attributes.sample_period_ms if attributes.HasField("sample_period_ms") else None, details)
+    sample_period_ms = attributes.sample_period_ms if attributes.HasField("sample_period_ms") else None
+    return SubscribeAttributes(expire_ms, sample_period_ms, details)
 
 
-def answer(now_ms: int, request: UMessage, proto: Message) -> UMessage:
+def granted(now_ms: int, request: UMessage, proto: Message) -> UMessage:
     """The Response to a request that was granted, in its form."""
     payload, form = _written(request, proto)
     return response(now_ms, request, payload, UCode.OK, form)
 
 
-def failure(now_ms: int, request: UMessage, code: UCode, text: str) -> UMessage:
-    """The Response to a request that was not granted."""
+def refused(now_ms: int, request: UMessage, code: UCode, text: str) -> UMessage:
+    """The Response to a request that was refused, in its form."""
     payload, form = _written(request, status_to_proto(code, text))
     return response(now_ms, request, payload, code, form)
 
 
-def subscribed(name: UUri, standing: Standing) -> pb.SubscriptionResponse:
-    """The answer to Subscribe."""
-    return pb.SubscriptionResponse(status=_status(standing, ""), topic=uri_to_proto(name))
+def subscription_response(topic: UUri, state: SubscriptionState) -> pb.SubscriptionResponse:
+    """The payload of the response to Subscribe."""
+    return pb.SubscriptionResponse(status=_status(state, ""), topic=uri_to_proto(topic))
 
 
 def subscriber_info(entry: Subscription) -> pb.SubscriberInfo:
-    """An entry of the answer to FetchSubscribers."""
+    """An entry of the response to FetchSubscribers."""
     return pb.SubscriberInfo(uri=uri_to_proto(entry.subscriber))
 
 
 def subscription(entry: Subscription) -> pb.Subscription:
-    """An entry of the answer to FetchSubscriptions."""
+    """An entry of the response to FetchSubscriptions."""
     return pb.Subscription(
         topic=uri_to_proto(entry.topic),
         subscriber=subscriber_info(entry),
-        status=_status(entry.standing, ""),
-        attributes=_attributes(entry.wish),
+        status=_status(entry.state, ""),
+        attributes=_attributes(entry.attributes),
     )
 
 
-def update(now_ms: int, update: Update) -> UMessage:
-    """The Notification that tells a change (004 §7)."""
+def update_message(now_ms: int, update: Update) -> UMessage:
+    """The Notification of a change (004 §7)."""
     proto = pb.Update(
         topic=uri_to_proto(update.topic),
         subscriber=pb.SubscriberInfo(uri=uri_to_proto(update.subscriber)),
-        status=_status(update.standing, update.message),
-        attributes=_attributes(update.wish),
+        status=_status(update.state, update.message),
+        attributes=_attributes(update.attributes),
     )
     options = Options(payload_format=UPayloadFormat.PROTOBUF)
     return notification(now_ms, USUBSCRIPTION.at(update.via, CHANGES), update.sink, proto.SerializeToString(), options)
 
 
-def command(authority: str, order: Order) -> UMessage:
+def command_message(authority: str, command: Command) -> UMessage:
     """The Request to the service at the topic's authority, with ourselves as the subscriber (004 §4.1, §4.2)."""
-    name = uri_to_proto(order.topic)
+    name = uri_to_proto(command.topic)
     proto: Message
-    if order.subscribe:
+    if command.subscribe:
         proto = pb.SubscriptionRequest(topic=name)
-        if order.period_ms:
-            proto.attributes.sample_period_ms = order.period_ms
+        if command.period_ms:
+            proto.attributes.sample_period_ms = command.period_ms
     else:
         proto = pb.UnsubscribeRequest(topic=name)
     attributes = Attributes(
         UMessageType.REQUEST,
         USUBSCRIPTION.at(authority),
-        USUBSCRIPTION.at(order.topic.authority, SUBSCRIBE if order.subscribe else UNSUBSCRIBE),
+        USUBSCRIPTION.at(command.topic.authority, SUBSCRIBE if command.subscribe else UNSUBSCRIBE),
         priority=UPriority.CS4,
-        ttl=order.ttl_ms,
+        ttl=command.ttl_ms,
         payload_format=UPayloadFormat.PROTOBUF,
     )
-    return UMessage(order.id, attributes, proto.SerializeToString()).check()
+    return UMessage(command.id, attributes, proto.SerializeToString()).check()
 
 
-def reply(message: UMessage) -> Reply:
+def command_response(message: UMessage) -> CommandResponse:
     """What a Response to one of our commands says."""
     code = message.attributes.commstatus or UCode.OK
-    standing, text = None, ""
+    state, text = None, ""
     try:
         if code is not UCode.OK:
             text = read(message, v1.UStatus).message
         elif message.attributes.source.resource == SUBSCRIBE:
-            answered = read(message, pb.SubscriptionResponse)
-            if answered.HasField("status"):
-                standing, text = Standing(answered.status.state), answered.status.message
+            proto = read(message, pb.SubscriptionResponse)
+            if proto.HasField("status"):
+                state, text = SubscriptionState(proto.status.state), proto.status.message
     except (UStatusError, ValueError):
-        pass  # the code says enough, and an OK without a status is no answer
-    return Reply(message.attributes.reqid or b"", code, standing, text, created_ms(message.id))
+        pass  # the code says enough, and an OK without a status does not count
+    return CommandResponse(message.attributes.reqid or b"", code, state, text, created_ms(message.id))
 
 
-def told(message: UMessage, ourselves: UUri) -> Told | None:
+def received_update(message: UMessage, ourselves: UUri) -> ReceivedUpdate | None:
     """What another service's Update says about ourselves; None if it is about others, or a topic of another authority."""
     source = message.attributes.source
     try:
-        found = read(message, pb.Update)
-        standing = Standing(found.status.state)
+        proto = read(message, pb.Update)
+        state = SubscriptionState(proto.status.state)
     except (UStatusError, ValueError):
         return None
-    about = uri_from_proto(found.subscriber.uri)
-    name = uri_from_proto(found.topic)
-    if source != USUBSCRIPTION.at(name.authority, CHANGES) or about != ourselves or not found.HasField("status"):
+    topic = uri_from_proto(proto.topic)
+    is_from_its_service = source == USUBSCRIPTION.at(topic.authority, CHANGES)
+    if not is_from_its_service or uri_from_proto(proto.subscriber.uri) != ourselves or not proto.HasField("status"):
         return None
-    return Told(name, standing, found.status.message, created_ms(message.id))
+    return ReceivedUpdate(topic, state, proto.status.message, created_ms(message.id))
 
 
 def _named(what: str, uri: v1.UUri, requester: UUri) -> UUri:
@@ -222,21 +231,21 @@ def _written(request: UMessage, proto: Message) -> tuple[bytes, UPayloadFormat]:
     return payload, UPayloadFormat.PROTOBUF
 
 
-def _status(standing: Standing, text: str) -> pb.SubscriptionStatus:
+def _status(state: SubscriptionState, text: str) -> pb.SubscriptionStatus:
     # The generated stubs want the generated enum type; any int of the enum is what the runtime takes.
-    return pb.SubscriptionStatus(state=int(standing), message=text)  # type: ignore[arg-type]
+    return pb.SubscriptionStatus(state=int(state), message=text)  # type: ignore[arg-type]
 
 
-def _attributes(wish: Wish) -> pb.SubscribeAttributes | None:
-    if wish == Wish():
+def _attributes(attributes: SubscribeAttributes) -> pb.SubscribeAttributes | None:
+    if attributes == SubscribeAttributes():
         return None
-    found = pb.SubscribeAttributes.FromString(wish.details)
-    if wish.expire_ms is not None:
-        seconds, ms = divmod(wish.expire_ms, 1000)
-        found.expire.CopyFrom(Timestamp(seconds=seconds, nanos=ms * _NS_PER_MS))
-    if wish.sample_period_ms is not None:
-        found.sample_period_ms = wish.sample_period_ms
-    return found
+    proto = pb.SubscribeAttributes.FromString(attributes.details)
+    if attributes.expire_ms is not None:
+        seconds, ms = divmod(attributes.expire_ms, 1000)
+        proto.expire.CopyFrom(Timestamp(seconds=seconds, nanos=ms * _NS_PER_MS))
+    if attributes.sample_period_ms is not None:
+        proto.sample_period_ms = attributes.sample_period_ms
+    return proto
 
 
 def _invalid(text: str) -> UStatusError:

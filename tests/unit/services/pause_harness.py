@@ -41,7 +41,7 @@ class RecordingLocalTransport(LocalTransport):
         self.is_safe = True
         self.unsafe: list[Callable[[], None]] = []
 
-    def say(self, messages: Sequence[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
+    def emit(self, messages: Sequence[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
         self.said += messages
         if self.is_safe:
             on_safe()

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from streamer.config.services import UsubscriptionConfig
 from streamer.services.state import StateFile
 from streamer.services.usubscription import USubscription, wire
-from streamer.services.usubscription.entries import Standing
+from streamer.services.usubscription.entries import SubscriptionState
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, request, response
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
@@ -19,7 +19,7 @@ from streamer.uprotocol.well_known import USUBSCRIPTION, EntityId
 from tests.clock import FakeClock
 from tests.unit.services.fake_router import FakeRouter
 
-UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = Standing
+UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = SubscriptionState
 
 US = UUri.parse("//gw1/0/3/0")
 APP = UUri.parse("//dev1/A1/1/0")
@@ -57,7 +57,7 @@ class RecordingLocalTransport:
         assert entity == (0, 3)
         self.handler = handler
 
-    def say(self, messages: list[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
+    def emit(self, messages: list[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
         self.said += [message.check() for message in messages]
         if messages and self.holds:
             self._held.append(on_safe)
@@ -130,7 +130,7 @@ class UsubscriptionHarness:
         assert answer.attributes.commstatus not in (None, UCode.OK)
         return answer.attributes.commstatus
 
-    async def subscribe(self, topic: UUri, source: UUri = APP, at: str = "dev1", **attributes: int) -> Standing:
+    async def subscribe(self, topic: UUri, source: UUri = APP, at: str = "dev1", **attributes: int) -> SubscriptionState:
         """``expire_ms`` and ``sample_period_ms``, if any, are SubscribeAttributes."""
         proto = pb.SubscriptionRequest(topic=uri_to_proto(topic))
         if "expire_ms" in attributes:
@@ -139,7 +139,7 @@ class UsubscriptionHarness:
             proto.attributes.sample_period_ms = attributes["sample_period_ms"]
         answer = await self.call(wire.SUBSCRIBE, proto, source, at)
         assert uri_from_proto(answer.topic) == topic
-        return Standing(answer.status.state)
+        return SubscriptionState(answer.status.state)
 
     async def unsubscribe(self, topic: UUri, source: UUri = APP) -> None:
         await self.call(wire.UNSUBSCRIBE, pb.UnsubscribeRequest(topic=uri_to_proto(topic)), source)
@@ -150,11 +150,11 @@ class UsubscriptionHarness:
     async def unregister(self, topic: UUri, source: UUri = WATCHER) -> None:
         await self.call(wire.UNREGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)), source)
 
-    async def subscribers(self, topic: UUri) -> dict[UUri, Standing]:
+    async def subscribers(self, topic: UUri) -> dict[UUri, SubscriptionState]:
         """Who is listed for a topic, in the order of the list."""
         asked = pb.FetchSubscriptionsRequest(topic=uri_to_proto(topic))
         answer = await self.call(wire.FETCH_SUBSCRIPTIONS, asked, WATCHER)
-        return {uri_from_proto(each.subscriber.uri): Standing(each.status.state) for each in answer.subscriptions}
+        return {uri_from_proto(each.subscriber.uri): SubscriptionState(each.status.state) for each in answer.subscriptions}
 
     # Time
 
@@ -171,19 +171,19 @@ class UsubscriptionHarness:
     def messages(self, kind: UMessageType) -> list[UMessage]:
         return [message for message in self.core.said if message.attributes.type is kind]
 
-    def updates(self, sink: UUri) -> list[tuple[UUri, UUri, Standing]]:
-        """Topic, subscriber and standing of every Update to ``sink``."""
+    def updates(self, sink: UUri) -> list[tuple[UUri, UUri, SubscriptionState]]:
+        """Topic, subscriber and state of every Update to ``sink``."""
         found = []
         for message in self.messages(UMessageType.NOTIFICATION):
             if message.attributes.sink == sink:
                 update = wire.read(message, pb.Update)
                 about = uri_from_proto(update.topic), uri_from_proto(update.subscriber.uri)
-                found.append((*about, Standing(update.status.state)))
+                found.append((*about, SubscriptionState(update.status.state)))
         return found
 
-    def standings(self, sink: UUri) -> list[Standing]:
+    def states(self, sink: UUri) -> list[SubscriptionState]:
         """Of every Update to ``sink``."""
-        return [standing for _, _, standing in self.updates(sink)]
+        return [state for _, _, state in self.updates(sink)]
 
     def commands(self, method: int | None = None) -> list[UMessage]:
         """Requests to other services."""
@@ -192,11 +192,11 @@ class UsubscriptionHarness:
 
     # Other services
 
-    async def answered(self, command: UMessage, standing: Standing | None = None, text: str = "") -> None:
-        """The other service answers: with a standing to Subscribe, with nothing to Unsubscribe."""
+    async def answered(self, command: UMessage, state: SubscriptionState | None = None, text: str = "") -> None:
+        """The other service answers: with a state to Subscribe, with nothing to Unsubscribe."""
         proto: Message = pb.UnsubscribeResponse()
-        if standing is not None:
-            proto = pb.SubscriptionResponse(status=pb.SubscriptionStatus(state=int(standing), message=text))
+        if state is not None:
+            proto = pb.SubscriptionResponse(status=pb.SubscriptionStatus(state=int(state), message=text))
         payload = proto.SerializeToString()
         await self.send(response(self.clock.ms, command, payload, None, UPayloadFormat.PROTOBUF))
 
@@ -205,14 +205,14 @@ class UsubscriptionHarness:
         payload = status_to_proto(code, text).SerializeToString()
         await self.send(response(self.clock.ms, command, payload, code, UPayloadFormat.PROTOBUF))
 
-    async def told(
-        self, topic: UUri, standing: Standing, about: UUri = US, source: UUri | None = None, sink: UUri = US
+    async def update_received(
+        self, topic: UUri, state: SubscriptionState, about: UUri = US, source: UUri | None = None, sink: UUri = US
     ) -> None:
         """The other service sends an Update."""
         proto = pb.Update(
             topic=uri_to_proto(topic),
             subscriber=pb.SubscriberInfo(uri=uri_to_proto(about)),
-            status=pb.SubscriptionStatus(state=int(standing), message="told"),
+            status=pb.SubscriptionStatus(state=int(state), message="told"),
         )
         source = source or USUBSCRIPTION.at(topic.authority, 0x8000)
         await self.send(notification(self.clock.ms, source, sink, proto.SerializeToString(), PLAIN))

@@ -102,23 +102,23 @@ class FollowerHarness:
         payload = proto.SerializeToString()
         await self.take(response(self.clock.ms, question, payload, code, UPayloadFormat.PROTOBUF))
 
-    async def tell(self, topic: UUri, subscriber: UUri, standing: int, source: UUri = CHANGES) -> None:
-        await self.take(self.update(topic, subscriber, standing, source))
+    async def tell(self, topic: UUri, subscriber: UUri, state: int, source: UUri = CHANGES) -> None:
+        await self.take(self.update(topic, subscriber, state, source))
 
-    def update(self, topic: UUri, subscriber: UUri, standing: int, source: UUri = CHANGES) -> UMessage:
+    def update(self, topic: UUri, subscriber: UUri, state: int, source: UUri = CHANGES) -> UMessage:
         proto = pb.Update(
             topic=uri_to_proto(topic),
             subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)),
-            status=pb.SubscriptionStatus(state=int(standing)),
+            status=pb.SubscriptionStatus(state=int(state)),
         )
         return notification(self.clock.ms, source, US, proto.SerializeToString(), PLAIN)
 
 
-def entry(topic: UUri, subscriber: UUri, standing: int = SUBSCRIBED, period_ms: int | None = None) -> pb.Subscription:
+def entry(topic: UUri, subscriber: UUri, state: int = SUBSCRIBED, period_ms: int | None = None) -> pb.Subscription:
     found = pb.Subscription(
         topic=uri_to_proto(topic),
         subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)),
-        status=pb.SubscriptionStatus(state=int(standing)),
+        status=pb.SubscriptionStatus(state=int(state)),
     )
     if period_ms is not None:
         found.attributes.sample_period_ms = period_ms

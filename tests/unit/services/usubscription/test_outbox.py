@@ -19,7 +19,7 @@ class FakeLocalTransport:
         self.unsafe: list[Callable[[], None]] = []
         self.at_once_safe = at_once_safe
 
-    def say(self, messages: Sequence[UMessage], on_safe: Callable[[], None]) -> None:
+    def emit(self, messages: Sequence[UMessage], on_safe: Callable[[], None]) -> None:
         self.said += messages
         if self.at_once_safe:
             on_safe()

@@ -118,7 +118,7 @@ async def test_an_update_is_followed_while_another_sample_period_is_asked_for(
     await harness.subscribe(REMOTE, sample_period_ms=20)
     command = harness.commands()[-1]
     harness.clock.ms += later_ms
-    await harness.told(REMOTE, UNSUBSCRIBED)
+    await harness.update_received(REMOTE, UNSUBSCRIBED)
     assert await harness.subscribers(REMOTE) == ({} if later_ms == 1 else {APP: SUBSCRIBED})
     harness.clock.ms += 10
     await harness.answered(command, SUBSCRIBED)  # after that, so nobody is to be subscribed there who is not here
@@ -161,5 +161,5 @@ async def test_an_update_may_tell_late_of_an_unsubscribe_that_was_not_answered(h
     await harness.answered(harness.commands()[-1], SUBSCRIBED)
     await harness.pass_ms(TIMEOUT_MS)
     assert len(harness.commands(wire.SUBSCRIBE)) == 3
-    await harness.told(REMOTE, UNSUBSCRIBED)
+    await harness.update_received(REMOTE, UNSUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}

@@ -61,7 +61,7 @@ async def test_a_command_is_repeated_for_days_and_across_restarts(harness: Usubs
     await harness.restart()
     assert len(harness.commands(kind)) == 1
     await harness.answered(harness.commands(kind)[-1], None if leaves else SUBSCRIBED)
-    assert harness.standings(APP)[-1] is (UNSUBSCRIBED if leaves else SUBSCRIBED)
+    assert harness.states(APP)[-1] is (UNSUBSCRIBED if leaves else SUBSCRIBED)
     harness.forget()
     await harness.pass_ms(DAY_MS)
     assert harness.commands() == []
@@ -100,8 +100,8 @@ async def test_an_unsubscribe_that_was_not_delivered_is_repeated(harness: Usubsc
     await harness.answered(harness.commands()[0], SUBSCRIBED)
     await harness.unsubscribe(REMOTE)
     await harness.failed(harness.commands(wire.UNSUBSCRIBE)[-1], code)
-    standings = [SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
-    assert harness.standings(APP) == standings  # whatever the answer (§4.2)
+    states = [SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
+    assert harness.states(APP) == states  # whatever the answer (§4.2)
     await harness.restart()
     [again] = harness.commands(wire.UNSUBSCRIBE)
     await harness.failed(again, code)
@@ -111,7 +111,7 @@ async def test_an_unsubscribe_that_was_not_delivered_is_repeated(harness: Usubsc
     harness.forget()
     await harness.pass_ms(DAY_MS)
     assert harness.commands() == []
-    assert harness.standings(APP) == []
+    assert harness.states(APP) == []
 
 
 async def test_a_failure_at_the_end_of_the_ttl_is_repeated_at_once(harness: UsubscriptionHarness) -> None:
@@ -158,7 +158,7 @@ async def test_an_unsubscribe_that_a_late_subscribe_may_follow_is_sent_once_more
     await harness.answered(again)
     await harness.pass_ms(DAY_MS)
     assert len(harness.commands()) == 3
-    assert harness.standings(APP) == [SUBSCRIBE_PENDING, UNSUBSCRIBED]
+    assert harness.states(APP) == [SUBSCRIBE_PENDING, UNSUBSCRIBED]
 
 
 async def test_a_subscribe_that_a_late_unsubscribe_may_follow_is_sent_once_more(harness: UsubscriptionHarness) -> None:
@@ -195,9 +195,9 @@ async def test_an_update_that_the_answer_has_overtaken_is_not_followed(harness: 
     await harness.answered(harness.commands()[-1])
     await harness.subscribe(REMOTE, APP2)
     await harness.answered(harness.commands()[-1], SUBSCRIBED)
-    await harness.told(REMOTE, UNSUBSCRIBED)  # of the Unsubscribe, at the same millisecond
+    await harness.update_received(REMOTE, UNSUBSCRIBED)  # of the Unsubscribe, at the same millisecond
     assert await harness.subscribers(REMOTE) == {APP2: SUBSCRIBED}
-    assert harness.standings(APP2) == [SUBSCRIBE_PENDING, SUBSCRIBED]
+    assert harness.states(APP2) == [SUBSCRIBE_PENDING, SUBSCRIBED]
 
 
 async def test_an_update_is_not_followed_while_an_unsubscribe_may_arrive(harness: UsubscriptionHarness) -> None:
@@ -207,7 +207,8 @@ async def test_an_update_is_not_followed_while_an_unsubscribe_may_arrive(harness
     await harness.subscribe(REMOTE)
     await harness.answered(harness.commands()[-1], SUBSCRIBED)
     await harness.pass_ms(10)
-    await harness.told(REMOTE, UNSUBSCRIBED)  # the Unsubscribe has been overtaken; its answer will have us ask again
+    # The Unsubscribe has been overtaken; its response makes us ask again.
+    await harness.update_received(REMOTE, UNSUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
     await harness.answered(harness.commands(wire.UNSUBSCRIBE)[0])
     assert len(harness.commands(wire.SUBSCRIBE)) == 3
@@ -220,7 +221,7 @@ async def test_an_update_is_not_followed_while_a_subscribe_is_open(harness: Usub
     await harness.subscribe(REMOTE)
     await harness.pass_ms(TIMEOUT_MS)  # nothing of all this was answered
     command = harness.commands()[-1]
-    await harness.told(REMOTE, UNSUBSCRIBED)
+    await harness.update_received(REMOTE, UNSUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}
     assert harness.commands()[-1] == command
 
@@ -230,7 +231,7 @@ async def test_an_answer_that_a_later_update_has_overtaken_is_asked_for_again(ha
     command = harness.commands()[0]
     answered_ms = harness.clock.ms
     harness.clock.ms += 10
-    await harness.told(REMOTE, UNSUBSCRIBED)  # it has subscribed us, and thought better of it
+    await harness.update_received(REMOTE, UNSUBSCRIBED)  # it has subscribed us, and thought better of it
     harness.clock.ms = answered_ms
     await harness.answered(command, SUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}

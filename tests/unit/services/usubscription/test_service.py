@@ -84,7 +84,7 @@ async def test_nothing_is_said_or_done_before_it_is_on_disk(
         failing.fails = False
         await _until(lambda: len(harness.done) == 2)
     assert harness.done == [first.id, second.id]
-    assert harness.standings(APP) == harness.standings(APP2) == [SUBSCRIBED]
+    assert harness.states(APP) == harness.states(APP2) == [SUBSCRIBED]
     told = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(told) <= 1 + len(failing.attempts) // module.LOG_EVERY
     assert "the disk is full" in told[0].getMessage()
@@ -134,7 +134,7 @@ async def test_updates_that_are_not_safe_keep_their_order_over_restarts(harness:
     await harness.service.begin()
     await harness.subscribe(LOCAL)
     await harness.restart()
-    assert harness.standings(APP) == [SUBSCRIBED, UNSUBSCRIBED, SUBSCRIBED]
+    assert harness.states(APP) == [SUBSCRIBED, UNSUBSCRIBED, SUBSCRIBED]
 
 
 async def test_a_message_that_has_expired_while_it_waited_is_not_followed(harness: UsubscriptionHarness) -> None:
@@ -151,13 +151,13 @@ async def test_what_is_no_business_of_the_service_is_done_with(harness: Usubscri
     )
     message = UMessage(_subscribe(harness).id, stray, b"")
     assert await harness.send(message) is None
-    await harness.told(REMOTE, SUBSCRIBED)
+    await harness.update_received(REMOTE, SUBSCRIBED)
     assert harness.core.said == []
     assert len(harness.done) == 2
 
 
 async def test_a_fault_in_one_message_costs_no_other(harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = wire.wish
+    real = wire.subscribe_attributes
     monkeypatch.setattr(wire, "wish", lambda attributes: real(attributes) if not attributes.details else 1 / 0)
     proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
     proto.attributes.details.add(type_url="x")
@@ -179,7 +179,7 @@ async def test_the_service_runs_by_itself(harness: UsubscriptionHarness, monkeyp
         harness.take(harness.request(wire.SUBSCRIBE, proto, APP2))
         await _until(lambda: len(harness.done) == 2)
         harness.clock.ms += 10
-        await _until(lambda: harness.standings(APP2) == [SUBSCRIBED, UNSUBSCRIBED])
+        await _until(lambda: harness.states(APP2) == [SUBSCRIBED, UNSUBSCRIBED])
 
 
 async def test_askers_have_the_fastest_period_of_their_authority(harness: UsubscriptionHarness) -> None:
@@ -256,9 +256,9 @@ async def test_ten_thousand_subscriptions_are_restored(harness: UsubscriptionHar
         if number % 500 == 499:
             await harness.service.turn()
     assert harness.service.gauges()["subscriptions"] == 10_000
-    before = [(each.topic, each.subscriber) for each in harness.service._book.subscriptions]
+    before = [(each.topic, each.subscriber) for each in harness.service._registry.subscriptions]
     await harness.restart()
-    assert [(each.topic, each.subscriber) for each in harness.service._book.subscriptions] == before
+    assert [(each.topic, each.subscriber) for each in harness.service._registry.subscriptions] == before
 
 
 @pytest.mark.parametrize("turns", range(6))

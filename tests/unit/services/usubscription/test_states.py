@@ -1,7 +1,7 @@
 """004 §6: the state machine, against a model that only knows who is in.
 
 A local and a remote topic, two subscribers. The other service grants everything; what goes there and back may be late,
-lost, doubled by a repeat, refused by a dispatcher, or come in another order. We may be restarted. Whatever happens:
+lost, doubled by a repeat, refused by a dispatcher, or come in another command. We may be restarted. Whatever happens:
 
 - who has subscribed and not left is in, who has left or expired is out;
 - every Update is a transition that the diagram allows, and the last one says how things are;
@@ -18,12 +18,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from streamer.services.state import Entry, Row, Statement
 from streamer.services.usubscription import rows
-from streamer.services.usubscription.book import Book, Limits
-from streamer.services.usubscription.entries import Change, Order, Reply, Standing, Told, Wish
+from streamer.services.usubscription.entries import (
+    Change,
+    Command,
+    CommandResponse,
+    ReceivedUpdate,
+    SubscribeAttributes,
+    SubscriptionState,
+)
+from streamer.services.usubscription.registry import Limits, SubscriptionRegistry
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 
-UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = Standing
+UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = SubscriptionState
 
 ALLOWED = {
     (UNSUBSCRIBED, SUBSCRIBED),
@@ -66,28 +73,28 @@ class MemoryState:
             self._connection.execute(sql, parameters)
 
 
-def loaded(state: MemoryState) -> Book:
-    book = Book("gw1", ["dev1"], LIMITS)
-    book.load(rows.subscriptions(state), rows.observers(state), rows.remotes(state, TIMEOUT_MS))
-    return book
+def loaded(file: MemoryState) -> SubscriptionRegistry:
+    registry = SubscriptionRegistry("gw1", ["dev1"], LIMITS)
+    registry.load(rows.subscriptions(file), rows.observers(file), rows.remotes(file, TIMEOUT_MS))
+    return registry
 
 
-def dump(book: Book) -> object:
+def dump(registry: SubscriptionRegistry) -> object:
     """All that has to outlive a restart."""
     remotes = {
         topic: (
             remote.wanted,
-            remote.standing,
+            remote.state,
             remote.is_confirmed,
             remote.epoch,
             remote.period_ms,
             remote.answered_ms,
-            list(remote.commands.values()),
+            list(remote.open_commands.values()),
         )
-        for topic, remote in book.remotes.items()
+        for topic, remote in registry.remotes.items()
     }
-    interested = {topic: book.interested(topic) for topic in book.topics}
-    return list(book.subscriptions), sorted(book.observers), remotes, interested
+    interested = {topic: registry.interested(topic) for topic in registry.topics}
+    return list(registry.subscriptions), sorted(registry.observers), remotes, interested
 
 
 class TwoDevices(RuleBasedStateMachine):
@@ -95,38 +102,38 @@ class TwoDevices(RuleBasedStateMachine):
         super().__init__()
         self.now_ms = 1_700_000_000_000
         self.ahead_ms = 0  # of the other device's clock
-        self.state = MemoryState()
-        self.book = loaded(self.state)
+        self.file = MemoryState()
+        self.registry = loaded(self.file)
         self.inside: dict[tuple[UUri, UUri], int | None] = {}  # until when
-        self.heard: dict[tuple[UUri, UUri], Standing] = {}
-        self.watched: list[tuple[UUri, UUri, Standing]] = []
-        self.expected: list[tuple[UUri, UUri, Standing]] = []
+        self.heard: dict[tuple[UUri, UUri], SubscriptionState] = {}
+        self.watched: list[tuple[UUri, UUri, SubscriptionState]] = []
+        self.expected: list[tuple[UUri, UUri, SubscriptionState]] = []
         self.watches: set[UUri] = set()
         self.there: dict[UUri, bool] = {}  # what the other service thinks
-        self.orders: list[Order] = []  # on their way there
-        self.replies: list[Reply] = []  # on their way back
-        self.tellings: list[Told] = []
+        self.commands: list[Command] = []  # on their way there
+        self.responses: list[CommandResponse] = []  # on their way back
+        self.updates_to_us: list[ReceivedUpdate] = []
 
     def follow(self, change: Change, is_reset: bool = False) -> None:
-        self.state.write(rows.statements(change, self.book.remotes.get))
-        self.orders += change.orders
+        self.file.write(rows.statements(change, self.registry.remotes.get))
+        self.commands += change.commands
         for update in change.updates:
             relation = update.topic, update.subscriber
             if update.sink == update.subscriber:
                 before = self.heard.get(relation, UNSUBSCRIBED)
-                assert is_reset or (before, update.standing) in ALLOWED
-                self.heard[relation] = update.standing
+                assert is_reset or (before, update.state) in ALLOWED
+                self.heard[relation] = update.state
                 if update.topic in self.watches:
-                    self.expected.append((*relation, update.standing))
+                    self.expected.append((*relation, update.state))
             else:
                 assert update.sink == WATCHER
-                self.watched.append((*relation, update.standing))
+                self.watched.append((*relation, update.state))
 
     def pass_to(self, now_ms: int) -> None:
         self.now_ms = now_ms
-        self.orders = [order for order in self.orders if _deadline_ms(order) > now_ms]
+        self.commands = [command for command in self.commands if _deadline_ms(command) > now_ms]
         self.inside = {key: end for key, end in self.inside.items() if end is None or end > now_ms}
-        self.follow(self.book.tick(now_ms))
+        self.follow(self.registry.tick(now_ms))
 
     @initialize(ahead_ms=st.sampled_from([0, -3_600_000, 3_600_000]))
     def set_other_clock(self, ahead_ms: int) -> None:
@@ -137,17 +144,17 @@ class TwoDevices(RuleBasedStateMachine):
     @rule(topic=topics, app=apps, lasts_ms=st.sampled_from([None, None, 500, 100_000, 1_000_000]), period_ms=periods)
     def subscribe(self, topic: UUri, app: UUri, lasts_ms: int | None, period_ms: int | None) -> None:
         end = None if lasts_ms is None else self.now_ms + lasts_ms
-        standing, change = self.book.subscribe(self.now_ms, topic, app, "dev1", Wish(end, period_ms))
+        state, change = self.registry.subscribe(self.now_ms, topic, app, "dev1", SubscribeAttributes(end, period_ms))
         self.follow(change)
         if (topic, app) in self.inside:
             known = self.inside[topic, app]
             end = None if end is None or known is None else max(end, known)
         self.inside[topic, app] = end
-        assert standing is self.heard[topic, app]
+        assert state is self.heard[topic, app]
 
     @rule(topic=topics, app=apps, comes_back=st.booleans())
     def unsubscribe(self, topic: UUri, app: UUri, comes_back: bool) -> None:
-        self.follow(self.book.unsubscribe(self.now_ms, topic, app))
+        self.follow(self.registry.unsubscribe(self.now_ms, topic, app))
         self.inside.pop((topic, app), None)
         if comes_back:
             self.subscribe(topic, app, None, None)
@@ -158,17 +165,17 @@ class TwoDevices(RuleBasedStateMachine):
     )
     def network(self, action: str, pick: int) -> None:
         """One of the messages on their way moves on, or is lost."""
-        if self.orders and action in ("exchange", "deliver"):
+        if self.commands and action in ("exchange", "deliver"):
             self.deliver(pick)
             if action == "exchange":
                 self.answer(-1)
-        elif self.orders and action == "bounce":
+        elif self.commands and action == "bounce":
             self.bounce(pick)
-        elif self.replies and action == "answer":
+        elif self.responses and action == "answer":
             self.answer(pick)
-        elif self.tellings and action == "tell":
+        elif self.updates_to_us and action == "tell":
             self.tell(pick)
-        elif action == "lose" and (queue := self.orders or self.replies):
+        elif action == "lose" and (queue := self.commands or self.responses):
             del queue[pick % len(queue)]
 
     @rule(ms=st.sampled_from([1, 1, 1, 1_000, 299_999, 300_000]))
@@ -179,93 +186,93 @@ class TwoDevices(RuleBasedStateMachine):
     def seldom(self, action: str, topic: UUri) -> None:
         match action:
             case "register":
-                self.follow(self.book.register(topic, WATCHER, "dev1"))
+                self.follow(self.registry.register(topic, WATCHER, "dev1"))
                 self.watches.add(topic)
             case "unregister":
-                self.follow(self.book.unregister(topic, WATCHER))
+                self.follow(self.registry.unregister(topic, WATCHER))
                 self.watches.discard(topic)
             case "restart":
-                before = dump(self.book)
-                self.book = loaded(self.state)
-                assert dump(self.book) == before
-                self.follow(self.book.begin(self.now_ms))
+                before = dump(self.registry)
+                self.registry = loaded(self.file)
+                assert dump(self.registry) == before
+                self.follow(self.registry.begin(self.now_ms))
             case "heal":
                 self.heal()
             case "reset":
-                self.follow(self.book.reset(self.now_ms), is_reset=True)
+                self.follow(self.registry.reset(self.now_ms), is_reset=True)
                 self.inside.clear()
                 self.watches.clear()
                 # Its Unsubscribes are sent once: what becomes of them if they are lost or overtaken is not ours to mend.
-                self.orders.clear()
+                self.commands.clear()
                 self.there.clear()
 
     def deliver(self, pick: int) -> None:
-        """The other service gets one, in any order, and answers."""
-        order = self.orders.pop(pick % len(self.orders))
-        standing = SUBSCRIBED if order.subscribe else UNSUBSCRIBED
+        """The other service gets one, in any command, and answers."""
+        command = self.commands.pop(pick % len(self.commands))
+        state = SUBSCRIBED if command.subscribe else UNSUBSCRIBED
         created_ms = self.now_ms + self.ahead_ms
-        self.replies.append(Reply(order.id, UCode.OK, standing if order.subscribe else None, "", created_ms))
-        if self.there.get(order.topic, False) is not order.subscribe:
-            self.there[order.topic] = order.subscribe
-            self.tellings.append(Told(order.topic, standing, "", created_ms))
+        self.responses.append(CommandResponse(command.id, UCode.OK, state if command.subscribe else None, "", created_ms))
+        if self.there.get(command.topic, False) is not command.subscribe:
+            self.there[command.topic] = command.subscribe
+            self.updates_to_us.append(ReceivedUpdate(command.topic, state, "", created_ms))
 
     def bounce(self, pick: int) -> None:
         """A dispatcher on the way cannot deliver one."""
-        order = self.orders.pop(pick % len(self.orders))
+        command = self.commands.pop(pick % len(self.commands))
         code = [UCode.UNAVAILABLE, UCode.DEADLINE_EXCEEDED, UCode.RESOURCE_EXHAUSTED][pick % 3]
-        self.replies.append(Reply(order.id, code, None, "", self.now_ms))
+        self.responses.append(CommandResponse(command.id, code, None, "", self.now_ms))
 
     def answer(self, pick: int) -> None:
-        self.follow(self.book.reply(self.now_ms, self.replies.pop(pick % len(self.replies))))
+        self.follow(self.registry.answered(self.now_ms, self.responses.pop(pick % len(self.responses))))
 
     def tell(self, pick: int) -> None:
-        self.follow(self.book.told(self.now_ms, self.tellings.pop(pick % len(self.tellings))))
+        self.follow(self.registry.update_received(self.now_ms, self.updates_to_us.pop(pick % len(self.updates_to_us))))
 
     def heal(self) -> None:
         """From now on everything arrives, and time passes until all is said."""
         for _ in range(2000):
-            if self.orders:
+            if self.commands:
                 self.deliver(0)
-            elif self.replies:
+            elif self.responses:
                 self.answer(0)
-            elif self.tellings:
+            elif self.updates_to_us:
                 self.tell(0)
-            elif any(not remote.is_confirmed or remote.commands for remote in self.book.remotes.values()):
-                self.pass_to(self.book.next_ms())
+            elif any(not remote.is_confirmed or remote.open_commands for remote in self.registry.remotes.values()):
+                self.pass_to(self.registry.next_ms())
             else:
                 break
-        assert not self.orders
-        assert not self.replies
-        assert not self.tellings
+        assert not self.commands
+        assert not self.responses
+        assert not self.updates_to_us
         wanted = {topic for topic, _ in self.inside if topic.authority == "dev2"}
-        assert set(self.book.remotes) == wanted
+        assert set(self.registry.remotes) == wanted
         assert {topic for topic, subscribed in self.there.items() if subscribed} == wanted
         assert {self.heard[relation] for relation in self.inside} <= {SUBSCRIBED}
         assert UNSUBSCRIBE_PENDING not in self.heard.values()
 
     @invariant()
     def who_is_in_is_in(self) -> None:
-        found = {(entry.topic, entry.subscriber): entry for entry in self.book.subscriptions}
-        inside = {key: entry.wish.expire_ms for key, entry in found.items() if entry.standing is not UNSUBSCRIBE_PENDING}
+        found = {(entry.topic, entry.subscriber): entry for entry in self.registry.subscriptions}
+        inside = {key: entry.attributes.expire_ms for key, entry in found.items() if entry.state is not UNSUBSCRIBE_PENDING}
         assert inside == self.inside
         for key, entry in found.items():
-            assert self.heard[key] is entry.standing
-            assert entry.topic.authority == "dev2" or entry.standing is SUBSCRIBED
-        assert {key for key, standing in self.heard.items() if standing is not UNSUBSCRIBED} == set(found)
+            assert self.heard[key] is entry.state
+            assert entry.topic.authority == "dev2" or entry.state is SUBSCRIBED
+        assert {key for key, state in self.heard.items() if state is not UNSUBSCRIBED} == set(found)
 
     @invariant()
     def pages_hold_who_is_in(self) -> None:
         for topic in TOPICS:
-            listed, _ = self.book.of_topic(topic, 0, 100)
+            listed, _ = self.registry.of_topic(topic, 0, 100)
             assert {entry.subscriber for entry in listed} == {app for name, app in self.inside if name == topic}
         for app in APPS:
-            listed, _ = self.book.of_subscriber(app, 0, 100)
+            listed, _ = self.registry.of_subscriber(app, 0, 100)
             assert {entry.topic for entry in listed} == {topic for topic, name in self.inside if name == app}
 
     @invariant()
     def askers_are_who_is_in(self) -> None:
         for topic in TOPICS:
-            assert bool(self.book.interested(topic)) is any(name == topic for name, _ in self.inside)
+            assert bool(self.registry.interested(topic)) is any(name == topic for name, _ in self.inside)
 
     @invariant()
     def observers_hear_the_same(self) -> None:
@@ -275,8 +282,8 @@ class TwoDevices(RuleBasedStateMachine):
         self.heal()
 
 
-def _deadline_ms(order: Order) -> int:
-    return int.from_bytes(order.id[:6], "big") + order.ttl_ms
+def _deadline_ms(command: Command) -> int:
+    return int.from_bytes(command.id[:6], "big") + command.ttl_ms
 
 
 TestStates = TwoDevices.TestCase

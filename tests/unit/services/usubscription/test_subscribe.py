@@ -53,7 +53,7 @@ async def test_a_subscription_ends_when_its_time_is_exceeded(harness: Usubscript
     assert await harness.subscribers(LOCAL) == {APP: SUBSCRIBED}
     await harness.pass_ms(1)
     assert await harness.subscribers(LOCAL) == {}
-    assert harness.standings(APP) == [SUBSCRIBED, UNSUBSCRIBED]
+    assert harness.states(APP) == [SUBSCRIBED, UNSUBSCRIBED]
     assert harness.router.interest == {}
 
 
@@ -64,7 +64,7 @@ async def test_a_subscription_ends_if_its_time_was_exceeded_during_a_restart(har
     await harness.restart()
     await harness.service.turn()
     assert await harness.subscribers(LOCAL) == {}
-    assert harness.standings(APP) == [UNSUBSCRIBED]
+    assert harness.states(APP) == [UNSUBSCRIBED]
 
 
 async def test_a_subscription_without_expiration_lasts_indefinitely_and_across_restarts(
@@ -154,7 +154,7 @@ async def test_a_remote_subscribe_does_not_expire(harness: UsubscriptionHarness)
 async def test_while_a_remote_subscribe_is_open_all_subscribers_are_pending(harness: UsubscriptionHarness) -> None:
     assert [await harness.subscribe(REMOTE), await harness.subscribe(REMOTE, APP2)] == [SUBSCRIBE_PENDING, SUBSCRIBE_PENDING]
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING, APP2: SUBSCRIBE_PENDING}
-    assert harness.standings(APP) == harness.standings(APP2) == [SUBSCRIBE_PENDING]
+    assert harness.states(APP) == harness.states(APP2) == [SUBSCRIBE_PENDING]
 
 
 async def test_all_subscribers_follow_a_positive_remote_answer(harness: UsubscriptionHarness) -> None:
@@ -163,7 +163,7 @@ async def test_all_subscribers_follow_a_positive_remote_answer(harness: Usubscri
     [command] = harness.commands()
     await harness.answered(command, SUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED, APP2: SUBSCRIBED}
-    assert harness.standings(APP) == harness.standings(APP2) == [SUBSCRIBE_PENDING, SUBSCRIBED]
+    assert harness.states(APP) == harness.states(APP2) == [SUBSCRIBE_PENDING, SUBSCRIBED]
     assert await harness.subscribe(REMOTE, CLOUD) is SUBSCRIBED
 
 
@@ -173,7 +173,7 @@ async def test_all_subscribers_follow_a_negative_remote_answer(harness: Usubscri
     [command] = harness.commands()
     await harness.answered(command, UNSUBSCRIBED, "not here")
     assert await harness.subscribers(REMOTE) == {}
-    assert harness.standings(APP) == harness.standings(APP2) == [SUBSCRIBE_PENDING, UNSUBSCRIBED]
+    assert harness.states(APP) == harness.states(APP2) == [SUBSCRIBE_PENDING, UNSUBSCRIBED]
     assert harness.router.interest == {}
 
 
@@ -208,7 +208,7 @@ async def test_a_pending_remote_answer_stays_pending_until_the_remote_update(har
     [command] = harness.commands()
     await harness.answered(command, SUBSCRIBE_PENDING)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}
-    await harness.told(REMOTE, SUBSCRIBED)
+    await harness.update_received(REMOTE, SUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
     await harness.pass_ms(10 * TIMEOUT_MS)
     assert harness.commands() == [command]
@@ -219,9 +219,9 @@ async def test_a_later_remote_update_is_followed(harness: UsubscriptionHarness) 
     [command] = harness.commands()
     await harness.answered(command, SUBSCRIBED)
     await harness.pass_ms(1)
-    await harness.told(REMOTE, UNSUBSCRIBED)
+    await harness.update_received(REMOTE, UNSUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {}
-    assert harness.standings(APP) == [SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBED]
+    assert harness.states(APP) == [SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBED]
 
 
 async def test_updates_of_others_and_about_others_are_not_followed(harness: UsubscriptionHarness) -> None:
@@ -229,9 +229,9 @@ async def test_updates_of_others_and_about_others_are_not_followed(harness: Usub
     [command] = harness.commands()
     await harness.answered(command, SUBSCRIBED)
     await harness.pass_ms(1)
-    await harness.told(REMOTE, UNSUBSCRIBED, source=USUBSCRIPTION.at("dev3", 0x8000))
-    await harness.told(REMOTE, UNSUBSCRIBED, about=CLOUD)
-    await harness.told(REMOTE, UNSUBSCRIBED, sink=USUBSCRIPTION.at("dev1"))
+    await harness.update_received(REMOTE, UNSUBSCRIBED, source=USUBSCRIPTION.at("dev3", 0x8000))
+    await harness.update_received(REMOTE, UNSUBSCRIBED, about=CLOUD)
+    await harness.update_received(REMOTE, UNSUBSCRIBED, sink=USUBSCRIPTION.at("dev1"))
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
 
 
@@ -243,7 +243,7 @@ async def test_subscribing_a_remote_topic_that_is_being_left_starts_over(harness
     assert await harness.subscribe(REMOTE) is SUBSCRIBE_PENDING
     [command] = harness.commands()
     assert str(command.attributes.sink) == "//dev2/0/3/1"
-    assert harness.standings(APP) == [SUBSCRIBE_PENDING]
+    assert harness.states(APP) == [SUBSCRIBE_PENDING]
     await harness.answered(command, SUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
 
@@ -255,7 +255,7 @@ async def test_another_one_who_subscribes_a_topic_that_is_being_left_releases_th
     await harness.answered(harness.commands()[0], SUBSCRIBED)
     await harness.unsubscribe(REMOTE)
     await harness.subscribe(REMOTE, APP2)
-    assert harness.standings(APP)[-2:] == [UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
+    assert harness.states(APP)[-2:] == [UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
     await harness.answered(harness.commands(wire.SUBSCRIBE)[-1], SUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP2: SUBSCRIBED}
 
@@ -281,7 +281,7 @@ async def test_the_remote_service_is_asked_for_the_fastest_period(harness: Usubs
         20,
         100,
     ]
-    assert harness.standings(APP) == [SUBSCRIBE_PENDING]
+    assert harness.states(APP) == [SUBSCRIBE_PENDING]
 
 
 async def test_too_many_subscriptions_are_refused_and_the_others_stand(tmp_path: object) -> None:

@@ -33,7 +33,7 @@ async def test_who_unsubscribes_is_not_tracked_any_more(harness: UsubscriptionHa
     await harness.subscribe(LOCAL, APP2)
     await harness.unsubscribe(LOCAL)
     assert await harness.subscribers(LOCAL) == {APP2: SUBSCRIBED}
-    assert harness.standings(APP) == [SUBSCRIBED, UNSUBSCRIBED]
+    assert harness.states(APP) == [SUBSCRIBED, UNSUBSCRIBED]
     await harness.restart()
     assert await harness.subscribers(LOCAL) == {APP2: SUBSCRIBED}
 
@@ -51,7 +51,7 @@ async def test_the_last_one_to_leave_a_remote_topic_triggers_a_remote_unsubscrib
     await _subscribed(harness, APP, APP2)
     await harness.unsubscribe(REMOTE)
     assert harness.commands() == []
-    assert harness.standings(APP) == [UNSUBSCRIBED]
+    assert harness.states(APP) == [UNSUBSCRIBED]
     await harness.unsubscribe(REMOTE, APP2)
     [command] = harness.commands()
     assert str(command.attributes.sink) == "//dev2/0/3/2"
@@ -71,10 +71,10 @@ async def test_a_left_remote_topic_is_unsubscribed_whatever_its_service_answers(
 ) -> None:
     await _subscribed(harness, APP)
     await harness.unsubscribe(REMOTE)
-    assert harness.standings(APP) == [UNSUBSCRIBE_PENDING]
+    assert harness.states(APP) == [UNSUBSCRIBE_PENDING]
     [command] = harness.commands()
     await (harness.answered(command) if code is None else harness.failed(command, code))
-    assert harness.standings(APP) == [UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
+    assert harness.states(APP) == [UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
     assert harness.service.gauges()["remote_topics"] == 0
     await harness.service.turn()  # notes that the Updates are safe
     await harness.restart()
@@ -101,7 +101,7 @@ async def test_unsubscribing_a_pending_topic_is_done_at_once_and_told_to_the_rem
     await harness.subscribe(REMOTE)
     harness.forget()
     await harness.unsubscribe(REMOTE)
-    assert harness.standings(APP) == [UNSUBSCRIBED]
+    assert harness.states(APP) == [UNSUBSCRIBED]
     [command] = harness.commands()
     assert str(command.attributes.sink) == "//dev2/0/3/2"
 
@@ -131,7 +131,7 @@ async def test_the_last_one_to_expire_leaves_a_remote_topic(harness: Usubscripti
     await harness.answered(harness.commands()[0], SUBSCRIBED)
     harness.forget()
     await harness.pass_ms(1000)
-    assert (harness.standings(APP), harness.standings(APP2)) == ([UNSUBSCRIBED], [UNSUBSCRIBE_PENDING])
+    assert (harness.states(APP), harness.states(APP2)) == ([UNSUBSCRIBED], [UNSUBSCRIBE_PENDING])
     [command] = harness.commands(wire.UNSUBSCRIBE)
     await harness.answered(command)
-    assert harness.standings(APP2) == [UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
+    assert harness.states(APP2) == [UNSUBSCRIBE_PENDING, UNSUBSCRIBED]

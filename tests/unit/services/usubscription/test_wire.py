@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.services.usubscription import wire
-from streamer.services.usubscription.entries import Order, Standing, Subscription, Update, Wish
+from streamer.services.usubscription.entries import Command, SubscribeAttributes, Subscription, SubscriptionState, Update
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
@@ -46,8 +46,8 @@ def test_a_request_is_read_in_every_form(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_an_answer_has_the_form_of_the_request(form: str) -> None:
     message, is_wrapped = FORMS[form]
-    answer = wire.answer(NOW_MS, message, wire.subscribed(LOCAL, Standing.SUBSCRIBED))
-    failure = wire.failure(NOW_MS, message, UCode.INTERNAL, "why")
+    answer = wire.granted(NOW_MS, message, wire.subscription_response(LOCAL, SubscriptionState.SUBSCRIBED))
+    failure = wire.refused(NOW_MS, message, UCode.INTERNAL, "why")
     assert answer.attributes.commstatus is UCode.OK
     assert failure.attributes.commstatus is UCode.INTERNAL
     for said in (answer, failure):
@@ -88,7 +88,7 @@ def test_no_payload_does_more_than_be_refused(payload: bytes, form: int) -> None
 def test_an_expiration_is_never_earlier_than_asked_and_less_than_a_millisecond_later(seconds: int, nanos: int) -> None:
     attributes = pb.SubscribeAttributes()
     attributes.expire.seconds, attributes.expire.nanos = seconds, nanos
-    assert 0 <= wire.wish(attributes).expire_ms * 1_000_000 - (seconds * 1_000_000_000 + nanos) < 1_000_000
+    assert 0 <= wire.subscribe_attributes(attributes).expire_ms * 1_000_000 - (seconds * 1_000_000_000 + nanos) < 1_000_000
 
 
 @pytest.mark.parametrize("sample_period_ms", [None, 0, 40])
@@ -100,14 +100,18 @@ def test_attributes_come_back_as_they_were_given(sample_period_ms: int | None, e
         attributes.expire.FromMilliseconds(expire_ms)
     for number in range(details):
         attributes.details.add(type_url=f"type.googleapis.com/x{number}", value=bytes([number]))
-    entry = Subscription(1, LOCAL, APP, "dev1", Standing.SUBSCRIBED, wire.wish(attributes))
+    entry = Subscription(1, LOCAL, APP, "dev1", SubscriptionState.SUBSCRIBED, wire.subscribe_attributes(attributes))
     assert wire.subscription(entry).attributes == attributes
-    message = wire.update(NOW_MS, Update(APP, "dev1", LOCAL, APP, Standing.SUBSCRIBED, "", entry.wish))
+    message = wire.update_message(
+        NOW_MS, Update(APP, "dev1", LOCAL, APP, SubscriptionState.SUBSCRIBED, "", entry.attributes)
+    )
     assert wire.read(message, pb.Update).attributes == attributes
 
 
 def test_an_update_says_what_has_changed() -> None:
-    message = wire.update(NOW_MS, Update(APP, "dev1", REMOTE, APP, Standing.UNSUBSCRIBED, "why", Wish()))
+    message = wire.update_message(
+        NOW_MS, Update(APP, "dev1", REMOTE, APP, SubscriptionState.UNSUBSCRIBED, "why", SubscribeAttributes())
+    )
     assert wire.read(message, pb.Update).status == pb.SubscriptionStatus(
         state=pb.SubscriptionStatus.UNSUBSCRIBED, message="why"
     )
@@ -115,15 +119,15 @@ def test_an_update_says_what_has_changed() -> None:
 
 @pytest.mark.parametrize("subscribe", [True, False])
 def test_a_command_has_the_id_and_the_ttl_of_its_order(subscribe: bool) -> None:
-    order = Order(new_id(NOW_MS), REMOTE, subscribe, 0, 300_000)
-    message = wire.command("gw1", order)
-    assert (message.id, message.attributes.ttl) == (order.id, 300_000)
+    command = Command(new_id(NOW_MS), REMOTE, subscribe, 0, 300_000)
+    message = wire.command_message("gw1", command)
+    assert (message.id, message.attributes.ttl) == (command.id, 300_000)
     assert message.check() is message
 
 
 def test_an_unknown_state_in_an_answer_is_no_answer() -> None:
-    order = Order(new_id(NOW_MS), REMOTE, True, 0, 300_000)
-    answer = wire.answer(NOW_MS, wire.command("gw1", order), pb.SubscriptionResponse())
+    command = Command(new_id(NOW_MS), REMOTE, True, 0, 300_000)
+    answer = wire.granted(NOW_MS, wire.command_message("gw1", command), pb.SubscriptionResponse())
     unknown = pb.SubscriptionResponse.FromString(b"\x0a\x02\x08\x09").SerializeToString()
-    found = wire.reply(answer._replace(payload=unknown))
-    assert (found.code, found.standing) == (UCode.OK, None)
+    found = wire.command_response(answer._replace(payload=unknown))
+    assert (found.code, found.state) == (UCode.OK, None)

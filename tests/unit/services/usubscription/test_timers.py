@@ -3,31 +3,31 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.services.usubscription.alarms import Alarms
+from streamer.services.usubscription.timers import Timers
 
 STEPS = st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 30)))
 
 
 @given(STEPS, st.integers(0, 30))
 def test_what_is_due_is_what_was_last_set(steps: list[tuple[int, int | None]], now_ms: int) -> None:
-    alarms: Alarms[int] = Alarms()
+    timers: Timers[int] = Timers()
     model: dict[int, int | None] = {}
     for key, time_ms in steps:
-        alarms.set(key, time_ms)
+        timers.set(key, time_ms)
         model[key] = time_ms
     waiting = {key: time_ms for key, time_ms in model.items() if time_ms is not None}
-    assert alarms.next_ms() == min(waiting.values(), default=None)
-    due = list(alarms.due(now_ms))
+    assert timers.next_ms() == min(waiting.values(), default=None)
+    due = list(timers.due(now_ms))
     assert sorted(due) == sorted(key for key, time_ms in waiting.items() if time_ms <= now_ms)
     assert [waiting[key] for key in due] == sorted(waiting[key] for key in due)
-    assert list(alarms.due(now_ms)) == []
-    assert alarms.next_ms() == min((time_ms for time_ms in waiting.values() if time_ms > now_ms), default=None)
+    assert list(timers.due(now_ms)) == []
+    assert timers.next_ms() == min((time_ms for time_ms in waiting.values() if time_ms > now_ms), default=None)
 
 
 def test_setting_again_and_again_costs_no_memory() -> None:
-    alarms: Alarms[int] = Alarms()
+    timers: Timers[int] = Timers()
     for number in range(100_000):
-        alarms.set(number % 3, 1_000_000 + number)
-        alarms.set(number, 2_000_000)
-        alarms.set(number, None)
-    assert len(alarms._heap) < 200
+        timers.set(number % 3, 1_000_000 + number)
+        timers.set(number, 2_000_000)
+        timers.set(number, None)
+    assert len(timers._heap) < 200

@@ -1,10 +1,10 @@
-"""What each method of the service does and answers (004 §4, §7.2, §9): from a Request to a change of the book. Pure."""
+"""The methods of the service (004 §4, §7.2, §9): from a Request to a response and a change of the registry. Pure."""
 
 from google.protobuf.message import Message
 
 from streamer.services.usubscription import wire
-from streamer.services.usubscription.book import Book
 from streamer.services.usubscription.entries import Change, Subscription
+from streamer.services.usubscription.registry import SubscriptionRegistry
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError
@@ -12,11 +12,11 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
 
 
-class Answers:
-    """``page``: the most entries in one answer."""
+class Methods:
+    """``page``: the most entries in one response."""
 
-    def __init__(self, book: Book, page: int) -> None:
-        self._book = book
+    def __init__(self, registry: SubscriptionRegistry, page: int) -> None:
+        self._registry = registry
         self._page = page
         self._methods = {
             wire.SUBSCRIBE: self._subscribe,
@@ -28,8 +28,8 @@ class Answers:
             wire.RESET: self._reset,
         }
 
-    def answer(self, now_ms: int, request: UMessage) -> tuple[Message, Change]:
-        """The payload of the Response, and what changed. Raises `UStatusError`: the code and text to answer; no change."""
+    def call(self, now_ms: int, request: UMessage) -> tuple[Message, Change]:
+        """The payload of the response, and what changed. Raises `UStatusError` for the response if nothing changed."""
         source, sink = request.attributes.source, request.attributes.sink
         assert sink is not None
         method = self._methods.get(sink.resource)
@@ -40,51 +40,51 @@ class Answers:
         return method(now_ms, request, source, sink)
 
     def _subscribe(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
-        asked = wire.read(request, pb.SubscriptionRequest)
-        topic = wire.topic(asked.HasField("topic"), asked.topic, source)
-        standing, change = self._book.subscribe(now_ms, topic, source, sink.authority, wire.wish(asked.attributes))
-        return wire.subscribed(topic, standing), change
+        proto = wire.read(request, pb.SubscriptionRequest)
+        topic = wire.topic(proto.HasField("topic"), proto.topic, source)
+        attributes = wire.subscribe_attributes(proto.attributes)
+        state, change = self._registry.subscribe(now_ms, topic, source, sink.authority, attributes)
+        return wire.subscription_response(topic, state), change
 
     def _unsubscribe(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
-        asked = wire.read(request, pb.UnsubscribeRequest)
-        topic = wire.topic(asked.HasField("topic"), asked.topic, source)
-        return pb.UnsubscribeResponse(), self._book.unsubscribe(now_ms, topic, source)
+        proto = wire.read(request, pb.UnsubscribeRequest)
+        topic = wire.topic(proto.HasField("topic"), proto.topic, source)
+        return pb.UnsubscribeResponse(), self._registry.unsubscribe(now_ms, topic, source)
 
     def _fetch_subscribers(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
-        asked = wire.read(request, pb.FetchSubscribersRequest)
-        found, has_more = self._book.of_topic(
-            wire.topic(asked.HasField("topic"), asked.topic, source), asked.offset, self._page
-        )
+        proto = wire.read(request, pb.FetchSubscribersRequest)
+        topic = wire.topic(proto.HasField("topic"), proto.topic, source)
+        found, has_more = self._registry.of_topic(topic, proto.offset, self._page)
         entries = [wire.subscriber_info(entry) for entry in found]
         return pb.FetchSubscribersResponse(subscribers=entries, has_more_records=has_more), Change()
 
     def _fetch_subscriptions(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
-        asked = wire.read(request, pb.FetchSubscriptionsRequest)
+        proto = wire.read(request, pb.FetchSubscriptionsRequest)
         found: list[Subscription]
-        match asked.WhichOneof("request"):
+        match proto.WhichOneof("request"):
             case "topic":
-                found, has_more = self._book.of_topic(wire.topic(True, asked.topic, source), asked.offset, self._page)
+                found, has_more = self._registry.of_topic(wire.topic(True, proto.topic, source), proto.offset, self._page)
             case "subscriber":
-                about = asked.subscriber
-                name = wire.subscriber(about.HasField("uri"), about.uri, source)
-                found, has_more = self._book.of_subscriber(name, asked.offset, self._page)
+                info = proto.subscriber
+                subscriber = wire.subscriber(info.HasField("uri"), info.uri, source)
+                found, has_more = self._registry.of_subscriber(subscriber, proto.offset, self._page)
             case _:
-                found, has_more = self._book.of_everybody(asked.offset, self._page)
+                found, has_more = self._registry.of_everybody(proto.offset, self._page)
         entries = [wire.subscription(entry) for entry in found]
         return pb.FetchSubscriptionsResponse(subscriptions=entries, has_more_records=has_more), Change()
 
     def _register(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
-        asked = wire.read(request, pb.NotificationsRequest)
-        topic = wire.topic(asked.HasField("topic"), asked.topic, source)
-        return pb.NotificationsResponse(), self._book.register(topic, source, sink.authority)
+        proto = wire.read(request, pb.NotificationsRequest)
+        topic = wire.topic(proto.HasField("topic"), proto.topic, source)
+        return pb.NotificationsResponse(), self._registry.register(topic, source, sink.authority)
 
     def _unregister(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
-        asked = wire.read(request, pb.NotificationsRequest)
-        topic = wire.topic(asked.HasField("topic"), asked.topic, source)
-        return pb.NotificationsResponse(), self._book.unregister(topic, source)
+        proto = wire.read(request, pb.NotificationsRequest)
+        topic = wire.topic(proto.HasField("topic"), proto.topic, source)
+        return pb.NotificationsResponse(), self._registry.unregister(topic, source)
 
     def _reset(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
         if source.ue_id != USUBSCRIPTION.ue_id:
             raise UStatusError(UCode.PERMISSION_DENIED, f"source {source}: only another uSubscription service (ue_id 0) may")
         wire.read(request, pb.ResetRequest)
-        return pb.ResetResponse(), self._book.reset(now_ms)
+        return pb.ResetResponse(), self._registry.reset(now_ms)

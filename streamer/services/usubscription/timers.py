@@ -9,8 +9,8 @@ _SPARE = 64
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Alarms(Generic[Key]):
-    """At most one time per key, in milliseconds; setting and removing cost O(log n)."""
+class Timers(Generic[Key]):
+    """At most one time per key, in milliseconds. Setting and removing one costs O(log n)."""
 
     def __init__(self) -> None:
         self._times: dict[Key, int] = {}
@@ -24,7 +24,7 @@ class Alarms(Generic[Key]):
         elif self._times.get(key) != time_ms:
             self._times[key] = time_ms
             self._push(key, time_ms)
-            if len(self._heap) > 2 * len(self._times) + _SPARE:  # of what was set again and removed since
+            if len(self._heap) > 2 * len(self._times) + _SPARE:  # mostly times that no longer count
                 self._heap = []
                 for each, its_ms in self._times.items():
                     self._push(each, its_ms, heapify=False)

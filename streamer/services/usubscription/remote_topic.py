@@ -1,0 +1,319 @@
+"""One topic of another device: the commands to its service, and what its responses mean (004 §4.1, §4.2, §8). Pure.
+
+The law of this file:
+
+- The state that we want (`wanted`) changes with our subscribers, and each change begins a new epoch. A command is then sent
+  at once, and repeated until there is a response: at once if none came within the TTL, after a growing wait if it failed.
+- A response counts only in the epoch of its command.
+- Commands can overtake each other. As long as an opposite one may still arrive, the service may change the state after its
+  response. So when the last of the opposite commands has ended, by its TTL or by a response that is not older than the one
+  to the latest command, the latest command is sent once more. Only OK tells when a command was carried out: who sent another
+  code, and by which clock, is not known. That is why commands that may still arrive are kept across a restart.
+- Updates and responses of a service can overtake each other. An Update that is older than the last response is ignored. A
+  response that is not newer than an UNSUBSCRIBED which arrived before it confirms nothing: the command is sent once more.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from streamer.services.usubscription.entries import Command, CommandResponse, ReceivedUpdate, SubscriptionState
+from streamer.services.usubscription.retry import BACKOFF, wait_ms
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uuid import created_ms, new_id
+
+MAX_OPEN = 32
+"""The most commands without a response; beyond that, the next one waits until one has ended."""
+
+REFUSALS = frozenset(
+    {
+        UCode.INVALID_ARGUMENT,
+        UCode.NOT_FOUND,
+        UCode.ALREADY_EXISTS,
+        UCode.PERMISSION_DENIED,
+        UCode.UNAUTHENTICATED,
+        UCode.FAILED_PRECONDITION,
+        UCode.OUT_OF_RANGE,
+        UCode.UNIMPLEMENTED,
+        UCode.DATA_LOSS,
+    }
+)
+"""Codes after which Subscribe is not repeated. INTERNAL and UNKNOWN may come from a dispatcher in between."""
+
+NOT_DELIVERED = frozenset({UCode.DEADLINE_EXCEEDED, UCode.UNAVAILABLE, UCode.RESOURCE_EXHAUSTED})
+"""Codes that may come from a dispatcher in between: Unsubscribe is repeated."""
+
+_UNKNOWN_MS = 1 << 62
+"""Later than every response."""
+
+
+class OpenCommand(NamedTuple):
+    """A command whose response may still arrive."""
+
+    id: bytes
+    subscribe: bool
+    epoch: int
+    deadline_ms: int
+
+
+class Step(NamedTuple):
+    """What follows from an event: commands to send, and the new state of our subscribers (None: unchanged)."""
+
+    commands: list[Command]
+    state: SubscriptionState | None = None
+    message: str = ""
+
+
+@dataclass(slots=True)
+class RemoteTopic:
+    """``is_confirmed``: the service has what we want, nothing is to be sent. ``latest``: the last command while open."""
+
+    topic: UUri
+    timeout_ms: int
+    wanted: bool = False
+    state: SubscriptionState = SubscriptionState.UNSUBSCRIBED
+    is_confirmed: bool = True
+    epoch: int = 0
+    period_ms: int = 0
+    answered_ms: int = 0
+    open_commands: dict[bytes, OpenCommand] = field(default_factory=dict)
+    latest: bytes | None = None
+    due_ms: int | None = None
+    failures: int = 0
+    is_pending_there: bool = False
+    """The other service has answered SUBSCRIBE_PENDING: its Update will follow."""
+    unsubscribed_ms: int | None = None
+    """When the other service sent UNSUBSCRIBED (its clock) while the latest command was open."""
+    opposite_ms: int = 0
+    """When the last opposite command was carried out (the other's clock), of those that ended after the latest was sent."""
+    is_unconfirmed: bool = False
+    """A command has ended without a response since the last confirmation: a late Update may still report its effect."""
+    topics: dict[bytes, UUri] = field(default_factory=dict)
+    """The topic of every open command, of all remote topics."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to do or to wait for."""
+        return not self.wanted and self.is_confirmed and not self.open_commands
+
+    def next_ms(self) -> int | None:
+        """When `tick` is needed; None if not before a response."""
+        times = [command.deadline_ms for command in self.open_commands.values()]
+        if self.due_ms is not None and self._has_room:
+            times.append(self.due_ms)
+        return min(times, default=None)
+
+    def subscribe(self, now_ms: int, period_ms: int) -> list[Command]:
+        """The first subscriber is there."""
+        self.period_ms = period_ms
+        return self._turn(now_ms, wanted=True, state=SubscriptionState.SUBSCRIBE_PENDING)
+
+    def leave(self, now_ms: int) -> list[Command]:
+        """The last subscriber has gone."""
+        return self._turn(now_ms, wanted=False, state=SubscriptionState.UNSUBSCRIBED)
+
+    def leave_for_good(self, now_ms: int) -> list[Command]:
+        """Everything is flushed: `leave`, with room for its command. It is not repeated; open commands are for `inherit`."""
+        for name in list(self.open_commands)[: -MAX_OPEN // 2]:
+            del self.open_commands[name]
+        return self.leave(now_ms)
+
+    def inherit(self, now_ms: int, commands: Iterable[OpenCommand]) -> None:
+        """Take over commands that were open before everything was flushed: they may arrive, their responses do not count."""
+        for command in commands:
+            if command.deadline_ms > now_ms:
+                self.open_commands[command.id] = command._replace(epoch=-1)
+                self.topics[command.id] = self.topic
+
+    def set_period(self, now_ms: int, period_ms: int) -> list[Command]:
+        """Set the shortest sample period of our subscribers."""
+        if period_ms == self.period_ms or not self.wanted:
+            return []
+        self.period_ms = period_ms
+        if self.latest is None and not self.is_confirmed and not self.is_pending_there:
+            return []  # the next attempt will carry it
+        return self._send(now_ms)
+
+    def resume(self, now_ms: int) -> list[Command]:
+        """After a restart: a command without a response may never have been sent."""
+        self.clock_set_back(now_ms)
+        self.opposite_ms = _UNKNOWN_MS  # neither of the two is on disk
+        self.is_unconfirmed = True
+        return [] if self.is_confirmed else self._send(now_ms)
+
+    def clock_set_back(self, now_ms: int) -> None:
+        """The clock was set back: no deadline is further away than it can be."""
+        for command in self.open_commands.values():
+            if command.deadline_ms > now_ms + self.timeout_ms:
+                self.open_commands[command.id] = command._replace(deadline_ms=now_ms + self.timeout_ms)
+        if self.due_ms is not None:
+            self.due_ms = min(self.due_ms, now_ms + max(self.timeout_ms, BACKOFF.max_ms))
+
+    def tick(self, now_ms: int) -> list[Command]:
+        """Time has passed: end and repeat commands."""
+        for command in [each for each in self.open_commands.values() if each.deadline_ms <= now_ms]:
+            if command.id == self.latest:
+                self.failures = 0
+            self._end(command, None)
+        return self._pump(now_ms)
+
+    def answered(self, now_ms: int, response: CommandResponse) -> Step:
+        """There is a response to one of `open_commands`."""
+        command = self.open_commands[response.id]
+        is_latest = command.id == self.latest
+        done_ms = response.created_ms if response.code is UCode.OK else None
+        self._end(command, done_ms)
+        if done_ms is not None and done_ms <= self.opposite_ms:
+            is_latest = False  # an opposite one may have been carried out after it: it is sent once more
+        step = Step([])
+        if command.epoch == self.epoch:
+            if self.wanted:
+                step = self._subscribe_answered(now_ms, response, is_latest)
+            else:
+                step = self._unsubscribe_answered(now_ms, response, is_latest)
+        elif done_ms is not None:
+            self.answered_ms = max(self.answered_ms, done_ms)
+        return step._replace(commands=self._pump(now_ms))
+
+    def update_received(self, now_ms: int, update: ReceivedUpdate) -> Step:
+        """The other service has sent the state of our subscription."""
+        if not self.wanted or self._has_opposite:
+            return Step([])
+        if update.state is SubscriptionState.SUBSCRIBED and update.created_ms >= self.answered_ms:
+            if self.is_pending_there:
+                self._confirm()
+            self.answered_ms = update.created_ms
+            return Step([], self._subscribed())
+        if update.state is not SubscriptionState.UNSUBSCRIBED:
+            return Step([])
+        is_settled = self.is_confirmed or self.is_pending_there
+        is_sure = is_settled or (self.state is SubscriptionState.SUBSCRIBED and not self.is_unconfirmed)
+        if is_sure and update.created_ms > self.answered_ms:
+            self.answered_ms = update.created_ms
+            return self._refused(update.message)
+        if is_settled:
+            return Step(self._send(now_ms))  # not newer than the response: only asking tells
+        if update.created_ms >= self.answered_ms:
+            self.unsubscribed_ms = update.created_ms
+        return Step([])
+
+    def _turn(self, now_ms: int, wanted: bool, state: SubscriptionState) -> list[Command]:
+        self.wanted = wanted
+        self.state = state
+        self.epoch += 1
+        self.failures = 0
+        return self._send(now_ms)
+
+    def _subscribe_answered(self, now_ms: int, response: CommandResponse, is_latest: bool) -> Step:
+        if response.code is UCode.OK and response.state is not None:
+            self.answered_ms = max(self.answered_ms, response.created_ms)
+            if response.state is SubscriptionState.SUBSCRIBED:
+                if self.unsubscribed_ms is not None and response.created_ms <= self.unsubscribed_ms:
+                    return Step([])  # if it was the latest, the next one is sent now
+                if is_latest:
+                    self._confirm()
+                return Step([], self._subscribed())
+            if not is_latest:
+                return Step([])  # the response to the latest one decides
+            if response.state is SubscriptionState.UNSUBSCRIBED:
+                return self._refused_for_good(response.message)
+            self.is_pending_there = True
+            self.failures = 0
+            self.due_ms = now_ms + self.timeout_ms  # unless its Update arrives
+        elif response.code in REFUSALS and is_latest:
+            return self._refused_for_good(response.message or response.code.name)
+        elif is_latest:
+            self._failed(now_ms, response)
+        return Step([])
+
+    def _unsubscribe_answered(self, now_ms: int, response: CommandResponse, is_latest: bool) -> Step:
+        if response.code is UCode.OK:
+            self.answered_ms = max(self.answered_ms, response.created_ms)
+        if is_latest and response.code in NOT_DELIVERED:
+            self._failed(now_ms, response)
+        elif is_latest:
+            self._confirm()
+        return Step([], SubscriptionState.UNSUBSCRIBED)
+
+    def _subscribed(self) -> SubscriptionState:
+        self.state = SubscriptionState.SUBSCRIBED
+        return self.state
+
+    def _refused_for_good(self, message: str) -> Step:
+        """Other open Subscribes will be refused as well: there is nothing to undo."""
+        for command in [each for each in self.open_commands.values() if each.subscribe]:
+            self._forget(command)
+        return self._refused(message)
+
+    def _refused(self, message: str) -> Step:
+        self.wanted = False
+        self.state = SubscriptionState.UNSUBSCRIBED
+        self.epoch += 1
+        self.opposite_ms = 0
+        self._confirm()
+        return Step([], SubscriptionState.UNSUBSCRIBED, message)
+
+    def _confirm(self) -> None:
+        self.is_confirmed = True
+        self.is_pending_there = False
+        self.is_unconfirmed = False
+        self.latest = None
+        self.due_ms = None
+        self.failures = 0
+
+    def _failed(self, now_ms: int, response: CommandResponse) -> None:
+        self.failures += 1
+        self.due_ms = max(now_ms, min(created_ms(response.id), now_ms) + wait_ms(self.failures))
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self.open_commands) < MAX_OPEN
+
+    @property
+    def _has_opposite(self) -> bool:
+        return any(command.subscribe is not self.wanted for command in self.open_commands.values())
+
+    def _forget(self, command: OpenCommand) -> None:
+        del self.open_commands[command.id]
+        self.topics.pop(command.id, None)
+        if command.id == self.latest:
+            self.latest = None
+
+    def _end(self, command: OpenCommand, done_ms: int | None) -> None:
+        """``done_ms``: when the command was carried out (the other's clock), if that is known."""
+        self._forget(command)
+        if done_ms is None:
+            self.is_unconfirmed = True
+            done_ms = _UNKNOWN_MS
+        if command.subscribe is self.wanted:
+            return
+        self.opposite_ms = max(self.opposite_ms, done_ms)
+        if self._has_opposite:
+            return
+        is_late = self.opposite_ms >= self.answered_ms and (self.is_confirmed or self.is_pending_there)
+        if is_late or (self.opposite_ms == _UNKNOWN_MS and self.latest is not None):
+            self.is_confirmed = False
+            self.is_pending_there = False
+            self.latest = None
+            self.due_ms = None
+
+    def _pump(self, now_ms: int) -> list[Command]:
+        if self.is_confirmed or self.latest is not None or (self.due_ms is not None and self.due_ms > now_ms):
+            return []
+        return self._send(now_ms)
+
+    def _send(self, now_ms: int) -> list[Command]:
+        self.is_confirmed = False
+        self.is_pending_there = False
+        self.opposite_ms = 0
+        self.unsubscribed_ms = None  # the response to this command will be newer
+        self.latest = None
+        self.due_ms = None
+        if not self._has_room:
+            return []
+        command = OpenCommand(new_id(now_ms), self.wanted, self.epoch, now_ms + self.timeout_ms)
+        self.open_commands[command.id] = command
+        self.topics[command.id] = self.topic
+        self.latest = command.id
+        return [Command(command.id, self.topic, self.wanted, self.period_ms if self.wanted else 0, self.timeout_ms)]
