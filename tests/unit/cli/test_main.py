@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamer import __version__
-from streamer.cli.explain import Memory
+from streamer.cli.explain import Remembered
 from streamer.cli.main import main
 from streamer.clock import SystemClock
 from streamer.config.load import load
@@ -309,7 +309,7 @@ def test_explain_knows_who_has_subscribed_and_what_is_stopped(
     async def live() -> None:
         config = load(file)
         core = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config))
-        service_host = ServiceHost(config, core, Memory(), SystemClock())
+        service_host = ServiceHost(config, core, Remembered(), SystemClock())
         service_host.open()
         wish = pb.SubscriptionRequest(topic=uri_to_proto(UUri.parse("//veh1/A8000/2/8A50")))
         wish.attributes.sample_period_ms = 200
