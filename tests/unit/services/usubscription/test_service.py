@@ -154,7 +154,9 @@ async def test_what_is_no_business_of_the_service_is_done_with(harness: Usubscri
 
 async def test_a_fault_in_one_message_costs_no_other(harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     real = wire.subscribe_attributes
-    monkeypatch.setattr(wire, "wish", lambda attributes: real(attributes) if not attributes.details else 1 / 0)
+    monkeypatch.setattr(
+        wire, "subscribe_attributes", lambda attributes: real(attributes) if not attributes.details else 1 / 0
+    )
     proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
     proto.attributes.details.add(type_url="x")
     bad, good = harness.request(wire.SUBSCRIBE, proto), _subscribe(harness, APP2)
