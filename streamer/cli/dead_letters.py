@@ -1,7 +1,7 @@
 """``streamer dead-letters list | show | redrive | purge``: works on the journal's file, with the daemon running or not.
 
-Nothing here prints an access token. What a message says of itself is printed without control characters: a terminal
-would obey them.
+Nothing here prints an access token. The contents of messages are printed without control characters, which a terminal would
+obey.
 """
 
 import argparse
@@ -37,7 +37,7 @@ Action = Callable[[argparse.Namespace, LetterFile, Config, int], int]
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command and its actions to the command line."""
-    text = "Look at dead letters, send them again, or delete them."
+    text = "List, show, redrive or delete dead letters."
     actions = commands.add_parser("dead-letters", help=text, description=text).add_subparsers(
         required=True, metavar="ACTION"
     )
@@ -53,20 +53,20 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     _add_filters(listing)
     show = action("show", _show, "Print everything about one dead letter.")
     show.add_argument("id", type=_id, metavar="ID", help="the message's id")
-    redrive = action("redrive", _redrive, "Send dead letters again. One that cannot be delivered again comes back.")
+    redrive = action("redrive", _redrive, "Send dead letters again. One that still cannot be delivered comes back.")
     redrive.add_argument(
         "--ttl",
         type=_ttl,
         metavar="30s",
-        help="give them that long from now; 0: for ever. Default: what is left of their own",
+        help="their TTL from now on; 0: none. Default: what is left of their own",
     )
     _add_filters(redrive, "all of them; the same as no filter")
-    purge = action("purge", _purge, "Delete dead letters for good. Does not ask; needs a filter or --all.")
+    purge = action("purge", _purge, "Delete dead letters for good, without asking. Needs a filter or --all.")
     _add_filters(purge, "all of them")
 
 
 def _add_filters(parser: argparse.ArgumentParser, all_text: str = "") -> None:
-    group = parser.add_argument_group("which ones", "Filters can be combined.")
+    group = parser.add_argument_group("filters", "Filters can be combined.")
     group.add_argument("--id", type=_id, metavar="ID", help="the message's id")
     group.add_argument("--route", metavar="NAME", help="the route that they were on")
     group.add_argument("--reason", type=_code, metavar="UCODE", help="such as DEADLINE_EXCEEDED")
@@ -80,7 +80,7 @@ def _add_filters(parser: argparse.ArgumentParser, all_text: str = "") -> None:
         group.add_argument("--all", action="store_true", help=all_text)
 
 
-# what the arguments say
+# arguments
 
 
 def _ttl(text: str) -> int:
@@ -130,7 +130,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-# the actions
+# actions
 
 
 def _run(arguments: argparse.Namespace, action: Action) -> int:
@@ -157,7 +157,7 @@ def _list(arguments: argparse.Namespace, file: LetterFile, config: Config, now_m
     lines_out(as_table([head, *(_as_line(letter, now_ms) for letter in found)]))
     total = f"{_count(len(found))}, {sum(letter.size for letter in found)} bytes"
     waiting = sum(letter.redrive_ms is not None for letter in found)
-    lines_out([total + (f"; {waiting} to be sent again" if waiting else "")])
+    lines_out([total + (f"; {waiting} to be redriven" if waiting else "")])
     return 0
 
 
@@ -165,7 +165,7 @@ def _show(arguments: argparse.Namespace, file: LetterFile, config: Config, now_m
     found = file.find(LetterFilter(id=arguments.id))
     for index, letter in enumerate(found):
         lines_out([""] if index else [])
-        lines_out(as_table(list(_story(letter, now_ms))))
+        lines_out(as_table(list(_facts(letter, now_ms))))
         try:
             message = message_from_proto(pb.UMessage.FromString(file.body(letter.number)))
         except (CorruptEntryError, DecodeError, ValueError) as exc:
@@ -197,22 +197,22 @@ def _redrive(arguments: argparse.Namespace, file: LetterFile, config: Config, no
     for letter in found:
         why_not = _obstacle(letter, file, arguments.ttl, now_ms)
         if why_not:
-            staying.append(f"not sent again: {format_id(letter.id)} {plain(letter.source)}: {why_not}")
+            staying.append(f"not redriven: {format_id(letter.id)} {plain(letter.source)}: {why_not}")
         else:
             going.append(letter.number)
     lines_out(staying[:_MAX_LINES])
     if len(staying) > _MAX_LINES:
-        lines_out([f"not sent again: {len(staying) - _MAX_LINES} more like these"])
+        lines_out([f"not redriven: {len(staying) - _MAX_LINES} more like these"])
     marked = file.mark_for_redrive(going, now_ms, arguments.ttl)
     if not marked:
-        return complain("nothing to send again", 1)
+        return complain("nothing to redrive", 1)
     when = "now, by the running daemon" if is_in_use(config.journal.path) else "when the daemon starts; it is not running"
-    lines_out([f"{_count(marked)} to be sent again {when}"])
+    lines_out([f"{_count(marked)} to be redriven {when}"])
     return 0
 
 
 def _obstacle(letter: LetterSummary, file: LetterFile, ttl_ms: int | None, now_ms: int) -> str:
-    """Why a letter cannot be sent again; empty if it can."""
+    """Why a letter cannot be redriven; empty if it can."""
     if ttl_ms == 0 and letter.type == UMessageType.REQUEST:
         return "a Request needs a --ttl above 0"
     try:
@@ -224,7 +224,7 @@ def _obstacle(letter: LetterSummary, file: LetterFile, ttl_ms: int | None, now_m
     return ""
 
 
-# what is printed
+# output
 
 
 def _as_line(letter: LetterSummary, now_ms: int) -> tuple[str, ...]:
@@ -262,7 +262,7 @@ def _as_json(letter: LetterSummary, now_ms: int) -> dict[str, object]:
     }
 
 
-def _story(letter: LetterSummary, now_ms: int) -> Iterator[tuple[str, str]]:
+def _facts(letter: LetterSummary, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "id", format_id(letter.id)
     yield "type", _type_name(letter.type)
     yield "source", plain(letter.source)
@@ -277,7 +277,7 @@ def _story(letter: LetterSummary, now_ms: int) -> Iterator[tuple[str, str]]:
     if letter.redrive_ms is not None:
         ttl_ms = letter.redrive_ttl_ms
         ttl = "" if ttl_ms is None else f", TTL {as_span(ttl_ms)}" if ttl_ms else ", without end"
-        yield "sent again", f"asked for at {as_moment(letter.redrive_ms)}{ttl}"
+        yield "redrive", f"asked for at {as_moment(letter.redrive_ms)}{ttl}"
 
 
 def _content(message: UMessage, now_ms: int) -> Iterator[tuple[str, str]]:
@@ -303,7 +303,7 @@ def _content(message: UMessage, now_ms: int) -> Iterator[tuple[str, str]]:
 
 
 def _preview(payload: bytes) -> Iterator[str]:
-    """The beginning of a payload: as text if it is some, else in hex."""
+    """The beginning of a payload: as text if it is text, otherwise in hex."""
     head = payload[:_PREVIEW_BYTES]
     text = head.decode(errors="ignore")
     if len(text.encode()) > len(head) - 4 and all(char.isprintable() or char in "\r\n\t" for char in text):

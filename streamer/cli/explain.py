@@ -1,6 +1,6 @@
-"""``streamer explain``: which way a message would take, and why. Connects to nothing.
+"""``streamer explain``: the route that a message would take, and why. Connects to nothing.
 
-What a daemon with this configuration remembers is read from its file: who has subscribed, and what is paused.
+What a daemon with this configuration remembers (who has subscribed, and what is paused) is read from its state file.
 """
 
 import argparse
@@ -31,14 +31,16 @@ _TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the command line."""
-    text = "Say which way a message would take and why. Connects to nothing."
+    text = "Show the route that a message would take, and why. Connects to nothing."
     explain = commands.add_parser("explain", help=text, description=text)
     explain.set_defaults(command=_explain)
     explain.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration file")
     explain.add_argument("--source", type=_uri, required=True, metavar="URI", help="such as //veh1/A8000/2/8A50")
-    explain.add_argument("--sink", type=_uri, metavar="URI", help="left out for a Publish")
+    explain.add_argument("--sink", type=_uri, metavar="URI", help="not for a Publish")
     explain.add_argument("--type", choices=sorted(_TYPES), required=True, help="the message's type")
-    explain.add_argument("--from", dest="ingress", metavar="ENDPOINT", help="where it comes in; default: its source's home")
+    explain.add_argument(
+        "--from", dest="ingress", metavar="ENDPOINT", help="where it arrives; default: where its source lives"
+    )
 
 
 def _uri(text: str) -> UUri:
@@ -48,7 +50,7 @@ def _uri(text: str) -> UUri:
         raise argparse.ArgumentTypeError(str(exc)) from exc
 
 
-class Memory:
+class Remembered:
     """The interest and the pause rules that a daemon remembers; stands in for its router."""
 
     def __init__(self) -> None:
@@ -59,7 +61,7 @@ class Memory:
         self.interest.change(topic, interested, owner)
 
     def apply_pause_rules(self) -> None:
-        """Nothing runs."""
+        """Nothing to do: no lane exists."""
 
     def paused_flows(self) -> Iterable[tuple[FlowKey, int]]:
         return ()
@@ -67,11 +69,11 @@ class Memory:
 
 def _explain(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
-    memory = Memory()
-    table, service_host = _table(config, memory)
+    remembered = Remembered()
+    table, service_host = _table(config, remembered)
     logger = logging.getLogger("ustreamer")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # not what a start would say of what it finds
+    logger.setLevel(logging.ERROR)  # without what a start would log about the file
     try:
         service_host.look()
     except StateError as exc:
@@ -91,16 +93,16 @@ def _explain(arguments: argparse.Namespace) -> int:
     if attributes.problems:
         decision = _rejected(attributes.problems)
     else:
-        interested = memory.interest.of(arguments.source)
+        interested = remembered.interest.of(arguments.source)
         decision = decide(kind, arguments.source, arguments.sink, ingress, table, interested)
     sink = "" if arguments.sink is None else f" → {arguments.sink}"
     print(f"{arguments.type} {arguments.source}{sink} from {ingress}")
-    _print_decision(decision, arguments.source, memory.pause_rules)
+    _print_decision(decision, arguments.source, remembered.pause_rules)
     return 0 if decision.hops else 1
 
 
 def _attributes(kind: UMessageType, source: UUri, sink: UUri | None) -> Attributes:
-    """A message of that type with these addresses. What else its type needs is there: only the addresses can be wrong."""
+    """A message of that type with these addresses. Only the addresses can be wrong: it has everything else."""
     is_call = kind in (UMessageType.REQUEST, UMessageType.RESPONSE)
     return Attributes(
         kind,
@@ -113,7 +115,7 @@ def _attributes(kind: UMessageType, source: UUri, sink: UUri | None) -> Attribut
 
 
 def _rejected(problems: Sequence[str]) -> Decision:
-    """What an ingress makes of a message that breaks the rules of its type, before it looks for a way."""
+    """The decision of an ingress on a message that breaks the rules of its type."""
     text = "invalid attributes: " + "; ".join(problems)
     return Decision(failure=Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text), why=tuple(problems))
 
@@ -132,8 +134,8 @@ def _print_decision(decision: Decision, source: UUri, pause_rules: PauseRules) -
         print(f"goes nowhere: {decision.failure.outcome.value} ({decision.failure.code.name}), {decision.failure.text}")
 
 
-def _table(config: Config, memory: Memory) -> tuple[RoutingTable, ServiceHost]:
+def _table(config: Config, remembered: Remembered) -> tuple[RoutingTable, ServiceHost]:
     """The routing table and the services as the daemon would have them, without connecting anything."""
     local_transport = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config))
-    service_host = ServiceHost(config, local_transport, memory, SystemClock(), config.addressed)
+    service_host = ServiceHost(config, local_transport, remembered, SystemClock(), config.addressed)
     return RoutingTable.from_config(config, config.addressed, entities(config), config.catalogue.topics), service_host

@@ -1,7 +1,7 @@
 """The command line: ``streamer run | check | explain | pause | resume | dead-letters | traces | schema | demo``.
 
 Exit status: 0 fine; 1 the answer is no, or something failed; 2 wrong usage; 74 the journal or the traces cannot be read
-(EX_IOERR); 78 the configuration is bad (EX_CONFIG).
+(EX_IOERR); 78 the configuration cannot be used (EX_CONFIG).
 """
 
 import argparse
@@ -29,7 +29,7 @@ logger = logging.getLogger("ustreamer.cli.main")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status is returned."""
+    """Run a command, and return the exit status."""
     arguments = _parser().parse_args(argv)
     try:
         status: int = arguments.command(arguments)
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         count = len(exc.problems)
         print(f"{arguments.config}: {count} {'problem' if count == 1 else 'problems'}", file=sys.stderr)
         return EX_CONFIG
-    except BrokenPipeError:  # whoever read our output has seen enough; what is still buffered must not be written either
+    except BrokenPipeError:  # the reader has seen enough; what is still buffered must not be written either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
@@ -60,15 +60,17 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration file")
         return sub
 
-    command("run", _run, "Route messages until told to stop (SIGTERM drains, SIGHUP reloads the routes).")
-    command("check", _check, "Say everything that is wrong with a configuration file. Connects to nothing.")
+    command("run", _run, "Route messages until told to stop (SIGTERM drains, SIGHUP reloads the configuration).")
+    command("check", _check, "Report everything that is wrong with a configuration file. Connects to nothing.")
     explain.add_to(commands)
     dead_letters.add_to(commands)
     traces.add_to(commands)
     pause.add_to(commands)
     command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)
-    demo = command("demo", _demo, "Show everything at work: a broker, a vehicle, a cloud, and us.", needs_config=False)
-    demo.add_argument("--seconds", type=float, metavar="N", help="end by itself after so many seconds")
+    demo = command(
+        "demo", _demo, "Show everything at work: a broker, a vehicle, a cloud, and the streamer.", needs_config=False
+    )
+    demo.add_argument("--seconds", type=float, metavar="N", help="end after so many seconds")
     demo.add_argument("--plain", action="store_true", help="print lines instead of a live table")
     return parser
 
@@ -93,11 +95,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 async def _serve(config: Config, path: Path) -> int:
     daemon = Daemon(config, path)
-    # Messages hold no reference cycles. Collecting less often, and never what is here to stay, saves a tenth of the CPU.
+    # Messages have no reference cycles. Collecting less often, and never the objects that stay, saves a tenth of the CPU.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-    # The thread that writes the journal wants the interpreter some times per transaction, beside a loop that never rests.
+    # The journal's thread needs the interpreter several times per transaction, beside a loop that never rests.
     sys.setswitchinterval(0.0005)
     return await daemon.run()
 

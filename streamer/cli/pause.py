@@ -1,6 +1,6 @@
 """``streamer pause | resume``: tells a running daemon, over its HTTP port, which flows to pause.
 
-What comes back is printed without control characters: a terminal would obey them.
+The answer is printed without control characters, which a terminal would obey.
 """
 
 import argparse
@@ -19,23 +19,23 @@ from streamer.routing.pause_rules import PauseRule, PauseRuleError
 _ANSWER_S = 10.0
 _ANSWER_BYTES = 1 << 20  # a thousand rules with the longest names take half of that
 
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to find who listens there
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to reach a daemon that listens there
 
 
 class _NoAnswerError(Exception):
-    """Nobody answered, or not as the daemon would; the text says which."""
+    """Nobody answered, or not a streamer. The text says which."""
 
 
 class _RefusedError(Exception):
-    """The daemon said no; the text says why."""
+    """The daemon refused. The text says why."""
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add both commands to the command line."""
-    text = "Pause a topic: its messages wait, subject to their TTL. Without --topic: list what is paused."
+    text = "Pause a topic: its messages wait, as long as their TTL allows. Without --topic: list what is paused."
     pause = commands.add_parser("pause", help=text, description=text)
     pause.set_defaults(command=_pause)
-    text = "Resume a topic, with the same words as it was paused with. What waited is sent in order."
+    text = "Resume a topic, with the same options that paused it. The messages that waited are sent in order."
     resume = commands.add_parser("resume", help=text, description=text)
     resume.set_defaults(command=_resume)
     for command in (pause, resume):
@@ -44,9 +44,9 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
             "--topic",
             metavar="URI",
             required=command is resume,
-            help="a topic such as //veh1/A8000/2/8A50, or a uEntity that asks (resource 0), or a pattern of either",
+            help="a topic such as //veh1/A8000/2/8A50, a uEntity that sends Requests (resource 0), or a pattern",
         )
-        command.add_argument("--sink", metavar="URI", help="only what goes there: a uEntity, a method, or a pattern")
+        command.add_argument("--sink", metavar="URI", help="only messages to it: a uEntity, a method, or a pattern")
 
 
 def _pause(arguments: argparse.Namespace) -> int:
@@ -73,26 +73,26 @@ def _change(arguments: argparse.Namespace, what: str) -> int:
 def _ask(arguments: argparse.Namespace, page: str, asked: dict[str, str] | None) -> int:
     metrics = load(arguments.config).metrics
     if metrics is None:
-        return complain(f"{arguments.config}: metrics: null: a daemon is told over that port", EX_CONFIG)
+        return complain(f"{arguments.config}: metrics: null: the daemon is told over that port", EX_CONFIG)
     if not metrics.port:
-        return complain(f"{arguments.config}: metrics.listen: {metrics.listen}: any free port cannot be found", EX_CONFIG)
+        return complain(f"{arguments.config}: metrics.listen: {metrics.listen}: the port is not known", EX_CONFIG)
     try:
         answer = _fetch(metrics, page, asked)
-        lines_out(_listed(answer) if asked is None else [_said(asked, bool(answer["changed"]), page)])
+        lines_out(_listed(answer) if asked is None else [_result(asked, bool(answer["changed"]), page)])
     except _RefusedError as exc:
         return complain(plain(str(exc)), 1)
     except _NoAnswerError as exc:
         return complain(f"{metrics.listen} (metrics.listen): {plain(str(exc))}", 1)
     except (KeyError, TypeError):
-        return complain(f"{metrics.listen} (metrics.listen): it is no streamer that answers there", 1)
+        return complain(f"{metrics.listen} (metrics.listen): what answers there is not a streamer", 1)
     return 0
 
 
 def _fetch(metrics: MetricsConfig, page: str, asked: dict[str, str] | None) -> Any:
-    """What a page answers: a GET, or a POST if something is asked."""
+    """The answer of a page: to a GET, or to a POST if something is asked."""
     host = _ANY_ADDRESS.get(metrics.host, metrics.host)
     url = f"http://{f'[{host}]' if ':' in host else host}:{metrics.port}{page}"
-    headers = {"Content-Type": "application/json", "Host": "localhost"}  # a name of this machine is not taken there
+    headers = {"Content-Type": "application/json", "Host": "localhost"}  # the daemon accepts no other names of this machine
     request = Request(url, None if asked is None else json.dumps(asked).encode(), headers)
     try:
         with build_opener(ProxyHandler({})).open(request, timeout=_ANSWER_S) as answer:
@@ -102,7 +102,7 @@ def _fetch(metrics: MetricsConfig, page: str, asked: dict[str, str] | None) -> A
     except (URLError, OSError) as exc:
         raise _NoAnswerError(f"no streamer answers there ({getattr(exc, 'reason', None) or exc})") from exc
     except (ValueError, HTTPException) as exc:
-        raise _NoAnswerError("it is no streamer that answers there") from exc
+        raise _NoAnswerError("what answers there is not a streamer") from exc
 
 
 def _reason(error: HTTPError) -> str:
@@ -112,7 +112,7 @@ def _reason(error: HTTPError) -> str:
         return f"it answers {error.code} {error.reason}; is it a streamer, and of this version?"
 
 
-def _said(asked: dict[str, str], changed: bool, page: str) -> str:
+def _result(asked: dict[str, str], changed: bool, page: str) -> str:
     what = " → ".join(asked.values())
     if page == "/resume":
         return f"resumed {what}"

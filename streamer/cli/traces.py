@@ -1,6 +1,6 @@
 """``streamer traces tail | summary | find``: reads the folder of traces, with the daemon running or not.
 
-What is printed of a message is without control characters: a terminal would obey them.
+The contents of messages are printed without control characters, which a terminal would obey.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from streamer.cli.text import EX_CONFIG, EX_IOERR, as_moment, complain, lines_out, milliseconds
-from streamer.cli.traces_text import Printer, as_json, story, summary_json, summary_lines
+from streamer.cli.traces_text import Printer, as_json, message_lines, summary_json, summary_lines
 from streamer.config.checks import nearest
 from streamer.config.load import load
 from streamer.routing.outcome import Outcome
@@ -31,35 +31,35 @@ Action = Callable[[argparse.Namespace, Path, Complain], int]
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command and its actions to the command line."""
-    text = "Look at the routing traces: what became of which message."
+    text = "Read the routing traces: what became of which message."
     actions = commands.add_parser("traces", help=text, description=text).add_subparsers(required=True, metavar="ACTION")
 
     def action(name: str, run: Action, text: str) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text)
         sub.set_defaults(command=lambda arguments: _run(arguments, run))
         where = sub.add_mutually_exclusive_group(required=True)
-        where.add_argument("--config", type=Path, metavar="FILE", help="the configuration file; its trace.path is read")
+        where.add_argument("--config", type=Path, metavar="FILE", help="the configuration file; reads its trace.path")
         where.add_argument("--path", type=Path, metavar="DIR", help="the folder of traces")
         sub.add_argument("--json", action="store_true", help="for programs: one JSON object a line")
         return sub
 
     tail = action("tail", _tail, "Print the latest outcomes, the newest last.")
-    tail.add_argument("-n", type=_count, default=20, metavar="N", help="so many of them; default: 20")
-    tail.add_argument("--follow", "-f", action="store_true", help="go on with what comes, until Ctrl-C")
+    tail.add_argument("-n", type=_count, default=20, metavar="N", help="how many; default: 20")
+    tail.add_argument("--follow", "-f", action="store_true", help="go on with new ones, until Ctrl-C")
     tail.add_argument("--outcome", type=_outcome, metavar="NAME", help="such as delivered, expired, dead_lettered")
     tail.add_argument("--route", metavar="NAME", help="the route that they were on")
-    summary = action("summary", _summary, "Sum up what became of the messages of the last hour, per route.")
+    summary = action("summary", _summary, "Sum up what became of the messages of a time, per route.")
     summary.add_argument("--last", type=_window, default=3_600_000, metavar="1h", help="30s, 15m, 1h, 2d; default: 1h")
-    find = action("find", _find, "Print everything that is known about one message here.")
+    find = action("find", _find, "Print everything that the traces know about one message.")
     find.add_argument("id", type=_id, metavar="ID", help="the message's id")
     find.add_argument(
         "--all",
         action="store_true",
-        help=f"search every file, not only from {_HOURS_BEFORE} h before to {_HOURS_AFTER} h after the message was made",
+        help=f"search every file, not only from {_HOURS_BEFORE} h before to {_HOURS_AFTER} h after the message was created",
     )
 
 
-# what the arguments say
+# arguments
 
 
 def _count(text: str) -> int:
@@ -71,7 +71,7 @@ def _count(text: str) -> int:
 def _window(text: str) -> int:
     length_ms = milliseconds(text)
     if not length_ms:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected more than nothing")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a length of time above 0")
     return length_ms
 
 
@@ -100,7 +100,7 @@ def _sleep() -> None:
     time.sleep(_POLL_S)
 
 
-# the actions
+# actions
 
 
 def _run(arguments: argparse.Namespace, action: Action) -> int:
@@ -150,7 +150,7 @@ def _tail(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
         for file in files if arguments.n else ():
             is_full = kept is not None and kept.num_rows == arguments.n
             if is_full and file.modified_us + CLOCK_SLACK_US < int(ended_us(kept)[0]):
-                break  # this file and those behind it were written before what is kept ended
+                break  # this file and all older ones were written before the kept records ended
             for batch in read_parquet(file, wanted, unreadable):
                 kept = newest(kept, batch, arguments.n)
         rows = [] if kept is None else kept.to_pylist()
@@ -206,7 +206,7 @@ def _find(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
 
     wanted = (pc.field("msg_id") == arguments.id) | (pc.field("req_id") == arguments.id)
     created_us = created_ms(arguments.id) * 1000
-    is_all = arguments.all or arguments.id[6] >> 4 != 7  # only version 7 says when it was made
+    is_all = arguments.all or arguments.id[6] >> 4 != 7  # only a version 7 id contains the creation time
     found: dict[tuple[object, ...], dict[str, Any]] = {}
     left_out = 0
 
@@ -233,7 +233,7 @@ def _find(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
     if arguments.json:
         lines_out(as_json(row) for row in rows)
     elif rows:
-        lines_out(story(rows, arguments.id, arguments.config))
+        lines_out(message_lines(rows, arguments.id, arguments.config))
     if left_out:
         complain(f"{left_out} more records are not shown", 0)
     if not rows:

@@ -1,6 +1,6 @@
-"""What ``streamer traces`` prints of records and their summary; for people without control characters, or as JSON.
+"""How ``streamer traces`` prints records and their summary: for people (without control characters), or as JSON.
 
-A record is a mapping of the trace's columns, and ``streamer``.
+A record maps the columns of the trace, and ``streamer``, to their values.
 """
 
 import json
@@ -26,7 +26,7 @@ _SUMMARY_HEAD = (
 
 
 class Printer:
-    """Prints records as they come; columns only grow, so that what follows stays below them."""
+    """Prints records as they come. Columns only grow, so that later records stay aligned."""
 
     def __init__(self, is_json: bool, rows: Sequence[dict[str, Any]]) -> None:
         self._is_json = is_json
@@ -67,8 +67,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def story(rows: Sequence[dict[str, Any]], id_: bytes, config: Path | None) -> Iterator[str]:
-    """Every record of a message in full, those of its Response behind them, and where to look further."""
+def message_lines(rows: Sequence[dict[str, Any]], id_: bytes, config: Path | None) -> Iterator[str]:
+    """Every record of a message in full, then those of its Response, and where to look further."""
     own = [row for row in rows if row["msg_id"] == id_]
     answers = rows[len(own) :]
     for index, row in enumerate(own):
@@ -150,7 +150,7 @@ def summary_json(summary: "Summary", window_ms: int, now_ms: int) -> dict[str, o
 
 
 def as_json(row: dict[str, Any]) -> str:
-    """All columns, in ASCII: what a terminal would obey is escaped."""
+    """All columns, in ASCII: characters that a terminal would obey are escaped."""
     return json.dumps({name: _plain_value(name, value) for name, value in row.items()})
 
 

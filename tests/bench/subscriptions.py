@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from streamer.cli.explain import Memory
+from streamer.cli.explain import Remembered
 from streamer.clock import SystemClock
 from streamer.config.models import Config
 from streamer.services.host import ServiceHost, entities
@@ -52,7 +52,7 @@ async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, f
         }
     )
     core = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), entities(config))
-    service_host = ServiceHost(config, core, Memory(), SystemClock())
+    service_host = ServiceHost(config, core, Remembered(), SystemClock())
     service_host.open()
     serving = asyncio.create_task(service_host.run())
     begin_s = time.perf_counter()
@@ -71,7 +71,7 @@ async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, f
     service_host.close()
 
     local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), entities(config))
-    again = ServiceHost(config, local, Memory(), SystemClock())
+    again = ServiceHost(config, local, Remembered(), SystemClock())
     begin_s = time.perf_counter()
     again.open()
     restored_s = time.perf_counter() - begin_s

@@ -181,15 +181,15 @@ class RouterHarness:
         return True
 
     def speed(self, payload: bytes = b"", source: UUri = SPEED, **options: Any) -> UMessage:
-        return publish(self.clock.ms, source, payload, Options(**options))  # type: ignore[arg-type]
+        return publish(self.clock.ms, source, payload, Options(**options))
 
     def notify(self, payload: bytes = b"", sink: UUri = CLOUD_APP, source: UUri = SPEED, **options: Any) -> UMessage:
-        return notification(self.clock.ms, source, sink, payload, Options(**options))  # type: ignore[arg-type]
+        return notification(self.clock.ms, source, sink, payload, Options(**options))
 
     def ask(
         self, source: UUri = CLOUD_APP, method: UUri = CLIMATE, ttl: int = 1000, payload: bytes = b"", **options: Any
     ) -> UMessage:
-        return request(self.clock.ms, source, method, ttl, payload, Options(**options))  # type: ignore[arg-type]
+        return request(self.clock.ms, source, method, ttl, payload, Options(**options))
 
 
 def bad_request(message: UMessage) -> UMessage:

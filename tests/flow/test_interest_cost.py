@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamer.delivery import resolve
+from streamer.routing.decide import decide
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, publish
 from streamer.uprotocol.uri import UUri, everything_at
@@ -29,7 +30,6 @@ async def want(harness: RouterHarness, interest: Mapping[UUri, Iterable[str]]) -
 def decided(monkeypatch: pytest.MonkeyPatch) -> Counter[UUri]:
     """How often it was decided where a topic goes."""
     counts: Counter[UUri] = Counter()
-    decide = resolve.decide
 
     def counting(kind: UMessageType, source: UUri, *rest: Any) -> Any:
         counts[source] += 1

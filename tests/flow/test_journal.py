@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -118,7 +119,7 @@ async def test_an_endpoint_that_is_gone_makes_dead_letters_of_what_it_was_to_hav
         run.hold()
         run.harness.arrive("cloud", order(run.harness))
         await run.flush()
-    changes = {
+    changes: dict[str, Any] = {
         "endpoints": {
             "phone": {"transport": "memory", "authorities": ["phone1"]},
             "cloud": {"transport": "memory", "authorities": ["*"]},
@@ -204,7 +205,7 @@ async def _play(path: Path, steps: list[str], unconfirmed_s: int) -> None:
         async with journaled_run(path, unconfirmed_s=unconfirmed_s, clock=clock) as run:
             harness = run.harness
             network = harness.transports["vehicle"]
-            network.refuse = arrived.append  # type: ignore[assignment]  # returns None: it refuses nothing
+            network.refuse = arrived.append  # returns None: it refuses nothing
             for message in network.sent:  # while it was recovered
                 arrived.append(message)
             given: list[tuple[UMessage, object]] = []
@@ -248,7 +249,7 @@ async def test_what_came_through_an_endpoint_that_is_gone_fails_and_is_stored_an
         late = harness.ask(VEHICLE_APP, CLOUD_METHOD, ttl=1000) if is_asked else harness.speed(b"late", ttl=1000)
         harness.arrive("vehicle", late)
         await run.flush()
-    renamed = {
+    renamed: dict[str, Any] = {
         "endpoints": {
             "car": {"transport": "memory", "authorities": ["veh1"]},
             "cloud": {"transport": "memory", "authorities": ["*"]},
@@ -277,7 +278,7 @@ async def test_what_waits_goes_on_in_order_where_a_name_has_changed(tmp_path: Pa
         for message in before:
             run.harness.arrive("vehicle", message)
         await run.flush()
-    changes = {
+    changes: dict[str, Any] = {
         "endpoints": {
             source: {"transport": "memory", "authorities": ["veh1"]},
             "cloud": {"transport": "memory", "authorities": ["*"]},

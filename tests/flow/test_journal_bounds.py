@@ -1,6 +1,7 @@
 """A journal at its bound, a queue larger than memory, and what stands still: who has to wait, and who does not."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,7 +125,7 @@ async def test_a_flow_that_stands_still_holds_up_no_other(tmp_path: Path) -> Non
 
 
 async def test_an_endpoint_that_is_away_holds_up_no_other(tmp_path: Path) -> None:
-    changes = {
+    changes: dict[str, Any] = {
         "endpoints": {
             "vehicle": {"transport": "memory", "authorities": ["veh1"]},
             "phone": {"transport": "memory", "authorities": ["phone1"]},

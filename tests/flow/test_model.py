@@ -7,13 +7,15 @@ every message that was accepted has been delivered exactly once or reported as a
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from streamer.transports.base import Received
+from streamer.config.models import Config
+from streamer.transports.base import Done, Parcel, Received
 from streamer.transports.errors import PermanentError, RefusedError, SendError
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPriority, notification, publish
@@ -67,12 +69,12 @@ class Traffic(RuleBasedStateMachine):
         self.cloud.refuse = self.recorder.verdict
         submit = self.cloud.submit
 
-        def recording(parcels, done) -> None:
+        def recording(parcels: Sequence[Parcel], done: Done) -> None:
             for parcel in parcels:
                 self.recorder.submitted(parcel.message)
             submit(parcels, done)
 
-        self.cloud.submit = recording
+        self.cloud.submit = recording  # type: ignore[method-assign]
         self.loop.run_until_complete(self.harness.router.start())
         self.arrived: dict[bytes, UMessage] = {}
         self.order: dict[tuple[UMessageType, UUri], list[bytes]] = {}
@@ -80,7 +82,7 @@ class Traffic(RuleBasedStateMachine):
         self.kept: set[bytes] = set()
         self.letters: list[bytes] = []  # ids of the messages that dead letters are about
 
-    def config(self, publish_patterns: bool = True, messages: int = 6):
+    def config(self, publish_patterns: bool = True, messages: int = 6) -> Config:
         return configuration(
             routes=[
                 {"from": "vehicle", "to": "cloud", "publish": [EVERY_TOPIC] if publish_patterns else []},
@@ -195,9 +197,12 @@ class Traffic(RuleBasedStateMachine):
 
     def backlog(self) -> list[Received]:
         found: list[Received] = []
-        self.harness.router.ingresses["vehicle"].backlog.remove(
-            lambda received: bool(found.append(received))
-        )  # removes none
+
+        def note(received: Received) -> bool:
+            found.append(received)
+            return False
+
+        self.harness.router.ingresses["vehicle"].backlog.remove(note)  # removes none
         return found
 
     def delivered(self) -> list[bytes]:
@@ -304,7 +309,7 @@ def test_messages_held_back_for_two_routes_keep_their_order_on_both(steps: list[
 
 
 async def _held_back_for_two_routes(harness: RouterHarness, steps: list[str]) -> None:
-    messages = []
+    messages: list[UMessage] = []
     async with harness:
         networks = {name: harness.transports[name] for name in ("cloud", "phone")}
         for transport in networks.values():

@@ -2,11 +2,12 @@
 
 import asyncio
 import gc
+from collections.abc import Callable
 
 import pytest
 
 from streamer.transports.base import LinkState, ListenerOptions
-from streamer.transports.errors import RefusedError
+from streamer.transports.errors import RefusedError, SendError
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage, UPriority
 from streamer.uprotocol.status import UCode, UStatusError
@@ -16,11 +17,11 @@ from tests.flow.harness import RouterHarness, configuration, three_networks
 DOOR = UUri("veh1", 0xD, 1, 0x8000)
 
 
-def refusing(times: int, source: UUri):
+def refusing(times: int, source: UUri) -> Callable[[UMessage], SendError | None]:
     """Refuse the messages of one source so many times."""
     left = [times]
 
-    def refuse(message):
+    def refuse(message: UMessage) -> SendError | None:
         if message.attributes.source == source and left[0] > 0:
             left[0] -= 1
             return RefusedError(UCode.RESOURCE_EXHAUSTED, "not now")
@@ -308,7 +309,7 @@ async def test_backpressure_waits_until_every_copy_of_a_publish_has_room() -> No
         assert harness.queued("vehicle-cloud") == 4
         harness.transports["cloud"].release_held()
         for authority in ("a", "b"):
-            sent = [m.id for m in harness.sent("cloud") if m.attributes.sink.authority == authority]
+            sent = [m.id for m in harness.sent("cloud") if m.attributes.sink and m.attributes.sink.authority == authority]
             assert sent == [m.id for m in messages]
         assert harness.dead_letters("vehicle") == []
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from streamer.delivery.router import NO_ROUTE
+from streamer.delivery.settle import NO_ROUTE
 from streamer.transports.base import Presence
 from streamer.transports.errors import PermanentError, RefusedError
 from streamer.uprotocol.message import UMessageType

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamer.config.models import Config
 from streamer.transports.base import Presence
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
@@ -17,7 +18,7 @@ ABSENT_MS = 60_000
 FLOW = (ORDERS, VEHICLE_APP)
 
 
-def publishing() -> object:
+def publishing() -> Config:
     return configuration(
         routes=[
             {"from": "vehicle", "to": "cloud"},
@@ -320,7 +321,7 @@ async def test_whatever_happens_first_arrivals_are_in_order_and_nothing_is_missi
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         network = harness.transports["vehicle"]
         receiver = Receiver(harness)
-        sent = []
+        sent: list[UMessage] = []
         for step in steps:
             match step:
                 case "send":

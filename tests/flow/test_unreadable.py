@@ -7,6 +7,7 @@ import pytest
 
 from streamer.journal import reading
 from streamer.journal.entries import JournalError
+from streamer.journal.sqlite import connect as journal_connect
 from streamer.transports.base import Presence
 from tests.flow.journaled_run import journaled_run, order
 from tests.flow.test_unconfirmed import reach
@@ -48,13 +49,13 @@ async def test_recovery_that_cannot_read_now_is_tried_again(tmp_path: Path, monk
         before.hold()
         before.harness.arrive("cloud", *(order(before.harness, b"%d" % n) for n in range(5)))
         await before.flush()
-    real, calls = reading.connect, []
+    calls: list[Path] = []
 
     def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
         calls.append(path)
         if len(calls) == 1:
             raise sqlite3.OperationalError("unable to open database file")
-        return real(path, read_only)
+        return journal_connect(path, read_only)
 
     monkeypatch.setattr(reading, "connect", connect)
     async with journaled_run(tmp_path / "j.db") as after:

@@ -1,5 +1,6 @@
 """uEntities on the memory networks of `devices`: they ask, answer and listen, and say raw protobuf."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -108,7 +109,7 @@ class Client(UEntity):
         found = await self.granted(FETCH_SUBSCRIBERS, asked, pb.FetchSubscribersResponse)
         return [uri_from_proto(one.uri) for one in found.subscribers], found.has_more_records
 
-    async def subscriptions(self, about: UUri, offset: int | None = None) -> tuple[list[tuple[UUri, UUri, int]], bool]:
+    async def subscriptions(self, about: UUri, offset: int | None = None) -> tuple[Sequence[tuple[UUri, UUri, int]], bool]:
         """FetchSubscriptions of a topic or a subscriber: (topic, subscriber, state), and whether there are more."""
         asked = pb.FetchSubscriptionsRequest(offset=offset)
         if about.is_topic:

@@ -14,7 +14,7 @@ from tests.spark.traces import DATE, Record, at, frame
 
 MANY = 1_200_000
 """A sum of so many hashes need not fit a long."""
-TO_CLOUD = {
+TO_CLOUD: dict[str, Any] = {
     "msg_type": "notification",
     "sink_authority": "cloud",
     "sink_ue_id": 1,

@@ -361,7 +361,7 @@ async def test_older_streamer_answers(admin: AdminHarness, tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("metrics", "expected"), [(None, "metrics: null"), ({"listen": "127.0.0.1:0"}, "any free port cannot be found")]
+    ("metrics", "expected"), [(None, "metrics: null"), ({"listen": "127.0.0.1:0"}, "the port is not known")]
 )
 def test_port_that_cannot_be_found_is_a_matter_of_the_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], metrics: object, expected: str

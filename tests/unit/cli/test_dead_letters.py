@@ -257,18 +257,18 @@ def test_purge_of_everything_has_to_be_said(run: Run, journal: Path) -> None:
 
 def test_redrive_goes_out_at_the_next_start(run: Run, journal: Path) -> None:
     status, out, _ = run("redrive", "--route", "vehicle-phone")
-    assert (status, out) == (0, "1 dead letter to be sent again when the daemon starts; it is not running\n")
+    assert (status, out) == (0, "1 dead letter to be redriven when the daemon starts; it is not running\n")
     desk, redriven = _daemon(journal)
     desk.loop.run_until(lambda: bool(redriven))
     desk.close()
     assert redriven == [(LETTERS[2], None)]
-    assert "; 1 to be sent again" in run("list")[1]  # the router deletes the letter, not the command
+    assert "; 1 to be redriven" in run("list")[1]  # the router deletes the letter, not the command
 
 
 def test_redrive_goes_out_through_the_running_daemon(run: Run, journal: Path) -> None:
     desk, redriven = _daemon(journal)
     status, out, _ = run("redrive", "--ttl", "30s", "--all")
-    assert (status, out) == (0, "3 dead letters to be sent again now, by the running daemon\n")
+    assert (status, out) == (0, "3 dead letters to be redriven now, by the running daemon\n")
     desk.loop.run_until(lambda: len(redriven) == 3)
     assert redriven == [(letter, 30_000) for letter in LETTERS]
     desk.write(Batch(letters_done=[1, 2, 3]))
@@ -291,8 +291,8 @@ def test_what_has_expired_needs_a_ttl(run: Run, journal: Path) -> None:
     status, out, _ = run("redrive")
     assert status == 0
     assert out.splitlines() == [
-        f"not sent again: {IDS[1]} {DOORS}: expired 59m ago, use --ttl",
-        "2 dead letters to be sent again when the daemon starts; it is not running",
+        f"not redriven: {IDS[1]} {DOORS}: expired 59m ago, use --ttl",
+        "2 dead letters to be redriven when the daemon starts; it is not running",
     ]
     assert run("redrive", "--id", IDS[1])[0] == 1
     assert run("redrive", "--id", IDS[1], "--ttl", "0")[0] == 0
@@ -300,14 +300,14 @@ def test_what_has_expired_needs_a_ttl(run: Run, journal: Path) -> None:
 
 def test_a_request_cannot_live_for_ever(run: Run) -> None:
     status, out, err = run("redrive", "--id", IDS[2], "--ttl", "0")
-    assert (status, err) == (1, "nothing to send again\n")
-    assert out == f"not sent again: {IDS[2]} {CALLER}: a Request needs a --ttl above 0\n"
+    assert (status, err) == (1, "nothing to redrive\n")
+    assert out == f"not redriven: {IDS[2]} {CALLER}: a Request needs a --ttl above 0\n"
 
 
 def test_a_damaged_letter_is_not_sent(run: Run, journal: Path) -> None:
     execute(journal, "UPDATE letters SET body = x'00' WHERE number = 1")
     status, out, _ = run("redrive", "--id", IDS[0])
-    assert (status, out) == (1, f"not sent again: {IDS[0]} {SPEED}: its body is damaged\n")
+    assert (status, out) == (1, f"not redriven: {IDS[0]} {SPEED}: its body is damaged\n")
 
 
 @pytest.mark.parametrize("ttl", ["5", "0s", "60d", "never"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamer import __version__
-from streamer.cli.explain import Memory
+from streamer.cli.explain import Remembered
 from streamer.cli.main import main
 from streamer.clock import SystemClock
 from streamer.config.load import load
@@ -19,6 +19,7 @@ from streamer.uprotocol.message import Options, UPayloadFormat, request
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USUBSCRIPTION
 
 GOOD = """\
 authority: gateway.veh1
@@ -309,7 +310,7 @@ def test_explain_knows_who_has_subscribed_and_what_is_stopped(
     async def live() -> None:
         config = load(file)
         core = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config))
-        service_host = ServiceHost(config, core, Memory(), SystemClock())
+        service_host = ServiceHost(config, core, Remembered(), SystemClock())
         service_host.open()
         wish = pb.SubscriptionRequest(topic=uri_to_proto(UUri.parse("//veh1/A8000/2/8A50")))
         wish.attributes.sample_period_ms = 200
@@ -317,7 +318,7 @@ def test_explain_knows_who_has_subscribed_and_what_is_stopped(
         phone, method = UUri("phone7", 0x100, 1, 0), UUri("veh1", 0, 3, 1)
         options = Options(payload_format=UPayloadFormat.PROTOBUF)
         message = request(SystemClock().wall_ms(), phone, method, 5000, wish.SerializeToString(), options)
-        core._handlers[0, 3](message, answered.set)
+        core._handlers[USUBSCRIPTION](message, answered.set)
         serving = asyncio.create_task(service_host.run())
         await asyncio.wait_for(answered.wait(), 10)
         await service_host.pause_service.pause(PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"))

@@ -11,13 +11,13 @@ from streamer.config.models import (
     EndpointConfig,
     JournalConfig,
     MetricsConfig,
-    MulticastConfig,
     QueueConfig,
     QueuePolicy,
     RetryConfig,
     RouteConfig,
     TraceConfig,
 )
+from streamer.config.services import MulticastConfig
 from streamer.transports.memory import MemoryOptions
 from streamer.uprotocol.uri import UUri
 

@@ -12,6 +12,7 @@ from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import Settler
 from streamer.transports.errors import PermanentError, RefusedError
+from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from tests.clock import FakeClock
@@ -71,11 +72,12 @@ class LoadedDelivery:
     """A delivery, with the message and receipt that it lets go of when it is settled."""
 
     def __init__(self, delivery: Delivery) -> None:
+        assert isinstance(delivery.received, MemoryReceived)
         self.delivery = delivery
         self.message = delivery.message
         self.received = delivery.received
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.delivery, name)
 
 

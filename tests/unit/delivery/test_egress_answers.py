@@ -1,13 +1,14 @@
 """The way out, with transports that answer in every way one can think of: inside the call, with refusals, late, or not."""
 
 import logging
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.routing.outcome import Outcome
-from streamer.transports.base import LinkState
+from streamer.transports.base import Done, LinkState, Parcel, SendResult
 from streamer.transports.errors import LinkLostError
 from streamer.uprotocol.status import UCode
 from tests.unit.delivery.egress_harness import NEVER, NOT_NOW, PATIENT, EgressHarness, flows, open_windows
@@ -22,13 +23,13 @@ def test_transport_that_confirms_inside_submit_gets_everything_in_order_and_neve
     depth = []
     submit = harness.transport.submit
 
-    def counted(parcels, done) -> None:
+    def counted(parcels: Sequence[Parcel], done: Done) -> None:
         depth.append(1)
         assert len(depth) == 1
         submit(parcels, done)
         depth.pop()
 
-    harness.transport.submit = counted
+    harness.transport.submit = counted  # type: ignore[method-assign]
     held = harness.load(*(message(0, payload=n.to_bytes(2, "big")) for n in range(3000)))
     harness.pump()
     assert harness.transport.submitted == [delivery.message for delivery in held]
@@ -210,7 +211,7 @@ def test_transport_that_raises_half_way_costs_the_rest_an_attempt_and_no_message
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("error", [None, NOT_NOW, NEVER, LinkLostError()])
-def test_late_word_about_what_a_faulty_transport_had_taken_is_not_counted_twice(again: bool, error) -> None:
+def test_late_word_about_what_a_faulty_transport_had_taken_is_not_counted_twice(again: bool, error: SendResult) -> None:
     harness = EgressHarness(FakeTransport(confirms_at_once=False), retry=PATIENT)
     open_windows(harness, [0])
     harness.transport.fail_at = 3

@@ -222,9 +222,15 @@ def test_idle_lanes_are_retired_when_there_are_many_and_busy_ones_stay(monkeypat
 
 def test_looking_for_idle_lanes_costs_little_when_all_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_module, "_MAX_LANES", 8)
-    queue, sweeps = route_queue(), []
+    queue = route_queue()
+    sweeps: list[int] = []
     sweep = queue._retire_idle_lanes
-    monkeypatch.setattr(queue, "_retire_idle_lanes", lambda: (sweeps.append(len(queue.lanes)), sweep()))
+
+    def counted() -> None:
+        sweeps.append(len(queue.lanes))
+        sweep()
+
+    monkeypatch.setattr(queue, "_retire_idle_lanes", counted)
     for n in range(1000):
         push(queue, message(flow=n))
     assert len(queue.lanes) == 1000

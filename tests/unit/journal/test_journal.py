@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -219,14 +220,15 @@ def test_any_sequence_of_batches_leaves_what_it_says(
     tmp_path_factory: pytest.TempPathFactory, sequence: list[Batch]
 ) -> None:
     path = tmp_path_factory.mktemp("model") / "journal.db"
-    rows, segments = {}, {}
+    rows: dict[int, Any] = {}
+    segments: dict[int, Any] = {}
     first = JournalHarness(path).open()
     for batch in sequence:
         first.write(batch)
-        for held, gone, new in ((rows, batch.rows_done, batch.rows), (segments, batch.segments_done, batch.segments)):
+        for kept, gone, new in ((rows, batch.rows_done, batch.rows), (segments, batch.segments_done, batch.segments)):
             for number in gone:
-                held.pop(number, None)
-            held.update({entry.number: entry for entry in new})
+                kept.pop(number, None)
+            kept.update({entry.number: entry for entry in new})
     first.close()
     second = JournalHarness(path).open()
     try:

@@ -1,8 +1,8 @@
-"""Dispatch control with a disk that can fail, and a caller: for its tests."""
+"""The pause service with a disk that can fail, and a caller."""
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -12,9 +12,6 @@ from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import PauseRule
 from streamer.services.pause import PauseService
 from streamer.services.rpc import Method, RpcService
-from streamer.services.state import StateError, StateFile, Statement
-from streamer.transports.base import TransportContext
-from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
@@ -22,7 +19,9 @@ from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USTREAMER
+from tests.unit.services.failing_state import FailingState
 from tests.unit.services.fake_router import FakeRouter
+from tests.unit.services.local_transport import RecordingLocalTransport
 
 GATEWAY = "gw1"
 NOW_MS = 1_700_000_000_000
@@ -32,41 +31,8 @@ SPEED, DOORS = UUri("veh1", 0xA8000, 2, 0x8A50), UUri("veh1", 0xA8000, 2, 0x8A51
 CLOUD_APP = UUri("cloud", 0xC0, 1, 0)
 
 
-class RecordingLocalTransport(LocalTransport):
-    """Keeps what the services say. What is said is safe only when ``is_safe``, else when told."""
-
-    def __init__(self) -> None:
-        super().__init__(TransportContext(LOCAL_ENDPOINT, GATEWAY, now_ms=lambda: NOW_MS), [USTREAMER])
-        self.said: list[UMessage] = []
-        self.is_safe = True
-        self.unsafe: list[Callable[[], None]] = []
-
-    def emit(self, messages: Sequence[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
-        self.said += messages
-        if self.is_safe:
-            on_safe()
-        else:
-            self.unsafe.append(on_safe)
-
-
-class FailingState(StateFile):
-    """Fails when told; ``gate`` is waited for before anything is written."""
-
-    def __init__(self, path: Path | None) -> None:
-        super().__init__(path, PauseService.TABLES)
-        self.fails = False
-        self.gate: asyncio.Event | None = None
-
-    async def write(self, statements: Sequence[Statement]) -> None:
-        if self.gate is not None:
-            await self.gate.wait()
-        if self.fails:
-            raise StateError("the disk is full")
-        await super().write(statements)
-
-
 class PauseHarness:
-    """One life of the service."""
+    """The service, from one start to its end."""
 
     def __init__(
         self,
@@ -76,8 +42,8 @@ class PauseHarness:
         methods: Mapping[int, Method] | None = None,
     ) -> None:
         """``methods``: what the uEntity answers to beside the service's own."""
-        self.core = RecordingLocalTransport()
-        self.state = FailingState(path)
+        self.core = RecordingLocalTransport(GATEWAY, USTREAMER)
+        self.state = FailingState(path, PauseService.TABLES)
         self.router = FakeRouter()
         self.service = PauseService(self.state, self.router, options or ControlConfig(), GATEWAY, local)
         self.rpc = RpcService(self.core, USTREAMER, {**self.service.methods(), **(methods or {})})

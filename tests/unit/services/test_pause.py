@@ -185,7 +185,7 @@ async def test_by_default_uentities_of_local_authorities_may_ask_and_nobody_else
 
 
 async def test_listed_patterns_may_ask_instead() -> None:
-    harness = PauseHarness(options=ControlConfig(allow=["//cloud/FFFF8000/2/0"]))
+    harness = PauseHarness(options=ControlConfig.model_validate({"allow": ["//cloud/FFFF8000/2/0"]}))
     assert (await harness.ask(PAUSE, stop_request(SPEED), STRANGER)).attributes.commstatus is None
     failure(await harness.ask(PAUSE, stop_request(DOORS), CALLER), UCode.PERMISSION_DENIED)
     failure(await harness.ask(PAUSE, stop_request(DOORS), STRANGER._replace(version=1)), UCode.PERMISSION_DENIED)
@@ -326,7 +326,7 @@ async def test_many_rules_come_in_pages_that_miss_none() -> None:
         (ustreamer.FetchStopsResponse, {1: "stops", 2: "has_more_records"}),
         (ustreamer.DispatchStop, {1: "rule", 2: "lanes", 3: "messages"}),
     ],
-    ids=lambda value: value.DESCRIPTOR.name if isinstance(value, type) else "",
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 def test_numbers_of_methods_and_fields_are_what_callers_rely_on(message: type[Message], fields: dict[int, str]) -> None:
     assert {field.number: field.name for field in message.DESCRIPTOR.fields} == fields

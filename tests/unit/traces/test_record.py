@@ -54,7 +54,8 @@ def packed(**changes: Any) -> bytes:
     return record.RECORD.pack(*(fields | changes).values())
 
 
-def row(flow: TraceFlow = FLOW, **changes: Any) -> dict[str, object]:
+def row(flow: TraceFlow = FLOW, **changes: Any) -> dict[str, Any]:
+    found: dict[str, Any]
     (found,) = to_columns(Buffer(packed(**changes), [flow], 41, OFFSET_US), RUN_US).to_pylist()
     return found
 
@@ -133,7 +134,7 @@ def test_what_a_response_has_beside() -> None:
 
 
 @pytest.mark.parametrize("outcome", Outcome, ids=lambda outcome: outcome.value)
-def test_outcomes_have_the_names_that_the_jobs_know(outcome) -> None:
+def test_outcomes_have_the_names_that_the_jobs_know(outcome: Outcome) -> None:
     assert row(outcome=record.OUTCOME_NUMBERS[outcome])["outcome"] == outcome.value
     assert outcome.value in schema.OUTCOMES
 
@@ -144,7 +145,7 @@ def test_the_jobs_know_every_outcome_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("code", UCode, ids=lambda code: code.name)
-def test_codes_have_their_names(code) -> None:
+def test_codes_have_their_names(code: UCode) -> None:
     assert row(code=code)["ucode"] == code.name
 
 
@@ -158,6 +159,7 @@ def test_a_message_from_the_journal_counts_from_when_it_first_came() -> None:
 
 def test_a_clock_that_was_set_since_changes_neither_the_time_of_entry_nor_the_latency() -> None:
     hour_us = 3_600_000_000
+    found: dict[str, Any]
     (found,) = to_columns(Buffer(packed(), [FLOW], 0, OFFSET_US + hour_us), RUN_US).to_pylist()
     assert found["ts"] == NOON
     assert found["latency_us"] == 13_500
@@ -178,7 +180,7 @@ def test_an_id_that_is_no_uuid_of_version_7_has_no_time() -> None:
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=30))
-def test_records_keep_their_order_and_their_flows(numbers) -> None:
+def test_records_keep_their_order_and_their_flows(numbers: list[int]) -> None:
     flows = [FLOW._replace(route=f"route-{number}") for number in range(3)]
     raw = b"".join(packed(flow=number, payload_bytes=index) for index, number in enumerate(numbers))
     batch = to_columns(Buffer(raw, flows, 100, OFFSET_US), RUN_US)
@@ -197,7 +199,7 @@ def test_numbers_of_a_uri_that_breaks_the_rules_do_no_harm() -> None:
 @pytest.mark.parametrize(
     "text", [None, "", "00", "zz" * 26, TRACEPARENT + "00"], ids=["none", "empty", "short", "no-hex", "long"]
 )
-def test_what_is_no_trace_context_is_left_out(text) -> None:
+def test_what_is_no_trace_context_is_left_out(text: str | None) -> None:
     assert record.pack_traceparent(text) == b""
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from streamer.delivery.lane import Delivery
+from streamer.delivery.queue import RouteQueue
 from streamer.routing.outcome import Failure, Outcome
 from streamer.traces.record import Buffer, to_columns
 from streamer.traces.recorder import MAX_AGE_S, MAX_RECORDS, Recorder
@@ -41,17 +42,17 @@ def harness() -> RecorderHarness:
 
 
 @pytest.fixture
-def queue():
+def queue() -> RouteQueue:
     return route_queue()
 
 
-def delivery(queue, ue_id: int = 1) -> Delivery:
+def delivery(queue: RouteQueue, ue_id: int = 1) -> Delivery:
     source = UUri("veh1", ue_id, 1, 0x8001)
     message = UMessage(new_id(NOW_MS), Attributes(UMessageType.PUBLISH, source), b"12")
     return queue.push(Received(message), message, queue.lane((source, None)), 0.0, NOW_MS)
 
 
-def test_flows_that_come_and_go_keep_their_names(harness, queue) -> None:
+def test_flows_that_come_and_go_keep_their_names(harness: RecorderHarness, queue: RouteQueue) -> None:
     deliveries = [delivery(queue, ue_id=number % 7) for number in range(50)]
     harness.recorder.delivered(deliveries, 1.0)
     rows = harness.rows()
@@ -60,7 +61,7 @@ def test_flows_that_come_and_go_keep_their_names(harness, queue) -> None:
     assert [row["msg_id"] for row in rows] == [each.message.id for each in deliveries]
 
 
-def test_a_full_buffer_is_handed_on_and_numbers_go_on(harness, queue) -> None:
+def test_a_full_buffer_is_handed_on_and_numbers_go_on(harness: RecorderHarness, queue: RouteQueue) -> None:
     one = delivery(queue)
     harness.recorder.delivered([one] * (MAX_RECORDS + 3), 1.0)
     assert [buffer.records for buffer in harness.buffers] == [MAX_RECORDS]
@@ -71,7 +72,7 @@ def test_a_full_buffer_is_handed_on_and_numbers_go_on(harness, queue) -> None:
     assert rows[-1]["ucode"] == "PERMISSION_DENIED"
 
 
-def test_what_nobody_takes_is_counted_and_leaves_a_hole(harness, queue) -> None:
+def test_what_nobody_takes_is_counted_and_leaves_a_hole(harness: RecorderHarness, queue: RouteQueue) -> None:
     one = delivery(queue)
     harness.recorder.delivered([one] * 2, 1.0)
     harness.recorder.hand_on()
@@ -84,7 +85,7 @@ def test_what_nobody_takes_is_counted_and_leaves_a_hole(harness, queue) -> None:
     assert harness.recorder.dropped == 5
 
 
-def test_an_old_buffer_is_handed_on_by_the_tick(harness, queue) -> None:
+def test_an_old_buffer_is_handed_on_by_the_tick(harness: RecorderHarness, queue: RouteQueue) -> None:
     harness.recorder.tick(100.0)
     harness.recorder.delivered([delivery(queue)], 100.0)
     harness.recorder.tick(100.0 + MAX_AGE_S / 2)
@@ -95,7 +96,7 @@ def test_an_old_buffer_is_handed_on_by_the_tick(harness, queue) -> None:
     assert len(harness.buffers) == 1
 
 
-def test_what_is_unsure_is_written_once_it_is_certain(harness, queue) -> None:
+def test_what_is_unsure_is_written_once_it_is_certain(harness: RecorderHarness, queue: RouteQueue) -> None:
     deliveries = [delivery(queue, ue_id=5) for _ in range(3)]
     lane = deliveries[0].lane
     packed = b"".join(harness.recorder.unconfirmed(each, 1.0) for each in deliveries)
@@ -106,7 +107,7 @@ def test_what_is_unsure_is_written_once_it_is_certain(harness, queue) -> None:
     assert [row["msg_id"] for row in rows[1:]] == [each.message.id for each in deliveries]
 
 
-def test_more_than_a_buffer_becomes_certain_at_once(harness, queue) -> None:
+def test_more_than_a_buffer_becomes_certain_at_once(harness: RecorderHarness, queue: RouteQueue) -> None:
     one = delivery(queue)
     harness.recorder.delivered([one] * 7, 1.0)
     harness.recorder.confirmed(one.lane, harness.recorder.unconfirmed(one, 1.0) * (2 * MAX_RECORDS + 5), 1.0)
@@ -114,7 +115,9 @@ def test_more_than_a_buffer_becomes_certain_at_once(harness, queue) -> None:
     assert [row["seq"] for row in rows] == list(range(2 * MAX_RECORDS + 12))
 
 
-def test_what_cannot_be_read_any_more_is_traced_with_and_without_its_record(harness, queue) -> None:
+def test_what_cannot_be_read_any_more_is_traced_with_and_without_its_record(
+    harness: RecorderHarness, queue: RouteQueue
+) -> None:
     one = delivery(queue, ue_id=5)
     failure = Failure(Outcome.DEAD_LETTERED, UCode.DATA_LOSS, "lost")
     harness.recorder.lost(one.lane, harness.recorder.unconfirmed(one, 1.0), 3, failure, 9.0, NOW_MS)
@@ -123,14 +126,14 @@ def test_what_cannot_be_read_any_more_is_traced_with_and_without_its_record(harn
     assert {(row["outcome"], row["ucode"], row["src_ue_id"]) for row in rows} == {("dead_lettered", "DATA_LOSS", 5)}
 
 
-def test_the_size_of_a_message_whose_payload_is_only_in_the_journal(harness, queue) -> None:
+def test_the_size_of_a_message_whose_payload_is_only_in_the_journal(harness: RecorderHarness, queue: RouteQueue) -> None:
     one = delivery(queue)
     one.message = one.message._replace(payload=None)
     harness.recorder.failed(one, NEVER, 2.0)
     assert [row["payload_bytes"] for row in harness.rows()] == [len(b"12")]
 
 
-def test_a_message_that_never_became_a_delivery(harness) -> None:
+def test_a_message_that_never_became_a_delivery(harness: RecorderHarness) -> None:
     message = UMessage(new_id(NOW_MS), Attributes(UMessageType.REQUEST, UUri("a", 1, 1, 0), UUri("b", 2, 1, 3), ttl=100))
     harness.recorder.turned_away(message, ("none", "vehicle", ""), NEVER, 5.0, NOW_MS)
     (row,) = harness.rows()

@@ -42,7 +42,7 @@ def make_spool(tmp_path: Path) -> Iterator[Callable[..., SpoolHarness]]:
     harnesses: list[SpoolHarness] = []
 
     def begin(**changes: Any) -> SpoolHarness:
-        harness = SpoolHarness(tmp_path / "traces", **changes)  # type: ignore[arg-type]
+        harness = SpoolHarness(tmp_path / "traces", **changes)
         harnesses.append(harness)
         return harness
 

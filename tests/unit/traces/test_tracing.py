@@ -9,8 +9,8 @@ from streamer.traces.tracing import Tracing
 from tests.unit.delivery.messages import message, push, route_queue
 
 
-def tracing(path) -> Tracing:
-    return Tracing(TraceConfig(path=str(path)), "gateway.veh1", {"vehicle": "zenoh", "cloud": "mqtt5"})
+def tracing(path: Path) -> Tracing:
+    return Tracing(TraceConfig(path=path), "gateway.veh1", {"vehicle": "zenoh", "cloud": "mqtt5"})
 
 
 def test_records_are_compacted_when_it_stops(tmp_path: Path) -> None:

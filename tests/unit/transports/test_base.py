@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import sys
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class Copy(Received):
     ],
     ids=["send", "receive", "register_listener", "unregister_listener"],
 )
-async def test_every_operation_needs_authentication_first(call) -> None:
+async def test_every_operation_needs_authentication_first(call: Callable[[MemoryTransport], Awaitable[object]]) -> None:
     transport = memory("auth-first")
     await transport.start()
     with pytest.raises(UStatusError) as caught:
@@ -121,7 +122,7 @@ async def test_send_completes_when_the_confirmation_comes_and_not_before() -> No
     transport = await ready("send-confirm")
     transport.hold = True
     first, second = publish(NOW_MS, TOPIC, b"1"), publish(NOW_MS, TOPIC, b"2")
-    waiting = [transport.send(first), transport.send(second)]
+    waiting: list[Any] = [transport.send(first), transport.send(second)]
     assert not any(future.done() for future in waiting)
     transport.release_held(1)
     assert [future.done() for future in waiting] == [True, False]
@@ -156,7 +157,8 @@ async def test_send_without_link_raises_unavailable() -> None:
 async def test_caller_who_gave_up_waiting_does_no_harm() -> None:
     transport = await ready("send-cancel")
     transport.hold = True
-    given_up, waiting = transport.send(publish(NOW_MS, TOPIC)), transport.send(publish(NOW_MS, TOPIC))
+    given_up: Any = transport.send(publish(NOW_MS, TOPIC))
+    waiting = transport.send(publish(NOW_MS, TOPIC))
     given_up.cancel()
     transport.release_held()
     await waiting
@@ -207,7 +209,7 @@ def test_filters_are_those_of_the_table_and_no_others(source: int, sink: int | N
 
 
 @pytest.mark.parametrize("bad", [{"ue_id": 1 << 32}, {"version": 256}, {"resource": 1 << 16}, {"authority": "A"}])
-def test_filter_out_of_range_is_an_invalid_argument(bad: dict[str, object]) -> None:
+def test_filter_out_of_range_is_an_invalid_argument(bad: dict[str, Any]) -> None:
     for pair in ((TOPIC._replace(**bad), None), (TOPIC, UUri("a", 1, 1, 0)._replace(**bad))):
         with pytest.raises(UStatusError) as caught:
             check_filter(*pair)
@@ -282,7 +284,7 @@ def forget_transports() -> None:
 
 
 @pytest.fixture
-def pigeons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def pigeons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A distribution of somebody else's, installed: a module and its dist-info."""
     (tmp_path / "pigeon_carrier.py").write_text(PLUGIN)
     info = tmp_path / "pigeon_carrier-1.0.dist-info"
@@ -304,8 +306,10 @@ def test_transport_of_somebody_else_is_found_by_its_entry_point() -> None:
     assert set(available_transports()) >= {"pigeon", "memory", "mqtt5", "zenoh"}
     kind = load_transport("pigeon")
     assert issubclass(kind, UTransport)
-    transport = kind(TransportContext("loft", "gateway"), kind.Options())
-    assert (transport.state, transport.capacity, transport.options.pigeons) == (LinkState.DOWN, 1000, 3)
+    options = kind.Options()
+    transport = kind(TransportContext("loft", "gateway"), options)
+    assert transport.options is options
+    assert (transport.state, transport.capacity, vars(options)["pigeons"]) == (LinkState.DOWN, 1000, 3)
 
 
 @pytest.mark.usefixtures("pigeons")

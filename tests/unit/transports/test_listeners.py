@@ -214,7 +214,7 @@ def test_each_row_of_the_table_hears_what_it_is_for(source: UUri, sink: UUri | N
         max_size=40,
     )
 )
-def test_registry_agrees_with_a_plain_set_of_triples(steps) -> None:
+def test_registry_agrees_with_a_plain_set_of_triples(steps: list[tuple[str, int, Filter]]) -> None:
     """The model: a set of (listener, filter), limited to 2 per filter and 5 overall."""
     registry = new_registry(max_listeners=5, max_listeners_per_filter=2)
     listeners = [RecordingListener(), RecordingListener(), RecordingListener()]
@@ -319,7 +319,7 @@ HEARD = [
     )
 )
 def test_whoever_changes_what_a_message_reaches_the_same_listeners_in_the_same_order_as_by_trying_every_filter(
-    steps,
+    steps: list[tuple[str, int, Filter]],
 ) -> None:
     registry, listeners = new_registry(), [RecordingListener(), RecordingListener(), RecordingListener()]
     model: dict[Filter, list[RecordingListener]] = {}  # in the order in which the filters came
@@ -343,7 +343,7 @@ def test_whoever_changes_what_a_message_reaches_the_same_listeners_in_the_same_o
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(FILTERS)), max_size=40))
-def test_index_finds_what_trying_every_filter_finds_in_the_same_order(steps) -> None:
+def test_index_finds_what_trying_every_filter_finds_in_the_same_order(steps: list[tuple[bool, Filter]]) -> None:
     index: FilterIndex[int] = FilterIndex()
     model: dict[Filter, int] = {}
     for number, (is_there, pair) in enumerate(steps):

@@ -1,12 +1,13 @@
 """The memory transport: a network inside the process, and the levers that tests pull."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from streamer.transports.base import LinkState, ListenerOptions, TransportContext
-from streamer.transports.errors import LinkLostError, RefusedError, SendError
+from streamer.transports.base import LinkState, ListenerOptions, SendResult, TransportContext
+from streamer.transports.errors import LinkLostError, RefusedError
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.message import Options, UMessage, notification, publish
 from streamer.uprotocol.status import UCode, UStatusError
@@ -29,9 +30,9 @@ class Ledger:
 
     def __init__(self) -> None:
         self.confirmed: list[Parcel] = []
-        self.failed: list[tuple[Parcel, SendError]] = []
+        self.failed: list[tuple[Parcel, SendResult]] = []
 
-    def __call__(self, parcels: list[Parcel], error: SendError | None) -> None:
+    def __call__(self, parcels: Sequence[Any], error: SendResult) -> None:
         if error is None:
             self.confirmed += parcels
         else:
@@ -175,7 +176,7 @@ async def test_what_is_sent_while_held_messages_are_let_go_does_not_overtake_the
     transport.submit(held, lambda parcels, error: None if late in sent else transport.submit(sent_once(), ignore))
     sent: list[Parcel] = []
 
-    def ignore(parcels: list[Parcel], error: SendError | None) -> None: ...
+    def ignore(parcels: Sequence[Any], error: SendResult) -> None: ...
 
     def sent_once() -> list[Parcel]:
         sent.append(late)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
+from streamer.transports.base import SendResult
+from streamer.transports.errors import LinkLostError, PermanentError, RefusedError
 from streamer.transports.mqtt5.session import MqttReceived, Session
 from streamer.transports.mqtt5.subscriptions import Subscriptions, batches
 from streamer.uprotocol.message import Options, UMessage, publish
@@ -42,7 +43,7 @@ class SessionHarness:
 
     def __init__(self, window: int = 10, connect: bool = True) -> None:
         self.session = Session(window, encode, self._count)
-        self.told: list[tuple[str, SendError | None]] = []
+        self.told: list[tuple[str, SendResult]] = []
         self.flushes = 0
         if connect:
             self.connect(session_present=False)
@@ -57,7 +58,7 @@ class SessionHarness:
         self.session.disconnected()
         self.connect(session_present, receive_maximum)
 
-    def done(self, parcels: Sequence[Any], error: SendError | None) -> None:
+    def done(self, parcels: Sequence[Any], error: SendResult) -> None:
         self.told.append(("".join(parcel.name for parcel in parcels), error))
 
     def submit(self, names: str) -> list[str]:
@@ -212,7 +213,7 @@ def test_full_socket_holds_messages_back_until_it_is_writable() -> None:
 def test_callback_that_submits_again_keeps_the_order() -> None:
     d = SessionHarness(window=1)
 
-    def again(parcels: Sequence[Any], error: SendError | None) -> None:
+    def again(parcels: Sequence[Any], error: SendResult) -> None:
         d.done(parcels, error)
         d.session.submit(make_parcels("z"), d.done)
 

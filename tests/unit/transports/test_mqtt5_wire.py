@@ -42,7 +42,7 @@ def packet(properties: list[tuple[str, str]] | None = None, payload: bytes = b"x
     changes = dict(properties or [])
     usual = {"uP": "1", "1": format_id(ID), "2": "up-pub.v1", "3": str(TOPIC)}
     merged = {key: value for key, value in (usual | changes).items() if value != "-"}
-    return mqtt5.PublishPacket("a/b", payload, user_properties=list(merged.items()), **fields)  # type: ignore[arg-type]
+    return mqtt5.PublishPacket("a/b", payload, user_properties=list(merged.items()), **fields)
 
 
 # -- what is written --------------------------------------------------------------------------------------------------

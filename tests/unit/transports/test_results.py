@@ -1,5 +1,8 @@
 """Results of sends: parcels that share a result are told in one call, in order."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from streamer.transports.base import UNCONFIRMED, SendResult
@@ -19,7 +22,7 @@ class Owner:
     def __init__(self) -> None:
         self.told: list[tuple[str, SendResult]] = []
 
-    def done(self, parcels: list[Parcel], result: SendResult) -> None:
+    def done(self, parcels: Sequence[Any], result: SendResult) -> None:
         self.told.append((b"".join(parcel.message.payload or b"" for parcel in parcels).decode(), result))
 
 

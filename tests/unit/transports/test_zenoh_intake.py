@@ -145,7 +145,9 @@ MESSAGES = [
 
 
 @given(st.lists(st.tuples(st.sampled_from(["turn", "bring"]), st.sampled_from(FILTERS)), max_size=40))
-def test_the_first_subscription_that_matches_is_listened_to_as_by_trying_every_filter(steps) -> None:
+def test_the_first_subscription_that_matches_is_listened_to_as_by_trying_every_filter(
+    steps: list[tuple[str, Filter]],
+) -> None:
     harness = IntakeHarness()
     model: dict[Filter, None] = {}  # in the order in which they came
     for step, of in steps:

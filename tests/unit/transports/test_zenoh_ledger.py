@@ -1,6 +1,9 @@
 """Receipts between streamers as a dialogue: what is submitted, put and receipted, and what is said of it."""
 
-from streamer.transports.base import UNCONFIRMED, Unconfirmed
+from collections.abc import Sequence
+from typing import Any
+
+from streamer.transports.base import UNCONFIRMED, SendResult, Unconfirmed
 from streamer.transports.errors import LinkLostError, PermanentError, SendError
 from streamer.transports.zenoh.ledger import ReceiptLedger
 from streamer.uprotocol.message import notification, publish
@@ -39,7 +42,7 @@ class LedgerHarness:
         self.ledger.receipts(b"".join(self.parcels[name].message.id for name in names))
         return self.heard()
 
-    def done(self, parcels: list[Parcel], outcome: SendError | Unconfirmed | None) -> None:
+    def done(self, parcels: Sequence[Any], outcome: SendResult) -> None:
         word = {type(None): "delivered", Unconfirmed: "unconfirmed", LinkLostError: "lost", PermanentError: "refused"}[
             type(outcome)
         ]

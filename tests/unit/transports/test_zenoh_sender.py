@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from streamer.transports.base import UNCONFIRMED
 from streamer.transports.errors import LinkLostError, RefusedError, SendError
@@ -53,9 +54,9 @@ def parcels(*texts: bytes) -> list[Parcel]:
 
 
 def words(outcomes: Outcomes) -> list[str]:
-    names = {LinkLostError: "lost", RefusedError: "refused"}
+    names: dict[Any, str] = {LinkLostError: "lost", RefusedError: "refused"}
     return [
-        f"{(parcel.message.payload or b'').decode()} {'unconfirmed' if error is UNCONFIRMED else names[type(error)]}"  # type: ignore[index]
+        f"{(parcel.message.payload or b'').decode()} {'unconfirmed' if error is UNCONFIRMED else names[type(error)]}"
         for parcel, error in outcomes.reported
     ]
 

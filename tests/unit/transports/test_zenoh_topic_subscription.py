@@ -4,7 +4,7 @@ import asyncio
 import threading
 from typing import Any
 
-from streamer.transports.zenoh.subscription import BATCH
+from streamer.transports.zenoh.subscription import BATCH, KeySubscription
 from streamer.transports.zenoh.topic_subscription import TopicSubscription
 from streamer.uprotocol.uri import UUri
 from tests.waiting import until
@@ -34,11 +34,11 @@ class TopicHarness:
         self.subscription = TopicSubscription(loop, TOPIC, self._take, self._end)
         self.subscription.declare(self.session, "key", buffer)  # type: ignore[arg-type]
 
-    def _take(self, subscription: TopicSubscription, samples: Any) -> None:
+    def _take(self, subscription: KeySubscription, samples: Any) -> None:
         assert not self.ended
         self.batches.append(list(samples))
 
-    def _end(self, subscription: TopicSubscription) -> None:
+    def _end(self, subscription: KeySubscription) -> None:
         self.ended += 1
 
     @property

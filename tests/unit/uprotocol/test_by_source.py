@@ -16,7 +16,7 @@ keys = st.tuples(st.sampled_from(SOURCES), st.integers(0, 3))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["remember", "forget", "clear"]), keys, st.integers()), max_size=40))
-def test_what_is_known_is_what_was_remembered_and_not_forgotten_since(steps) -> None:
+def test_what_is_known_is_what_was_remembered_and_not_forgotten_since(steps: list[tuple[str, Key, int]]) -> None:
     known: BySource[Key, int] = BySource()
     model: dict[Key, int] = {}
     for step, key, value in steps:

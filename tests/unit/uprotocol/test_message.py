@@ -1,6 +1,8 @@
 """Messages: the attribute rules of each type, the builders, and the TTL (WIRE.md §1, attribute rules per type)."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -128,14 +130,15 @@ def test_source_needs_an_authority_that_is_a_name(a: Attributes, authority: str)
 
 @pytest.mark.parametrize("a", [NOTIFICATION, REQUEST, RESPONSE], ids=lambda a: a.type.name)
 @pytest.mark.parametrize("changed", [{"authority": "*"}, {"ue_id": 0xFFFF}, {"ue_id": 0xFFFF_0001}, {"version": 0xFF}])
-def test_neither_address_may_hold_a_wildcard(a: Attributes, changed: dict[str, object]) -> None:
+def test_neither_address_may_hold_a_wildcard(a: Attributes, changed: dict[str, Any]) -> None:
+    assert a.sink is not None
     assert [p[:6] for p in replace(a, sink=a.sink._replace(**changed)).problems] == ["sink: "]
     assert [p[:6] for p in replace(a, source=a.source._replace(**changed)).problems] == ["source"]
 
 
 @pytest.mark.parametrize("a", EVERY_TYPE, ids=lambda a: a.type.name)
 @pytest.mark.parametrize("field", [{"ue_id": 1 << 32}, {"version": 256}, {"ue_id": -1}])
-def test_numbers_out_of_range_are_named(a: Attributes, field: dict[str, int]) -> None:
+def test_numbers_out_of_range_are_named(a: Attributes, field: dict[str, Any]) -> None:
     (problem,) = replace(a, source=a.source._replace(**field)).problems
     assert problem.startswith("source: ")
     assert "bits" in problem
@@ -244,7 +247,7 @@ def test_request_is_built_with_cs4_unless_told_and_its_response_answers_it(
         lambda: response(START_MS, notification(START_MS, TOPIC, APP)),
     ],
 )
-def test_builders_refuse_what_breaks_a_rule(build) -> None:
+def test_builders_refuse_what_breaks_a_rule(build: Callable[[], UMessage]) -> None:
     with pytest.raises(InvalidMessageError):
         build()
 
@@ -287,7 +290,7 @@ def test_equal_attributes_hash_equally(a: Attributes) -> None:
 
 
 def test_attributes_that_differ_in_any_field_are_not_equal() -> None:
-    changes = [
+    changes: list[dict[str, Any]] = [
         {"type": UMessageType.NOTIFICATION},
         {"source": APP},
         {"sink": None},

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import pytest
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 
 from streamer.uprotocol.message import UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
@@ -75,8 +77,8 @@ ENUMS = {
 }
 
 
-def described(descriptor: Descriptor) -> dict[int, tuple[object, str, bool]]:
-    found = {}
+def described(descriptor: Any) -> dict[int, tuple[object, str, bool]]:
+    found: dict[int, tuple[object, str, bool]] = {}
     for field in descriptor.fields:
         target = field.message_type or field.enum_type
         found[field.number] = (target.full_name if target else field.type, field.name, field.has_presence)
@@ -115,7 +117,7 @@ def test_enum_numbers_are_the_contract(name: str) -> None:
         (UCode, ""),
     ],
 )
-def test_our_enums_have_the_same_names_and_numbers(ours, prefix: str) -> None:
+def test_our_enums_have_the_same_names_and_numbers(ours: type[Enum], prefix: str) -> None:
     assert [prefix + value.name for value in ours] == ENUMS[ours.__name__].split()
     assert [value.value for value in ours] == list(range(len(ours)))
 

@@ -60,7 +60,7 @@ def test_absent_is_not_the_same_as_zero_or_empty() -> None:
 
 @pytest.mark.parametrize("field", ["type", "priority", "commstatus", "payload_format"])
 def test_number_that_no_enum_has_is_a_value_error(field: str) -> None:
-    proto = pb.UAttributes(type=1, source=uri_to_proto(UUri("veh1", 1, 1, 0x8000)))
+    proto = pb.UAttributes(type=pb.UMESSAGE_TYPE_PUBLISH, source=uri_to_proto(UUri("veh1", 1, 1, 0x8000)))
     assert attributes_from_proto(proto).type is UMessageType.PUBLISH
     setattr(proto, field, 99)
     with pytest.raises(ValueError, match="99"):

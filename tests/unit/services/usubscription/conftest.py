@@ -1,6 +1,6 @@
 """A harness for each test."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from tests.unit.services.usubscription.harness import UsubscriptionHarness
 
 
 @pytest.fixture
-async def harness(tmp_path: Path) -> Iterator[UsubscriptionHarness]:
+async def harness(tmp_path: Path) -> AsyncIterator[UsubscriptionHarness]:
     found = UsubscriptionHarness(tmp_path / "state.db")
     await found.service.begin()
     yield found

@@ -1,6 +1,5 @@
-"""The service with a real file, a core that only notes what is said, and a clock that stands: a dialogue, turn by turn."""
+"""The service with a real file, and a local transport that only keeps what is sent: it works turn by turn."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,10 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.well_known import USUBSCRIPTION, EntityId
+from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.clock import FakeClock
 from tests.unit.services.fake_router import FakeRouter
+from tests.unit.services.local_transport import RecordingLocalTransport
 
 UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = SubscriptionState
 
@@ -44,31 +44,15 @@ ANSWERS = {
 }
 
 
-class RecordingLocalTransport:
-    """Stands in for the endpoint ``core``. ``holds``: nothing that is said is safe, until `release`."""
+def method_of(asked: UMessage) -> int:
+    """The method that a Request is for."""
+    assert asked.attributes.sink is not None
+    return asked.attributes.sink.resource
 
-    def __init__(self) -> None:
-        self.handler: Callable[[UMessage, Callable[[], None]], None] | None = None
-        self.said: list[UMessage] = []
-        self.holds = False
-        self._held: list[Callable[[], None]] = []
 
-    def serve(self, entity: EntityId, handler: Callable[[UMessage, Callable[[], None]], None]) -> None:
-        assert entity == (0, 3)
-        self.handler = handler
-
-    def emit(self, messages: list[UMessage], on_safe: Callable[[], None] = lambda: None) -> None:
-        self.said += [message.check() for message in messages]
-        if messages and self.holds:
-            self._held.append(on_safe)
-        else:
-            on_safe()
-
-    def release(self) -> None:
-        self.holds = False
-        held, self._held = self._held, []
-        for on_safe in held:
-            on_safe()
+def status(standing: int, message: str = "") -> pb.SubscriptionStatus:
+    number: Any = int(standing)  # the generated types want a name
+    return pb.SubscriptionStatus(state=number, message=message)
 
 
 class UsubscriptionHarness:
@@ -83,7 +67,7 @@ class UsubscriptionHarness:
 
     def open(self) -> None:
         """As the daemon does at its start, up to the router's."""
-        self.core = RecordingLocalTransport()
+        self.core = RecordingLocalTransport("gw1", USUBSCRIPTION)
         self.state = StateFile(self.path, USubscription.TABLES)
         self.router = FakeRouter()
         self.service = USubscription(self.core, self.state, self.router, self.options, "gw1", self.clock)
@@ -116,17 +100,21 @@ class UsubscriptionHarness:
         assert len(found) <= 1
         return found[0] if found else None
 
-    async def call(self, method: int, proto: Message | None, source: UUri = APP, at: str = "dev1") -> Message:
-        """The answer to a request that must succeed."""
-        answer = await self.send(self.request(method, proto, source, at))
+    async def ask(self, message: UMessage) -> UMessage:
+        """`send`, where there has to be a Response."""
+        answer = await self.send(message)
         assert answer is not None
+        return answer
+
+    async def call(self, method: int, proto: Message | None, source: UUri = APP, at: str = "dev1") -> Any:
+        """The answer to a request that must succeed."""
+        answer = await self.ask(self.request(method, proto, source, at))
         assert answer.attributes.commstatus is UCode.OK, answer
         return wire.read(answer, ANSWERS[method])
 
     async def refused(self, method: int, proto: Message | None, source: UUri = APP, at: str = "dev1") -> UCode:
         """The code of a request that must fail."""
-        answer = await self.send(self.request(method, proto, source, at))
-        assert answer is not None
+        answer = await self.ask(self.request(method, proto, source, at))
         assert answer.attributes.commstatus not in (None, UCode.OK)
         return answer.attributes.commstatus
 
@@ -188,7 +176,7 @@ class UsubscriptionHarness:
     def commands(self, method: int | None = None) -> list[UMessage]:
         """Requests to other services."""
         found = self.messages(UMessageType.REQUEST)
-        return [each for each in found if method is None or each.attributes.sink.resource == method]
+        return [each for each in found if method is None or method_of(each) == method]
 
     # Other services
 
@@ -196,7 +184,7 @@ class UsubscriptionHarness:
         """The other service answers: with a state to Subscribe, with nothing to Unsubscribe."""
         proto: Message = pb.UnsubscribeResponse()
         if state is not None:
-            proto = pb.SubscriptionResponse(status=pb.SubscriptionStatus(state=int(state), message=text))
+            proto = pb.SubscriptionResponse(status=status(state, text))
         payload = proto.SerializeToString()
         await self.send(response(self.clock.ms, command, payload, None, UPayloadFormat.PROTOBUF))
 
@@ -212,7 +200,7 @@ class UsubscriptionHarness:
         proto = pb.Update(
             topic=uri_to_proto(topic),
             subscriber=pb.SubscriberInfo(uri=uri_to_proto(about)),
-            status=pb.SubscriptionStatus(state=int(state), message="told"),
+            status=status(state, "told"),
         )
         source = source or USUBSCRIPTION.at(topic.authority, 0x8000)
         await self.send(notification(self.clock.ms, source, sink, proto.SerializeToString(), PLAIN))

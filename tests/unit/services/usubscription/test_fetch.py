@@ -1,5 +1,6 @@
 """004 §4.3 and §4.4: FetchSubscribers and FetchSubscriptions."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ async def _subscriptions(harness: UsubscriptionHarness, offset: int | None = Non
 
 
 @pytest.fixture
-async def paged(tmp_path: Path) -> UsubscriptionHarness:
+async def paged(tmp_path: Path) -> AsyncIterator[UsubscriptionHarness]:
     harness = UsubscriptionHarness(tmp_path / "paged.db", page=3)
     for app in APPS:
         await harness.subscribe(LOCAL, app)

@@ -1,8 +1,9 @@
 """Following a uSubscription service elsewhere: pages, notifications of changes, and when it does not answer."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf.message import Message
@@ -18,6 +19,7 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.clock import FakeClock
 from tests.unit.services.fake_router import FakeRouter
+from tests.unit.services.local_transport import RecordingLocalTransport
 from tests.unit.services.usubscription.harness import (
     APP,
     APP2,
@@ -30,7 +32,7 @@ from tests.unit.services.usubscription.harness import (
     TIMEOUT_MS,
     UNSUBSCRIBED,
     US,
-    RecordingLocalTransport,
+    status,
 )
 
 SERVICE = UUri.parse("//dev1/0/3/0")
@@ -45,7 +47,7 @@ class FollowerHarness:
     """The follower of //dev1/0/3/0, which this test plays. It asks for LOCAL and for CLOUD's topics."""
 
     def __init__(self, path: Path) -> None:
-        external = {
+        external: Any = {
             "service": str(SERVICE),
             "topics": [str(LOCAL)],
             "subscribers": [str(CLOUD)],
@@ -57,7 +59,7 @@ class FollowerHarness:
         self.open()
 
     def open(self) -> None:
-        self.core = RecordingLocalTransport()
+        self.core = RecordingLocalTransport("gw1", USUBSCRIPTION)
         self.state = StateFile(self.path, Follower.TABLES)
         self.router = FakeRouter()
         self.follower = Follower(self.core, self.state, self.router, self.options, "gw1", self.clock)
@@ -109,7 +111,7 @@ class FollowerHarness:
         proto = pb.Update(
             topic=uri_to_proto(topic),
             subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)),
-            status=pb.SubscriptionStatus(state=int(state)),
+            status=status(state),
         )
         return notification(self.clock.ms, source, US, proto.SerializeToString(), PLAIN)
 
@@ -118,7 +120,7 @@ def entry(topic: UUri, subscriber: UUri, state: int = SUBSCRIBED, period_ms: int
     found = pb.Subscription(
         topic=uri_to_proto(topic),
         subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)),
-        status=pb.SubscriptionStatus(state=int(state)),
+        status=status(state),
     )
     if period_ms is not None:
         found.attributes.sample_period_ms = period_ms
@@ -126,7 +128,7 @@ def entry(topic: UUri, subscriber: UUri, state: int = SUBSCRIBED, period_ms: int
 
 
 @pytest.fixture
-async def harness(tmp_path: Path) -> Iterator[FollowerHarness]:
+async def harness(tmp_path: Path) -> AsyncIterator[FollowerHarness]:
     found = FollowerHarness(tmp_path / "state.db")
     await found.follower.turn()
     yield found
@@ -265,7 +267,7 @@ async def test_a_service_that_does_not_is_asked_for_everybody_only_once_in_each_
 
 async def test_what_a_service_says_that_is_no_subscription_is_left_out(narrow: FollowerHarness) -> None:
     bad = [entry(LOCAL._replace(authority="*"), APP), entry(LOCAL, APP._replace(authority="")), pb.Subscription()]
-    bad[2].status.state = 2
+    bad[2].status.state = pb.SubscriptionStatus.SUBSCRIBED
     await narrow.answer(narrow.queries()[str(LOCAL)], *bad, entry(LOCAL, CLOUD))
     assert narrow.router.interest == {LOCAL: {"cloud": 0}}
 
@@ -292,7 +294,7 @@ async def test_a_request_to_us_is_answered_with_where_the_service_is(harness: Fo
     await harness.take(request(harness.clock.ms, APP, USUBSCRIPTION.at("gw1", 1), 5000, b"", Options()))
     [answer] = [message for message in harness.core.said if message.attributes.type is UMessageType.RESPONSE]
     assert answer.attributes.commstatus is UCode.UNAVAILABLE
-    assert str(SERVICE).encode() in answer.payload
+    assert str(SERVICE).encode() in (answer.payload or b"")
 
 
 async def test_a_clock_that_goes_back_does_not_stop_the_questions(narrow: FollowerHarness) -> None:

@@ -4,7 +4,15 @@ import pytest
 
 from streamer.services.usubscription import wire
 from streamer.uprotocol.status import UCode
-from tests.unit.services.usubscription.harness import APP, REMOTE, SUBSCRIBED, TIMEOUT_MS, UNSUBSCRIBED, UsubscriptionHarness
+from tests.unit.services.usubscription.harness import (
+    APP,
+    REMOTE,
+    SUBSCRIBED,
+    TIMEOUT_MS,
+    UNSUBSCRIBED,
+    UsubscriptionHarness,
+    method_of,
+)
 
 DAY_MS = 24 * 3_600_000
 
@@ -44,7 +52,7 @@ async def test_a_subscribe_that_was_carried_out_before_the_unsubscribe_is_sent_a
         harness.clock.ms = start_ms + (1 + later_ms if each == "U" else 1)
         await harness.answered(unsubscribe if each == "U" else subscribe, None if each == "U" else SUBSCRIBED)
     [_, _, _, again] = harness.commands()
-    assert again.attributes.sink.resource == wire.SUBSCRIBE
+    assert method_of(again) == wire.SUBSCRIBE
     harness.clock.ms = start_ms + 5
     await harness.answered(again, SUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}

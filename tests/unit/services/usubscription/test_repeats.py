@@ -16,6 +16,7 @@ from tests.unit.services.usubscription.harness import (
     UNSUBSCRIBE_PENDING,
     UNSUBSCRIBED,
     UsubscriptionHarness,
+    method_of,
 )
 
 DAY_MS = 24 * 3_600_000
@@ -153,7 +154,7 @@ async def test_an_unsubscribe_that_a_late_subscribe_may_follow_is_sent_once_more
     assert len(harness.commands()) == 2
     await harness.answered(subscribe, SUBSCRIBED)
     [_, _, again] = harness.commands()
-    assert again.attributes.sink.resource == wire.UNSUBSCRIBE
+    assert method_of(again) == wire.UNSUBSCRIBE
     assert await harness.subscribers(REMOTE) == {}
     await harness.answered(again)
     await harness.pass_ms(DAY_MS)
@@ -172,7 +173,7 @@ async def test_a_subscribe_that_a_late_unsubscribe_may_follow_is_sent_once_more(
     await harness.restart()
     await harness.pass_ms(TIMEOUT_MS)  # the Unsubscribe has never been answered
     [again] = harness.commands()
-    assert again.attributes.sink.resource == wire.SUBSCRIBE
+    assert method_of(again) == wire.SUBSCRIBE
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
     await harness.answered(again, SUBSCRIBED)
     await harness.pass_ms(DAY_MS)
@@ -261,6 +262,6 @@ async def test_commands_on_their_way_are_bounded(harness: UsubscriptionHarness) 
     harness.forget()
     await harness.pass_ms(TIMEOUT_MS)
     [command] = harness.commands()
-    assert command.attributes.sink.resource == wire.UNSUBSCRIBE
+    assert method_of(command) == wire.UNSUBSCRIBE
     await harness.answered(command)
     assert harness.service.gauges()["remote_topics"] == 0

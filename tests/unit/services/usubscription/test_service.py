@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -13,6 +13,7 @@ from streamer.services.usubscription import wire
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPriority
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
+from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.unit.services.usubscription.harness import (
@@ -27,6 +28,7 @@ from tests.unit.services.usubscription.harness import (
     US,
     UsubscriptionHarness,
 )
+from tests.waiting import until
 
 
 def _subscribe(harness: UsubscriptionHarness, source: UUri = APP, topic: UUri = LOCAL) -> UMessage:
@@ -34,7 +36,7 @@ def _subscribe(harness: UsubscriptionHarness, source: UUri = APP, topic: UUri = 
 
 
 @contextlib.asynccontextmanager
-async def _running(harness: UsubscriptionHarness) -> None:
+async def _running(harness: UsubscriptionHarness) -> AsyncIterator[None]:
     task = asyncio.create_task(harness.service.run())
     try:
         yield
@@ -42,12 +44,6 @@ async def _running(harness: UsubscriptionHarness) -> None:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-async def _until(condition: object) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 class FailingWrites:
@@ -76,13 +72,13 @@ async def test_nothing_is_said_or_done_before_it_is_on_disk(
     async with _running(harness):
         first, second = _subscribe(harness), _subscribe(harness, APP2)
         harness.take(first)
-        await _until(lambda: len(failing.attempts) > 3 * module.LOG_EVERY)
+        await until(lambda: len(failing.attempts) > 3 * module.LOG_EVERY)
         harness.take(second)  # it waits
         assert (harness.core.said, harness.done, harness.router.interest) == ([], [], {})
         assert all(each is failing.attempts[0] for each in failing.attempts)
         assert harness.service.gauges()["waiting"] == 1
         failing.fails = False
-        await _until(lambda: len(harness.done) == 2)
+        await until(lambda: len(harness.done) == 2)
     assert harness.done == [first.id, second.id]
     assert harness.states(APP) == harness.states(APP2) == [SUBSCRIBED]
     told = [record for record in caplog.records if record.levelno == logging.ERROR]
@@ -104,17 +100,17 @@ async def test_what_came_while_one_transaction_was_written_is_written_in_one(
 
 
 async def test_a_request_is_done_when_its_answer_is_safe(harness: UsubscriptionHarness) -> None:
-    harness.core.holds = True
+    harness.core.is_safe = False
     message = _subscribe(harness)
-    answer = await harness.send(message)
+    answer = await harness.ask(message)
     assert answer is not None
     assert harness.done == []
-    harness.core.release()
+    harness.core.make_safe()
     assert harness.done == [message.id]
 
 
 async def test_an_update_that_is_not_safe_is_said_again_after_a_restart(harness: UsubscriptionHarness) -> None:
-    harness.core.holds = True
+    harness.core.is_safe = False
     await harness.subscribe(LOCAL)
     [first] = harness.messages(UMessageType.NOTIFICATION)
     await harness.restart()
@@ -125,12 +121,12 @@ async def test_an_update_that_is_not_safe_is_said_again_after_a_restart(harness:
 
 
 async def test_updates_that_are_not_safe_keep_their_order_over_restarts(harness: UsubscriptionHarness) -> None:
-    harness.core.holds = True
+    harness.core.is_safe = False
     await harness.subscribe(LOCAL)
     await harness.unsubscribe(LOCAL)
     harness.state.close()
     harness.open()
-    harness.core.holds = True
+    harness.core.is_safe = False
     await harness.service.begin()
     await harness.subscribe(LOCAL)
     await harness.restart()
@@ -158,14 +154,16 @@ async def test_what_is_no_business_of_the_service_is_done_with(harness: Usubscri
 
 async def test_a_fault_in_one_message_costs_no_other(harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     real = wire.subscribe_attributes
-    monkeypatch.setattr(wire, "wish", lambda attributes: real(attributes) if not attributes.details else 1 / 0)
+    monkeypatch.setattr(
+        wire, "subscribe_attributes", lambda attributes: real(attributes) if not attributes.details else 1 / 0
+    )
     proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
     proto.attributes.details.add(type_url="x")
     bad, good = harness.request(wire.SUBSCRIBE, proto), _subscribe(harness, APP2)
     harness.take(bad)
     assert await harness.send(good) is not None
     assert harness.done == [bad.id, good.id]
-    assert [each.attributes.commstatus.name for each in harness.messages(UMessageType.RESPONSE)] == ["INTERNAL", "OK"]
+    assert [each.attributes.commstatus for each in harness.messages(UMessageType.RESPONSE)] == [UCode.INTERNAL, UCode.OK]
 
 
 async def test_the_service_runs_by_itself(harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,13 +171,13 @@ async def test_the_service_runs_by_itself(harness: UsubscriptionHarness, monkeyp
     async with _running(harness):
         message = _subscribe(harness)
         harness.take(message)
-        await _until(lambda: harness.done == [message.id])
+        await until(lambda: harness.done == [message.id])
         proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
         proto.attributes.expire.FromMilliseconds(harness.clock.ms + 10)
         harness.take(harness.request(wire.SUBSCRIBE, proto, APP2))
-        await _until(lambda: len(harness.done) == 2)
+        await until(lambda: len(harness.done) == 2)
         harness.clock.ms += 10
-        await _until(lambda: harness.states(APP2) == [SUBSCRIBED, UNSUBSCRIBED])
+        await until(lambda: harness.states(APP2) == [SUBSCRIBED, UNSUBSCRIBED])
 
 
 async def test_askers_have_the_fastest_period_of_their_authority(harness: UsubscriptionHarness) -> None:

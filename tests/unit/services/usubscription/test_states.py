@@ -11,6 +11,7 @@ lost, doubled by a repeat, refused by a dispatcher, or come in another command. 
 
 import sqlite3
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -73,7 +74,7 @@ class MemoryState:
             self._connection.execute(sql, parameters)
 
 
-def loaded(file: MemoryState) -> SubscriptionRegistry:
+def loaded(file: Any) -> SubscriptionRegistry:
     registry = SubscriptionRegistry("gw1", ["dev1"], LIMITS)
     registry.load(rows.subscriptions(file), rows.observers(file), rows.remotes(file, TIMEOUT_MS))
     return registry
@@ -238,7 +239,9 @@ class TwoDevices(RuleBasedStateMachine):
             elif self.updates_to_us:
                 self.tell(0)
             elif any(not remote.is_confirmed or remote.open_commands for remote in self.registry.remotes.values()):
-                self.pass_to(self.registry.next_ms())
+                next_ms = self.registry.next_ms()
+                assert next_ms is not None
+                self.pass_to(next_ms)
             else:
                 break
         assert not self.commands

@@ -1,11 +1,16 @@
 """004 §4.1: Subscribe."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from streamer.services.usubscription import wire
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
-from streamer.uprotocol.protobuf import uri_from_proto
+from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.unit.services.usubscription.harness import (
     APP,
@@ -108,7 +113,8 @@ async def test_a_repeated_subscribe_updates_the_expiration_only_if_it_exceeds_th
     harness: UsubscriptionHarness, first_ms: int | None, second_ms: int | None, lasts_ms: int | None
 ) -> None:
     for each in (first_ms, second_ms):
-        await harness.subscribe(LOCAL, **({} if each is None else {"expire_ms": harness.clock.ms + each}))
+        attributes: dict[str, Any] = {} if each is None else {"expire_ms": harness.clock.ms + each}
+        await harness.subscribe(LOCAL, **attributes)
     [entry] = (await harness.call(wire.FETCH_SUBSCRIPTIONS, _of(APP))).subscriptions
     expire_ms = entry.attributes.expire.ToMilliseconds() if entry.attributes.HasField("expire") else None
     assert expire_ms == (None if lasts_ms is None else harness.clock.ms + lasts_ms)
@@ -284,7 +290,7 @@ async def test_the_remote_service_is_asked_for_the_fastest_period(harness: Usubs
     assert harness.states(APP) == [SUBSCRIBE_PENDING]
 
 
-async def test_too_many_subscriptions_are_refused_and_the_others_stand(tmp_path: object) -> None:
+async def test_too_many_subscriptions_are_refused_and_the_others_stand(tmp_path: Path) -> None:
     harness = UsubscriptionHarness(tmp_path / "state.db", max_subscriptions=2)
     await harness.subscribe(LOCAL)
     await harness.subscribe(REMOTE)
@@ -296,7 +302,7 @@ async def test_too_many_subscriptions_are_refused_and_the_others_stand(tmp_path:
     harness.state.close()
 
 
-async def test_remote_topics_that_are_left_without_an_answer_are_bounded(tmp_path: object) -> None:
+async def test_remote_topics_that_are_left_without_an_answer_are_bounded(tmp_path: Path) -> None:
     harness = UsubscriptionHarness(tmp_path / "state.db", max_subscriptions=2)
     for name in ("x", "y"):
         await harness.subscribe(REMOTE._replace(authority=name))
@@ -307,9 +313,9 @@ async def test_remote_topics_that_are_left_without_an_answer_are_bounded(tmp_pat
     harness.state.close()
 
 
-def _uri(uri: object) -> object:
-    return wire.uri_to_proto(uri)
+def _uri(uri: UUri) -> v1.UUri:
+    return uri_to_proto(uri)
 
 
-def _of(subscriber: object) -> pb.FetchSubscriptionsRequest:
+def _of(subscriber: UUri) -> pb.FetchSubscriptionsRequest:
     return pb.FetchSubscriptionsRequest(subscriber=pb.SubscriberInfo(uri=_uri(subscriber)))

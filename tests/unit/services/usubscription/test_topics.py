@@ -48,9 +48,9 @@ del BAD_SUBSCRIBERS["entity"], BAD_SUBSCRIBERS["method"]
 @pytest.mark.parametrize("topic", BAD_TOPICS)
 async def test_a_bad_topic_is_refused(harness: UsubscriptionHarness, method: str, topic: str) -> None:
     number, kind = METHODS[method]
-    answer = await harness.send(harness.request(number, kind(topic=uri_to_proto(BAD_TOPICS[topic]))))
+    answer = await harness.ask(harness.request(number, kind(topic=uri_to_proto(BAD_TOPICS[topic]))))
     assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
-    status = v1.UStatus.FromString(answer.payload)
+    status = v1.UStatus.FromString(answer.payload or b"")
     assert status.code == UCode.INVALID_ARGUMENT
     assert status.message.startswith("topic")
     assert "expected" in status.message
@@ -60,9 +60,9 @@ async def test_a_bad_topic_is_refused(harness: UsubscriptionHarness, method: str
 @pytest.mark.parametrize("subscriber", BAD_SUBSCRIBERS)
 async def test_a_bad_subscriber_is_refused(harness: UsubscriptionHarness, subscriber: str) -> None:
     proto = pb.FetchSubscriptionsRequest(subscriber=pb.SubscriberInfo(uri=uri_to_proto(BAD_SUBSCRIBERS[subscriber])))
-    answer = await harness.send(harness.request(wire.FETCH_SUBSCRIPTIONS, proto))
+    answer = await harness.ask(harness.request(wire.FETCH_SUBSCRIPTIONS, proto))
     assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
-    assert v1.UStatus.FromString(answer.payload).message.startswith("subscriber")
+    assert v1.UStatus.FromString(answer.payload or b"").message.startswith("subscriber")
 
 
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"FetchSubscriptions"}))
@@ -90,7 +90,7 @@ async def test_a_payload_that_is_no_request_is_refused(
         payload,
         Options(payload_format=UPayloadFormat(form)),
     )
-    answer = await harness.send(message)
+    answer = await harness.ask(message)
     assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
     assert method[1].DESCRIPTOR.name in str(answer.payload) or "payload format" in str(answer.payload)
 

@@ -4,8 +4,9 @@ import pytest
 
 from streamer.services.usubscription import wire
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
-from streamer.uprotocol.protobuf import uri_from_proto
+from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
 from tests.unit.services.usubscription.harness import (
     APP,
     APP2,
@@ -21,7 +22,7 @@ from tests.unit.services.usubscription.harness import (
 )
 
 
-async def _subscribed(harness: UsubscriptionHarness, *sources: object) -> None:
+async def _subscribed(harness: UsubscriptionHarness, *sources: UUri) -> None:
     for source in sources:
         await harness.subscribe(REMOTE, source)
     await harness.answered(harness.commands()[0], SUBSCRIBED)
@@ -39,9 +40,9 @@ async def test_who_unsubscribes_is_not_tracked_any_more(harness: UsubscriptionHa
 
 
 async def test_unsubscribing_what_was_not_subscribed_succeeds_and_changes_nothing(harness: UsubscriptionHarness) -> None:
-    answer = await harness.send(harness.request(wire.UNSUBSCRIBE, pb.UnsubscribeRequest(topic=wire.uri_to_proto(LOCAL))))
+    answer = await harness.ask(harness.request(wire.UNSUBSCRIBE, pb.UnsubscribeRequest(topic=uri_to_proto(LOCAL))))
     assert answer.attributes.commstatus is UCode.OK
-    assert pb.SubscriptionStatus.FromString(answer.payload).state == UNSUBSCRIBED  # an empty message says just that
+    assert pb.SubscriptionStatus.FromString(answer.payload or b"").state == UNSUBSCRIBED  # an empty message says just that
     assert harness.updates(APP) == []
     await harness.unsubscribe(REMOTE)
     assert harness.commands() == []
