@@ -20,7 +20,7 @@ class JobArguments:
 
 
 def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bool = True) -> JobArguments:
-    """Parse `argv` (the process's own if None). Exits with status 2 and one line about what is wrong."""
+    """Parse `argv` (the process's own if None). Exits with code 2 and one line about what is wrong."""
     parser = argparse.ArgumentParser(f"python -m {program}", formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--date", type=_date, metavar="D", help="the UTC date to compute, such as 2026-11-21")
     parser.add_argument("--from", type=_date, metavar="D", dest="first", help="the first of several dates")

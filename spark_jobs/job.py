@@ -86,7 +86,7 @@ def run(job: Job, day: Day) -> dict[str, int]:
 
 
 def main(job: Job, argv: Sequence[str] | None = None) -> int:
-    """Run a job, and the jobs that it needs, for the dates on the command line. Returns the exit status.
+    """Run a job, and the jobs that it needs, for the dates on the command line. Returns the exit code.
 
     The next nightly run updates the trend tables that look back on these dates; after a kill or a failure, all tables.
     """

@@ -203,7 +203,7 @@ def _has_tables(job: Job, before: Manifest, day: Day) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 if everything was computed, 1 if a job or the report failed, 2 if nothing could start."""
+    """Returns the exit code: 0 if everything was computed, 1 if a job or the report failed, 2 if nothing could start."""
     options = arguments.parse("spark_jobs.nightly", argv, dates_required=False)
     began_s = time.perf_counter()
     try:

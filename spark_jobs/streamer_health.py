@@ -83,16 +83,16 @@ def _gaps(numbered: DataFrame, buckets: DataFrame, date: dt.date) -> DataFrame:
         *_RUN, sf.col("seq").alias("first"), sf.col("seq").alias("last"), "day"
     )
     in_order = Window.partitionBy(*_RUN).orderBy("first")
-    hole = sf.lead("first").over(in_order) - sf.col("last") - 1
-    inside = whole.unionByName(single).withColumn("hole", hole).where((sf.col("day") == 0) & (sf.col("hole") > 0))
+    gap = sf.lead("first").over(in_order) - sf.col("last") - 1
+    inside = whole.unionByName(single).withColumn("gap", gap).where((sf.col("day") == 0) & (sf.col("gap") > 0))
     # runs that began on the date and whose first records are missing
     start = (
         buckets.groupBy(*_RUN)
-        .agg(sf.min("first").alias("hole"))
-        .where((sf.to_date("run_ts") == sf.lit(date)) & (sf.col("hole") > 0))
+        .agg(sf.min("first").alias("gap"))
+        .where((sf.to_date("run_ts") == sf.lit(date)) & (sf.col("gap") > 0))
     )
-    holes = inside.select("streamer", "hole").unionByName(start.select("streamer", "hole"))
-    return holes.groupBy("streamer").agg(sf.count("*").alias("gaps"), sf.sum("hole").alias("records_missing"))
+    gaps = inside.select("streamer", "gap").unionByName(start.select("streamer", "gap"))
+    return gaps.groupBy("streamer").agg(sf.count("*").alias("gaps"), sf.sum("gap").alias("records_missing"))
 
 
 def _skews(spark: SparkSession, clock: dict[str, clocks.ClockEstimate]) -> DataFrame:

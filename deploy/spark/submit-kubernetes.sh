@@ -37,7 +37,7 @@ settings=(
     --conf "spark.kubernetes.container.image=${IMAGE:?an image with Spark 4.3, Python and the jobs}"
     # Shuffles go to the node's disk: in memory, they would count against the pod's limit.
     --conf spark.kubernetes.local.dirs.tmpfs=false
-    # Wait for the end, so that the exit status is that of the run.
+    # Wait for the end, so that the exit code is that of the run.
     --conf spark.kubernetes.submission.waitAppCompletion=true
 )
 

@@ -13,7 +13,7 @@ _NAMES = ("gateway.cloud", "gateway.edge", "gateway.veh1")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Generate, or with ``--release`` let held-back files arrive. Returns the exit status."""
+    """Generate, or with ``--release`` let held-back files arrive. Returns the exit code."""
     parser = argparse.ArgumentParser("python -m spark_jobs.generate", description=__doc__)
     parser.add_argument("--output", type=Path, required=True, help="folder for the traces")
     parser.add_argument(

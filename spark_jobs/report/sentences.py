@@ -39,8 +39,8 @@ def verdict(figures: Figures) -> tuple[str, str]:
         matters.append(f"{plural(lost, 'message')} lost")
     if slo and (unmet := slo["objectives"] - slo["met"]):
         matters.append(f"{plural(unmet, 'objective')} not met")
-    if health and (holes := health["totals"]["records_missing"]):
-        matters.append(f"{plural(holes, 'trace record')} missing")
+    if health and (missing := health["totals"]["records_missing"]):
+        matters.append(f"{plural(missing, 'trace record')} missing")
     if figures["anomalies"] and (unusual := _all(figures["anomalies"])):
         matters.append(plural(unusual, "unusual hour"))
     if matters:
@@ -157,10 +157,10 @@ def _trust(figures: Figures) -> str:
         trust = "It is unknown whether the traces are complete, because the table streamer_health was not written"
     elif not health["totals"]["streamers"]:
         trust = "No streamer wrote traces for this day"
-    elif holes := health["totals"]["records_missing"]:
-        of = holes + health["totals"]["records"]
+    elif missing := health["totals"]["records_missing"]:
+        of = missing + health["totals"]["records"]
         where = [short_name(row["streamer"]) for row in health["rows"] if row["records_missing"]]
-        trust = f"The traces lack {plural(holes, 'record')} of {count(of)} ({share(holes / of)}), at {listing(where)}"
+        trust = f"The traces lack {plural(missing, 'record')} of {count(of)} ({share(missing / of)}), at {listing(where)}"
     else:
         trust = "The traces are complete"
     if anomalies is None:

@@ -80,7 +80,7 @@ class RouterCollector(Collector):
         )
         unconfirmed = GaugeMetricFamily(
             "ustreamer_unconfirmed_messages",
-            "Of these: sent where nobody confirms, and not yet certain.",
+            "Of these: sent to a network that does not confirm (Zenoh).",
             labels=_ROUTE,
         )
         size = GaugeMetricFamily("ustreamer_queue_bytes", "Memory that the queued messages take.", labels=_ROUTE)

@@ -132,7 +132,7 @@ def summary_lines(summary: "Summary", window_ms: int, now_ms: int) -> Iterator[s
         yield from as_table([("NOT DELIVERED ON", "OUTCOME", "UCODE", "MESSAGES"), *rows])
     yield ""
     yield (
-        f"{summary.missing} records missing (holes in seq)" if summary.missing else "no record is missing (no holes in seq)"
+        f"{summary.missing} records missing (gaps in seq)" if summary.missing else "no record is missing (no gaps in seq)"
     )
 
 

@@ -4,7 +4,7 @@
 
 Each spool file becomes one Parquet file per hour of its records. The files always get the same names: they are written
 elsewhere, synced and renamed, and the spool file is deleted last. A kill at any moment therefore loses nothing and doubles
-nothing: the next compaction starts over. The last line on standard output is a `Compaction` as JSON. The exit status is 1 if
+nothing: the next compaction starts over. The last line on standard output is a `Compaction` as JSON. The exit code is 1 if
 something could not be compacted.
 """
 
@@ -165,7 +165,7 @@ def _day_and_hour(hours: int) -> tuple[date, int]:
 
 
 def main(arguments: list[str]) -> int:
-    """Compact as the arguments say; returns the exit status."""
+    """Compact as the arguments say; returns the exit code."""
     path, streamer, max_bytes = arguments
     with suppress(OSError):  # a sandbox may forbid it
         os.nice(19)

@@ -166,7 +166,7 @@ class SeenRecords:
             self._join((streamer, int(run)), numbers[rows], ended[rows])
         return batch if fresh.all() else batch.filter(pa.array(fresh))
 
-    def holes(self, since_us: int) -> int:
+    def missing(self, since_us: int) -> int:
         """How many records are missing: before a record that ended since then, or at the start of a run since then."""
         missing = 0
         for (_, run_us), (firsts, lasts, ended) in self._runs.items():

@@ -97,7 +97,7 @@ class Summary:
     @property
     def missing(self) -> int:
         """Records that were lost: gaps in ``seq``."""
-        return self._seen.holes(self.since_us)
+        return self._seen.missing(self.since_us)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add records, in any order; those that were added before are ignored."""

@@ -53,7 +53,7 @@ def test_records_in_spool_and_parquet_count_once(run: Run, folder: Path) -> None
     assert json.loads(run("summary", "--json")[1])["routes"]["vehicle-cloud"]["messages"] == 10
 
 
-def test_holes_are_counted_when_they_came_about_in_that_time(run: Run, folder: Path) -> None:
+def test_gaps_are_counted_when_they_arose_in_that_time(run: Run, folder: Path) -> None:
     old = [row(seq, HOUR_US + 120_000_000) for seq in (0, 4)]  # 1 to 3 were lost earlier
     young = [row(seq, 1000) for seq in (5, 6, 9)]
     next_run = [row(seq, 500, run_ts=NOW_US - 60_000_000) for seq in (1, 2)]  # its 0 was lost
@@ -74,7 +74,7 @@ def test_people_get_the_same_figures(run: Run, folder: Path) -> None:
         *("2ms", "2ms", "2ms", "200µs", "200µs", "0", "0"),
     ]
     assert lines[6].split() == ["vehicle-cloud", "expired", "DEADLINE_EXCEEDED", "2"]
-    assert lines[-1] == "no record is missing (no holes in seq)"
+    assert lines[-1] == "no record is missing (no gaps in seq)"
 
 
 def test_nothing_in_that_time_is_told(run: Run, folder: Path) -> None:
@@ -112,4 +112,4 @@ def test_ranges_know_what_was_seen_like_a_set_does(batches: list[list[int]]) -> 
         fresh = seen.add(rows.combine_chunks().to_batches()[0])
         assert fresh.column("seq").to_pylist() == [seq for seq in batch if seq not in known]
         known.update(batch)
-    assert seen.holes(NOW_US) == max(known) + 1 - len(known)
+    assert seen.missing(NOW_US) == max(known) + 1 - len(known)

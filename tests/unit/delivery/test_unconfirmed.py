@@ -41,7 +41,8 @@ def test_each_lane_is_told_its_own_share() -> None:
 
 def test_a_flush_is_asked_for_once_for_each_batch() -> None:
     harness = StoreHarness()
-    harness.send_some(3)
+    for _ in range(3):
+        harness.send_some(1)
     assert harness.keeper.scheduled == 1
     harness.flush()
     harness.send_some(1)

@@ -1,0 +1,133 @@
+"""A `Custody` with a queue or two, and a journal whose commits are done when the test says so."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from streamer.delivery.custody import Custody
+from streamer.delivery.dedup import SeenIds, key_of
+from streamer.delivery.lane import Delivery, Lane
+from streamer.delivery.queue import RouteQueue
+from streamer.delivery.stats import RouteStats
+from streamer.delivery.unconfirmed import UnconfirmedStore
+from streamer.journal.journal import Journal
+from streamer.transports.base import Received
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import UMessage
+from tests.clock import FakeClock
+from tests.unit.delivery.messages import FakeOwner, queue_policy
+from tests.unit.journal.harness import PROMPT_S, ManualLoop
+
+ROOMY = 1 << 30
+
+
+class FleetingReceived(MemoryReceived):
+    """Its source does not keep it: if we lose it, it is lost."""
+
+    source_keeps = False
+
+
+class CustodyHarness:
+    """``due`` are the flushes that were asked for, each with the seconds until then."""
+
+    def __init__(self, journal: Journal | None = None, loop: ManualLoop | None = None, memory_bytes: int = ROOMY) -> None:
+        self.clock = FakeClock()
+        self.seen = SeenIds(1000, 1000, 0)
+        self.due: list[tuple[float, Callable[[], None]]] = []
+        self.custody = Custody(lambda s, call: self.due.append((s, call)), self.clock, self.seen, journal, memory_bytes)
+        self.owner = FakeOwner()
+        self.queue = self.new_queue("up")
+        self.store = UnconfirmedStore("cloud", 10.0, ROOMY, self.custody, self.seen)
+        self.custody.add_store(self.store)
+        self._journal = journal
+        self._loop = loop
+
+    @property
+    def journal(self) -> Journal:
+        assert self._journal is not None
+        return self._journal
+
+    def new_queue(self, name: str, **keys: object) -> RouteQueue:
+        policy = queue_policy(**keys)
+        return RouteQueue(name, "vehicle", "cloud", policy, RouteStats(), self.owner, self.custody.number, True)
+
+    def accept(
+        self, message: UMessage, queue: RouteQueue | None = None, received: Received | None = None, watch: bool = True
+    ) -> Delivery:
+        """Put a message into its lane. ``received``: what it came in as, if not something that its source does not keep."""
+        queue = queue or self.queue
+        if received is None:
+            received = FleetingReceived(message)
+            self.seen.young[key_of(message)] = received
+        lane = queue.lane((message.attributes.source, message.attributes.sink))
+        delivery = queue.push(received, message, lane, self.clock.s, self.clock.ms)
+        if watch:
+            self.custody.watch(delivery)
+        return delivery
+
+    def settle(self, delivery: Delivery) -> None:
+        """A message that waits has its outcome, as in the settler."""
+        delivery.lane.drop(delivery)
+        delivery.lane.queue.leave(delivery)
+        if delivery.journaled:
+            self.custody.settled(delivery)
+        self.seen.release(delivery.received)
+        delivery.forget()
+
+    def send_unconfirmed(self, lane: Lane) -> None:
+        """Send all of a lane over a network that does not confirm, as in the settler."""
+        sent: list[Delivery] = []
+        lane.take(1000, self.clock.ms, sent, [])
+        self.store.add(sent, self.clock.s)
+        for delivery in sent:
+            lane.confirmed()
+            lane.queue.pack_away(delivery)
+            if delivery.journaled:
+                self.custody.settled(delivery)
+            delivery.forget()
+
+    def flush(self) -> None:
+        """Do what is due, once."""
+        due, self.due = self.due, []
+        for _, call in due:
+            call()
+
+    def commit(self) -> None:
+        """What is being written gets onto the disk."""
+        assert self._loop is not None
+        self._loop.run_until(lambda: not self.journal.is_busy)
+
+    def write(self) -> None:
+        """Flush and commit until nothing is due."""
+        while self.due:
+            self.flush()
+            if self.journal.is_busy:
+                self.commit()
+
+    def in_file(self, table: str, column: str = "number") -> list[object]:
+        """A column of a table of the journal, in the order of the numbers."""
+        connection = sqlite3.connect(self.journal.path)
+        try:
+            return [value for (value,) in connection.execute(f"SELECT {column} FROM {table} ORDER BY number")]
+        finally:
+            connection.close()
+
+
+@contextmanager
+def journaled(path: Path, max_bytes: int = ROOMY, memory_bytes: int = ROOMY) -> Iterator[CustodyHarness]:
+    """A custody with a journal at ``path``."""
+    loop = ManualLoop()
+    journal = Journal(path, max_bytes, 1000, 1 << 20, loop.post, retry_s=PROMPT_S, idle_s=PROMPT_S)
+    opened: list[str] = []
+    journal.start(lambda: opened.append("opened"))
+    try:
+        loop.run_until(lambda: bool(opened))
+        yield CustodyHarness(journal, loop, memory_bytes)
+    finally:
+        assert journal.stop(10)
+
+
+def acknowledged(received: Received) -> bool:
+    assert isinstance(received, MemoryReceived)
+    return received.acknowledged

@@ -1,0 +1,109 @@
+"""Custody: when the source of a message need not keep it any longer. Here without a journal: memory is what we have."""
+
+import asyncio
+
+from streamer.delivery.custody import FLUSH_S, PATIENCE_S
+from streamer.transports.memory import MemoryReceived
+from tests.unit.delivery.custody_harness import CustodyHarness, acknowledged
+from tests.unit.delivery.messages import message
+
+
+def kept_by_its_source() -> MemoryReceived:
+    return MemoryReceived(message())
+
+
+def test_what_only_we_have_is_taken_at_the_flush_after_its_arrival() -> None:
+    harness = CustodyHarness()
+    received = harness.accept(message()).received
+    assert [after_s for after_s, _ in harness.due] == [FLUSH_S]
+    assert not acknowledged(received)
+    harness.flush()
+    assert acknowledged(received)
+
+
+def test_one_flush_is_due_at_a_time() -> None:
+    harness = CustodyHarness()
+    harness.accept(message())
+    harness.accept(message())
+    assert len(harness.due) == 1
+    harness.flush()
+    assert harness.due == []
+    harness.accept(message())
+    assert len(harness.due) == 1
+
+
+def test_what_its_source_keeps_is_taken_when_our_patience_is_over_and_not_before() -> None:
+    harness = CustodyHarness()
+    received = kept_by_its_source()
+    harness.accept(received.message, received=received)
+    harness.clock.advance(round(PATIENCE_S * 1000) - 1)
+    harness.flush()
+    assert not received.acknowledged
+    harness.clock.advance(1)
+    harness.flush()  # it was due again
+    assert received.acknowledged
+    assert harness.due == []
+
+
+def test_patience_is_counted_for_each_message_from_its_arrival() -> None:
+    harness = CustodyHarness()
+    first, second = kept_by_its_source(), kept_by_its_source()
+    harness.accept(first.message, received=first)
+    harness.clock.advance(30)
+    harness.accept(second.message, received=second)
+    harness.clock.advance(20)
+    harness.flush()
+    assert (first.acknowledged, second.acknowledged) == (True, False)
+
+
+def test_what_was_settled_before_the_flush_is_not_taken() -> None:
+    harness = CustodyHarness()
+    delivery = harness.accept(message())
+    received = delivery.received
+    harness.settle(delivery)
+    harness.flush()
+    assert not received.is_kept
+    assert harness.due == []
+
+
+def test_nobody_waits_for_a_message_that_its_source_keeps_once_it_is_settled() -> None:
+    harness = CustodyHarness()
+    received = kept_by_its_source()
+    harness.settle(harness.accept(received.message, received=received))
+    harness.flush()
+    assert harness.due == []
+
+
+def test_a_copy_that_shares_a_message_is_acknowledged_with_it() -> None:
+    harness = CustodyHarness()
+    first, copy = kept_by_its_source(), kept_by_its_source()
+    harness.accept(first.message, received=first)
+    first.attach(copy)
+    harness.clock.advance(50)
+    harness.flush()
+    assert copy.acknowledged
+
+
+def test_what_left_unconfirmed_is_acknowledged_at_the_flush_and_stays_in_memory() -> None:
+    harness = CustodyHarness()
+    delivery = harness.accept(message(payload=b"x"))
+    received, lane = delivery.received, delivery.lane
+    harness.send_unconfirmed(lane)
+    harness.flush()
+    assert acknowledged(received)
+    assert list(harness.seen.young.values()) == [None]
+    harness.store.redeliver(lane, harness.clock.s)
+    assert harness.store.refill(lane) == []
+    assert [each.message.payload for each in lane.waiting()] == [b"x"]
+
+
+async def test_until_written_waits_for_what_its_source_keeps_without_patience() -> None:
+    harness = CustodyHarness()
+    received = kept_by_its_source()
+    harness.accept(received.message, received=received)
+    writing = asyncio.ensure_future(harness.custody.until_written())
+    await asyncio.sleep(0)
+    assert not writing.done()
+    harness.flush()
+    await asyncio.wait_for(writing, 10)
+    assert received.acknowledged

@@ -1,0 +1,267 @@
+"""Custody with a journal: what is without outcome at the flush is written, and acknowledged once it is on the disk."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from streamer.delivery import custody as custody_module
+from streamer.journal import codec
+from streamer.journal.entries import ENTRY_BYTES
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.uri import everything_at
+from tests.unit.delivery.custody_harness import CustodyHarness, acknowledged, journaled
+from tests.unit.delivery.messages import message
+from tests.unit.journal.harness import execute, letter
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def test_the_source_is_told_when_the_message_is_on_the_disk_and_not_before(path: Path) -> None:
+    with journaled(path) as harness:
+        delivery = harness.accept(message())
+        harness.flush()
+        assert not acknowledged(delivery.received)
+        harness.commit()
+        assert acknowledged(delivery.received)
+        assert harness.in_file("rows") == [delivery.seq]
+
+
+def test_a_row_says_where_the_message_came_from_and_how_it_was_to_leave(path: Path) -> None:
+    with journaled(path) as harness:
+        came = message(payload=b"x", ttl=5000)
+        left = came._replace(attributes=replace(came.attributes, sink=everything_at("fleet")))
+        delivery = harness.accept(left, received=MemoryReceived(came))
+        delivery.attempts = 3
+        harness.clock.advance(50)
+        harness.write()
+        columns = ("route", "source", "target", "entered_ms", "attempts", "outgoing")
+        row = [harness.in_file("rows", column)[0] for column in columns]
+        assert row == ["up", "vehicle", "cloud", delivery.entered_ms, 3, "fleet"]
+        assert codec.unpack(harness.journal.row_body(delivery.seq)) == came
+
+
+def test_what_is_settled_before_the_flush_never_touches_the_disk(path: Path) -> None:
+    with journaled(path) as harness:
+        harness.settle(harness.accept(message()))
+        harness.flush()
+        assert not harness.journal.is_busy
+        assert (harness.journal.commits, harness.due) == (0, [])
+
+
+def test_a_row_goes_when_its_message_has_its_outcome(path: Path) -> None:
+    with journaled(path) as harness:
+        first, second = harness.accept(message()), harness.accept(message(1))
+        harness.write()
+        assert harness.custody.in_memory == first.size + second.size
+        harness.settle(first)
+        harness.write()
+        assert harness.in_file("rows") == [second.seq]
+        assert harness.custody.in_memory == second.size
+
+
+def test_a_message_that_is_settled_while_it_is_written_leaves_with_the_next_transaction(path: Path) -> None:
+    with journaled(path) as harness:
+        delivery = harness.accept(message())
+        received = delivery.received
+        harness.flush()
+        harness.settle(delivery)
+        assert acknowledged(received)
+        harness.flush()
+        harness.commit()
+        harness.write()
+        assert harness.in_file("rows") == []
+        assert harness.custody.in_memory == 0
+
+
+def test_what_comes_while_a_commit_hangs_is_written_after_it(path: Path) -> None:
+    with journaled(path) as harness:
+        first = harness.accept(message())
+        harness.flush()
+        second = harness.accept(message())
+        harness.flush()
+        assert harness.due == []
+        harness.commit()
+        assert not acknowledged(second.received)
+        harness.write()
+        assert acknowledged(second.received)
+        assert harness.in_file("rows") == [first.seq, second.seq]
+        assert harness.journal.commits == 2
+
+
+def test_what_is_settled_while_a_commit_hangs_for_long_is_not_held_on_to(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custody_module, "_PURGE_AT", 10)
+    with journaled(path) as harness:
+        harness.custody._purge_recent_at = 10
+        harness.accept(message())
+        harness.flush()
+        for _ in range(100):
+            harness.settle(harness.accept(message()))
+            harness.flush()
+            assert len(harness.custody._recent) <= 11
+
+
+def test_a_message_with_two_destinations_is_acknowledged_once_and_written_for_each(path: Path) -> None:
+    with journaled(path) as harness:
+        shared = MemoryReceived(message())
+        shared.holders = 2
+        deliveries = [harness.accept(shared.message, queue, shared) for queue in (harness.queue, harness.new_queue("side"))]
+        harness.clock.advance(50)
+        harness.write()
+        assert harness.in_file("rows") == [delivery.seq for delivery in deliveries]
+        assert shared.acknowledged
+
+
+# batches
+
+
+def test_a_batch_that_is_closed_while_a_commit_hangs_is_stored_after_it(path: Path) -> None:
+    with journaled(path) as harness:
+        harness.accept(message())
+        harness.flush()
+        delivery = harness.accept(message(1), watch=False)
+        harness.send_unconfirmed(delivery.lane)
+        harness.flush()
+        harness.commit()
+        harness.write()
+        assert len(harness.in_file("segments")) == 1
+
+
+def test_an_unconfirmed_batch_is_stored_and_then_its_sources_are_told(path: Path) -> None:
+    with journaled(path) as harness:
+        delivery = harness.accept(message())
+        received = delivery.received
+        harness.send_unconfirmed(delivery.lane)
+        harness.flush()
+        assert not acknowledged(received)
+        harness.commit()
+        assert acknowledged(received)
+        assert list(harness.seen.young.values()) == [None]
+        assert (harness.in_file("rows"), len(harness.in_file("segments"))) == ([], 1)
+
+
+def test_a_row_that_leaves_unconfirmed_goes_in_the_transaction_in_which_its_batch_comes(path: Path) -> None:
+    with journaled(path) as harness:
+        delivery = harness.accept(message())
+        harness.write()
+        harness.send_unconfirmed(delivery.lane)
+        harness.write()
+        assert harness.journal.commits == 2
+        assert (harness.in_file("rows"), len(harness.in_file("segments"))) == ([], 1)
+        assert harness.custody.in_memory == 0
+
+
+def test_a_batch_goes_in_the_transaction_in_which_its_messages_come_back_as_rows(path: Path) -> None:
+    with journaled(path) as harness:
+        delivery = harness.accept(message())
+        lane, seq = delivery.lane, delivery.seq
+        harness.send_unconfirmed(lane)
+        harness.write()
+        harness.store.redeliver(lane, harness.clock.s)
+        assert harness.store.refill(lane) == []
+        harness.write()
+        assert harness.journal.commits == 2
+        assert (harness.in_file("rows"), harness.in_file("segments")) == ([seq], [])
+
+
+def test_a_batch_that_came_back_before_it_was_stored_is_written_as_rows_only(path: Path) -> None:
+    with journaled(path) as harness:
+        delivery = harness.accept(message())
+        lane, seq, received = delivery.lane, delivery.seq, delivery.received
+        harness.send_unconfirmed(lane)
+        harness.store.redeliver(lane, harness.clock.s)
+        assert harness.store.refill(lane) == []
+        harness.write()
+        assert (harness.in_file("rows"), harness.in_file("segments")) == ([seq], [])
+        assert acknowledged(received)
+
+
+def test_a_batch_is_read_from_the_journal_while_it_is_there(path: Path) -> None:
+    with journaled(path) as harness:
+        lane = harness.accept(message(payload=b"x")).lane
+        harness.send_unconfirmed(lane)
+        harness.write()
+        (number,) = harness.in_file("segments")
+        assert isinstance(number, int)
+        assert b"x" in harness.custody.batch_body(number)
+        harness.custody.forget_batch(number)
+        harness.write()
+        assert harness.in_file("segments") == []
+
+
+# letters
+
+
+def test_letters_are_written_and_deleted_and_stay_when_they_could_not_be_sent(path: Path) -> None:
+    with journaled(path) as harness:
+        for uuid in (1, 2):
+            harness.custody.letter(letter(harness.journal.number(), uuid))
+        harness.write()
+        first, second = harness.in_file("letters")
+        assert isinstance(first, int)
+        assert isinstance(second, int)
+        execute(path, "UPDATE letters SET redrive = 1")
+        harness.custody.letter_done(first)
+        harness.custody.letter_kept(second)
+        harness.write()
+        assert (harness.in_file("letters"), harness.in_file("letters", "redrive")) == ([second], [None])
+
+
+def test_a_row_of_an_earlier_process_goes_when_it_is_forgotten(path: Path) -> None:
+    with journaled(path) as harness:
+        delivery = harness.accept(message())
+        harness.write()
+        harness.custody.forget_row(delivery.seq)
+        harness.write()
+        assert harness.in_file("rows") == []
+
+
+def test_the_oldest_letters_go_while_the_disk_takes_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custody_module, "_MAX_LETTERS", 2)
+    with journaled(path) as harness:
+        numbers = [harness.journal.number() for _ in range(3)]
+        for number in numbers:
+            harness.custody.letter(letter(number, number))
+        harness.write()
+        assert harness.in_file("letters") == numbers[1:]
+        assert harness.custody.letters_dropped == 1
+
+
+# the end
+
+
+async def test_until_written_waits_for_the_commit_and_for_what_came_after_its_begin(path: Path) -> None:
+    with journaled(path) as harness:
+        first = harness.accept(message())
+        writing = asyncio.ensure_future(harness.custody.until_written())
+        await asyncio.sleep(0)
+        harness.flush()
+        await asyncio.sleep(0)
+        assert not writing.done()
+        second = harness.accept(message())
+        harness.commit()
+        await asyncio.sleep(0)
+        assert acknowledged(first.received)
+        assert not writing.done()
+        harness.write()
+        await asyncio.wait_for(writing, 10)
+        assert acknowledged(second.received)
+
+
+async def test_until_written_does_not_wait_for_what_the_journal_has_no_room_for(path: Path) -> None:
+    with journaled(path, max_bytes=ENTRY_BYTES) as harness:
+        delivery = harness.accept(message())
+        harness.flush()
+        await asyncio.wait_for(asyncio.gather(harness.custody.until_written(), soon(harness)), 10)
+        assert not acknowledged(delivery.received)
+
+
+async def soon(harness: CustodyHarness) -> None:
+    await asyncio.sleep(0)
+    harness.flush()
