@@ -11,7 +11,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import mqtt5
 import uvloop
@@ -91,7 +91,7 @@ class MqttPeer(asyncio.Protocol):
         self.rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is one only in what it does
         self.transport = transport
         packet = mqtt5.ConnectPacket(f"bench-{time.monotonic_ns()}", keep_alive=60, receive_max=WINDOW)
         transport.write(packet.write())

@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import threading
+from typing import cast
 
 import mqtt5
 import uvloop
@@ -28,7 +29,7 @@ class Down(asyncio.Protocol):
         self.rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is one only in what it does
         self.transport = transport
         transport.write(mqtt5.ConnectPacket("raw", keep_alive=60, receive_max=WINDOW).write())
         wanted = mqtt5.TopicFilter("+/veh1", max_qos=mqtt5.QoS.AT_LEAST_ONCE)
@@ -80,7 +81,7 @@ class Up(asyncio.Protocol):
         self.first: list[zenoh.Sample] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is one only in what it does
         self.transport = transport
         transport.write(mqtt5.ConnectPacket("raw", keep_alive=60).write())
         threading.Thread(target=self.watch, daemon=True).start()
