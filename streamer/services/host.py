@@ -1,4 +1,4 @@
-"""The services that live in this streamer, put together: what they remember, what they do, when they begin and end."""
+"""Builds the streamer's own services, gives them their state, starts and ends them."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from pathlib import Path
 from streamer.clock import Clock
 from streamer.config.models import Config
 from streamer.routing.table import local_authorities
-from streamer.services.multicast import Receivers
+from streamer.services.multicast import MulticastReceivers
 from streamer.services.pause import PauseService
 from streamer.services.router import RouterForServices
 from streamer.services.rpc import RpcService
@@ -20,14 +20,14 @@ from streamer.uprotocol.well_known import USTREAMER, USUBSCRIPTION, EntityId
 
 logger = logging.getLogger("ustreamer.services")
 
-TABLES = {**PauseService.TABLES, **Receivers.TABLES, **USubscription.TABLES, **Follower.TABLES}
-"""Of the state file, whatever the configuration has services for."""
+TABLES = {**PauseService.TABLES, **MulticastReceivers.TABLES, **USubscription.TABLES, **Follower.TABLES}
+"""The tables of the state file, whichever services a configuration has."""
 
-_AGAIN_S = 1.0
+_RETRY_S = 1.0
 
 
 def entities(config: Config) -> tuple[EntityId, ...]:
-    """The services that a streamer with this configuration has; the router has to know before they are built."""
+    """The services of a streamer with this configuration. The router has to know them before they are built."""
     return (USTREAMER,) if config.usubscription is None else (USTREAMER, USUBSCRIPTION)
 
 
@@ -42,13 +42,13 @@ class ServiceHost:
         clock: Clock,
         addressed: Container[str] = (),
     ) -> None:
-        """``addressed``: the endpoints on whose network a Publish needs a sink authority."""
+        """``addressed``: the endpoints on whose networks a Publish needs a sink authority."""
         self.state = StateFile(state_path(config), TABLES)
         self._transport = transport
         self._problem = ""  # why the file cannot be used
         local = local_authorities(config, addressed)
         self.pause_service = PauseService(self.state, router, config.control, config.authority, local)
-        self.receivers = Receivers(self.state, router, config.catalogue)
+        self.receivers = MulticastReceivers(self.state, router, config.catalogue)
         self._rpc = RpcService(transport, USTREAMER, {**self.pause_service.methods(), **self.receivers.methods()})
         self.subscriptions: USubscription | Follower | None = None
         options = config.usubscription
@@ -58,12 +58,12 @@ class ServiceHost:
             self.subscriptions = kind(transport, self.state, router, options, config.authority, clock)
 
     def open(self) -> None:
-        """Open the file and take up what it says. Before the router recovers and starts.
+        """Open the file and restore what is in it. To be called before the router recovers and starts.
 
-        If the file cannot be used now, `run` waits for it; until then the local endpoint is down, as any endpoint may be.
+        If the file cannot be used now, `run` waits for it; the local endpoint is down until then, as any endpoint may be.
         """
         if self.state.path is None:
-            logger.warning("state_in_memory consequence=%s", "a restart forgets every subscription and what is stopped")
+            logger.warning("state_in_memory consequence=%s", "a restart loses every subscription and every pause rule")
         try:
             self.state.open()
             self._restore()
@@ -72,7 +72,7 @@ class ServiceHost:
             self._note_problem(exc)
 
     def look(self) -> None:
-        """The same without running: what a daemon with this configuration remembers. Raises `StateError`."""
+        """Restore what is in the file of a daemon with this configuration, without running. Raises `StateError`."""
         try:
             if self.state.open_to_read():
                 self._restore()
@@ -87,7 +87,7 @@ class ServiceHost:
 
     async def _until_open(self) -> None:
         while self._problem:
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
             try:
                 await asyncio.to_thread(self.state.open)
                 self._restore()
@@ -104,11 +104,11 @@ class ServiceHost:
             logger.error(
                 "state_unavailable error=%s consequence=%s",
                 exc,
-                "until the file can be used the services answer nobody, and know neither subscriptions nor what is stopped",
+                "until the file can be used, requests wait, and there are neither subscriptions nor pause rules",
             )
 
     def use(self, config: Config) -> None:
-        """Follow what a reload may change."""
+        """Apply what a reload may change."""
         self.receivers.use(config.catalogue)
 
     async def run(self) -> None:
@@ -117,22 +117,22 @@ class ServiceHost:
         while self.subscriptions is not None:
             try:
                 await self.subscriptions.run()
-            except Exception:  # a fault of a service must not cost the daemon its life
-                logger.exception("service_failed service=usubscription again_s=%s", _AGAIN_S)
-                await asyncio.sleep(_AGAIN_S)
+            except Exception:  # a fault in a service must not end the daemon
+                logger.exception("service_failed service=usubscription retry_s=%s", _RETRY_S)
+                await asyncio.sleep(_RETRY_S)
 
     def close(self) -> None:
-        """Close the file. Nothing is answered after that."""
+        """Close the file. No request is answered after that."""
         self.pause_service.close()
         self.state.close()
 
     def gauges(self) -> Mapping[str, int]:
-        """How many there are of what, for the metrics."""
+        """The numbers of entries by kind, for the metrics."""
         return {} if self.subscriptions is None else self.subscriptions.gauges()
 
 
 def state_path(config: Config) -> Path | None:
-    """Where a configuration has the services' file; None: in memory."""
+    """Where the services' file is; None: in memory."""
     if config.state.path is not None:
         return config.state.path
     if config.journal is None:

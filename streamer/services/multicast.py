@@ -1,10 +1,10 @@
-"""Receivers of multicast: who has registered for which multicast id, and which topics their devices want because of it.
+"""Receivers of multicast: who has registered for which multicast id, and the interest in topics that follows from it.
 
-A receiver is the uEntity that asks, over RPC on core.ustreamer. What counts for the router is its authority: a topic is
-wanted there as long as one registration of one of its uEntities covers it, whatever ordinary subscriptions say. What was
-answered is on disk. A registration outlives the catalogue: it covers what the catalogue has now.
+A receiver is the uEntity that calls core.ustreamer. For the router its authority counts: that is interested in a topic as
+long as one registration of one of its uEntities covers it, whatever ordinary subscriptions there are. A registration is on
+disk before it is answered. It outlives the catalogue: it covers the topics that its id has now.
 
-`TABLES` go to the `StateFile`; `restore` is called after that, before the router starts.
+`restore` is called once the state file is open, before the router starts.
 """
 
 import asyncio
@@ -29,25 +29,25 @@ from streamer.uprotocol.uri import UUri
 REGISTER, UNREGISTER, RESOLVE = 0x10, 0x11, 0x12
 """The methods' resource ids."""
 
-REGISTRATIONS_AT_MOST = 100_000
+MAX_REGISTRATIONS = 100_000
 
-_PAGE = 250  # topics of one answer: below 100 kB
+_PAGE = 250  # topics in one response: below 100 kB
 
 logger = logging.getLogger("ustreamer.multicast")
 
 OWNER = "multicast"
-"""Who is behind the interest, for the router."""
+"""By this name the router knows whose interest it is."""
 
 
 class Registration(NamedTuple):
-    """A uEntity that wants to hear what is fired for an id, which may have wildcards."""
+    """A uEntity that receives what is fired for an id, which may have wildcards."""
 
     receiver: UUri
     pattern: MulticastId
 
 
-def filters(answer: type[Message], topic: UUri, receiver_authority: str) -> dict[str, str]:
-    """What somebody at ``receiver_authority`` subscribes to for a topic: a text for each field that an answer has for one.
+def filters(response: type[Message], topic: UUri, receiver_authority: str) -> dict[str, str]:
+    """What somebody at ``receiver_authority`` subscribes to for a topic: a text for each field of a response that takes one.
 
     The transports name the fields. Off-vehicle brokers carry a Publish that is addressed to the receiver's authority.
     """
@@ -56,11 +56,11 @@ def filters(answer: type[Message], topic: UUri, receiver_authority: str) -> dict
         for transport in loadable_transports().values()
         for text in transport.filter_texts(topic, None, receiver_authority).items()
     )
-    return {name: text for name, text in texts if name in answer.DESCRIPTOR.fields_by_name}
+    return {name: text for name, text in texts if name in response.DESCRIPTOR.fields_by_name}
 
 
-class Receivers:
-    """The registrations, on disk and in memory, and what they come to."""
+class MulticastReceivers:
+    """The registrations, on disk and in memory, and the interest that follows from them."""
 
     TABLES: ClassVar[Mapping[str, str]] = {
         "multicast_receivers": """CREATE TABLE multicast_receivers (
@@ -76,49 +76,49 @@ class Receivers:
         self._router = router
         self._count = 0
         self._receivers: dict[tuple[str, MulticastId], set[UUri]] = {}  # by authority and id
-        self._asking: dict[UUri, Counter[str]] = {}  # topic → authority → how many of its ids cover it; never 0
+        self._interested: dict[UUri, Counter[str]] = {}  # topic → authority → number of its ids that cover it; never 0
         self._turn = asyncio.Lock()
 
     def restore(self) -> None:
-        """Read the registrations from disk, which is open, and tell what is wanted. Raises `StateError`. Blocks."""
+        """Read the registrations, and tell the router the interest. Blocks. Raises `StateError`."""
         for registration in self._state.read("SELECT receiver, multicast_id FROM multicast_receivers", _registration_of):
             if registration not in self:
                 self._add(registration)
 
     def use(self, catalogue: Catalogue) -> None:
-        """From now on ids stand for these topics. Only what changes is told."""
-        before, self._asking, self._catalogue = self._asking, {}, catalogue
+        """Use another catalogue from now on. The router is told only about changes."""
+        before, self._interested, self._catalogue = self._interested, {}, catalogue
         for authority, pattern in self._receivers:
             for topic in catalogue.expand(pattern):
-                self._asking.setdefault(topic, Counter())[authority] += 1
-        for topic in before.keys() | self._asking.keys():
-            if before.get(topic, Counter()).keys() != self._asking.get(topic, Counter()).keys():
+                self._interested.setdefault(topic, Counter())[authority] += 1
+        for topic in before.keys() | self._interested.keys():
+            if before.get(topic, Counter()).keys() != self._interested.get(topic, Counter()).keys():
                 self._tell(topic)
 
-    async def register(self, wanted: Registration) -> frozenset[UUri]:
-        """Have a receiver hear an id; the topics that it stands for now. It is on disk afterwards.
+    async def register(self, registration: Registration) -> frozenset[UUri]:
+        """Add a registration; it is on disk afterwards. Returns the topics that its id has now.
 
-        Raises `UStatusError`: NOT_FOUND if it stands for none, RESOURCE_EXHAUSTED, UNAVAILABLE if the disk is.
+        Raises `UStatusError`: NOT_FOUND if the id has no topic, RESOURCE_EXHAUSTED, UNAVAILABLE if the disk fails.
         """
         async with self._turn:
-            self._catalogue.expand_known(wanted.pattern)
-            if wanted not in self:
-                if self._count >= REGISTRATIONS_AT_MOST:
-                    raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"there are {REGISTRATIONS_AT_MOST} registrations already")
-                await self._write("INSERT OR IGNORE INTO multicast_receivers VALUES (?, ?)", wanted)
-                self._add(wanted)
-            return self._catalogue.expand(wanted.pattern)
+            self._catalogue.expand_known(registration.pattern)
+            if registration not in self:
+                if self._count >= MAX_REGISTRATIONS:
+                    raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"there are {MAX_REGISTRATIONS} registrations already")
+                await self._write("INSERT OR IGNORE INTO multicast_receivers VALUES (?, ?)", registration)
+                self._add(registration)
+            return self._catalogue.expand(registration.pattern)
 
-    async def unregister(self, unwanted: Registration) -> None:
-        """Take a registration with exactly this id away. That is on disk afterwards.
+    async def unregister(self, registration: Registration) -> None:
+        """Remove the registration of exactly this id. It is gone from disk afterwards.
 
-        Raises `UStatusError`: NOT_FOUND if there is none, UNAVAILABLE if the disk is.
+        Raises `UStatusError`: NOT_FOUND if there is none, UNAVAILABLE if the disk fails.
         """
         async with self._turn:
-            if unwanted not in self:
-                raise UStatusError(UCode.NOT_FOUND, f"{unwanted.receiver} is not registered for {unwanted.pattern}")
-            await self._write("DELETE FROM multicast_receivers WHERE receiver = ? AND multicast_id = ?", unwanted)
-            self._remove(unwanted)
+            if registration not in self:
+                raise UStatusError(UCode.NOT_FOUND, f"{registration.receiver} is not registered for {registration.pattern}")
+            await self._write("DELETE FROM multicast_receivers WHERE receiver = ? AND multicast_id = ?", registration)
+            self._remove(registration)
 
     def __contains__(self, registration: Registration) -> bool:
         key = registration.receiver.authority, registration.pattern
@@ -129,8 +129,8 @@ class Receivers:
 
     @property
     def topics(self) -> int:
-        """How many topics are wanted."""
-        return len(self._asking)
+        """The number of topics in which there is interest."""
+        return len(self._interested)
 
     def _add(self, registration: Registration) -> None:
         key = authority, pattern = registration.receiver.authority, registration.pattern
@@ -140,9 +140,9 @@ class Receivers:
         if len(holders) > 1:
             return
         for topic in self._catalogue.expand(pattern):
-            asking = self._asking.setdefault(topic, Counter())
-            asking[authority] += 1
-            if asking[authority] == 1:
+            interested = self._interested.setdefault(topic, Counter())
+            interested[authority] += 1
+            if interested[authority] == 1:
                 self._tell(topic)
 
     def _remove(self, registration: Registration) -> None:
@@ -154,17 +154,17 @@ class Receivers:
             return
         del self._receivers[key]
         for topic in self._catalogue.expand(pattern):
-            asking = self._asking[topic]
-            asking[authority] -= 1
-            if asking[authority]:
+            interested = self._interested[topic]
+            interested[authority] -= 1
+            if interested[authority]:
                 continue
-            del asking[authority]
-            if not asking:
-                del self._asking[topic]
+            del interested[authority]
+            if not interested:
+                del self._interested[topic]
             self._tell(topic)
 
     def _tell(self, topic: UUri) -> None:
-        self._router.set_interest(topic, dict.fromkeys(self._asking.get(topic, ()), EVERY_MESSAGE), OWNER)
+        self._router.set_interest(topic, dict.fromkeys(self._interested.get(topic, ()), EVERY_MESSAGE), OWNER)
 
     async def _write(self, sql: str, registration: Registration) -> None:
         statement: Statement = (sql, (str(registration.receiver), str(registration.pattern)))
@@ -174,29 +174,29 @@ class Receivers:
             logger.error("multicast_unchanged error=%s", exc)
             raise UStatusError(UCode.UNAVAILABLE, "it cannot be written to disk now; nothing has changed") from exc
 
-    # -- over uProtocol
+    # Over uProtocol
 
     def methods(self) -> Mapping[int, Method]:
-        """What core.ustreamer answers to, by resource id."""
+        """Methods of core.ustreamer, by resource id."""
         return {
             REGISTER: Method(pb.RegisterMulticastReceiverRequest, self._on_register),
             UNREGISTER: Method(pb.UnregisterMulticastReceiverRequest, self._on_unregister),
             RESOLVE: Method(pb.ResolveMulticastRequest, self._on_resolve),
         }
 
-    async def _on_register(self, caller: UUri, asked: pb.RegisterMulticastReceiverRequest) -> Message:
-        topics = await self.register(Registration(_receiver(caller), MulticastId.parse(asked.multicast_id)))
-        named = sorted((str(self._catalogue.id_of(topic)), topic) for topic in topics)[asked.offset :]
+    async def _on_register(self, caller: UUri, request: pb.RegisterMulticastReceiverRequest) -> Message:
+        topics = await self.register(Registration(_receiver(caller), MulticastId.parse(request.multicast_id)))
+        named = sorted((str(self._catalogue.id_of(topic)), topic) for topic in topics)[request.offset :]
         return pb.RegisterMulticastReceiverResponse(
-            topics=_described(named[:_PAGE], caller.authority), has_more_records=len(named) > _PAGE
+            topics=_topics_of(named[:_PAGE], caller.authority), has_more_records=len(named) > _PAGE
         )
 
-    async def _on_unregister(self, caller: UUri, asked: pb.UnregisterMulticastReceiverRequest) -> Message:
-        await self.unregister(Registration(_receiver(caller), MulticastId.parse(asked.multicast_id)))
+    async def _on_unregister(self, caller: UUri, request: pb.UnregisterMulticastReceiverRequest) -> Message:
+        await self.unregister(Registration(_receiver(caller), MulticastId.parse(request.multicast_id)))
         return pb.UnregisterMulticastReceiverResponse()
 
-    async def _on_resolve(self, caller: UUri, asked: pb.ResolveMulticastRequest) -> Message:
-        topic = self._catalogue.resolve(MulticastId.parse(asked.multicast_id))
+    async def _on_resolve(self, caller: UUri, request: pb.ResolveMulticastRequest) -> Message:
+        topic = self._catalogue.resolve(MulticastId.parse(request.multicast_id))
         texts = filters(pb.ResolveMulticastResponse, topic, caller.authority)
         return pb.ResolveMulticastResponse(topic=uri_to_proto(topic), **texts)
 
@@ -209,13 +209,13 @@ def _registration_of(row: Row) -> Registration:
 
 
 def _receiver(caller: UUri) -> UUri:
-    """Who asks, if the answer to it can be remembered. Raises `UStatusError`."""
+    """The caller, if it can be registered. Raises `UStatusError`."""
     if not caller.authority or caller.has_wildcard:
         raise UStatusError(UCode.INVALID_ARGUMENT, f"receiver {caller}: expected a uEntity with an authority, no wildcards")
     return caller
 
 
-def _described(topics: Iterable[tuple[str, UUri]], receiver_authority: str) -> Iterable[pb.MulticastTopic]:
+def _topics_of(topics: Iterable[tuple[str, UUri]], receiver_authority: str) -> Iterable[pb.MulticastTopic]:
     for name, topic in topics:
         texts = filters(pb.MulticastTopic, topic, receiver_authority)
         yield pb.MulticastTopic(multicast_id=name, topic=uri_to_proto(topic), **texts)

@@ -1,7 +1,7 @@
 """Pause and resume: rules that keep flows from being sent, with one implementation for every caller.
 
-Callers are RPC on core.ustreamer, HTTP on the admin port, and through that the command line. A rule is on disk before the
-caller is answered, and holds after a restart.
+Callers are RPC on core.ustreamer, HTTP on the admin port and, through that, the command line. A rule is on disk before the
+caller is answered, and is in force after a restart.
 
 `restore` is called once the state file is open, before the router recovers or starts; `close` before the file is closed.
 """
@@ -26,10 +26,10 @@ from streamer.uprotocol.uri import ANY_UE_ID, ANY_VERSION, UUri
 PAUSE, RESUME, FETCH = 1, 2, 3
 """The methods' resource ids."""
 
-_PAGE = 250  # entries of one answer: below 100 kB
+_PAGE = 250  # entries in one response: below 100 kB
 _ALL = "SELECT source, sink FROM dispatch_stops ORDER BY number"
 
-logger = logging.getLogger("ustreamer.control")
+logger = logging.getLogger("ustreamer.pause")
 
 
 class PausedRule(NamedTuple):
@@ -60,7 +60,7 @@ class PauseService:
         authority: str,
         local: Sequence[str],
     ) -> None:
-        """``local`` are the authorities whose uEntities may call the methods, unless ``options.allow`` says."""
+        """``local``: the authorities whose uEntities may call the methods if ``options.allow`` is not set."""
         self.is_open_to_all = options.http == "any"
         self._state = state
         self._router = router
@@ -72,7 +72,7 @@ class PauseService:
         self._is_open = False
 
     def restore(self) -> None:
-        """Read the rules from disk, which is open. Raises `StateError`."""
+        """Read the rules, and apply them. Raises `StateError`."""
         for rule in self._state.read(_ALL, lambda row: PauseRule.parse(row[0], row[1] or None)):
             self._pause_rules.add(rule)
         self._is_open = True
@@ -81,13 +81,13 @@ class PauseService:
         self._router.apply_pause_rules()
 
     def close(self) -> None:
-        """Change nothing any more: the disk is about to be closed."""
+        """Refuse changes from now on: the file is about to be closed."""
         self._is_open = False
 
     async def pause(self, rule: PauseRule) -> bool:
         """Pause what matches a rule; False if the rule was there already. It is on disk when this returns.
 
-        Raises `UStatusError`: RESOURCE_EXHAUSTED if there are too many rules, UNAVAILABLE if the disk is.
+        Raises `UStatusError`: RESOURCE_EXHAUSTED if there are too many rules, UNAVAILABLE if the disk fails.
         """
         async with self._turn:
             if rule in self._pause_rules:
@@ -103,20 +103,20 @@ class PauseService:
         return True
 
     async def resume(self, rule: PauseRule) -> None:
-        """Remove the rule with exactly these words. That is on disk when this returns.
+        """Remove the rule with exactly these words. It is gone from disk when this returns.
 
-        Raises `UStatusError`: NOT_FOUND if there is no such rule, UNAVAILABLE if the disk is.
+        Raises `UStatusError`: NOT_FOUND if there is no such rule, UNAVAILABLE if the disk fails.
         """
         async with self._turn:
             if rule not in self._pause_rules and self._is_open:
-                raise UStatusError(UCode.NOT_FOUND, f"no rule pauses {rule}; resume takes the same words as pause")
+                raise UStatusError(UCode.NOT_FOUND, f"no rule pauses {rule}; resume takes exactly the words of pause")
             await self._write(("DELETE FROM dispatch_stops WHERE source = ? AND sink = ?", _row(rule)))
             self._pause_rules.remove(rule)
             self._router.apply_pause_rules()
         logger.info("pause_rule_removed rule=%s rules=%d", rule, len(self._pause_rules))
 
     def rules(self) -> list[PausedRule]:
-        """Every rule, oldest first, with what waits under it. A message counts under each rule that pauses it."""
+        """Every rule, oldest first, with what it pauses. A message counts under each rule that pauses it."""
         lanes = dict.fromkeys(self._pause_rules.rules, 0)
         messages = dict.fromkeys(self._pause_rules.rules, 0)
         for (source, sink), waiting in self._router.paused_flows():
@@ -136,28 +136,28 @@ class PauseService:
             logger.error("pause_unchanged error=%s", exc)
             raise UStatusError(UCode.UNAVAILABLE, "it cannot be written to disk now; nothing has changed") from exc
 
-    # -- over uProtocol
+    # Over uProtocol
 
     def methods(self) -> Mapping[int, Method]:
-        """What core.ustreamer answers to, by resource id."""
+        """Methods of core.ustreamer, by resource id."""
         return {
             PAUSE: Method(pb.StopDispatchRequest, self._on_pause),
             RESUME: Method(pb.StartDispatchRequest, self._on_resume),
             FETCH: Method(pb.FetchStopsRequest, self._on_fetch),
         }
 
-    async def _on_pause(self, caller: UUri, asked: pb.StopDispatchRequest) -> Message:
+    async def _on_pause(self, caller: UUri, request: pb.StopDispatchRequest) -> Message:
         self._check(caller)
-        return pb.StopDispatchResponse(changed=await self.pause(_rule(asked)))
+        return pb.StopDispatchResponse(changed=await self.pause(_rule(request)))
 
-    async def _on_resume(self, caller: UUri, asked: pb.StartDispatchRequest) -> Message:
+    async def _on_resume(self, caller: UUri, request: pb.StartDispatchRequest) -> Message:
         self._check(caller)
-        await self.resume(_rule(asked))
+        await self.resume(_rule(request))
         return pb.StartDispatchResponse()
 
-    async def _on_fetch(self, caller: UUri, asked: pb.FetchStopsRequest) -> Message:
+    async def _on_fetch(self, caller: UUri, request: pb.FetchStopsRequest) -> Message:
         self._check(caller)
-        found = self.rules()[asked.offset :]
+        found = self.rules()[request.offset :]
         return pb.FetchStopsResponse(
             stops=[
                 pb.DispatchStop(rule=_to_proto(each.rule), lanes=each.lanes, messages=each.messages)
@@ -177,9 +177,9 @@ def _row(rule: PauseRule) -> tuple[str, str]:
     return str(rule.source), "" if rule.sink is None else str(rule.sink)
 
 
-def _rule(asked: pb.StopDispatchRequest | pb.StartDispatchRequest) -> PauseRule:
-    """The rule that a request names. Raises `UStatusError`."""
-    given = asked.rule
+def _rule(request: pb.StopDispatchRequest | pb.StartDispatchRequest) -> PauseRule:
+    """The rule in a request. Raises `UStatusError`."""
+    given = request.rule
     if not given.HasField("topic"):
         raise UStatusError(UCode.INVALID_ARGUMENT, "rule.topic: expected a UUri, which may have wildcards")
     try:

@@ -1,7 +1,7 @@
-"""A uEntity of ours that answers Requests: reads them, has the method do its work, answers in the form of the Request.
+"""Answers Requests to one of our uEntities: reads the payload, calls the method, responds in the form of the Request.
 
-A method raises `UStatusError` to refuse; the caller gets its code as commstatus and a UStatus as payload
-(uP-L2, `rpc.adoc`). A Request counts as delivered once its Response is safe.
+A method raises `UStatusError` to refuse; the caller gets its code as commstatus and a UStatus as payload (uP-L2 `rpc.adoc`).
+A Request counts as delivered once its Response is safe with the router.
 """
 
 import asyncio
@@ -25,24 +25,24 @@ _FORMATS = (UPayloadFormat.UNSPECIFIED, UPayloadFormat.PROTOBUF, UPayloadFormat.
 
 
 class Method(NamedTuple):
-    """What a method takes, and what does it: from the caller and the request to the answer. It raises `UStatusError`."""
+    """The type of a method's request, and the function from caller and request to the response. It raises `UStatusError`."""
 
     request: type[Message]
     call: Callable[[UUri, Any], Awaitable[Message]]
 
 
 class RpcService:
-    """Methods of one uEntity, by resource id. Requests are begun in the order in which they came."""
+    """The methods of one uEntity, by resource id. Requests are begun in the order in which they arrive."""
 
     def __init__(self, transport: LocalTransport, entity: EntityId, methods: Mapping[int, Method]) -> None:
         self._transport = transport
         self._name = f"{entity.ue_id:X}/{entity.version:X}"
         self._methods = methods
-        self._tasks: set[asyncio.Task[None]] = set()  # bounded by what the core endpoint has open at once
+        self._tasks: set[asyncio.Task[None]] = set()  # bounded by the window of the local endpoint
         transport.serve(entity, self.take)
 
     def take(self, message: UMessage, done: Callable[[], None]) -> None:
-        """A message that is addressed to the uEntity. What is no Request is of no use here."""
+        """Take a message that is addressed to the uEntity. Only Requests are answered."""
         if message.attributes.type is not UMessageType.REQUEST:
             done()
             return
@@ -57,15 +57,15 @@ class RpcService:
             answer = await self._call(message)
         except UStatusError as exc:
             code, answer = exc.code, status_to_proto(exc.code, exc.message)
-        except Exception as exc:  # a fault must cost an answer, not the caller's wait
+        except Exception as exc:  # the caller gets a response all the same
             logger.exception("method_failed sink=%s", message.attributes.sink)
             code = UCode.INTERNAL
             answer = status_to_proto(code, f"the method failed: {type(exc).__name__}")
         if form is not UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY:
             form = UPayloadFormat.PROTOBUF
         status = None if code is UCode.OK else code
-        said = response(self._transport.context.now_ms(), message, _encoded(answer, form), status, form)
-        self._transport.emit([said], done)
+        payload = _encoded(answer, form)
+        self._transport.emit([response(self._transport.context.now_ms(), message, payload, status, form)], done)
 
     async def _call(self, message: UMessage) -> Message:
         sink = message.attributes.sink
@@ -73,7 +73,7 @@ class RpcService:
         method = self._methods.get(sink.resource)
         if method is None:
             known = ", ".join(f"{number:X}" for number in sorted(self._methods))
-            raise UStatusError(UCode.UNIMPLEMENTED, f"{sink}: there is no such method; there are {known}")
+            raise UStatusError(UCode.UNIMPLEMENTED, f"{sink}: expected one of the methods {known}")
         return await method.call(message.attributes.source, _decoded(message, method.request))
 
 
@@ -98,5 +98,5 @@ def _decoded(message: UMessage, kind: type[Message]) -> Message:
         if wrapped.Unpack(found):
             return found
     except DecodeError as exc:
-        raise UStatusError(UCode.INVALID_ARGUMENT, f"payload: is no {name}") from exc
+        raise UStatusError(UCode.INVALID_ARGUMENT, f"payload: cannot be parsed as {name}") from exc
     raise UStatusError(UCode.INVALID_ARGUMENT, f"payload: expected {name} in the Any, found {wrapped.type_url or 'nothing'}")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamer.routing.decide import decide
-from streamer.services.multicast import Receivers, Registration
+from streamer.services.multicast import MulticastReceivers, Registration
 from streamer.services.state import StateFile
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, publish
 from streamer.uprotocol.multicast import MulticastId
@@ -48,11 +48,11 @@ def networked_router(**changes: Any) -> RouterHarness:
     return RouterHarness(configuration(**networks(**changes)), addressed=("cloud",))
 
 
-async def receivers(harness: RouterHarness, *registrations: tuple[UUri, str]) -> Receivers:
+async def receivers(harness: RouterHarness, *registrations: tuple[UUri, str]) -> MulticastReceivers:
     """The service on this router, with these uEntities registered for these ids."""
-    state = StateFile(None, Receivers.TABLES)
+    state = StateFile(None, MulticastReceivers.TABLES)
     state.open()
-    made = Receivers(state, harness.router, harness.config.catalogue)
+    made = MulticastReceivers(state, harness.router, harness.config.catalogue)
     for receiver, pattern in registrations:
         await made.register(Registration(receiver, MulticastId.parse(pattern)))
     await follow(harness)

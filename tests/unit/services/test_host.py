@@ -53,7 +53,7 @@ def test_the_file_is_beside_the_journal_unless_told(changes: dict[str, object], 
 async def test_a_fault_of_a_service_is_logged_and_it_begins_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_AGAIN_S", 0)
+    monkeypatch.setattr(module, "_RETRY_S", 0)
     world = World()
     world.host.open()
     runs = 0
@@ -80,7 +80,7 @@ async def test_a_file_that_cannot_be_used_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """Where its directory should be is a file. The services' endpoint is down until they know what they have to know."""
-    monkeypatch.setattr(module, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(module, "_RETRY_S", 0.01)
     place = tmp_path / "place"
     changes = {"state": {"path": str(place / "state.db")}}
     place.mkdir()
@@ -107,8 +107,8 @@ async def test_a_file_that_cannot_be_used_is_waited_for(
                 await asyncio.sleep(0.01)
         assert world.router.pause_rules.rules == (RULE,)
         assert [record.message for record in caplog.records if "state_unavailable" in record.message] == [
-            f"state_unavailable error={place / 'state.db.lock'}: Not a directory consequence=until the file can be used the"
-            " services answer nobody, and know neither subscriptions nor what is stopped"
+            f"state_unavailable error={place / 'state.db.lock'}: Not a directory consequence=until the file can be used,"
+            " requests wait, and there are neither subscriptions nor pause rules"
         ]
     finally:
         serving.cancel()

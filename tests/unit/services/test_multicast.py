@@ -1,4 +1,4 @@
-"""Receivers of multicast, on a real file: what they want, what is counted, what survives."""
+"""MulticastReceivers of multicast, on a real file: what they want, what is counted, what survives."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from streamer.services.multicast import (
     REGISTER,
     RESOLVE,
     UNREGISTER,
-    Receivers,
+    MulticastReceivers,
     Registration,
     filters,
 )
@@ -40,9 +40,9 @@ CATALOGUE = known(front=0x8001, front_left=0x8002, front_right=0x8003)
 class ReceiversHarness:
     def __init__(self, path: Path | None, catalogue: Catalogue = CATALOGUE) -> None:
         self.router = FakeRouter()
-        self.state = StateFile(path, Receivers.TABLES)
+        self.state = StateFile(path, MulticastReceivers.TABLES)
         self.state.open()
-        self.receivers = Receivers(self.state, self.router, catalogue)
+        self.receivers = MulticastReceivers(self.state, self.router, catalogue)
         self.receivers.restore()
 
     async def register(self, receiver: UUri, partition: str) -> frozenset[UUri]:
@@ -160,7 +160,7 @@ async def test_a_disk_that_cannot_be_written_changes_nothing(
 
 
 async def test_there_is_a_bound(service: ReceiversHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamer.services.multicast.REGISTRATIONS_AT_MOST", 2)
+    monkeypatch.setattr("streamer.services.multicast.MAX_REGISTRATIONS", 2)
     await service.register(APP, "front")
     await service.register(PHONE, "front")
     with pytest.raises(UStatusError) as caught:

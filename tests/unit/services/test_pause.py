@@ -227,8 +227,12 @@ def wrapped_other() -> bytes:
     ("payload", "form", "expected"),
     [
         (None, UPayloadFormat.PROTOBUF, "rule.topic: expected a UUri"),
-        (b"\xff\xff", UPayloadFormat.PROTOBUF, "is no uprotocol.core.ustreamer.v1.StopDispatchRequest"),
-        (b"\xff\xff", UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY, "is no uprotocol.core.ustreamer.v1.StopDispatchRequest"),
+        (b"\xff\xff", UPayloadFormat.PROTOBUF, "cannot be parsed as uprotocol.core.ustreamer.v1.StopDispatchRequest"),
+        (
+            b"\xff\xff",
+            UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY,
+            "cannot be parsed as uprotocol.core.ustreamer.v1.StopDispatchRequest",
+        ),
         (wrapped_other(), UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY, "found type.googleapis.com/uprotocol.v1.UStatus"),
         (b"{}", UPayloadFormat.JSON, "expected uprotocol.core.ustreamer.v1.StopDispatchRequest as PROTOBUF"),
         (stop_request(UUri("veh1", 1, 1, 7)), UPayloadFormat.PROTOBUF, "a method is a sink"),
@@ -255,7 +259,7 @@ async def test_bad_requests_are_told_what_was_expected(
 
 
 async def test_unknown_method_is_unimplemented() -> None:
-    assert "there are 1, 2, 3" in failure(await PauseHarness().ask(0x99, None), UCode.UNIMPLEMENTED)
+    assert "expected one of the methods 1, 2, 3" in failure(await PauseHarness().ask(0x99, None), UCode.UNIMPLEMENTED)
 
 
 async def test_what_is_no_request_is_taken_and_not_answered() -> None:
