@@ -5,16 +5,16 @@ Everything that is settled goes to the settler. What the messages are about is n
 
 import heapq
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from streamer.backoff import wait_s
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
-from streamer.delivery.lane import CLASSES, REDELIVERED, Delivery, DeliveryState, Hold, Lane
+from streamer.delivery.lane import REDELIVERED, Delivery, DeliveryState, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
+from streamer.delivery.ready_lanes import ReadyLanes
 from streamer.delivery.settle import UNREADABLE, Settler
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.journal.entries import JournalError
@@ -62,10 +62,9 @@ class Egress:
         self._settler = settler
         self._custody = custody
         self._random = random
-        self._ready: list[deque[Lane]] = [deque() for _ in range(CLASSES)]
+        self._ready = ReadyLanes()
         self._backing_off: list[tuple[float, int, Lane]] = []
         self._backoff_seq = 0
-        self._opening: set[Lane] = set()
         self._absent = AbsentLanes(transport, settler, store, clock, self)
         self._pumping = False
         self._distrusted = False  # the transport has failed in the middle of a batch
@@ -133,17 +132,8 @@ class Egress:
         self.window = min((queue.policy.window for queue in self.queues), default=0)
 
     def file(self, lane: Lane) -> None:
-        """List a lane as ready under its highest waiting class, if it is ready and not listed so already."""
-        top = lane.top
-        if lane.is_ready:
-            if top > lane.filed:
-                lane.filed = top
-                if not lane.listed >> top & 1:
-                    lane.listed |= 1 << top
-                    self._ready[top].append(lane)
-        elif lane.is_opening:
-            self._opening.add(lane)
-        elif lane.is_for_nobody:
+        """List a lane as ready, if it has something that may be sent."""
+        if not self._ready.file(lane) and lane.is_for_nobody:
             self._absent.unheard(lane)
 
     def hold(self, lane: Lane, why: Hold) -> None:
@@ -223,8 +213,8 @@ class Egress:
             room = 0
         out: list[Delivery] = []
         expired: list[Delivery] = []
-        floor = self._floor()
-        while room > 0 and (lane := self._next_ready(floor)) is not None:
+        floor = self._ready.floor()
+        while room > 0 and (lane := self._ready.next(floor)) is not None:
             room -= lane.take(min(room, _QUANTUM, lane.window - lane.in_flight), now_ms, out, expired)
             if lane.redeliveries:
                 self.refill(lane)
@@ -266,36 +256,6 @@ class Egress:
         for lane in waiting:
             self._back_off(lane, _READ_RETRY_S)
         return loaded
-
-    def _floor(self) -> int:
-        """The class below which nothing is sent now.
-
-        A lane whose window is still opening blocks the lower classes until its next confirmation: they would fill the
-        endpoint's window while a higher class waits.
-        """
-        if not self._opening:
-            return 0
-        self._opening = {lane for lane in self._opening if lane.is_opening}
-        return max((lane.top for lane in self._opening), default=0)
-
-    def _next_ready(self, floor: int) -> Lane | None:
-        for level in range(CLASSES - 1, floor - 1, -1):
-            lanes = self._ready[level]
-            while lanes:
-                lane = lanes.popleft()
-                lane.listed &= ~(1 << level)
-                if lane.filed != level:  # it has moved to a higher class since
-                    continue
-                lane.filed = -1
-                if not lane.is_ready:
-                    continue
-                if lane.top != level:  # its high-class messages have gone or come since it was listed
-                    self.file(lane)
-                    if lane.top > level:
-                        return self._next_ready(floor)
-                    continue
-                return lane
-        return None
 
     def _expire(self, delivery: Delivery) -> None:
         """The TTL passed while the message waited.
