@@ -147,7 +147,8 @@ class Settler:
         queue.stats.accepted += 1
         queue.stats.count(failure.outcome, failure.code)
         self._trace(received, (queue.name, queue.source, queue.target), failure)
-        self._notify(received, queue.source, failure, queue)
+        if queue.source:  # failure notices cause none
+            self._notify(received, queue.source, failure, queue)
         self._seen.release(received)
 
     def evict_for(self, queue: RouteQueue, size: int, priority_class: int, failure: Failure) -> bool:

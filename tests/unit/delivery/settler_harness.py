@@ -1,0 +1,74 @@
+"""A `Settler` with everything that it hands outcomes to, and queues to settle deliveries of."""
+
+from streamer.config.models import QueueBounds
+from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
+from streamer.delivery.lane import Delivery, Lane
+from streamer.delivery.queue import RouteQueue
+from streamer.delivery.settle import Settler
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import UMessage, UMessageType
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+from tests.unit.delivery.custody_harness import CustodyHarness
+from tests.unit.delivery.fake_tracer import FakeTracer
+from tests.unit.delivery.messages import FakeOwner, queue_policy
+
+
+class NoticeOwner(FakeOwner):
+    """``asked`` are the lanes that it is to send from soon."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Lane] = []
+
+    def queued(self, lane: Lane) -> None:
+        self.asked.append(lane)
+
+
+class SettlerHarness:
+    """A route ``up`` from `vehicle` to `cloud`, and notices at both."""
+
+    def __init__(
+        self, held: CustodyHarness | None = None, endpoints: tuple[str, ...] = ("origin",), most_notices: int = 100
+    ) -> None:
+        self.held = held or CustodyHarness()
+        self.clock, self.seen, self.custody = self.held.clock, self.held.seen, self.held.custody
+        self.queue = self.held.queue
+        options = NoticeOptions("gateway", 0x8001, endpoints, QueueBounds(messages=most_notices), queue_policy())
+        self.notices = FailureNotices(options, self.custody, self.clock)
+        self.owner = NoticeOwner()
+        for name, authorities in (("vehicle", ("veh1",)), ("cloud", ("*",))):
+            self.notices.add_endpoint(name, self.owner, authorities, False)
+        self.tracer = FakeTracer()
+        self.settler = Settler(self.clock, self.seen, self.custody, self.notices, self.tracer)
+
+    def accept(self, message: UMessage, queue: RouteQueue | None = None) -> Delivery:
+        return self.held.accept(message, queue)
+
+    def in_flight(self, *messages: UMessage) -> list[Delivery]:
+        """Accept messages and have them answered: they are in flight until they are settled."""
+        sent: list[Delivery] = []
+        for lane in dict.fromkeys(self.accept(each).lane for each in messages):
+            lane.take(len(messages), self.clock.ms, sent, [])
+        for delivery in sent:
+            delivery.lane.confirmed()
+        return sent
+
+    def arrived(self, message: UMessage) -> MemoryReceived:
+        """A message that did not become a delivery yet."""
+        received = MemoryReceived(message)
+        self.seen.young[message.id] = received
+        return received
+
+    def notice_queue(self, name: str) -> RouteQueue:
+        (found,) = (queue for queue in self.notices.queues() if queue.name == name)
+        return found
+
+    def letters(self, endpoint: str = "vehicle") -> list[pb.DeadLetter]:
+        """The dead letters that wait to be sent at an endpoint."""
+        waiting = self.notice_queue(f"dead-letter/{endpoint}").waiting()
+        return [pb.DeadLetter.FromString(delivery.message.payload or b"") for delivery in waiting]
+
+    def answers(self, endpoint: str = "vehicle") -> list[UMessage]:
+        waiting = [delivery.message for delivery in self.notice_queue(f"rpc-error/{endpoint}").waiting()]
+        assert all(answer.attributes.type is UMessageType.RESPONSE for answer in waiting)
+        return waiting

@@ -1,0 +1,166 @@
+"""Failure notices on their way: in lanes like other messages, bounded, and the cause of no further notice."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamer.delivery.custody import FLUSH_S
+from streamer.delivery.lane import Delivery
+from streamer.delivery.queue import OVERHEAD_BYTES
+from streamer.delivery.stats import RouteStats
+from streamer.journal.entries import JournalError
+from streamer.routing.outcome import Failure, Outcome
+from streamer.uprotocol.message import Options, UMessage, UPriority, request
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from tests.clock import START_MS
+from tests.unit.delivery.custody_harness import CustodyHarness, journaled
+from tests.unit.delivery.messages import message
+from tests.unit.delivery.settler_harness import SettlerHarness
+from tests.unit.journal.harness import execute
+
+EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed")
+APP, METHOD = UUri("veh1", 0xA, 1, 0), UUri("fleet", 0xB, 1, 7)
+
+
+def question(priority: UPriority = UPriority.CS4) -> UMessage:
+    return request(START_MS, APP, METHOD, 1000, b"?", Options(priority=priority))
+
+
+def turn_away(harness: SettlerHarness, *messages: UMessage) -> None:
+    for each in messages:
+        harness.settler.turn_away(harness.arrived(each), "vehicle", RouteStats(), EXPIRED)
+
+
+def fail(harness: SettlerHarness, delivery: Delivery) -> None:
+    delivery.lane.drop(delivery)
+    harness.settler.fail(delivery, EXPIRED)
+
+
+def test_a_notice_waits_in_a_lane_of_its_queue_and_its_owner_is_to_send_it() -> None:
+    harness = SettlerHarness()
+    turn_away(harness, question())
+    ((answer,), (letter,)) = (
+        list(harness.notice_queue(name).waiting()) for name in ("rpc-error/vehicle", "dead-letter/vehicle")
+    )
+    assert harness.owner.asked == [answer.lane, letter.lane]
+    assert (answer.entered_s, answer.entered_ms) == (harness.clock.s, harness.clock.ms)
+
+
+def test_a_notice_is_in_our_custody() -> None:
+    harness = SettlerHarness()
+    turn_away(harness, message())
+    assert [after_s for after_s, _ in harness.held.due] == [FLUSH_S]
+    harness.held.flush()
+    (letter,) = harness.notice_queue("dead-letter/vehicle").waiting()
+    assert letter.received.is_kept
+
+
+def test_the_echo_of_a_notice_is_known() -> None:
+    harness = SettlerHarness()
+    turn_away(harness, message())
+    (letter,) = harness.notice_queue("dead-letter/vehicle").waiting()
+    assert letter.message.id in harness.seen
+
+
+def test_at_the_bound_the_oldest_notice_goes_and_no_notice_tells_of_it() -> None:
+    harness = SettlerHarness(most_notices=2)
+    turn_away(harness, *(message(flow, payload=b"%d" % flow) for flow in range(3)))
+    queue = harness.notice_queue("dead-letter/vehicle")
+    assert [letter.message.payload for letter in harness.letters()] == [b"1", b"2"]
+    assert queue.stats.outcomes == {(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED): 1}
+    assert queue.stats.accepted == 3
+
+
+def test_a_notice_that_has_to_go_itself_at_the_bound_is_counted_and_no_notice_tells_of_it() -> None:
+    harness = SettlerHarness(endpoints=("cloud",), most_notices=1)
+    turn_away(harness, question(UPriority.CS6), question(UPriority.CS4))
+    queue = harness.notice_queue("rpc-error/vehicle")
+    assert [answer.attributes.priority for answer in harness.answers()] == [UPriority.CS6]
+    assert queue.stats.outcomes == {(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED): 1}
+    assert harness.notices.dead_letters == {("", UCode.DEADLINE_EXCEEDED): 2}
+
+
+def test_a_notice_that_fails_is_counted_and_no_notice_tells_of_it() -> None:
+    harness = SettlerHarness(endpoints=("cloud",))
+    turn_away(harness, question())
+    (answer,) = harness.notice_queue("rpc-error/vehicle").waiting()
+    fail(harness, answer)
+    assert harness.notice_queue("rpc-error/vehicle").stats.outcomes == {(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED): 1}
+    assert len(harness.letters("cloud")) == 1
+
+
+# messages whose payload is only in the journal
+
+
+@pytest.fixture
+def spilled(tmp_path: Path) -> Iterator[tuple[SettlerHarness, Delivery]]:
+    """A message of which memory has no payload."""
+    with journaled(tmp_path / "journal.db", memory_bytes=OVERHEAD_BYTES) as held:
+        harness = SettlerHarness(held)
+        delivery = harness.accept(message(payload=b"precious"))
+        held.write()
+        assert delivery.spilled
+        yield harness, delivery
+
+
+def test_the_payload_of_a_message_that_fails_is_fetched_for_its_notices(spilled: tuple[SettlerHarness, Delivery]) -> None:
+    harness, delivery = spilled
+    fail(harness, delivery)
+    assert [letter.message.payload for letter in harness.letters()] == [b"precious"]
+    assert harness.queue.stats.outcomes == {(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED): 1}
+    assert harness.custody.spilled == harness.custody.in_memory == 0
+
+
+def test_the_payload_of_a_message_that_nobody_is_told_of_is_not_fetched(
+    spilled: tuple[SettlerHarness, Delivery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness, delivery = spilled
+    read: list[int] = []
+    monkeypatch.setattr(harness.held.journal, "row_body", read.append)
+    delivery.lane.drop(delivery)
+    harness.settler.unheard(delivery)
+    assert read == []
+    assert harness.custody.spilled == 0
+
+
+def test_a_message_whose_payload_is_lost_fails_for_that_reason(spilled: tuple[SettlerHarness, Delivery]) -> None:
+    harness, delivery = spilled
+    execute(harness.held.journal.path, "UPDATE rows SET body = ?", b"?")
+    fail(harness, delivery)
+    assert harness.queue.stats.outcomes == {(Outcome.DEAD_LETTERED, UCode.DATA_LOSS): 1}
+    assert [letter.status.code for letter in harness.letters()] == [int(UCode.DATA_LOSS)]
+
+
+def test_if_the_journal_cannot_be_read_now_the_notice_goes_without_payload(
+    spilled: tuple[SettlerHarness, Delivery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(number: int) -> bytes:
+        raise JournalError("the disk cannot be read")
+
+    harness, delivery = spilled
+    monkeypatch.setattr(harness.held.journal, "row_body", unreadable)
+    fail(harness, delivery)
+    assert [letter.message.payload for letter in harness.letters()] == [b""]
+    assert harness.queue.stats.outcomes == {(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED): 1}
+
+
+@pytest.mark.parametrize("outcome", ["delivered", "unconfirmed", "failed"])
+def test_the_row_of_a_journaled_message_goes_with_its_outcome(
+    spilled: tuple[SettlerHarness, Delivery], outcome: str
+) -> None:
+    harness, delivery = spilled
+    held: CustodyHarness = harness.held
+    assert harness.custody.load(delivery)
+    if outcome == "failed":
+        fail(harness, delivery)
+    else:
+        delivery.lane.take(1, harness.clock.ms, [], [])
+        delivery.lane.confirmed()
+        if outcome == "delivered":
+            harness.settler.delivered([delivery])
+        else:
+            harness.settler.unconfirmed([delivery], held.store)
+    held.write()
+    assert delivery.seq not in held.in_file("rows")
