@@ -1,4 +1,4 @@
 """The uProtocol vocabulary: URIs, ids, attributes, status codes and the wire messages.
 
-Everything in here is pure: no event loop, no clock, no logger. Time is passed in.
+All of it is pure: no event loop, no clock, no logger. Time is passed in.
 """

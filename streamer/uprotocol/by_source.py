@@ -1,4 +1,4 @@
-"""What was found out about flows, to be asked for again: bounded, and forgotten source by source. Pure."""
+"""A cache of what was computed for flows: bounded, and cleared source by source. Pure."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -12,9 +12,9 @@ V = TypeVar("V")
 
 
 class BySource(dict[K, V], Generic[K, V]):
-    """Read it as a dict. It starts anew when it is full: all of it can be found out again.
+    """Read it as a dict. When it is full it is emptied: everything in it can be computed again.
 
-    One dict, not one per source: reading is for every message, forgetting only for what changes.
+    It is one dict, not one per source: every message reads it, entries are removed only when something changes.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class BySource(dict[K, V], Generic[K, V]):
         self._keys: dict[UUri, list[K]] = {}
 
     def remember(self, source: UUri, key: K, value: V) -> None:
-        """Keep what was found out about ``key``, whose messages all come from ``source``."""
+        """Keep the value for ``key``, whose messages all come from ``source``."""
         if key not in self:
             if len(self) >= _SIZE:
                 self.clear()
@@ -30,11 +30,11 @@ class BySource(dict[K, V], Generic[K, V]):
         self[key] = value
 
     def forget(self, source: UUri) -> None:
-        """Keep nothing about one source."""
+        """Remove the entries of one source."""
         for key in self._keys.pop(source, ()):
             del self[key]
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Remove everything."""
         super().clear()
         self._keys.clear()

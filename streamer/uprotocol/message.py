@@ -1,8 +1,8 @@
 """UMessage and its attributes: the in-memory form, the rules per message type, and the builders.
 
-A message is its id, its `Attributes` and its payload. `Attributes` are UAttributes without the id: messages of one flow
-share them, so transports hand out the same object again and again, and whoever routes can remember what it decided for
-an `Attributes` object. Its hash is computed once for that reason.
+A message is its id, its `Attributes` and its payload. `Attributes` are UAttributes without the id. Messages of one flow
+share them: transports hand out the same object for all of them, and the router remembers what it decided for that object.
+That is why its hash is computed only once.
 """
 
 import re
@@ -95,7 +95,7 @@ class Attributes:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other messages are likely to carry the same attributes, so that remembering them pays."""
+        """Whether other messages are likely to carry the same attributes, so that caching them pays."""
         return self.reqid is None and self.traceparent is None
 
 
@@ -157,7 +157,7 @@ def _problems(a: Attributes) -> list[str]:
             if not a.source.is_topic:
                 found.append(f"source: expected a topic (resource 8000 to FFFE), found {a.source.resource:X}")
             if a.sink is not None and not authority_only(a.sink):
-                found.append("sink: a Publish has none, or one that names only an authority")
+                found.append("sink: expected none for a Publish, or one with only an authority")
         case UMessageType.NOTIFICATION:
             if a.source.resource == 0:
                 found.append("source: expected a resource other than 0")
@@ -206,7 +206,7 @@ def _uri_problems(name: str, uri: UUri) -> list[str]:
 
 
 class Options(NamedTuple):
-    """What every builder takes besides the addresses. Fields as in `Attributes`."""
+    """What every builder takes beside the addresses. The fields are those of `Attributes`."""
 
     priority: UPriority = UPriority.UNSPECIFIED
     ttl: int | None = None
@@ -245,15 +245,15 @@ def response(
     payload_format: UPayloadFormat = UPayloadFormat.UNSPECIFIED,
 ) -> UMessage:
     """The Response to Request ``to``: its addresses turned around, its priority and TTL. Raises `InvalidMessageError`."""
-    asked = to.attributes
-    if asked.sink is None:
-        raise InvalidMessageError(["sink: the Request has none, so nobody can answer for it"])
+    request = to.attributes
+    if request.sink is None:
+        raise InvalidMessageError(["sink: the Request has none, so there is no method that could respond"])
     attributes = Attributes(
         UMessageType.RESPONSE,
-        asked.sink,
-        asked.source,
-        priority=asked.priority,
-        ttl=asked.ttl,
+        request.sink,
+        request.source,
+        priority=request.priority,
+        ttl=request.ttl,
         commstatus=commstatus,
         reqid=to.id,
         payload_format=payload_format,

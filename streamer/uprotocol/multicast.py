@@ -5,8 +5,8 @@ in its interface, the partition is a path of any length, ``//veh1/A8000/2/0/door
 numbers, so a catalogue says which topic each id has. It owns the grammar, the meaning of wildcards, and the lookup in both
 directions. Pure.
 
-Who listens may use ``+`` for one segment of the partition, and ``*`` at its end for any number of segments, none included:
-``a/b/*`` matches ``a/b`` as well, as in joynr's own C++ and Java, and as ``a/b/#`` does in MQTT. Who fires may not.
+A receiver may use ``+`` for one segment of the partition, and ``*`` at its end for any number of segments, none included:
+``a/b/*`` matches ``a/b`` as well, as in joynr's own C++ and Java, and as ``a/b/#`` does in MQTT. A sender may not.
 """
 
 import re
@@ -28,14 +28,14 @@ MAX_ID_LENGTH = 1024
 _SEGMENT = re.compile(r"[A-Za-z0-9]+")
 _BROADCAST = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PROVIDER_PARTS = 4  # authority, ue_id, version, resource
-_COMPARED = 200  # names, those that begin alike, among which the nearest one is searched
+_COMPARED = 200  # names that begin alike, among which the nearest one is searched
 
 Partition = tuple[str, ...]
 """The segments; none for a broadcast that is fired without a partition."""
 
 
 class MulticastId(NamedTuple):
-    """Who broadcasts what to which partition. With wildcards in the partition it is a pattern for listening."""
+    """A provider, the name of its broadcast, and a partition. With wildcards in the partition it is a receiver's pattern."""
 
     provider: UUri
     broadcast: str
@@ -43,7 +43,7 @@ class MulticastId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "MulticastId":
-        """Read the text form. Raises `UStatusError` (INVALID_ARGUMENT) that says what was expected."""
+        """Read the text form. Raises `UStatusError` (INVALID_ARGUMENT) with what was expected."""
         if len(text) > MAX_ID_LENGTH:
             raise _invalid(f"a multicast id of {len(text)} characters: expected at most {MAX_ID_LENGTH}")
         scheme, slashes, rest = text.partition("//")
@@ -71,14 +71,14 @@ class MulticastId(NamedTuple):
 
 
 def check_broadcast(name: str) -> str:
-    """Return the name of a broadcast if it is one (an identifier of Franca IDL), else raise `ValueError`."""
+    """Return ``name`` if it can name a broadcast (an identifier of Franca IDL), else raise `ValueError`."""
     if not _BROADCAST.fullmatch(name):
         raise ValueError(f"broadcast {name!r}: expected letters, digits and _, no digit first")
     return name
 
 
 def check_partition(segments: Iterable[str], *, wildcards: bool) -> Partition:
-    """Return the segments if they may stand in a partition, else raise `ValueError`. Case matters."""
+    """Return the segments if a partition may have them, else raise `ValueError`. Case matters."""
     partition = tuple(segments)
     for position, segment in enumerate(partition):
         if _SEGMENT.fullmatch(segment):
@@ -101,7 +101,7 @@ def split_partition(text: str) -> Partition:
 
 @dataclass(slots=True)
 class _Node:
-    """A place in the tree of one broadcast's partitions: the topic that is fired here, and what lies below."""
+    """A node in the tree of one broadcast's partitions: the topic of this partition, and the nodes below."""
 
     topic: UUri | None = None
     below: dict[str, "_Node"] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class _Node:
             yield from node.all()
 
     def matching(self, partition: Partition) -> Iterator[UUri]:
-        """The topics here and below that a partition, with or without wildcards, stands for; each once."""
+        """The topics here and below that match a partition with or without wildcards, each once."""
         if not partition:
             if self.topic is not None:
                 yield self.topic
@@ -146,7 +146,7 @@ class Catalogue:
         if len(str(multicast_id)) > MAX_ID_LENGTH:
             raise ValueError(f"{str(multicast_id)[:100]}...: expected a multicast id of at most {MAX_ID_LENGTH} characters")
         if not topic.is_topic:
-            raise ValueError(f"{multicast_id}: resource {topic.resource:X} is no topic's")
+            raise ValueError(f"{multicast_id}: expected the resource of a topic (8000 to FFFE), found {topic.resource:X}")
         if (other := self._ids.setdefault(topic, multicast_id)) != multicast_id:
             raise ValueError(f"{topic} is the topic of {other} already; {multicast_id} needs one of its own")
         self._topics[multicast_id] = topic
@@ -159,32 +159,32 @@ class Catalogue:
         return len(self._topics)
 
     def id_of(self, topic: UUri) -> MulticastId | None:
-        """What a topic is called; None if it is not multicast."""
+        """The multicast id of a topic; None if it has none."""
         return self._ids.get(topic)
 
     def resolve(self, multicast_id: MulticastId) -> UUri:
         """The topic to publish on in order to fire. Raises `UStatusError`: INVALID_ARGUMENT, NOT_FOUND."""
         if multicast_id.has_wildcard:
-            raise _invalid(f"{multicast_id}: who fires must not use wildcards; name one partition")
+            raise _invalid(f"{multicast_id}: expected one partition, without wildcards: this is for a sender")
         topic = self._topics.get(multicast_id)
         if topic is None:
             raise UStatusError(UCode.NOT_FOUND, f"{multicast_id}: {self._missing(multicast_id)}")
         return topic
 
     def expand(self, pattern: MulticastId) -> frozenset[UUri]:
-        """The topics that somebody who listens to ``pattern`` hears. The cost follows their number, not the catalogue's."""
+        """The topics that match ``pattern``. The cost grows with their number, not with that of the catalogue."""
         tree = self._trees.get((pattern.provider, pattern.broadcast))
         return frozenset(() if tree is None else tree.matching(pattern.partition))
 
     def expand_known(self, pattern: MulticastId) -> frozenset[UUri]:
-        """As `expand`, but raises `UStatusError` (NOT_FOUND) if there is nothing to hear: most likely a slip of the pen."""
+        """As `expand`, but raises `UStatusError` (NOT_FOUND) if nothing matches, which is most likely a typing error."""
         topics = self.expand(pattern)
         if not topics:
             raise UStatusError(UCode.NOT_FOUND, f"{pattern}: {self._missing(pattern)}")
         return topics
 
     def _missing(self, wanted: MulticastId) -> str:
-        """What the catalogue does not have, and what comes nearest to it."""
+        """The part of the id that the catalogue does not have, and the nearest name that it has."""
         own = {known.broadcast for known in self._topics if known.provider == wanted.provider}
         if not own:
             providers = dict.fromkeys(str(known.provider) for known in self._topics)

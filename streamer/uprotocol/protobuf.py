@@ -1,4 +1,4 @@
-"""Between our messages and their protobuf form (package `uprotocol.v1`)."""
+"""Translates between our messages and their protobuf form (package `uprotocol.v1`)."""
 
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb

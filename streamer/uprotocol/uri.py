@@ -27,7 +27,7 @@ _HEX = re.compile(r"[0-9A-Fa-f]+")
 
 
 class UriError(ValueError):
-    """The text or the numbers are no valid UUri; the message says what was expected."""
+    """The text or the numbers are not a valid UUri; the message says what was expected."""
 
 
 class UUri(NamedTuple):
@@ -44,7 +44,7 @@ class UUri(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "UUri":
-        """Read the text form. Raises `UriError`. Results are remembered: names repeat, messages do not."""
+        """Read the text form. Raises `UriError`. Results are cached: there are few names for many messages."""
         return _parse(text)
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class UUri(NamedTuple):
 
     @property
     def has_wildcard(self) -> bool:
-        """Whether any field is a wildcard, which makes this a pattern and no name."""
+        """Whether any field is a wildcard, which makes this a pattern rather than a name."""
         return (
             self.authority == ANY_AUTHORITY
             or self.type_id == ANY_TYPE
@@ -111,7 +111,7 @@ class UUri(NamedTuple):
 
 
 def is_authority(text: str) -> bool:
-    """Whether ``text`` may stand as an authority (`*` included)."""
+    """Whether ``text`` can be an authority (`*` included)."""
     if len(text) > MAX_AUTHORITY_LENGTH:
         return False
     return text == ANY_AUTHORITY or bool(_NAME.fullmatch(text) or _IP_LITERAL.fullmatch(text))

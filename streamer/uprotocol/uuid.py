@@ -1,6 +1,6 @@
 """UUIDv7, the id of every message (uProtocol basics, `uuid.adoc`; RFC 9562 section 5.7).
 
-An id is kept as its 16 bytes in network order: the shape that is cheapest to compare, to remember and to put on a wire.
+An id is kept as its 16 bytes in network order: that is cheapest to compare, to keep and to write.
 """
 
 import os
@@ -10,7 +10,7 @@ _TEXT = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}
 
 
 class UuidError(ValueError):
-    """The text or the bytes are no UUIDv7; the message says what was expected."""
+    """The text or the bytes are not a UUIDv7; the message says what was expected."""
 
 
 def new_id(now_ms: int) -> bytes:

@@ -169,7 +169,7 @@ def test_way_of_a_message_is_explained_and_why_not_the_others(
         ),
         (
             ["--source", SPEED, "--sink", "//phone1/1/1/0", "--type", "publish"],
-            ["sink: a Publish has none, or one that names only an authority"],
+            ["sink: expected none for a Publish, or one with only an authority"],
         ),
         (
             ["--source", SPEED, "--sink", "//phone1/1/1/7", "--type", "notification"],
