@@ -224,7 +224,7 @@ class Custody:
             body = codec.pack(message)
             room -= len(body) + ENTRY_BYTES
             queue = delivery.lane.queue
-            marked = codec.mark(message.attributes, delivery.message.attributes)
+            marked = codec.sink_change(message.attributes, delivery.message.attributes)
             transaction.rows.append(
                 Row(
                     delivery.seq,

@@ -124,4 +124,6 @@ class OpenBatch:
 
 def _packed(flow: BatchFlow) -> codec.PackedFlow:
     queue = flow.lane.queue
-    return codec.PackedFlow(queue.name, queue.source, queue.target, codec.mark(flow.incoming, flow.outgoing), flow.incoming)
+    return codec.PackedFlow(
+        queue.name, queue.source, queue.target, codec.sink_change(flow.incoming, flow.outgoing), flow.incoming
+    )

@@ -1,9 +1,9 @@
-"""How a batch gets into the file: one statement, one step.
+"""Writes a batch to the file in one statement with one step.
 
-Python's sqlite3 gives the GIL back and takes it again at every step of a statement. Beside a busy event loop each of
-these costs up to a switch interval (5 ms), so that a row each would cost seconds. Here all columns travel as JSON, all
-bodies as one blob, and the triggers of a temporary view do the rest without the GIL: also what the entries count, and
-which dead letters have to go.
+Python's sqlite3 releases the GIL and takes it again at every step of a statement. Beside a busy event loop that costs up to
+a switch interval (5 ms) each time: a step for every row would cost seconds. Here all columns are passed as JSON, all bodies
+as one blob, and the triggers of a temporary view do the rest without the GIL. They also count the bytes of the entries, and
+evict dead letters.
 """
 
 import json
@@ -29,7 +29,7 @@ _SETUP = (
     """CREATE TEMP VIEW batch AS SELECT 0 AS bodies, 0 AS rows, 0 AS segments, 0 AS letters,
         0 AS rows_done, 0 AS segments_done, 0 AS letters_done, 0 AS letters_kept, 0 AS added, 0 AS max_letters,
         0 AS max_letter_bytes""",
-    # Other programs delete letters too, which is not seen here: letters are counted anew whenever some are written.
+    # Other programs delete letters too, which goes unnoticed here: letters are counted anew whenever some are written.
     f"""CREATE TEMP TRIGGER apply_batch INSTEAD OF INSERT ON batch BEGIN
         UPDATE totals SET evict_up_to = NULL, bytes = bytes + NEW.added
             - (SELECT {_SUM} FROM rows WHERE {_IN.format("NEW.rows_done")})
@@ -65,21 +65,21 @@ _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class LetterBounds(NamedTuple):
-    """How many dead letters the file keeps; beyond that the oldest go."""
+    """How many dead letters the file keeps; beyond that the oldest are evicted."""
 
     max_letters: int
     max_bytes: int
 
 
 class Totals(NamedTuple):
-    """What all entries count, and how many letters were evicted since the connection was set up."""
+    """The bytes of all entries (see `ENTRY_BYTES`), and how many letters were evicted since the connection was set up."""
 
     bytes: int
     evicted: int
 
 
 def set_up(connection: sqlite3.Connection) -> None:
-    """Prepare a connection for `apply`; counts what is in the file. Raises sqlite3.Error."""
+    """Prepare a connection for `apply`, and count the entries in the file. Raises sqlite3.Error."""
     for statement in _SETUP:
         connection.execute(statement)
 
@@ -90,7 +90,7 @@ def recount(connection: sqlite3.Connection) -> None:
 
 
 def totals(connection: sqlite3.Connection) -> Totals:
-    """What the last commit left. Raises sqlite3.Error."""
+    """The totals after the last commit. Raises sqlite3.Error."""
     return Totals(*connection.execute(_TOTALS).fetchone())
 
 
@@ -106,7 +106,7 @@ def apply(connection: sqlite3.Connection, batch: Batch, top: int, bounds: Letter
 
 
 def _parts(batch: Batch) -> Iterator[Batch]:
-    """The batch in pieces whose bodies fit into one blob. What is deleted is deleted first."""
+    """The batch in parts whose bodies fit into one blob. Deletions come first."""
     if batch.bytes <= _MAX_BLOB_BYTES:
         yield batch
         return

@@ -16,7 +16,7 @@ Found = tuple[int, int, int]
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Raises `CorruptFileError` for the first thing that is wrong, and sqlite3.Error."""
+    """Raises `CorruptFileError` for the first fault found, and sqlite3.Error."""
     check_structure(connection, "integrity_check(letters)")
     for table in TABLES:
         for page in _pages(connection, table):
@@ -44,7 +44,7 @@ def _pages(connection: sqlite3.Connection, table: str) -> Iterator[list[Found]]:
 
 
 def _is_whole(connection: sqlite3.Connection, table: str, page: list[Found]) -> bool:
-    """Whether all bodies of a page are good. They are read in one step: see `streamer.journal.batches` for why."""
+    """Whether all bodies of a page are whole. They are read in one step, for the reason in `streamer.journal.batches`."""
     query = f"""SELECT CAST(group_concat(body, '') AS BLOB) FROM
         (SELECT body FROM {table} WHERE number BETWEEN ? AND ? ORDER BY number)"""
     (bodies,) = connection.execute(query, (page[0][0], page[-1][0])).fetchone()
@@ -63,4 +63,4 @@ def _check_each(connection: sqlite3.Connection, table: str, page: list[Found]) -
     for number, crc, _ in page:
         (body,) = connection.execute(f"SELECT body FROM {table} WHERE number = ?", (number,)).fetchone()
         if crc32(body) != crc:
-            raise CorruptFileError(f"{table} {number}: its body is not what was written")
+            raise CorruptFileError(f"{table} {number}: its body was changed")

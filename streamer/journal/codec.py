@@ -1,7 +1,7 @@
-"""How messages look in the journal: single ones, and many of one moment in one segment. Pure.
+"""The binary form of messages in the journal: single ones, and segments of many. Pure.
 
-A single message is a serialized `uprotocol.v1.UMessage`. A segment holds deliveries that were sent without confirmation:
-first its flows, each with everything that its messages have in common, then the messages, with the number of their flow.
+A single message is a serialized `uprotocol.v1.UMessage`. A segment has deliveries that are sent and not confirmed: first the
+flows, each with everything that its messages have in common, then the messages, each with the number of its flow.
 """
 
 import json
@@ -17,10 +17,10 @@ from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, message_from_proto
 from streamer.uprotocol.uri import everything_at
 
-AS_IT_CAME = "="
+UNCHANGED = "="
 
 _CACHE_SIZE = 8192
-_ID_BYTES = 20  # the field with the id: tag, length, two tags with 8 bytes each
+_ID_BYTES = 20  # of the field with the id: tag, length, two tags with 8 bytes each
 _NO_PAYLOAD = 0xFFFF_FFFF
 _COUNT = struct.Struct("<I")
 _FLOW = struct.Struct("<II")
@@ -30,11 +30,11 @@ _encoded: dict[Attributes, bytes] = {}
 
 
 class UnreadableError(ValueError):
-    """What the journal holds is nothing that we have written."""
+    """The bytes in the journal do not have the form that we write."""
 
 
 class PackedFlow(NamedTuple):
-    """What messages of a segment have in common. ``outgoing`` as of `mark`."""
+    """What messages of a segment have in common. ``outgoing``: see `sink_change`."""
 
     route: str
     source: str
@@ -44,7 +44,7 @@ class PackedFlow(NamedTuple):
 
 
 class PackedMessage(NamedTuple):
-    """One message of a segment; ``flow`` counts from 0."""
+    """One message of a segment; ``flow`` is the index of its flow."""
 
     flow: int
     seq: int
@@ -54,7 +54,7 @@ class PackedMessage(NamedTuple):
 
 
 def pack(message: UMessage) -> bytes:
-    """One message. What it shares with others of its flow is serialized once."""
+    """Serialize one message. What it shares with others of its flow is serialized once."""
     attributes = message.attributes
     rest = _encoded.get(attributes)
     if rest is None:
@@ -84,32 +84,32 @@ def unpack(body: bytes) -> UMessage:
     try:
         return message_from_proto(pb.UMessage.FromString(body))
     except (DecodeError, ValueError) as exc:
-        raise UnreadableError(f"no message: {exc}") from exc
+        raise UnreadableError(f"not a message: {exc}") from exc
 
 
-def mark(incoming: Attributes, outgoing: Attributes) -> str:
-    """How the streamer changed the sink: `AS_IT_CAME`, empty for none, or the authority that it was addressed to."""
+def sink_change(incoming: Attributes, outgoing: Attributes) -> str:
+    """How the streamer changed the sink: `UNCHANGED`, empty for removed, or the authority to which it was set."""
     if outgoing.sink == incoming.sink:
-        return AS_IT_CAME
+        return UNCHANGED
     return "" if outgoing.sink is None else outgoing.sink.authority
 
 
-def outgoing(incoming: Attributes, marked: str) -> Attributes:
-    """The attributes that go out, by a `mark`."""
-    if marked == AS_IT_CAME:
+def outgoing(incoming: Attributes, change: str) -> Attributes:
+    """The attributes that are sent, by a `sink_change`."""
+    if change == UNCHANGED:
         return incoming
-    return replace(incoming, sink=everything_at(marked) if marked else None)
+    return replace(incoming, sink=everything_at(change) if change else None)
 
 
 def pack_flow(flow: PackedFlow) -> bytes:
-    """The common part of some messages of a segment."""
+    """Serialize the common part of some messages of a segment."""
     names = json.dumps(flow[:4]).encode()
     attributes = attributes_to_proto(None, flow.attributes).SerializeToString()
     return _FLOW.pack(len(names), len(attributes)) + names + attributes
 
 
 def pack_record(flow: int, seq: int, entered_ms: int, message: UMessage) -> tuple[bytes, bytes]:
-    """One message of a segment, in two pieces: its payload is not copied."""
+    """Serialize one message of a segment, in two parts: its payload is not copied."""
     payload = message.payload
     if payload is None:
         return _RECORD.pack(flow, seq, entered_ms, message.id, _NO_PAYLOAD), b""
@@ -117,17 +117,17 @@ def pack_record(flow: int, seq: int, entered_ms: int, message: UMessage) -> tupl
 
 
 def pack_segment(flows: list[bytes], records: list[bytes]) -> bytes:
-    """A whole segment, of `pack_flow`s and the pieces of `pack_record`s."""
+    """A whole segment, from the results of `pack_flow` and `pack_record`."""
     return b"".join((_COUNT.pack(len(flows)), *flows, *records))
 
 
 def start_of(flows: list[bytes]) -> int:
-    """Where the messages of a segment with these flows begin."""
+    """The offset of the first message in a segment with these flows."""
     return _COUNT.size + sum(map(len, flows))
 
 
 def unpack_flows(body: bytes) -> tuple[list[PackedFlow], int]:
-    """The flows of a segment and where its messages begin. Raises `UnreadableError`."""
+    """The flows of a segment, and the offset of its first message. Raises `UnreadableError`."""
     try:
         (count,) = _COUNT.unpack_from(body)
         at = _COUNT.size
@@ -135,13 +135,13 @@ def unpack_flows(body: bytes) -> tuple[list[PackedFlow], int]:
         for _ in range(count):
             names, attributes = _FLOW.unpack_from(body, at)
             at += _FLOW.size
-            route, source, target, marked = json.loads(body[at : at + names])
+            route, source, target, change = json.loads(body[at : at + names])
             at += names
             proto = pb.UAttributes.FromString(body[at : at + attributes])
             at += attributes
-            flows.append(PackedFlow(route, source, target, marked, attributes_from_proto(proto)))
+            flows.append(PackedFlow(route, source, target, change, attributes_from_proto(proto)))
     except (struct.error, DecodeError, ValueError) as exc:
-        raise UnreadableError(f"no segment: {exc}") from exc
+        raise UnreadableError(f"not a segment: {exc}") from exc
     return flows, at
 
 

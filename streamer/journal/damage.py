@@ -2,12 +2,12 @@
 
 The law of this file:
 
-- A file is damaged if SQLite says so, if a check of its owner finds something that was not written, if it is empty beside a
-  log that is not, or if it was removed or replaced while in use. A file of zero length without a log is a new file.
+- A file is damaged if SQLite says so, if its owner finds content that was changed, if it is empty beside a log that is not,
+  or if it was removed or replaced while in use. A file of zero length without a log is a new file.
 - It is set aside as ``NAME.corrupt-TIME``, with its log. The last three are kept.
-- Every row that can still be read, and is what was written, goes to a new file, which takes its place.
+- Every row that can still be read and was not changed is copied to a new file, which takes its place.
 - That is safe against a crash at any point: the new file is complete as ``NAME.salvaged`` before the damaged one is moved
-  away, and whoever opens the file next finishes what was begun (`put_in_place`).
+  away, and the next process that opens the file finishes the replacement (`put_in_place`).
 - One log line reports it, ``file_set_aside``: how many rows were kept, and how many are known to be lost.
 """
 
@@ -27,7 +27,7 @@ _SIDES = ("-wal", "-shm", "")  # the log first: beside another file it would be 
 
 
 class Salvaged(NamedTuple):
-    """How many rows were saved, and how many are known to be lost; there may have been more."""
+    """How many rows were saved, and how many are known to be lost. There may have been more."""
 
     kept: int
     lost: int
@@ -42,12 +42,12 @@ def is_emptied(path: Path) -> bool:
 
 
 def text_of(path: Path, exc: CorruptFileError) -> str:
-    """What is said of a damaged file to somebody who only reads it."""
+    """The error text for a program that only reads the file."""
     return f"{path}: damaged ({exc}); the daemon saves what it can when it opens the file"
 
 
 def salvage(source: sqlite3.Connection | None, path: Path, form: FileForm) -> Salvaged:
-    """Write what ``source`` still gives to a new file, ready for `put_in_place`. Raises sqlite3.Error and OSError."""
+    """Copy what can be read from ``source`` to a new file, ready for `put_in_place`. Raises sqlite3.Error and OSError."""
     fresh = path.with_name(path.name + ".salvage")
     for suffix in ("", "-journal"):
         Path(f"{fresh}{suffix}").unlink(missing_ok=True)
@@ -70,7 +70,7 @@ def is_ready(path: Path) -> bool:
 
 
 def put_in_place(path: Path) -> Path:
-    """Move the damaged file away, and what was salvaged to its place; where the former went is returned."""
+    """Move the damaged file away, and the salvaged one to its place. Returns the damaged file's new path."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = path.with_name(f"{path.name}.corrupt-{stamp}")
     for side in _SIDES:
@@ -120,7 +120,7 @@ def _copy(
 
 
 def _rowids(source: sqlite3.Connection, table: str) -> tuple[list[int], bool]:
-    """The row ids that can be found from either end, in order, and whether these are all."""
+    """The row ids that can be read from either end, in order, and whether that is all of them."""
     found: list[int] = []
     try:
         found += (rowid for (rowid,) in source.execute(f"SELECT rowid FROM {table} NOT INDEXED ORDER BY rowid"))

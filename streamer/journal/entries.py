@@ -1,6 +1,6 @@
-"""What the journal holds: rows, segments and dead letters, and the batch that is written in one transaction.
+"""The journal's records: rows, segments and dead letters, and the batch that is written in one transaction.
 
-No files and no SQL in here. Numbers come from `Journal.number` and give the order of everything.
+No files and no SQL in here. Numbers come from `Journal.number`; they are the order of everything.
 """
 
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from typing import NamedTuple
 from streamer.journal.sqlite import FileError
 
 ENTRY_BYTES = 200
-"""What an entry counts beside its body: its columns and SQLite's share. See `Journal.bytes`."""
+"""What an entry counts beside its body, for its columns and SQLite's overhead. See `Journal.bytes`."""
 
 
 class Row(NamedTuple):
-    """One delivery that waits for its confirmation.
+    """One delivery without an outcome yet.
 
-    ``source`` and ``target`` are endpoints. ``outgoing`` is the router's own text, ``body`` a serialized
-    `uprotocol.v1.UMessage`.
+    ``source`` and ``target`` are endpoints. ``outgoing`` is the change of the sink (`codec.sink_change`), ``body`` a
+    serialized `uprotocol.v1.UMessage`.
     """
 
     number: int
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Many deliveries to one endpoint that were sent and are not confirmed, in one body of the router's own form."""
+    """Many deliveries to one endpoint that were sent and are not confirmed, in one body (`streamer.journal.codec`)."""
 
     number: int
     target: str
@@ -64,10 +64,10 @@ class Letter(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """Everything that one transaction writes; the lists that end in ``_done`` have the numbers of what is deleted.
+    """Everything that one transaction writes. The lists that end in ``_done`` have the numbers of entries to delete.
 
-    Deleted first, then written. A row or a segment replaces the one with its number; a letter replaces the one with its
-    id and route. ``letters_kept`` has the numbers of letters that were asked for and stay: nobody asks for them any more.
+    Deletions come first. A row or a segment replaces the one with its number; a letter replaces the one with its id and
+    route. ``letters_kept`` has the numbers of letters that were marked for a redrive and stay: their mark is removed.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Batch:
 
     @property
     def bytes(self) -> int:
-        """What its new entries count."""
+        """The bytes of its new entries. See `ENTRY_BYTES`."""
         return sum(
             len(entry.body) + ENTRY_BYTES for entries in (self.rows, self.segments, self.letters) for entry in entries
         )
@@ -96,4 +96,4 @@ class JournalError(FileError):
 
 
 class CorruptEntryError(Exception):
-    """An entry is not in the journal, or its body is not what was written."""
+    """An entry is not in the journal, or its body was changed."""

@@ -55,7 +55,7 @@ class DatabaseFile:
     def use(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Do some work on the file. If that finds damage, replace the file and do it once more.
 
-        ``work`` may raise `CorruptFileError` for what is not what was written.
+        ``work`` may raise `CorruptFileError` for content that was changed.
         """
         try:
             return self._attempt(work)

@@ -21,14 +21,14 @@ _REDRIVE_LETTERS = 64
 logger = logging.getLogger("ustreamer.journal")
 
 Post = Callable[..., object]
-"""Runs a function with arguments on the event loop soon; asyncio's ``call_soon_threadsafe``."""
+"""Calls a function with arguments on the event loop soon: asyncio's ``call_soon_threadsafe``."""
 
 OnRedrive = Callable[[list[Letter], list[int | None]], None]
 """Takes letters to redrive, and each one's new TTL in ms from now on (0: never expires, None: its own)."""
 
 
 class JournalState(Enum):
-    """Whether what is handed over gets onto the disk."""
+    """Whether batches reach the disk."""
 
     OPENING = "opening"
     OK = "ok"
@@ -38,12 +38,12 @@ class JournalState(Enum):
 class Journal:
     """What survives the process. All methods are for the event loop's thread; callbacks are posted to it.
 
-    ``problem`` says in words why ``state`` is FAILING. ``files_set_aside``,
-    ``letters_evicted``, ``commits``, ``rows_written`` and ``failures`` only grow; ``last_commit_s`` is how long the last
-    commit took. ``post`` may raise RuntimeError when the loop is closed.
+    ``problem`` says in words why ``state`` is FAILING. ``files_set_aside``, ``letters_evicted``, ``commits``,
+    ``rows_written`` and ``failures`` only grow; ``last_commit_s`` is how long the last commit took. ``post`` may raise
+    RuntimeError once the loop is closed.
 
-    The writer needs the GIL five times for a batch. Beside a loop that is never idle, and gives the GIL back and takes it
-    again at every turn, each time can take long: CPython's waiter starts its switch interval anew whenever that happens.
+    The writer takes the GIL five times for a batch. Beside a loop that is never idle, and releases and takes the GIL at
+    every turn, each time can take long: CPython's waiter starts its switch interval anew whenever that happens.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Journal:
 
         ``on_redrive`` is posted the letters that `streamer dead-letters redrive` has marked; without it they stay marked.
 
-        The event that is returned is set after the first attempt, whatever came of it.
+        The event that is returned is set after the first attempt, whether it succeeded or not.
         """
         self._on_redrive = on_redrive
         self._thread = threading.Thread(target=self._run, args=(on_opened,), name="journal", daemon=True)
@@ -116,7 +116,7 @@ class Journal:
         return next(numbers)
 
     def write(self, batch: Batch, done: Callable[[], None]) -> None:
-        """Hand over a batch; ``done`` is posted when it is on the disk, however long that takes. One at a time."""
+        """Hand over a batch; ``done`` is posted once it is on the disk, however long that takes. One at a time."""
         if self.is_busy:
             raise AssertionError("a batch is being written already")
         self.is_busy = self._is_unwritten = True
@@ -140,7 +140,7 @@ class Journal:
         return self._reader.segment_body(number)
 
     def stop(self, within_s: float) -> bool:
-        """Write what was handed over and close the file; False if something stays unwritten. Blocks that long at most."""
+        """Write what was handed over, and close the file. Blocks that long at most. False if a batch stays unwritten."""
         self._reader.close()
         if self._thread is None:
             return not self._is_unwritten
@@ -157,10 +157,10 @@ class Journal:
 
     @property
     def bytes(self) -> int:
-        """What the entries count, with what is being written. See `ENTRY_BYTES`."""
+        """The bytes of all entries, with the batch that is being written. See `ENTRY_BYTES`."""
         return self._committed_bytes + self._in_hand_bytes
 
-    # What follows runs on the writer thread, but for the two callbacks at the end.
+    # Everything below runs on the writer thread, except for the three callbacks at the end.
 
     def _run(self, on_opened: Callable[[], None]) -> None:
         try:
@@ -194,7 +194,7 @@ class Journal:
         return True
 
     def _serve(self) -> None:
-        """Write what is handed over; in between, and once a second at least, see to the rest."""
+        """Write batches. In between, and at least once a second, look for marked letters and tidy the file."""
         next_look_s = 0.0
         wait_s = 0.0
         while True:
@@ -216,7 +216,7 @@ class Journal:
                     wait_s = _BRIEFLY_S
 
     def _write(self, batch: Batch, done: Callable[[], None]) -> bool:
-        """False if it had to be given up, because the process stops."""
+        """False if it was given up because the process stops."""
         while not self._attempt(lambda: self._apply(batch)):
             if self._has_to_stop(self._retry_s / 2):
                 return False
@@ -227,7 +227,7 @@ class Journal:
     def _apply(self, batch: Batch) -> None:
         started_s = time.perf_counter()
         self._store.apply(batch)
-        self._redriven.difference_update(batch.letters_kept)  # they may be asked for again
+        self._redriven.difference_update(batch.letters_kept)  # they may be marked again
         self.last_commit_s = time.perf_counter() - started_s
         self.commits += 1
         self.rows_written += len(batch.rows)
@@ -239,10 +239,10 @@ class Journal:
         except JournalError as exc:
             if not exc.is_link_good:
                 raise
-            logger.debug("journal_untidy reason=%s", exc)  # no room to make room, or a reader is in the way: later
+            logger.debug("journal_untidy reason=%s", exc)  # the disk is full, or somebody reads the file: try later
 
     def _look_for_marks(self) -> None:
-        """Hand the letters that were marked since to the loop, some at a time: the next when it has taken the last."""
+        """Post newly marked letters to the loop, some at a time: the next ones once it has taken the last ones."""
         if self._on_redrive is None or not self._is_taken.is_set():
             return
         if (marked := self._store.marked()) is not None:
@@ -258,7 +258,7 @@ class Journal:
             self._call(self._redrive, letters, ttls)
 
     def _attempt(self, action: Callable[[], None]) -> bool:
-        """Do it; if it fails, say so and return False."""
+        """Do it; if it fails, log that and return False."""
         try:
             action()
         except JournalError as exc:
@@ -277,7 +277,7 @@ class Journal:
         return True
 
     def _has_to_stop(self, wait_s: float) -> bool:
-        """Wait before the next attempt; True if there is no time for one."""
+        """Wait before the next attempt. True if there is no time for one."""
         if not self._stopping.wait(wait_s):
             return False
         time.sleep(_BRIEFLY_S)
@@ -292,8 +292,8 @@ class Journal:
     def _call(self, call: Callable[..., object], *args: object) -> None:
         try:
             self._post(call, *args)
-        except RuntimeError:  # the loop is closed: nobody is left who would want to know
-            logger.debug("journal_unheard call=%s", call)
+        except RuntimeError:  # the loop is closed: nobody is left to be told
+            logger.debug("journal_callback_dropped call=%s", call)
 
     def _written(self, committed_bytes: int, done: Callable[[], None]) -> None:
         self.is_busy = False

@@ -1,4 +1,4 @@
-"""The dead letters in a journal file, for other programs than the daemon, which may be running or not."""
+"""The dead letters in a journal file, for programs other than the daemon, which may be running or not."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _COLUMNS = """number, id, route, ingress, target, outcome, code, text, attempts,
 
 
 class LetterSummary(NamedTuple):
-    """A dead letter without its body: as `Letter`, with the body's size and when it was asked to be sent again."""
+    """A dead letter without its body: as `Letter`, with the body's size and the time at which a redrive was asked for."""
 
     number: int
     id: bytes
@@ -44,7 +44,7 @@ class LetterSummary(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFilter:
-    """Which letters are meant; None means any. ``until_ms`` and ``since_ms`` are about when they became dead letters."""
+    """A selection of letters; None means any. ``until_ms`` and ``since_ms`` bound the time when they became dead letters."""
 
     id: bytes | None = None
     route: str | None = None
@@ -55,7 +55,7 @@ class LetterFilter:
     since_ms: int | None = None
 
     def matches(self, letter: LetterSummary) -> bool:
-        """Whether this is one of them."""
+        """Whether a letter is selected."""
         return (
             self.id in (None, letter.id)
             and self.route in (None, letter.route)
@@ -74,29 +74,29 @@ class LetterFile:
         self._connection = connection
         self._path = path
 
-    def find(self, wanted: LetterFilter) -> list[LetterSummary]:
+    def find(self, selected: LetterFilter) -> list[LetterSummary]:
         """The letters that match, oldest first."""
         with journal_faults(self._path):
             found = self._connection.execute(f"SELECT {_COLUMNS} FROM letters ORDER BY number")
-            return [letter for letter in map(LetterSummary._make, found) if wanted.matches(letter)]
+            return [letter for letter in map(LetterSummary._make, found) if selected.matches(letter)]
 
     def body(self, number: int) -> bytes:
-        """The serialized UMessage. Raises `CorruptEntryError` if it is not what was written, or gone."""
+        """The serialized UMessage. Raises `CorruptEntryError` if it was changed or deleted."""
         with journal_faults(self._path):
             found = self._connection.execute("SELECT crc, body FROM letters WHERE number = ?", (number,)).fetchone()
         if found is None:
-            raise CorruptEntryError("it is not in the journal any more")
+            raise CorruptEntryError("it is no longer in the journal")
         crc, body = found
         if crc32(body) != crc:
-            raise CorruptEntryError("its body is damaged")
+            raise CorruptEntryError("its body was changed")
         return bytes(body)
 
     def delete(self, numbers: list[int]) -> int:
-        """Delete letters; how many were still there is returned."""
+        """Delete letters. Returns how many were still there."""
         return self._change("DELETE FROM letters", (), numbers)
 
     def mark_for_redrive(self, numbers: list[int], now_ms: int, ttl_ms: int | None) -> int:
-        """Ask the daemon to send letters again; how many were still there is returned. See `OnRedrive`."""
+        """Ask the daemon to send letters again; see `OnRedrive`. Returns how many were still there."""
         return self._change("UPDATE letters SET redrive = ?, redrive_ttl = ?", (now_ms, ttl_ms), numbers)
 
     def _change(self, statement: str, values: tuple[int | None, ...], numbers: list[int]) -> int:
@@ -110,14 +110,14 @@ def open_letters(path: Path) -> Iterator[LetterFile]:
     """The dead letters of a journal. Raises `JournalError` and `CorruptFileError`."""
     with journal_faults(path):
         if not path.exists():
-            raise JournalError(f"{path}: no such file; the daemon makes it when it starts")
+            raise JournalError(f"{path}: no such file; the daemon creates it when it starts")
         if not os.access(path, os.R_OK | os.W_OK):
-            raise JournalError(f"{path}: permission denied; only the user that the daemon runs as may read it")
+            raise JournalError(f"{path}: permission denied; only the user who runs the daemon may read it")
         connection = connect(path)
     try:
         with journal_faults(path):
             if is_new(connection, path, JOURNAL):
-                raise JournalError(f"{path}: the file is empty; the daemon makes it a journal when it starts")
+                raise JournalError(f"{path}: the file is empty; the daemon creates the journal when it starts")
         yield LetterFile(connection, path)
     finally:
         connection.close()
@@ -128,5 +128,5 @@ def _matches(pattern: UUri | None, text: str) -> bool:
         return True
     try:
         return pattern.matches(UUri.parse(text))
-    except UriError:  # none, or one that is no address: that may be why it is a dead letter
+    except UriError:  # none, or not a valid address: that may be why it is a dead letter
         return False

@@ -1,6 +1,6 @@
-"""One daemon to a file: two that wrote one journal would deliver each other's messages.
+"""One daemon for each file: two on one journal would deliver each other's messages.
 
-The lock is on a file beside it, and goes with the process. The lock's file stays: to remove it would be a race.
+The lock is on a file beside it, and ends with the process. The lock file is never removed: that would be a race.
 """
 
 import fcntl
@@ -10,7 +10,7 @@ from pathlib import Path
 from streamer.journal.sqlite import FileError
 
 Identity = tuple[int, int]
-"""Device and inode: which file this is, whatever its name."""
+"""Device and inode: the file itself, whatever its name."""
 
 
 class FileLock:
@@ -23,7 +23,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Take the lock, also if it is held but somebody has removed its file. Raises `FileError` and OSError."""
+        """Take the lock, again if somebody has removed the lock file. Raises `FileError` and OSError."""
         if self._descriptor is not None:
             if identity(self._path) == _identity(os.fstat(self._descriptor)):
                 return
@@ -37,7 +37,7 @@ class FileLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Let another process have it."""
+        """Release it for other processes."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -54,12 +54,12 @@ def is_in_use(path: Path) -> bool:
     except BlockingIOError:
         return True
     finally:
-        os.close(descriptor)  # and with it the lock: a daemon that starts in this moment tries again a second later
+        os.close(descriptor)  # which releases the lock; a daemon that starts at this moment tries again a second later
     return False
 
 
 def identity(path: Path) -> Identity:
-    """Which file is at ``path``; (0, 0) if there is none."""
+    """The identity of the file at ``path``; (0, 0) if there is none."""
     try:
         return _identity(path.stat())
     except FileNotFoundError:

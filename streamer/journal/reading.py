@@ -1,6 +1,6 @@
-"""Reading the journal from the event loop's thread, on a connection of its own: readers never wait for the writer.
+"""Reads the journal on the event loop's thread, with a connection of its own: readers never wait for the writer.
 
-Every read raises `CorruptEntryError` for what is damaged or not there, and `JournalError` if the file cannot be read now.
+Every read raises `CorruptEntryError` for an entry that is damaged or missing, and `JournalError` if the file cannot be read.
 """
 
 import logging
@@ -26,7 +26,7 @@ _SEGMENTS = "SELECT crc, number, target, body FROM segments WHERE number > ? AND
 
 
 class Reader:
-    """A read connection that is opened when it is needed first, and anew when ``generation`` tells of another file."""
+    """A read connection, opened when it is first needed, and again when ``generation`` changes: the file is another one."""
 
     def __init__(self, path: Path, generation: Callable[[], int]) -> None:
         self._path = path
@@ -36,12 +36,12 @@ class Reader:
         self.entries_corrupt = 0
 
     def rows(self, up_to: int) -> Iterator[Row]:
-        """Every row with a number up to that one, in order."""
+        """Every row with a number up to this one, in order."""
         for values in self._entries(_ROWS, up_to):
             yield Row(*values)
 
     def segments(self, up_to: int) -> Iterator[Segment]:
-        """Every segment with a number up to that one, in order."""
+        """Every segment with a number up to this one, in order."""
         for values in self._entries(_SEGMENTS, up_to):
             yield Segment(*values)
 
@@ -54,7 +54,7 @@ class Reader:
         return self._body("segments", number)
 
     def close(self) -> None:
-        """Let go of the file; the next read opens it again."""
+        """Close the connection; the next read opens one again."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -100,7 +100,7 @@ class Reader:
         crc, body = found
         if crc32(body) != crc:
             self.entries_corrupt += 1
-            raise CorruptEntryError(f"{table} {number}: its body is not what was written")
+            raise CorruptEntryError(f"{table} {number}: its body was changed")
         return bytes(body)
 
     @contextmanager

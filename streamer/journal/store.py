@@ -50,13 +50,13 @@ class Store:
         self._file.open()
 
     def shift_below(self, number: int) -> None:
-        """Renumber everything in the file to below ``number``, in the same order, if it is not there already."""
+        """Renumber everything in the file to below ``number``, in the same order, unless it is below already."""
 
         def shift(connection: sqlite3.Connection) -> None:
             if self.top < number:
                 return
             (low,) = connection.execute(_TOP.replace("max(", "min(")).fetchone()  # 0 if a table is empty
-            by = max(self.top - number, self.top - low) + 1  # so far that nothing meets its neighbour's old number
+            by = max(self.top - number, self.top - low) + 1  # so far that no entry gets the old number of another
             with transaction(connection):
                 for table in TABLES:
                     connection.execute(f"UPDATE {table} SET number = number - ?", (by,))
@@ -81,10 +81,12 @@ class Store:
         self._file.close()
 
     def tidy(self) -> bool:
-        """Give back disk space that nothing needs, a slice at a time; whether there is more to do."""
+        """Release unused disk space, a slice at a time. Returns whether there is more to do."""
 
         def free(connection: sqlite3.Connection) -> bool:
-            connection.executescript(f"PRAGMA incremental_vacuum({_SLICE_PAGES})")  # a step a page; `execute` takes one
+            connection.executescript(
+                f"PRAGMA incremental_vacuum({_SLICE_PAGES})"
+            )  # a step for each page; `execute` does one
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
             if free > _SPARE_PAGES:
                 return True
@@ -98,7 +100,7 @@ class Store:
         return not self._is_tidy
 
     def marked(self) -> list[int] | None:
-        """The letters that are marked for a redrive; None if nobody has written to the file since this was asked last."""
+        """The letters that are marked for a redrive; None if no other program has written to the file since."""
 
         def look(connection: sqlite3.Connection) -> list[int] | None:
             (version,) = connection.execute("PRAGMA data_version").fetchone()
@@ -113,14 +115,14 @@ class Store:
         return self._file.use(look)
 
     def letters(self, numbers: list[int]) -> tuple[list[Letter], list[int | None]]:
-        """Those of the letters that are still there, with the TTLs that were asked for."""
+        """The letters that are still there, with the TTLs that the redrive asks for."""
 
         def read(connection: sqlite3.Connection) -> tuple[list[Letter], list[int | None]]:
             letters: list[Letter] = []
             ttls: list[int | None] = []
             for crc, ttl_ms, *columns in connection.execute(_LETTERS, (json.dumps(numbers),)):
                 if crc32(columns[-1]) != crc:
-                    raise CorruptFileError(f"letter {columns[0]}: its body is not what was written")
+                    raise CorruptFileError(f"letter {columns[0]}: its body was changed")
                 letters.append(Letter(*columns))
                 ttls.append(ttl_ms)
             return letters, ttls
@@ -128,7 +130,7 @@ class Store:
         return self._file.use(read)
 
     def _set_up(self, connection: sqlite3.Connection) -> None:
-        """For a connection that is new."""
+        """Prepare a new connection."""
         (self.top,) = connection.execute(_TOP).fetchone()
         batches.set_up(connection)
         self.totals = batches.totals(connection)

@@ -230,7 +230,7 @@ def test_a_letter_with_a_damaged_body_is_shown_as_far_as_it_goes(run: Run, journ
     execute(journal, "UPDATE letters SET body = x'00' WHERE number = 1")
     status, out, _ = run("show", IDS[0])
     assert status == 0
-    assert out.splitlines()[-1] == "the message cannot be shown: its body is damaged"
+    assert out.splitlines()[-1] == "the message cannot be shown: its body was changed"
 
 
 def test_an_unknown_letter_is_told(run: Run) -> None:
@@ -307,7 +307,7 @@ def test_a_request_cannot_live_for_ever(run: Run) -> None:
 def test_a_damaged_letter_is_not_sent(run: Run, journal: Path) -> None:
     execute(journal, "UPDATE letters SET body = x'00' WHERE number = 1")
     status, out, _ = run("redrive", "--id", IDS[0])
-    assert (status, out) == (1, f"not redriven: {IDS[0]} {SPEED}: its body is damaged\n")
+    assert (status, out) == (1, f"not redriven: {IDS[0]} {SPEED}: its body was changed\n")
 
 
 @pytest.mark.parametrize("ttl", ["5", "0s", "60d", "never"])
@@ -341,7 +341,7 @@ def test_a_bad_configuration_is_told(run: Run) -> None:
 
 def test_a_journal_that_is_not_there_is_told(run: Run, journal: Path) -> None:
     journal.unlink()
-    assert run("list") == (74, "", f"{journal}: no such file; the daemon makes it when it starts\n")
+    assert run("list") == (74, "", f"{journal}: no such file; the daemon creates it when it starts\n")
     assert not journal.exists()
 
 

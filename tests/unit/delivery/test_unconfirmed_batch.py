@@ -66,7 +66,7 @@ def test_a_closed_batch_is_read_back_as_it_was_sent() -> None:
     flows, start = codec.unpack_flows(closed.body)
     assert start == closed.start
     assert [(flow.route, flow.source, flow.target, flow.outgoing) for flow in flows] == [
-        ("up", "vehicle", "cloud", codec.AS_IT_CAME)
+        ("up", "vehicle", "cloud", codec.UNCHANGED)
     ] * 2
     read = [
         (record.seq, record.entered_ms, UMessage(record.id, flows[record.flow].attributes, record.payload))

@@ -62,7 +62,7 @@ def test_a_body_that_was_changed_is_told_and_counted(harness: MakeHarness, path:
     at = harness().open()
     at.write(Batch(rows=[row(1)]))
     execute(path, "UPDATE rows SET body = ?", b"bodY")
-    with pytest.raises(CorruptEntryError, match="rows 1: its body is not what was written"):
+    with pytest.raises(CorruptEntryError, match="rows 1: its body was changed"):
         at.journal.row_body(1)
     assert at.journal.entries_corrupt == 1
 
