@@ -6,7 +6,7 @@ import pytest
 from streamer.transports.errors import Malformed
 from tests.e2e.mqtt_connection import connected, incoming, subscribed
 from tests.listeners import RecordingListener
-from tests.mqtt_peer import Endpoint, FakeBroker
+from tests.mqtt_peer import Endpoint, FakeBroker, codec_panics
 from tests.waiting import until
 
 
@@ -43,6 +43,7 @@ async def test_receipt_of_a_lost_connection_is_not_acknowledged_on_the_next(fake
         assert (await peer.next(mqtt5.PubAckPacket)).packet_id == 20
 
 
+@codec_panics
 async def test_malformed_packets_are_counted_acknowledged_in_order_and_skipped(fake: FakeBroker) -> None:
     endpoint, inbox = Endpoint(fake.url), RecordingListener(releases=False)
     panic = b"\x32\x08\x00\x02\xff\xfe\x00\x1f\x00a"

@@ -1,5 +1,6 @@
 """Folders of traces as the daemon leaves them: records, Parquet files, spool files. No tests."""
 
+import io
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -63,24 +64,33 @@ def write_part(folder: Path, rows: Sequence[Row], streamer: str = NAME, without:
 
 
 class SpoolFileWriter:
-    """A file of the spool, as the daemon writes it."""
+    """A file of the spool, as the daemon writes it. It is not kept open: a test may leave it as a killed daemon would."""
 
     def __init__(self, folder: Path, name: str = "1-1", streamer: str = NAME) -> None:
         self.path = folder / ".spool" / quote(streamer, safe="") / f"{name}.arrows.open"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("wb")
-        self._writer = pa.ipc.new_stream(self._file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+        self._sink = io.BytesIO()
+        self._saved = 0
+        self._writer = pa.ipc.new_stream(self._sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+        self._save()
 
     def write(self, *rows: Row) -> int:
         """One batch; returns how long the file is now."""
         self._writer.write_batch(table(rows).combine_chunks().to_batches()[0])
-        self._file.flush()
-        return self._file.tell()
+        self._save()
+        return self._saved
 
     def close(self) -> Path:
         self._writer.close()
-        self._file.close()
+        self._save()
         return self.path.rename(self.path.with_suffix(""))
+
+    def _save(self) -> None:
+        """Append what is new, for a reader that follows the file."""
+        written = self._sink.getvalue()
+        with self.path.open("ab") as file:
+            file.write(written[self._saved :])
+        self._saved = len(written)
 
 
 def numbers(out: str) -> list[int]:

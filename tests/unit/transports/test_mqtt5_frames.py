@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from streamer.transports.errors import Malformed, MalformedPacketError
 from streamer.transports.mqtt5 import frames
+from tests.mqtt_peer import codec_panics
 
 QOS_1 = mqtt5.QoS.AT_LEAST_ONCE
 LARGE = mqtt5.PublishPacket("a/b", b"x" * 20_000, qos=QOS_1, packet_id=3).write()
@@ -107,6 +108,7 @@ def test_length_of_more_than_four_bytes_is_malformed() -> None:
     assert error.reason == mqtt5.DisconnectReasonCode.MALFORMED_PACKET
 
 
+@codec_panics
 @pytest.mark.parametrize(
     "frame",
     [
