@@ -1,8 +1,8 @@
 """The endpoint inside the streamer: the network on which its own uEntities live.
 
-To the router it is an endpoint like any other, so what the services are asked and what they say is queued, expires, is
-journaled, answered with an error, counted and traced as everything else. A message counts as delivered once the service is
-done with it, which is when what it has to say about it is safe.
+For the router it is an endpoint like any other: messages to and from the services are queued, journaled, counted and traced,
+expire, and are answered with an error, as all messages are. A message counts as delivered once the service is done with it,
+which is when the messages that it sends in return are safe with the router.
 """
 
 import logging

@@ -3,7 +3,7 @@
     uEntities of dev1 ── near ── gw1 ── far ──┬── far ── gw2 ── near ── uEntities of dev2
                                               └── a remote uSubscription service that a test plays itself (`RemoteService`)
 
-The clock moves only when told. What waits, waits for a condition, never for a time.
+The clock moves only when a test advances it. Tests wait for conditions, never for a time.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _runs = itertools.count()
 
 
 class Devices:
-    """The clock and the networks that devices share. Ends what was begun in it."""
+    """The clock and the networks that devices share. Stops at its end whatever was started in it."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = FakeClock()
@@ -51,7 +51,7 @@ class Devices:
         return device
 
     async def restart(self, device: "Device") -> "Device":
-        """End a device as a kill would, and start it with what it has on disk."""
+        """Stop a device as a kill would, and start it with what it has on disk."""
         await device.stop()
         return await self.device(device.number, **device.options)
 
@@ -79,7 +79,7 @@ class Devices:
         return transport
 
     def pass_time(self, ms: int) -> None:
-        """Advance the clock and let routers and services notice."""
+        """Advance the clock; routers and services act on it."""
         self.clock.advance(ms)
         for device in self.devices.values():
             device.tick()
@@ -128,7 +128,7 @@ class Device:
         self._tasks = [asyncio.create_task(work) for work in (self.service_host.run(), self.router.subscriber.run())]
 
     async def stop(self) -> None:
-        """End at once, as a kill would: what is not on disk is gone."""
+        """Stop at once, as a kill would: what is not on disk is lost."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""uSubscription, seen from outside: what it refuses with INVALID_ARGUMENT (4.1 to 4.4, 5, 7.2), and its protobuf."""
+"""uSubscription from outside: what it refuses with INVALID_ARGUMENT (4.1 to 4.4, 5, 7.2), and its protobuf."""
 
 import pytest
 from google.protobuf.any_pb2 import Any
@@ -73,7 +73,7 @@ async def test_topic_that_is_invalid_or_has_a_wildcard(app: Client, method: int,
 
 @METHODS
 @pytest.mark.parametrize("resource", [0, 1, 0x7FFF], ids=["the uEntity", "a method", "the last method"])
-async def test_topic_that_is_no_topic(app: Client, method: int, kind: type[Message], resource: int) -> None:
+async def test_topic_whose_resource_is_not_a_topic(app: Client, method: int, kind: type[Message], resource: int) -> None:
     status = await app.refused(method, kind(topic=uri_to_proto(TOPIC._replace(resource=resource))))
     assert status.code == UCode.INVALID_ARGUMENT
     await nothing_has_changed(app)
@@ -82,7 +82,7 @@ async def test_topic_that_is_no_topic(app: Client, method: int, kind: type[Messa
 @METHODS
 async def test_topic_or_payload_that_is_missing_or_unreadable(app: Client, method: int, kind: type[Message]) -> None:
     unreadable = [b"\xff\xff\xff"]
-    if method != FETCH_SUBSCRIPTIONS:  # which tells about everybody then
+    if method != FETCH_SUBSCRIPTIONS:  # which then returns everybody
         unreadable.append(kind().SerializeToString())
     for payload in unreadable:
         answer = await app.ask(method, payload)
@@ -109,7 +109,7 @@ async def test_subscriber_that_is_invalid_or_has_a_wildcard(app: Client, subscri
     assert status.code == UCode.INVALID_ARGUMENT
 
 
-# The protobuf definitions: field numbers written out by hand, so that the generated module proves nothing to itself
+# The protobuf definitions: field numbers are written out, so that the generated module is not compared with itself
 
 
 def field(number: int, content: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""uSubscription, seen from outside, topics of the own device: uEntities ask with raw protobuf through the router.
+"""uSubscription from outside, topics of the own device: uEntities call it with raw protobuf through the router.
 
 The names follow the clauses of the document: Subscribe 4.1, Unsubscribe 4.2, Fetch 4.3 and 4.4, notifications 7, Reset 9.
 """
@@ -32,7 +32,7 @@ async def test_subscriber_of_a_local_topic_is_subscribed_at_once_and_told(app: C
     assert await app.subscribers(TOPIC) == ([app.uri], False)
 
 
-async def test_subscription_without_end_is_there_after_a_restart_and_years(
+async def test_subscription_without_expiration_survives_a_restart_and_years(
     devices: Devices, device: Device, app: Client
 ) -> None:
     await app.subscribe(TOPIC)
@@ -43,7 +43,7 @@ async def test_subscription_without_end_is_there_after_a_restart_and_years(
     assert await app.subscribe(TOPIC) == SUBSCRIBED
 
 
-async def test_subscription_ends_when_its_time_has_come_and_not_before(devices: Devices, app: Client) -> None:
+async def test_subscription_ends_at_its_expiration_and_not_before(devices: Devices, app: Client) -> None:
     await app.subscribe(TOPIC, devices.clock.ms + HOUR_MS)
     devices.pass_time(HOUR_MS - 1)
     assert await app.subscribers(TOPIC) == ([app.uri], False)
@@ -53,7 +53,7 @@ async def test_subscription_ends_when_its_time_has_come_and_not_before(devices: 
     assert await app.subscribers(TOPIC) == ([], False)
 
 
-async def test_subscription_ends_in_time_also_if_a_restart_was_between(
+async def test_subscription_ends_in_time_even_with_a_restart_in_between(
     devices: Devices, device: Device, app: Client
 ) -> None:
     await app.subscribe(TOPIC, devices.clock.ms + HOUR_MS)
@@ -63,7 +63,7 @@ async def test_subscription_ends_in_time_also_if_a_restart_was_between(
     assert await app.subscribers(TOPIC) == ([], False)
 
 
-async def test_second_subscribe_tells_the_current_state_and_changes_nothing(app: Client) -> None:
+async def test_second_subscribe_returns_the_current_state_and_changes_nothing(app: Client) -> None:
     for _ in range(3):
         assert await app.subscribe(TOPIC) == SUBSCRIBED
     await app.all_is_said()
@@ -72,7 +72,7 @@ async def test_second_subscribe_tells_the_current_state_and_changes_nothing(app:
 
 
 @pytest.mark.parametrize(("second_h", "ends_h"), [(3, 3), (1, 2), (None, None)], ids=["later", "earlier", "for ever"])
-async def test_later_end_of_a_second_subscribe_counts(
+async def test_later_expiration_of_a_second_subscribe_counts(
     devices: Devices, app: Client, second_h: int | None, ends_h: int | None
 ) -> None:
     start_ms = devices.clock.ms
@@ -84,8 +84,8 @@ async def test_later_end_of_a_second_subscribe_counts(
     assert await app.subscribers(TOPIC) == ([app.uri] if ends_h is None else [], False)
 
 
-async def test_nothing_is_heard_or_forwarded_unless_somebody_has_subscribed(devices: Devices, device: Device) -> None:
-    """4: who wants a topic says so; here a uEntity of another device that asks our service itself."""
+async def test_nothing_is_received_or_forwarded_without_a_subscription(devices: Devices, device: Device) -> None:
+    """4: a uEntity of another device subscribes at our service itself."""
     publisher, far = await devices.client(1, 0x10), Client(devices.clock, UUri("phone", 0xC, 1, 0))
     far.transport = await devices.join("far", "phone")
     far.service = "dev1"
@@ -110,7 +110,7 @@ async def test_nothing_is_heard_or_forwarded_unless_somebody_has_subscribed(devi
 # 4.2 Unsubscribe
 
 
-async def test_who_unsubscribes_is_no_longer_tracked_also_after_a_restart(
+async def test_subscriber_that_unsubscribes_is_no_longer_tracked_even_after_a_restart(
     devices: Devices, device: Device, app: Client, other: Client
 ) -> None:
     await app.subscribe(TOPIC)
@@ -122,7 +122,7 @@ async def test_who_unsubscribes_is_no_longer_tracked_also_after_a_restart(
     assert await app.subscribers(TOPIC) == ([other.uri], False)
 
 
-async def test_unsubscribe_of_what_was_not_subscribed_to_leaves_it_unsubscribed(app: Client, other: Client) -> None:
+async def test_unsubscribe_without_a_subscription_leaves_it_unsubscribed(app: Client, other: Client) -> None:
     await other.subscribe(TOPIC)
     await app.unsubscribe(TOPIC)
     await app.unsubscribe(OTHER)
@@ -195,13 +195,13 @@ async def test_changes_are_notifications_of_type_update_from_resource_8000(app: 
         assert (update.topic.resource_id, update.subscriber.uri.ue_id, update.status.state) == (0x8001, 0xA, state)
 
 
-async def test_who_has_registered_is_notified_of_others_until_it_unregisters(
+async def test_observer_is_notified_of_others_until_it_unregisters(
     devices: Devices, device: Device, app: Client, other: Client
 ) -> None:
     await other.register(TOPIC)
     await app.subscribe(TOPIC)
     await app.subscribe(OTHER)
-    await devices.restart(device)  # a registration is kept
+    await devices.restart(device)  # registrations are kept
     await app.unsubscribe(TOPIC)
     await other.all_is_said()
     assert other.updates == [(TOPIC, app.uri, SUBSCRIBED), (TOPIC, app.uri, UNSUBSCRIBED)]
@@ -215,7 +215,7 @@ async def test_who_has_registered_is_notified_of_others_until_it_unregisters(
 # 9 Reset
 
 
-async def test_reset_by_a_usubscription_service_flushes_everything_also_on_disk(
+async def test_reset_by_a_usubscription_service_flushes_everything_on_disk_too(
     devices: Devices, device: Device, app: Client, other: Client
 ) -> None:
     await app.subscribe(TOPIC)
@@ -232,7 +232,7 @@ async def test_reset_by_a_usubscription_service_flushes_everything_also_on_disk(
     assert heard == 1
     await app.subscribe(TOPIC)
     await other.all_is_said()
-    assert len(other.updates) == heard  # its registration went too
+    assert len(other.updates) == heard  # its registration is gone too
 
 
 @pytest.mark.parametrize("ue_id", [0xA, 0x1_0000, 0xFFFE], ids=["a uEntity", "an instance of 0", "another"])

@@ -1,8 +1,8 @@
-"""Two devices with a uSubscription service each, and all that can happen between them, in an order that a seed decides.
+"""Two devices with a uSubscription service each, and everything that can happen between them, in a seeded random order.
 
-uEntities of dev1 subscribe to topics of dev2 (and one of their own), leave and expire; the link is cut and comes back;
-either daemon is killed and started again; hours pass. Whatever happens, an answer that was given holds. Once the link is
-there and time passes, both services agree on who wants what, and a Publish goes exactly where it is wanted.
+uEntities of dev1 subscribe to topics of dev2 (and one of their own), leave and expire; the link is cut and restored; either
+daemon is killed and started again; hours pass. Whatever happens, a response that was given holds. Once the link is up and
+time passes, both services agree on the subscriptions, and a Publish goes exactly to its subscribers.
 """
 
 import random
@@ -23,7 +23,7 @@ SEEDS = 12
 
 
 class SubscriptionScenario:
-    """What was asked and granted so far: who is in, and until when."""
+    """The subscriptions so far, and when they expire."""
 
     def __init__(self, devices: Devices, seed: int) -> None:
         self.devices = devices
@@ -76,14 +76,14 @@ class SubscriptionScenario:
         return {app for name, app in self.inside if name == topic}
 
     async def answers_hold(self) -> None:
-        """Who is in is listed, nobody else, and a topic of the own device is subscribed at once."""
+        """Exactly these subscribers are listed, and a topic of the own device is subscribed at once."""
         for topic in (OWN, *THEIRS):
             entries, _ = await self.apps[0].subscriptions(topic)
             assert {subscriber for _, subscriber, _ in entries} == self.wants(topic)
             assert topic != OWN or {state for _, _, state in entries} <= {SUBSCRIBED}
 
     async def everything_is_settled(self) -> None:
-        """The link is there, and time passes until no service has anything more to say."""
+        """The link is up, and time passes until no service has anything more to send."""
         self.near.far.restore_link()
         for _ in range(20):
             for client in (self.apps[0], self.sensor, self.apps[0], self.sensor):  # there and back, twice

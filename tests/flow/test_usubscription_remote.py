@@ -1,6 +1,6 @@
-"""uSubscription, seen from outside, topics of another device, whose service the test plays itself (4.1, 4.2, 6, 8).
+"""uSubscription from outside, topics of another device, whose service the test plays (4.1, 4.2, 6, 8).
 
-The link between the two devices can be cut, and the device's daemon can be ended and started at any point.
+The link between the two devices can be cut, and the device's daemon can be stopped and started at any point.
 """
 
 import pytest
@@ -30,7 +30,7 @@ OURSELVES = UUri("gw1", 0, 3, 0)
 # 4.1 Subscribe
 
 
-async def test_first_subscribe_asks_the_service_of_the_topics_authority_as_ourselves(
+async def test_first_subscribe_is_sent_to_the_service_of_the_topics_authority_as_ourselves(
     app: Client, remote: RemoteService
 ) -> None:
     assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
@@ -66,7 +66,9 @@ async def test_every_subscriber_follows_the_answer(app: Client, other: Client, r
     assert entries == expected
 
 
-async def test_pending_as_answer_stays_pending_until_the_other_service_says_more(app: Client, remote: RemoteService) -> None:
+async def test_pending_as_answer_stays_pending_until_the_update_of_the_other_service(
+    app: Client, remote: RemoteService
+) -> None:
     await app.subscribe(REMOTE_TOPIC)
     await remote.grant(await remote.next(1), SUBSCRIBE_PENDING)
     await app.all_is_said()
@@ -76,7 +78,7 @@ async def test_pending_as_answer_stays_pending_until_the_other_service_says_more
     assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBED
 
 
-async def test_who_comes_when_the_topic_is_subscribed_is_subscribed_at_once(
+async def test_subscriber_of_a_topic_that_is_subscribed_already_is_subscribed_at_once(
     app: Client, other: Client, remote: RemoteService
 ) -> None:
     await subscribed(app, remote)
@@ -105,7 +107,7 @@ async def test_subscribe_while_the_topic_is_being_left_starts_over(
     assert await app.subscribers(REMOTE_TOPIC) == ([comes.uri], False)
 
 
-async def test_subscriber_of_a_remote_topic_is_kept_over_restarts(
+async def test_subscriber_of_a_remote_topic_is_kept_across_restarts(
     devices: Devices, device: Device, app: Client, remote: RemoteService
 ) -> None:
     await subscribed(app, remote)
@@ -157,7 +159,7 @@ async def test_left_topic_is_unsubscribed_whatever_the_answer(
     assert await app.subscribers(REMOTE_TOPIC) == ([], False)
 
 
-async def test_unsubscribe_before_the_answer_is_unsubscribed_at_once_and_tells_the_other_service(
+async def test_unsubscribe_before_the_answer_is_unsubscribed_at_once_and_sent_to_the_other_service(
     app: Client, remote: RemoteService
 ) -> None:
     await app.subscribe(REMOTE_TOPIC)
@@ -166,15 +168,13 @@ async def test_unsubscribe_before_the_answer_is_unsubscribed_at_once_and_tells_t
     await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, UNSUBSCRIBED)
     leave = await remote.next(2)
     assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC), (UNSUBSCRIBE, REMOTE_TOPIC)]
-    await remote.grant(subscribe)  # it comes late, and means nothing any more
+    await remote.grant(subscribe)  # too late to have an effect
     await remote.grant(leave)
     await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, UNSUBSCRIBED)
     assert await app.subscribers(REMOTE_TOPIC) == ([], False)
 
 
-async def test_last_one_whose_time_is_over_unsubscribes_there_too(
-    devices: Devices, app: Client, remote: RemoteService
-) -> None:
+async def test_last_one_that_expires_unsubscribes_there_too(devices: Devices, app: Client, remote: RemoteService) -> None:
     assert await app.subscribe(REMOTE_TOPIC, devices.clock.ms + DAY_MS) == SUBSCRIBE_PENDING
     await remote.grant(await remote.next(1))
     await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)

@@ -1,6 +1,6 @@
-"""uSubscription, seen from outside: requests to another device's service have time, and are repeated while needed (8).
+"""uSubscription from outside: requests to another device's service have a long TTL, and are repeated while needed (8).
 
-The test plays that service. The daemon can be ended and started at any point.
+The test plays that service. The daemon can be stopped and started at any point.
 """
 
 import pytest
@@ -28,7 +28,7 @@ def ttl_ms(asked: UMessage) -> int:
     return asked.attributes.ttl or 0
 
 
-async def test_remote_requests_have_five_minutes(app: Client, remote: RemoteService) -> None:
+async def test_remote_requests_have_a_ttl_of_five_minutes(app: Client, remote: RemoteService) -> None:
     await subscribed(app, remote)
     await app.unsubscribe(REMOTE_TOPIC)
     assert [ttl_ms(await remote.next(number)) >= FIVE_MINUTES_MS for number in (1, 2)] == [True, True]
@@ -40,7 +40,7 @@ async def test_less_than_five_minutes_cannot_be_configured(devices: Devices, wan
         await devices.device(2, remote_timeout_s=wanted_s)
 
 
-async def test_subscribe_that_nobody_answers_is_repeated_for_ever_and_not_before_its_time(
+async def test_unanswered_subscribe_is_repeated_for_ever_and_not_before_its_time(
     devices: Devices, device: Device, app: Client, remote: RemoteService
 ) -> None:
     await app.subscribe(REMOTE_TOPIC)
@@ -52,13 +52,13 @@ async def test_subscribe_that_nobody_answers_is_repeated_for_ever_and_not_before
         assert len(remote.asked) == number
         devices.pass_time(1)
     await remote.next(20)
-    await devices.restart(device)  # what was not answered is asked again
+    await devices.restart(device)  # unanswered commands are sent again
     await remote.grant(await remote.next(21))
     await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
     assert {method for method, _ in remote.asked} == {SUBSCRIBE}
 
 
-async def test_unsubscribe_that_nobody_answers_is_repeated_for_ever(
+async def test_unanswered_unsubscribe_is_repeated_for_ever(
     devices: Devices, device: Device, app: Client, remote: RemoteService
 ) -> None:
     await subscribed(app, remote)
@@ -86,13 +86,15 @@ async def test_days_without_a_link_and_a_restart_lose_nothing(
     assert {method for method, _ in remote.asked} == {SUBSCRIBE}
 
 
-async def test_what_nobody_needs_any_more_is_not_repeated(devices: Devices, app: Client, remote: RemoteService) -> None:
+async def test_command_that_is_no_longer_needed_is_not_repeated(
+    devices: Devices, app: Client, remote: RemoteService
+) -> None:
     await app.subscribe(REMOTE_TOPIC)
     subscribe = await remote.next(1)
     await app.unsubscribe(REMOTE_TOPIC)
     await remote.grant(await remote.next(2))
     await app.all_is_said()
-    devices.pass_time(ttl_ms(subscribe))  # until now it could still arrive, behind the Unsubscribe
+    devices.pass_time(ttl_ms(subscribe))  # until now it could still have arrived after the Unsubscribe
     await remote.grant(await remote.next(3))
     await app.all_is_said()
     for _ in range(3):
@@ -101,7 +103,7 @@ async def test_what_nobody_needs_any_more_is_not_repeated(devices: Devices, app:
     assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC), (UNSUBSCRIBE, REMOTE_TOPIC), (UNSUBSCRIBE, REMOTE_TOPIC)]
 
 
-async def test_service_that_is_too_busy_is_asked_again(devices: Devices, app: Client, remote: RemoteService) -> None:
+async def test_service_that_is_too_busy_is_called_again(devices: Devices, app: Client, remote: RemoteService) -> None:
     await app.subscribe(REMOTE_TOPIC)
     await remote.refuse(await remote.next(1), UCode.RESOURCE_EXHAUSTED)
     await app.all_is_said()

@@ -1,4 +1,4 @@
-"""uEntities on the memory networks of `devices`: they ask, answer and listen, and say raw protobuf."""
+"""uEntities on the memory networks of `devices`, which speak raw protobuf."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -51,7 +51,7 @@ class UEntity(RecordingListener):
 
 
 class Client(UEntity):
-    """A uEntity that asks, is notified, and publishes."""
+    """A uEntity that sends Requests, is notified, and publishes."""
 
     def __init__(self, clock: FakeClock, uri: UUri) -> None:
         super().__init__(clock)
@@ -86,7 +86,7 @@ class Client(UEntity):
         return status
 
     async def subscribe(self, topic: UUri, expire_ms: int | None = None) -> int:
-        """The state that the answer tells."""
+        """Returns the state in the response."""
         asked = pb.SubscriptionRequest(topic=uri_to_proto(topic))
         if expire_ms is not None:
             asked.attributes.expire.FromMilliseconds(expire_ms)
@@ -121,7 +121,7 @@ class Client(UEntity):
         return entries, found.has_more_records
 
     async def all_is_said(self) -> None:
-        """Whatever the service has said before now has arrived: it answers in order."""
+        """Wait until everything that the service has sent so far has arrived: it answers in order."""
         await self.subscribers(UUri(self.uri.authority, 0xFFF0, 1, 0x8000))
 
     @property
@@ -130,12 +130,12 @@ class Client(UEntity):
 
     @property
     def updates(self) -> list[tuple[UUri, UUri, int]]:
-        """What it was notified of: (topic, subscriber, state)."""
+        """The Updates that it received: (topic, subscriber, state)."""
         found = [pb.Update.FromString(message.payload or b"") for message in self.notifications]
         return [(uri_from_proto(u.topic), uri_from_proto(u.subscriber.uri), u.status.state) for u in found]
 
     async def is_told(self, topic: UUri, *states: int) -> None:
-        """Wait for so many Updates: they have to be these states of ours to that topic, in order, and no other."""
+        """Wait for these states of our subscription to a topic. There must be no other Updates."""
         await until(lambda: len(self.updates) >= len(states), f"{len(states)} Updates")
         await self.all_is_said()
         assert self.updates == [(topic, self.uri, state) for state in states]
@@ -153,7 +153,7 @@ class Client(UEntity):
 
 
 class RemoteService(UEntity):
-    """Another device's uSubscription service. What it is asked waits in ``asked`` until the test answers."""
+    """Another device's uSubscription service. Requests wait in ``asked`` until the test answers them."""
 
     def __init__(self, clock: FakeClock, authority: str) -> None:
         super().__init__(clock)
@@ -168,12 +168,12 @@ class RemoteService(UEntity):
         return uri_from_proto(pb.UnsubscribeRequest.FromString(asked.payload or b"").topic)
 
     async def next(self, number: int) -> UMessage:
-        """The Request with that number, from 1; waits until it has come."""
+        """The Request with that number, from 1; waits until it has arrived."""
         await until(lambda: len(self.messages) >= number, f"Request {number} at {self.authority}")
         return self.messages[number - 1]
 
     async def grant(self, asked: UMessage, state: int = SUBSCRIBED) -> None:
-        """Answer OK; to Subscribe with a state."""
+        """Answer OK, with a state if it is a Subscribe."""
         proto: Message = pb.UnsubscribeResponse()
         if asked.attributes.sink is not None and asked.attributes.sink.resource == SUBSCRIBE:
             proto = pb.SubscriptionResponse(topic=uri_to_proto(self.topic_of(asked)))
@@ -188,7 +188,7 @@ class RemoteService(UEntity):
         await self.transport.send(response(self.now_ms, asked, proto.SerializeToString(), code, form))
 
     async def update(self, topic: UUri, subscriber: UUri, state: int) -> None:
-        """Tell a subscriber how it stands."""
+        """Send a subscriber the state of its subscription."""
         proto = pb.Update(topic=uri_to_proto(topic), subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)))
         proto.status.state = state  # type: ignore[assignment]  # any int of the enum
         options = Options(payload_format=UPayloadFormat.PROTOBUF)

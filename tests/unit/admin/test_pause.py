@@ -68,7 +68,7 @@ async def http(admin: AdminHarness) -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_stop_list_and_start(admin: AdminHarness, http: aiohttp.ClientSession) -> None:
+async def test_pause_list_and_resume_over_http(admin: AdminHarness, http: aiohttp.ClientSession) -> None:
     async with http.get("/paused") as answer:
         assert (answer.status, await answer.json()) == (200, {"paused": []})
     async with http.post("/pause", json={"topic": TOPIC}) as answer:
@@ -93,7 +93,7 @@ async def test_stop_list_and_start(admin: AdminHarness, http: aiohttp.ClientSess
     assert admin.harness.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
 
 
-async def test_start_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSession) -> None:
+async def test_resume_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSession) -> None:
     async with http.post("/resume", json={"topic": TOPIC}) as answer:
         assert answer.status == 404
         assert TOPIC in (await answer.json())["error"]
@@ -116,7 +116,7 @@ async def test_start_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSession
     ],
 )
 @pytest.mark.parametrize("page", ["/pause", "/resume"])
-async def test_bad_bodies_are_told_what_was_expected(
+async def test_a_bad_body_is_answered_with_what_was_expected(
     admin: AdminHarness, http: aiohttp.ClientSession, page: str, body: str, expected: str
 ) -> None:
     async with http.post(page, data=body, headers={"Content-Type": "application/json"}) as answer:
@@ -126,7 +126,7 @@ async def test_bad_bodies_are_told_what_was_expected(
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-async def test_what_a_foreign_page_could_post_is_not_taken(
+async def test_a_post_that_a_foreign_page_could_send_is_refused(
     admin: AdminHarness, http: aiohttp.ClientSession, content_type: str
 ) -> None:
     body = json.dumps({"topic": TOPIC})
@@ -237,7 +237,7 @@ async def test_a_post_is_taken_from_this_machine_or_as_configured(
     ],
 )
 @pytest.mark.parametrize("admin", ["loopback", "any"], indirect=True)
-async def test_a_page_in_a_browser_can_neither_stop_nor_start_anything(
+async def test_a_page_in_a_browser_can_neither_pause_nor_resume_anything(
     admin: AdminHarness, http: aiohttp.ClientSession, page: str, headers: dict[str, str], expected: str
 ) -> None:
     rule = PauseRule(UUri("veh2", 1, 1, 0x8000))
@@ -255,7 +255,7 @@ def test_addresses_of_a_machine(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["", ":9464", "gateway", "gateway:9464", "localhost.evil.example", "127.1", "[gateway]:1"])
-def test_names_that_may_be_anybodys(host: str) -> None:
+def test_host_names_that_a_foreign_page_may_have(host: str) -> None:
     assert not is_address(host)
 
 
@@ -313,7 +313,7 @@ async def test_proxies_of_the_environment_are_not_asked(
     assert await run("pause", "--config", config, "--topic", TOPIC) == 0
 
 
-async def test_nobody_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_without_a_daemon_the_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listen = f"127.0.0.1:{free_port()}"
     config = written(tmp_path / "s.yaml", {"listen": listen})
     assert await run("pause", "--config", config, "--topic", TOPIC) == 1
@@ -321,7 +321,9 @@ async def test_nobody_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 200 OK\r\n\r\nhello", b"HTTP/1.1 200 OK\r\n\r\n[7]", b"220 mail\r\n"])
-async def test_somebody_else_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str], said: bytes) -> None:
+async def test_another_program_on_the_port_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: bytes
+) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(said)
@@ -350,7 +352,9 @@ async def test_a_machine_that_is_configured_by_name_is_asked_as_localhost(tmp_pa
     assert b"\r\nHost: localhost\r\n" in heard[0]
 
 
-async def test_older_streamer_answers(admin: AdminHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_older_streamer_is_reported(
+    admin: AdminHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     port = free_port()
     server = AdminServer(admin.harness.router, Exposition(admin.harness.router), "127.0.0.1", port)
     await server.start()
@@ -363,7 +367,7 @@ async def test_older_streamer_answers(admin: AdminHarness, tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("metrics", "expected"), [(None, "metrics: null"), ({"listen": "127.0.0.1:0"}, "the port is not known")]
 )
-def test_port_that_cannot_be_found_is_a_matter_of_the_configuration(
+def test_a_port_that_cannot_be_known_is_a_configuration_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], metrics: object, expected: str
 ) -> None:
     assert main(["pause", "--config", written(tmp_path / "s.yaml", metrics)]) == 78
@@ -379,7 +383,7 @@ def test_port_that_cannot_be_found_is_a_matter_of_the_configuration(
         (["pause", "--sink", SINK], "--sink needs --topic"),
     ],
 )
-def test_wrong_words_are_refused_before_anybody_is_asked(
+def test_bad_arguments_are_refused_before_the_daemon_is_called(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str], expected: str
 ) -> None:
     config = written(tmp_path / "s.yaml", {"listen": "127.0.0.1:1"})

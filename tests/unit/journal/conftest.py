@@ -1,4 +1,4 @@
-"""Fixtures: a path for a journal, and a maker of harnesses that closes what it opened."""
+"""Fixtures: a path for a journal, and a function that makes harnesses; they are closed at the end."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who the journal's tests work with: a stand-in for the event loop, and a journal at a harness of its own."""
+"""A stand-in for the event loop, and a journal that uses it."""
 
 import queue
 import sqlite3
@@ -13,7 +13,7 @@ PROMPT_S = 0.01
 
 
 class ManualLoop:
-    """What is posted runs when the test says so."""
+    """Runs what was posted when the test says so."""
 
     def __init__(self) -> None:
         self._posted: queue.SimpleQueue[tuple[Callable[..., object], tuple[object, ...]]] = queue.SimpleQueue()
@@ -44,7 +44,7 @@ class JournalHarness:
         return self
 
     def open(self, on_redrive: OnRedrive | None = None) -> Self:
-        """Returns when the file is open."""
+        """Returns once the file is open."""
         self.start(on_redrive).loop.run_until(lambda: bool(self.opened))
         return self
 

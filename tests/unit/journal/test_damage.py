@@ -1,4 +1,4 @@
-"""Damaged files: everything that can be read is kept, nothing that was changed is believed, and it is said."""
+"""A damaged journal: whole entries are kept, changed ones are not. See `test_file` for damage to any file."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def test_whatever_byte_is_flipped_nothing_false_is_read(
     path = tmp_path_factory.mktemp("flipped") / "journal.db"
     changed = bytearray(whole.read_bytes())
     for where, value in flips:
-        if not 60 <= (at := int(where * len(changed))) < 72:  # the versions say whose file it is: tested on their own
+        if not 60 <= (at := int(where * len(changed))) < 72:  # the version and the program: tested on their own
             changed[at] = value
     path.write_bytes(changed)
     harness = JournalHarness(path).open()
@@ -128,7 +128,7 @@ def test_a_salvage_that_was_interrupted_is_begun_again(harness: MakeHarness, ful
 def test_damage_at_run_time_loses_no_batch(harness: MakeHarness, path: Path) -> None:
     at = harness().open()
     at.write(EVERYTHING)
-    connection = sqlite3.connect(path, isolation_level=None)  # what a bad disk does, done by a program
+    connection = sqlite3.connect(path, isolation_level=None)  # does what a bad disk would do
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     root = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'segments'").fetchone()[0]
     connection.close()
@@ -148,12 +148,12 @@ def test_damage_at_run_time_loses_no_batch(harness: MakeHarness, path: Path) -> 
 # what the copy keeps
 
 
-def test_text_that_is_no_utf_8_does_not_stop_anybody(harness: MakeHarness, full: Path) -> None:
+def test_text_that_is_not_utf_8_is_read(harness: MakeHarness, full: Path) -> None:
     execute(full, "UPDATE rows SET outgoing = CAST(x'ff41' AS TEXT) WHERE number = 1")
     assert next(harness().open().journal.rows()).outgoing == "\ufffdA"
 
 
-def test_the_copy_keeps_what_somebody_asked_for(harness: MakeHarness, full: Path) -> None:
+def test_the_copy_keeps_the_marks_for_a_redrive(harness: MakeHarness, full: Path) -> None:
     execute(full, "UPDATE letters SET redrive = 5, redrive_ttl = 7 WHERE number = 104")
     execute(full, "UPDATE rows SET crc = 0 WHERE number = 1")
     asked: list[str] = []

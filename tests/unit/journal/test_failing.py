@@ -1,4 +1,4 @@
-"""A disk that fails: nothing that was handed over is given up, the reason is said, and it heals without a restart."""
+"""A failing disk: no batch is given up, the reason is reported, and it recovers without a restart."""
 
 import logging
 import resource
@@ -51,7 +51,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Use up all space; the file that does it is returned."""
+    """Use up all space. Returns the file that does."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file, suppress(OSError):
         while True:
@@ -101,7 +101,7 @@ def no_file_beyond(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_after_a_write_error_the_file_is_opened_anew(harness: MakeHarness) -> None:
+def test_after_a_write_error_the_file_is_opened_again(harness: MakeHarness) -> None:
     at = harness().open()
     at.write(Batch(rows=[row(1)], letters=[letter(2)]))
     with no_file_beyond(MIB):
@@ -119,7 +119,7 @@ def test_after_a_write_error_the_file_is_opened_anew(harness: MakeHarness) -> No
     assert again.journal.bytes == held
 
 
-def test_what_cannot_be_written_in_time_is_told_at_the_end(harness: MakeHarness, path: Path) -> None:
+def test_a_stop_reports_a_batch_that_could_not_be_written_in_time(harness: MakeHarness, path: Path) -> None:
     at = harness().open()
     with no_file_beyond(MIB):
         at.hand_over(Batch(rows=[row(1, bytes(2 * MIB))]))
@@ -129,7 +129,7 @@ def test_what_cannot_be_written_in_time_is_told_at_the_end(harness: MakeHarness,
     assert list(harness().open().journal.rows()) == []
 
 
-def test_what_can_be_written_again_before_the_end_is_written(harness: MakeHarness) -> None:
+def test_a_batch_that_can_be_written_again_before_the_stop_is_written(harness: MakeHarness) -> None:
     at = harness().open()
     with no_file_beyond(MIB):
         at.hand_over(Batch(rows=[row(1, bytes(2 * MIB))]))
@@ -156,9 +156,7 @@ def test_a_locked_file_is_waited_for(harness: MakeHarness, path: Path, monkeypat
 # places that cannot be used
 
 
-def test_a_place_that_is_not_there_is_waited_for(
-    harness: MakeHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_folder_is_waited_for(harness: MakeHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "not" / "there" / "journal.db"
     at = harness(path).start()
     assert is_failing(at)
@@ -170,7 +168,7 @@ def test_a_place_that_is_not_there_is_waited_for(
     assert "journal_healed" in caplog.text
 
 
-def test_a_directory_in_place_of_the_file_is_told(harness: MakeHarness, path: Path) -> None:
+def test_a_directory_in_place_of_the_file_is_reported(harness: MakeHarness, path: Path) -> None:
     path.mkdir()
     at = harness().start()
     assert is_failing(at)
@@ -179,7 +177,7 @@ def test_a_directory_in_place_of_the_file_is_told(harness: MakeHarness, path: Pa
     at.loop.run_until(lambda: bool(at.opened))
 
 
-def test_a_read_only_file_system_is_told_and_heals(small_disk: Path) -> None:
+def test_a_read_only_file_system_is_reported_and_waited_for(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     harness = JournalHarness(small_disk / "journal.db").start()
     assert harness.journal.problem == f"{small_disk}/journal.db.lock: Read-only file system"
@@ -188,7 +186,7 @@ def test_a_read_only_file_system_is_told_and_heals(small_disk: Path) -> None:
     harness.close()
 
 
-def test_failing_is_said_once_in_a_while_not_at_every_attempt(harness: MakeHarness, tmp_path: Path) -> None:
+def test_a_failure_is_logged_occasionally_and_not_at_every_attempt(harness: MakeHarness, tmp_path: Path) -> None:
     at = harness(tmp_path / "not" / "there" / "journal.db")
     with _repeats() as lines:
         at.start()
@@ -218,7 +216,7 @@ def _repeats() -> Iterator[list[str]]:
 # two daemons
 
 
-def test_a_second_daemon_is_turned_away_until_the_first_has_gone(harness: MakeHarness, path: Path) -> None:
+def test_a_second_daemon_is_refused_until_the_first_has_stopped(harness: MakeHarness, path: Path) -> None:
     first = harness().open()
     first.write(Batch(rows=[row(1)]))
     assert is_in_use(path)

@@ -113,7 +113,7 @@ def full(open_file: Callable[[], OpenFile], path: Path) -> Path:
 
 
 def assert_works(file: OpenFile, kind: Kind, path: Path) -> None:
-    """It takes and gives entries, now and when it is opened the next time, without anything else set aside."""
+    """Entries can be written and read, now and after it is opened again, and nothing else is set aside."""
     before, count = file.read(), len(damage.set_aside(path))
     file.write([500])
     file.close()
@@ -128,7 +128,7 @@ def set_aside_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def overwrite_page_of(path: Path, number: int) -> None:
-    """As a bad disk does: the page on which an entry stands is something else."""
+    """As a bad disk does: overwrite the page that has an entry."""
     content = bytearray(path.read_bytes())
     page = content.index(_body(number)) // PAGE_BYTES
     content[page * PAGE_BYTES : (page + 1) * PAGE_BYTES] = b"\xaa" * PAGE_BYTES
@@ -143,7 +143,7 @@ def test_flipped_bytes_cost_the_entries_of_their_page(
     file = open_file()
     kept = file.read()
     assert 50 not in kept
-    assert (kept[0], kept[-1]) == (ALL[0], ALL[-1])  # what stands before the page, and what stands behind it
+    assert (kept[0], kept[-1]) == (ALL[0], ALL[-1])  # entries before the page, and behind it
     assert set(kept) >= set(ALL) - set(range(50 - 14, 50 + 14))
     (aside,) = damage.set_aside(full)
     assert aside.read_bytes() == damaged
@@ -206,7 +206,7 @@ def test_a_replacement_that_a_crash_interrupted_is_finished(
     assert_works(file, kind, full)
 
 
-def test_damage_that_is_found_while_the_file_is_used_loses_no_entry_that_is_written_then(
+def test_damage_that_is_found_during_a_write_does_not_lose_that_write(
     kind: Kind, open_file: Callable[[], OpenFile], path: Path
 ) -> None:
     file = open_file()
@@ -225,7 +225,7 @@ def test_damage_that_is_found_while_the_file_is_used_loses_no_entry_that_is_writ
 
 
 @pytest.mark.parametrize("what", ["removed", "replaced"])
-def test_a_file_that_is_taken_away_while_it_is_used_is_written_anew(
+def test_a_file_that_is_removed_while_in_use_is_written_again(
     kind: Kind, open_file: Callable[[], OpenFile], path: Path, what: str
 ) -> None:
     file = open_file()

@@ -1,4 +1,4 @@
-"""The journal over real files: what was reported as written is there, in order, after a restart."""
+"""The journal on real files: what was reported as written is there, in order, after a restart."""
 
 import sqlite3
 import time
@@ -17,7 +17,7 @@ from streamer.journal.journal import JournalState
 from tests.unit.journal.conftest import MakeHarness
 from tests.unit.journal.harness import JournalHarness, execute, letter, letters_in, row, segment
 
-# what is written is read again
+# writing and reading
 
 
 def test_what_was_written_is_there_after_a_restart(harness: MakeHarness) -> None:
@@ -36,7 +36,7 @@ def test_what_was_written_is_there_after_a_restart(harness: MakeHarness) -> None
     assert second.journal.bytes == first.journal.bytes
 
 
-def test_rows_that_are_written_now_are_none_of_those_that_were_found(harness: MakeHarness) -> None:
+def test_rows_that_are_written_now_are_not_among_those_that_were_found(harness: MakeHarness) -> None:
     first = harness().open()
     first.write(Batch(rows=[row(1)]))
     first.close()
@@ -52,13 +52,13 @@ def test_bodies_are_read_one_by_one(harness: MakeHarness) -> None:
 
 
 @pytest.mark.parametrize("table", ["rows", "segments"])
-def test_a_body_that_is_not_there_is_told(harness: MakeHarness, table: str) -> None:
+def test_a_missing_body_is_an_error(harness: MakeHarness, table: str) -> None:
     journal = harness().open().journal
     with pytest.raises(CorruptEntryError, match=f"{table} 7: not in the journal"):
         (journal.row_body if table == "rows" else journal.segment_body)(7)
 
 
-def test_a_body_that_was_changed_is_told_and_counted(harness: MakeHarness, path: Path) -> None:
+def test_a_changed_body_is_an_error_and_counted(harness: MakeHarness, path: Path) -> None:
     at = harness().open()
     at.write(Batch(rows=[row(1)]))
     execute(path, "UPDATE rows SET body = ?", b"bodY")
@@ -87,7 +87,7 @@ def test_a_batch_too_large_for_one_statement_is_still_one_transaction(
     assert at.journal.commits == 2
 
 
-def test_counters_tell_what_was_done(harness: MakeHarness) -> None:
+def test_counters_count_what_was_written(harness: MakeHarness) -> None:
     at = harness().open()
     at.write(Batch(rows=[row(1), row(2)]))
     at.write(Batch(rows_done=[1]))
@@ -106,7 +106,7 @@ def test_one_batch_at_a_time(harness: MakeHarness) -> None:
     assert not at.journal.is_busy
 
 
-def test_what_is_being_written_counts_already(harness: MakeHarness) -> None:
+def test_the_batch_that_is_being_written_counts_already(harness: MakeHarness) -> None:
     at = harness().open()
     done = at.hand_over(Batch(rows=[row(1)]))
     assert at.journal.bytes == ENTRY_BYTES + 4
@@ -117,19 +117,19 @@ def test_what_is_being_written_counts_already(harness: MakeHarness) -> None:
 # numbers
 
 
-def test_numbers_go_on_above_what_is_in_the_file(harness: MakeHarness) -> None:
+def test_numbers_continue_above_those_in_the_file(harness: MakeHarness) -> None:
     first = harness().open()
     first.write(Batch(rows=[row(5)], segments=[segment(9)], letters=[letter(7)]))
     first.close()
     assert harness().open().number() == 10
 
 
-def test_numbers_before_the_file_was_read_are_above_what_is_in_it(harness: MakeHarness) -> None:
+def test_numbers_from_before_the_file_is_read_are_above_those_in_it(harness: MakeHarness) -> None:
     first = harness().open()
     first.write(Batch(rows=[row(first.number()) for _ in range(3)]))
     second = harness()
     number = second.number()
-    second.start()  # in vain: the file is in use
+    second.start()  # fails: the file is in use
     assert second.journal.state is JournalState.FAILING
     first.close()
     second.loop.run_until(lambda: bool(second.opened))
@@ -138,7 +138,7 @@ def test_numbers_before_the_file_was_read_are_above_what_is_in_it(harness: MakeH
     assert [found.number for found in second.journal.rows()] == [1, 2, 3]
 
 
-def test_what_has_numbers_from_the_future_is_renumbered_in_order(harness: MakeHarness) -> None:
+def test_entries_with_numbers_from_the_future_are_renumbered_in_order(harness: MakeHarness) -> None:
     future = 1 << 62
     first = harness().open()
     rows = [row(future + n, bytes([n])) for n in range(3)]
@@ -193,7 +193,7 @@ def test_letters_that_another_program_deleted_make_room(harness: MakeHarness, pa
     assert at.journal.bytes == 3 * (ENTRY_BYTES + len(b"letter"))
 
 
-def test_letters_that_another_program_deletes_count_no_more(harness: MakeHarness, path: Path) -> None:
+def test_letters_that_another_program_deletes_no_longer_count(harness: MakeHarness, path: Path) -> None:
     at = harness().open(on_redrive=lambda letters, ttls: None)
     at.write(Batch(rows=[row(1)], letters=[letter(2)]))
     execute(path, "DELETE FROM letters")
@@ -216,7 +216,7 @@ _batch = st.builds(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_batch, max_size=6))
-def test_any_sequence_of_batches_leaves_what_it_says(
+def test_any_sequence_of_batches_leaves_what_a_model_expects(
     tmp_path_factory: pytest.TempPathFactory, sequence: list[Batch]
 ) -> None:
     path = tmp_path_factory.mktemp("model") / "journal.db"
@@ -259,7 +259,7 @@ def test_a_file_that_others_could_read_is_closed_to_them(harness: MakeHarness, p
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_space_that_nothing_needs_is_given_back(harness: MakeHarness, path: Path) -> None:
+def test_unused_space_is_released(harness: MakeHarness, path: Path) -> None:
     at = harness().open()
     at.write(Batch(rows=[row(n, bytes(1 << 20)) for n in range(1, 9)]))
     at.write(Batch(rows_done=list(range(1, 9))))
@@ -282,7 +282,7 @@ def test_what_was_handed_over_is_written_before_it_stops(harness: MakeHarness) -
     first = harness().open()
     done = first.hand_over(Batch(rows=[row(1)]))
     assert first.journal.stop(10)
-    assert done == []  # the loop is not asked any more
+    assert done == []  # the loop is no longer called
     assert [found.number for found in harness().open().journal.rows()] == [1]
 
 
@@ -290,7 +290,7 @@ def test_a_journal_that_was_never_started_stops(harness: MakeHarness) -> None:
     assert harness().journal.stop(0)
 
 
-def test_a_closed_loop_is_no_trouble(harness: MakeHarness, path: Path) -> None:
+def test_a_closed_loop_does_no_harm(harness: MakeHarness, path: Path) -> None:
     at = harness().open()
 
     def closed(*_: object) -> None:

@@ -41,7 +41,7 @@ class PauseHarness:
         local: Sequence[str] = ("veh1",),
         methods: Mapping[int, Method] | None = None,
     ) -> None:
-        """``methods``: what the uEntity answers to beside the service's own."""
+        """``methods``: further methods of the uEntity."""
         self.core = RecordingLocalTransport(GATEWAY, USTREAMER)
         self.state = FailingState(path, PauseService.TABLES)
         self.router = FakeRouter()
@@ -76,11 +76,11 @@ def rule_of(source: UUri, sink: UUri | None = None) -> ustreamer.DispatchRule:
     return ustreamer.DispatchRule(topic=uri_to_proto(source), sink=None if sink is None else uri_to_proto(sink))
 
 
-def stop_request(source: UUri, sink: UUri | None = None) -> Message:
+def pause_request(source: UUri, sink: UUri | None = None) -> Message:
     return ustreamer.StopDispatchRequest(rule=rule_of(source, sink))
 
 
-def start_request(source: UUri, sink: UUri | None = None) -> Message:
+def resume_request(source: UUri, sink: UUri | None = None) -> Message:
     return ustreamer.StartDispatchRequest(rule=rule_of(source, sink))
 
 
@@ -94,7 +94,7 @@ def failure(answer: UMessage, code: UCode) -> str:
 
 
 def on_disk(path: Path) -> list[PauseRule]:
-    """What somebody else finds in the file."""
+    """The rules in the file, as another program reads them."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute("SELECT source, sink FROM dispatch_stops ORDER BY number").fetchall()
     return [PauseRule.parse(source, sink or None) for source, sink in rows]

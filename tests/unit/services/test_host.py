@@ -1,4 +1,4 @@
-"""The services together: where their file is, and that a fault of one does not end the daemon."""
+"""The service host: where the state file is, and what happens if it cannot be used or a service has a fault."""
 
 import asyncio
 from pathlib import Path
@@ -46,11 +46,11 @@ class World:
     ],
     ids=["memory", "beside the journal", "told"],
 )
-def test_the_file_is_beside_the_journal_unless_told(changes: dict[str, object], path: Path | None) -> None:
+def test_the_file_is_beside_the_journal_unless_configured(changes: dict[str, object], path: Path | None) -> None:
     assert state_path(Config.model_validate(RAW | changes)) == path
 
 
-async def test_a_fault_of_a_service_is_logged_and_it_begins_again(
+async def test_a_service_with_a_fault_is_logged_and_restarted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "_RETRY_S", 0)
@@ -79,7 +79,7 @@ async def test_a_fault_of_a_service_is_logged_and_it_begins_again(
 async def test_a_file_that_cannot_be_used_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """Where its directory should be is a file. The services' endpoint is down until they know what they have to know."""
+    """A file is in the place of its folder. The local endpoint is down until the services have their state."""
     monkeypatch.setattr(module, "_RETRY_S", 0.01)
     place = tmp_path / "place"
     changes = {"state": {"path": str(place / "state.db")}}
@@ -115,8 +115,8 @@ async def test_a_file_that_cannot_be_used_is_waited_for(
         world.host.close()
 
 
-async def test_a_file_that_is_there_is_opened_without_writing(tmp_path: Path) -> None:
-    """Or a full disk would keep the services from what they know."""
+async def test_an_existing_file_is_opened_without_writing(tmp_path: Path) -> None:
+    """Otherwise a full disk would keep the services from reading their state."""
     path = tmp_path / "state.db"
     before = World(state={"path": str(path)})
     before.host.open()

@@ -1,4 +1,4 @@
-"""MulticastReceivers of multicast, on a real file: what they want, what is counted, what survives."""
+"""Receivers of multicast, on a real file: the interest that follows, the bounds, and what survives a restart."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -62,12 +62,12 @@ async def service(tmp_path: Path) -> AsyncIterator[ReceiversHarness]:
     made.state.close()
 
 
-async def test_a_registration_makes_its_topics_wanted_at_the_receiver_s_authority(service: ReceiversHarness) -> None:
+async def test_a_registration_is_interest_of_the_receiver_s_authority_in_its_topics(service: ReceiversHarness) -> None:
     assert await service.register(APP, "front/+") == {LEFT, RIGHT}
     assert service.router.interest == {LEFT: {"cloud": 0}, RIGHT: {"cloud": 0}}
 
 
-async def test_a_topic_is_wanted_until_the_last_registration_that_covers_it_is_gone(service: ReceiversHarness) -> None:
+async def test_interest_lasts_until_the_last_registration_that_covers_a_topic_is_removed(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
     await service.register(APP, "front/left")
     await service.unregister(APP, "front/*")
@@ -77,17 +77,17 @@ async def test_a_topic_is_wanted_until_the_last_registration_that_covers_it_is_g
     assert service.receivers.topics == len(service.receivers) == 0
 
 
-async def test_a_topic_is_wanted_until_the_last_receiver_of_the_authority_is_gone(service: ReceiversHarness) -> None:
+async def test_interest_lasts_until_the_last_receiver_at_an_authority_is_removed(service: ReceiversHarness) -> None:
     await service.register(APP, "front/left")
     await service.register(OTHER_APP, "front/left")
     await service.unregister(APP, "front/left")
     assert service.router.interest == {LEFT: {"cloud": 0}}
-    assert service.router.interest_changes == 1  # the router hears of what changes only
+    assert service.router.interest_changes == 1  # the router is told only about changes
     await service.unregister(OTHER_APP, "front/left")
     assert service.router.interest == {}
 
 
-async def test_every_authority_counts_for_itself(service: ReceiversHarness) -> None:
+async def test_authorities_count_separately(service: ReceiversHarness) -> None:
     await service.register(APP, "front/left")
     await service.register(PHONE, "front/left")
     assert service.router.interest == {LEFT: {"cloud": 0, "phone": 0}}
@@ -103,7 +103,7 @@ async def test_the_same_registration_twice_counts_once(service: ReceiversHarness
     assert service.router.interest == {}
 
 
-async def test_what_is_not_registered_cannot_be_unregistered(service: ReceiversHarness) -> None:
+async def test_unregistering_an_unknown_registration_is_not_found(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
     for receiver, partition in ((OTHER_APP, "front/*"), (APP, "front/left")):
         with pytest.raises(UStatusError) as caught:
@@ -112,7 +112,7 @@ async def test_what_is_not_registered_cannot_be_unregistered(service: ReceiversH
     assert len(service.router.interest) == 3
 
 
-async def test_what_stands_for_no_topic_is_not_registered(service: ReceiversHarness) -> None:
+async def test_an_id_without_topics_is_not_registered(service: ReceiversHarness) -> None:
     with pytest.raises(UStatusError, match="'front/left'") as caught:
         await service.register(APP, "front/lift")
     assert caught.value.code is UCode.NOT_FOUND
@@ -133,7 +133,7 @@ async def test_registrations_survive_a_restart(tmp_path: Path) -> None:
     after.state.close()
 
 
-async def test_a_row_that_cannot_be_read_costs_only_itself(
+async def test_a_row_that_cannot_be_read_does_not_affect_the_others(
     service: ReceiversHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [("nobody", f"{DOORS}/front"), (str(APP), "what?"), (str(APP), f"{DOORS}/front")]
@@ -159,27 +159,27 @@ async def test_a_disk_that_cannot_be_written_changes_nothing(
     assert service.router.interest == {FRONT: {"cloud": 0}}
 
 
-async def test_there_is_a_bound(service: ReceiversHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_registrations_are_bounded(service: ReceiversHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamer.services.multicast.MAX_REGISTRATIONS", 2)
     await service.register(APP, "front")
     await service.register(PHONE, "front")
     with pytest.raises(UStatusError) as caught:
         await service.register(APP, "front/left")
     assert caught.value.code is UCode.RESOURCE_EXHAUSTED
-    await service.register(APP, "front")  # is there already
+    await service.register(APP, "front")  # a second time
     await service.unregister(PHONE, "front")
     await service.register(APP, "front/left")
 
 
-# A catalogue that changes.
+# A changing catalogue.
 
 
-async def test_a_new_catalogue_is_followed_and_only_changes_are_told(service: ReceiversHarness) -> None:
+async def test_a_new_catalogue_is_applied_and_the_router_is_told_only_changes(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
     told = service.router.interest_changes
     service.receivers.use(known(front_left=0x8002, front_top=0x8004, rear=0x8005))
     assert service.router.interest == {LEFT: {"cloud": 0}, UUri("veh1", 0xA8000, 2, 0x8004): {"cloud": 0}}
-    assert service.router.interest_changes - told == 3  # front and front/right went, front/top came
+    assert service.router.interest_changes - told == 3  # front and front/right are gone, front/top is new
 
 
 async def test_a_registration_outlives_a_catalogue_that_does_not_know_it(service: ReceiversHarness) -> None:
@@ -205,7 +205,7 @@ steps = st.lists(
 
 
 @given(steps)
-async def test_what_is_wanted_is_what_the_registrations_cover(script: list[tuple[str, UUri, str, Catalogue]]) -> None:
+async def test_the_interest_is_what_the_registrations_cover(script: list[tuple[str, UUri, str, Catalogue]]) -> None:
     service, catalogue, model = ReceiversHarness(None), CATALOGUE, set()
     for step, receiver, partition, new in script:
         pattern = MulticastId.parse(f"{DOORS}/{partition}")
@@ -229,7 +229,7 @@ async def test_what_is_wanted_is_what_the_registrations_cover(script: list[tuple
 # Over uProtocol.
 
 
-async def test_the_answer_to_a_registration_names_the_topics_and_where_they_arrive(service: ReceiversHarness) -> None:
+async def test_the_response_to_a_registration_has_the_topics_and_their_filters(service: ReceiversHarness) -> None:
     answer = await service.call(REGISTER, APP, pb.RegisterMulticastReceiverRequest(multicast_id=f"{DOORS}/front/+"))
     assert isinstance(answer, pb.RegisterMulticastReceiverResponse)
     assert not answer.has_more_records
@@ -241,7 +241,7 @@ async def test_the_answer_to_a_registration_names_the_topics_and_where_they_arri
     assert left.zenoh == "up/veh1/8000/A/2/8002/{}/{}/{}/{}/{}"
 
 
-async def test_many_topics_come_page_by_page_and_are_registered_once() -> None:
+async def test_many_topics_are_returned_page_by_page_and_registered_once() -> None:
     names = {f"p{number}": 0x8000 + number for number in range(600)}
     service = ReceiversHarness(None, known(**names))
     found: list[str] = []
@@ -258,7 +258,7 @@ async def test_many_topics_come_page_by_page_and_are_registered_once() -> None:
     service.state.close()
 
 
-async def test_who_fires_asks_for_the_topic(service: ReceiversHarness) -> None:
+async def test_a_sender_can_resolve_the_topic(service: ReceiversHarness) -> None:
     answer = await service.call(RESOLVE, APP, pb.ResolveMulticastRequest(multicast_id=f"{DOORS}/front/left"))
     assert isinstance(answer, pb.ResolveMulticastResponse)
     assert answer.topic.resource_id == 0x8002
@@ -286,9 +286,7 @@ async def test_an_unregistration_is_answered(service: ReceiversHarness) -> None:
     ],
     ids=["none", "star-inside", "unknown", "not-registered", "no-id", "fire-plus", "fire-star", "fire-unknown"],
 )
-async def test_what_cannot_be_done_is_refused(
-    service: ReceiversHarness, method: int, request_: Message, code: UCode
-) -> None:
+async def test_bad_requests_are_refused(service: ReceiversHarness, method: int, request_: Message, code: UCode) -> None:
     with pytest.raises(UStatusError) as caught:
         await service.call(method, APP, request_)
     assert caught.value.code is code

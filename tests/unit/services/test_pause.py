@@ -1,4 +1,4 @@
-"""Dispatch control on a real file: over RPC, before and after a restart, when the disk fails."""
+"""The pause service on a real file: over RPC, before and after a restart, when the disk fails."""
 
 import asyncio
 from pathlib import Path
@@ -30,36 +30,36 @@ from tests.unit.services.pause_harness import (
     PauseHarness,
     failure,
     on_disk,
-    start_request,
-    stop_request,
+    pause_request,
+    resume_request,
 )
 
 
-async def test_stop_and_start_are_applied_and_answered() -> None:
+async def test_pause_and_resume_are_applied_and_answered() -> None:
     harness = PauseHarness()
-    answer = await harness.ask(PAUSE, stop_request(SPEED, CLOUD_APP))
+    answer = await harness.ask(PAUSE, pause_request(SPEED, CLOUD_APP))
     assert answer.attributes.commstatus is None
     assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
     assert ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
     assert harness.router.applied[-1] == (PauseRule(SPEED, CLOUD_APP),)
-    answer = await harness.ask(RESUME, start_request(SPEED, CLOUD_APP))
+    answer = await harness.ask(RESUME, resume_request(SPEED, CLOUD_APP))
     assert answer.attributes.commstatus is None
     assert harness.router.applied[-1] == ()
 
 
-async def test_second_stop_of_the_same_is_fine_and_says_that_nothing_changed() -> None:
+async def test_pausing_twice_is_answered_with_unchanged() -> None:
     harness = PauseHarness()
-    await harness.ask(PAUSE, stop_request(SPEED))
-    answer = await harness.ask(PAUSE, stop_request(SPEED))
+    await harness.ask(PAUSE, pause_request(SPEED))
+    answer = await harness.ask(PAUSE, pause_request(SPEED))
     assert answer.attributes.commstatus is None
     assert not ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
     assert harness.router.pause_rules.rules == (PauseRule(SPEED),)
 
 
-async def test_stop_is_answered_only_when_it_is_on_the_disk(tmp_path: Path) -> None:
+async def test_pause_is_answered_only_once_the_rule_is_on_disk(tmp_path: Path) -> None:
     harness = PauseHarness(tmp_path / "state.db")
     harness.state.gate = asyncio.Event()
-    asking = asyncio.create_task(harness.ask(PAUSE, stop_request(SPEED)))
+    asking = asyncio.create_task(harness.ask(PAUSE, pause_request(SPEED)))
     for _ in range(20):
         await asyncio.sleep(0)
     assert (harness.core.said, harness.router.pause_rules.rules, on_disk(tmp_path / "state.db")) == ([], (), [])
@@ -68,10 +68,10 @@ async def test_stop_is_answered_only_when_it_is_on_the_disk(tmp_path: Path) -> N
     assert on_disk(tmp_path / "state.db") == [PauseRule(SPEED)]
 
 
-async def test_request_is_done_only_when_its_answer_is_safe() -> None:
+async def test_a_request_is_done_only_once_its_response_is_safe() -> None:
     harness = PauseHarness()
     harness.core.is_safe = False
-    asking = asyncio.create_task(harness.ask(PAUSE, stop_request(SPEED)))
+    asking = asyncio.create_task(harness.ask(PAUSE, pause_request(SPEED)))
     while not harness.core.unsafe:
         await asyncio.sleep(0.001)
     for _ in range(20):
@@ -81,7 +81,7 @@ async def test_request_is_done_only_when_its_answer_is_safe() -> None:
     await asking
 
 
-async def test_rules_are_there_again_after_a_restart_in_their_order(tmp_path: Path) -> None:
+async def test_rules_are_restored_in_order_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     rules = [
         PauseRule(DOORS),
@@ -100,7 +100,7 @@ async def test_rules_are_there_again_after_a_restart_in_their_order(tmp_path: Pa
     second.state.close()
 
 
-async def test_rule_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+async def test_a_rule_that_cannot_be_read_does_not_affect_the_others(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     first = PauseHarness(path)
     await first.service.pause(PauseRule(SPEED))
@@ -110,28 +110,28 @@ async def test_rule_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
     assert PauseHarness(path).router.pause_rules.rules == (PauseRule(SPEED), PauseRule(DOORS))
 
 
-async def test_start_of_what_was_not_stopped_is_not_found() -> None:
+async def test_resume_of_what_is_not_paused_is_not_found() -> None:
     harness = PauseHarness()
     await harness.service.pause(PauseRule(SPEED, CLOUD_APP))
-    text = failure(await harness.ask(RESUME, start_request(SPEED)), UCode.NOT_FOUND)
+    text = failure(await harness.ask(RESUME, resume_request(SPEED)), UCode.NOT_FOUND)
     assert str(SPEED) in text
     assert harness.router.pause_rules.rules == (PauseRule(SPEED, CLOUD_APP),)
 
 
-async def test_failing_disk_changes_nothing_and_says_so() -> None:
+async def test_a_failing_disk_changes_nothing_and_is_reported() -> None:
     harness = PauseHarness()
     await harness.service.pause(PauseRule(DOORS))
     harness.state.fails = True
     applied = len(harness.router.applied)
-    assert "nothing has changed" in failure(await harness.ask(PAUSE, stop_request(SPEED)), UCode.UNAVAILABLE)
-    failure(await harness.ask(RESUME, start_request(DOORS)), UCode.UNAVAILABLE)
+    assert "nothing has changed" in failure(await harness.ask(PAUSE, pause_request(SPEED)), UCode.UNAVAILABLE)
+    failure(await harness.ask(RESUME, resume_request(DOORS)), UCode.UNAVAILABLE)
     assert (harness.router.pause_rules.rules, len(harness.router.applied)) == ((PauseRule(DOORS),), applied)
     harness.state.fails = False
     await harness.service.pause(PauseRule(SPEED))
     assert harness.router.pause_rules.rules == (PauseRule(DOORS), PauseRule(SPEED))
 
 
-async def test_before_the_rules_are_read_and_after_the_end_nothing_is_changed() -> None:
+async def test_changes_are_refused_before_the_rules_are_read_and_after_the_end() -> None:
     state, router = StateFile(None, PauseService.TABLES), FakeRouter()
     service = PauseService(state, router, ControlConfig(), GATEWAY, ())
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
@@ -148,17 +148,17 @@ async def test_before_the_rules_are_read_and_after_the_end_nothing_is_changed() 
     assert router.pause_rules.rules == (PauseRule(SPEED),)
 
 
-async def test_beyond_a_thousand_rules_is_refused_until_one_is_taken_away() -> None:
+async def test_more_than_a_thousand_rules_are_refused_until_one_is_removed() -> None:
     harness = PauseHarness()
     for number in range(MAX_RULES):
         harness.router.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
-    assert "1000 rules" in failure(await harness.ask(PAUSE, stop_request(SPEED)), UCode.RESOURCE_EXHAUSTED)
-    assert not await harness.service.pause(harness.router.pause_rules.rules[0])  # it is there: nothing is added
+    assert "1000 rules" in failure(await harness.ask(PAUSE, pause_request(SPEED)), UCode.RESOURCE_EXHAUSTED)
+    assert not await harness.service.pause(harness.router.pause_rules.rules[0])  # the rule exists: nothing is added
     await harness.service.resume(harness.router.pause_rules.rules[0])
     assert await harness.service.pause(PauseRule(SPEED))
 
 
-async def test_callers_at_the_same_time_end_with_the_same_on_disk_and_in_memory(tmp_path: Path) -> None:
+async def test_after_concurrent_calls_disk_and_memory_agree(tmp_path: Path) -> None:
     harness = PauseHarness(tmp_path / "state.db")
     sources = [UUri("veh1", 1, 1, 0x8000 + number) for number in range(40)]
     async with asyncio.TaskGroup() as tasks:
@@ -171,44 +171,44 @@ async def test_callers_at_the_same_time_end_with_the_same_on_disk_and_in_memory(
     assert on_disk(tmp_path / "state.db") == list(harness.router.pause_rules.rules)
 
 
-# who may ask
+# who is allowed to
 
 
-async def test_by_default_uentities_of_local_authorities_may_ask_and_nobody_else() -> None:
+async def test_by_default_only_uentities_of_local_authorities_are_allowed() -> None:
     harness = PauseHarness(local=("veh1", "phone1"))
     for caller in (CALLER, CALLER._replace(authority="phone1", ue_id=7)):
         assert (await harness.ask(FETCH, ustreamer.FetchStopsRequest(), caller)).attributes.commstatus is None
-    for method, payload in ((PAUSE, stop_request(SPEED)), (RESUME, start_request(SPEED)), (FETCH, None)):
+    for method, payload in ((PAUSE, pause_request(SPEED)), (RESUME, resume_request(SPEED)), (FETCH, None)):
         text = failure(await harness.ask(method, payload, STRANGER), UCode.PERMISSION_DENIED)
         assert "control.allow" in text
     assert harness.router.pause_rules.rules == ()
 
 
-async def test_listed_patterns_may_ask_instead() -> None:
+async def test_listed_patterns_are_allowed_instead() -> None:
     harness = PauseHarness(options=ControlConfig.model_validate({"allow": ["//cloud/FFFF8000/2/0"]}))
-    assert (await harness.ask(PAUSE, stop_request(SPEED), STRANGER)).attributes.commstatus is None
-    failure(await harness.ask(PAUSE, stop_request(DOORS), CALLER), UCode.PERMISSION_DENIED)
-    failure(await harness.ask(PAUSE, stop_request(DOORS), STRANGER._replace(version=1)), UCode.PERMISSION_DENIED)
+    assert (await harness.ask(PAUSE, pause_request(SPEED), STRANGER)).attributes.commstatus is None
+    failure(await harness.ask(PAUSE, pause_request(DOORS), CALLER), UCode.PERMISSION_DENIED)
+    failure(await harness.ask(PAUSE, pause_request(DOORS), STRANGER._replace(version=1)), UCode.PERMISSION_DENIED)
     nobody = PauseHarness(options=ControlConfig(allow=[]))
-    failure(await nobody.ask(RESUME, start_request(SPEED), CALLER), UCode.PERMISSION_DENIED)
+    failure(await nobody.ask(RESUME, resume_request(SPEED), CALLER), UCode.PERMISSION_DENIED)
 
 
-# forms and mistakes
+# payload forms and errors
 
 
 @pytest.mark.parametrize("form", [UPayloadFormat.UNSPECIFIED, UPayloadFormat.PROTOBUF])
 async def test_plain_protobuf_is_answered_with_protobuf(form: UPayloadFormat) -> None:
     harness = PauseHarness()
-    answer = await harness.ask(PAUSE, stop_request(SPEED), form=form)
+    answer = await harness.ask(PAUSE, pause_request(SPEED), form=form)
     assert answer.attributes.payload_format is UPayloadFormat.PROTOBUF
     assert ustreamer.StopDispatchResponse.FromString(answer.payload or b"").changed
 
 
-async def test_any_is_answered_with_any_also_if_it_fails() -> None:
+async def test_any_is_answered_with_any_even_if_the_method_fails() -> None:
     harness = PauseHarness()
     for payload, kind in (
-        (stop_request(SPEED), ustreamer.StopDispatchResponse),
-        (stop_request(CLOUD_APP._replace(resource=7)), pb.UStatus),
+        (pause_request(SPEED), ustreamer.StopDispatchResponse),
+        (pause_request(CLOUD_APP._replace(resource=7)), pb.UStatus),
     ):
         wrapped = AnyProto()
         wrapped.Pack(payload)
@@ -235,14 +235,14 @@ def wrapped_other() -> bytes:
         ),
         (wrapped_other(), UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY, "found type.googleapis.com/uprotocol.v1.UStatus"),
         (b"{}", UPayloadFormat.JSON, "expected uprotocol.core.ustreamer.v1.StopDispatchRequest as PROTOBUF"),
-        (stop_request(UUri("veh1", 1, 1, 7)), UPayloadFormat.PROTOBUF, "a method is a sink"),
-        (stop_request(UUri("", 1, 1, 0x8000)), UPayloadFormat.PROTOBUF, "expected an authority"),
-        (stop_request(UUri("veh1", 1, 300, 0x8000)), UPayloadFormat.PROTOBUF, "at most 8 bits"),
-        (stop_request(SPEED, SPEED), UPayloadFormat.PROTOBUF, "rule.sink"),
+        (pause_request(UUri("veh1", 1, 1, 7)), UPayloadFormat.PROTOBUF, "a method is a sink"),
+        (pause_request(UUri("", 1, 1, 0x8000)), UPayloadFormat.PROTOBUF, "expected an authority"),
+        (pause_request(UUri("veh1", 1, 300, 0x8000)), UPayloadFormat.PROTOBUF, "at most 8 bits"),
+        (pause_request(SPEED, SPEED), UPayloadFormat.PROTOBUF, "rule.sink"),
     ],
     ids=["none", "garbage", "garbage-any", "other-any", "json", "method", "no-authority", "range", "topic-as-sink"],
 )
-async def test_bad_requests_are_told_what_was_expected(
+async def test_a_bad_request_is_answered_with_what_was_expected(
     payload: Message | bytes | None, form: UPayloadFormat, expected: str
 ) -> None:
     harness = PauseHarness()
@@ -262,7 +262,7 @@ async def test_unknown_method_is_unimplemented() -> None:
     assert "expected one of the methods 1, 2, 3" in failure(await PauseHarness().ask(0x99, None), UCode.UNIMPLEMENTED)
 
 
-async def test_what_is_no_request_is_taken_and_not_answered() -> None:
+async def test_a_message_that_is_not_a_request_is_done_without_an_answer() -> None:
     harness = PauseHarness()
     done: list[bool] = []
     told = notification(NOW_MS, SPEED, UUri(GATEWAY, 4, 1, 0))
@@ -283,7 +283,7 @@ async def test_fault_of_a_method_is_an_internal_error_and_the_next_request_is_fi
 # listing
 
 
-async def test_a_message_waits_under_every_rule_that_stops_it() -> None:
+async def test_a_message_counts_under_every_rule_that_pauses_it() -> None:
     harness = PauseHarness()
     wide, speed, other = PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"), PauseRule(SPEED), PauseRule(UUri("veh2", 1, 1, 0x8000))
     for rule in (wide, speed, other):
@@ -299,7 +299,7 @@ async def test_a_message_waits_under_every_rule_that_stops_it() -> None:
     assert not answer.has_more_records
 
 
-async def test_many_rules_come_in_pages_that_miss_none() -> None:
+async def test_many_rules_are_listed_page_by_page_without_gaps() -> None:
     harness = PauseHarness()
     rules = [PauseRule(UUri("veh2", number, 1, 0x8000), CLOUD_APP) for number in range(MAX_RULES)]
     for rule in rules:
@@ -315,7 +315,7 @@ async def test_many_rules_come_in_pages_that_miss_none() -> None:
     assert found == rules
 
 
-# the messages
+# the protobuf messages
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What hypothesis draws: names, patterns, attributes and messages that the rules of WIRE.md §1 allow."""
+"""Strategies for Hypothesis: names, patterns, attributes and messages that are valid."""
 
 from hypothesis import strategies as st
 

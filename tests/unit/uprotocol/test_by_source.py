@@ -1,4 +1,4 @@
-"""What is remembered by source, against a plain dict."""
+"""The cache by source, against a plain dict."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ keys = st.tuples(st.sampled_from(SOURCES), st.integers(0, 3))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["remember", "forget", "clear"]), keys, st.integers()), max_size=40))
-def test_what_is_known_is_what_was_remembered_and_not_forgotten_since(steps: list[tuple[str, Key, int]]) -> None:
+def test_entries_stay_until_their_source_is_forgotten(steps: list[tuple[str, Key, int]]) -> None:
     known: BySource[Key, int] = BySource()
     model: dict[Key, int] = {}
     for step, key, value in steps:
@@ -33,7 +33,7 @@ def test_what_is_known_is_what_was_remembered_and_not_forgotten_since(steps: lis
         assert known == model
 
 
-def test_it_is_bounded_and_what_came_last_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_bounded_and_keeps_the_latest_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_source, "_SIZE", 10)
     known: BySource[Key, int] = BySource()
     for n in range(1000):

@@ -1,4 +1,4 @@
-"""Messages: the attribute rules of each type, the builders, and the TTL (WIRE.md §1, attribute rules per type)."""
+"""Messages: the attribute rules of each type, the builders, and the TTL (`uattributes.adoc`)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -107,7 +107,7 @@ ILLEGAL = {
 
 
 @pytest.mark.parametrize("a", LEGAL.values(), ids=LEGAL)
-def test_edge_of_what_is_legal_passes(a: Attributes) -> None:
+def test_values_at_the_limits_are_valid(a: Attributes) -> None:
     assert a.problems == ()
 
 
@@ -212,7 +212,7 @@ def test_notification_is_built_valid(source: UUri, sink: UUri) -> None:
 
 
 @given(uentities, methods, st.integers(1, 0xFFFF_FFFF), st.sampled_from([UPriority.UNSPECIFIED, UPriority.CS5]))
-def test_request_is_built_with_cs4_unless_told_and_its_response_answers_it(
+def test_request_is_built_with_cs4_by_default_and_its_response_answers_it(
     source: UUri, method: UUri, ttl: int, priority: UPriority
 ) -> None:
     asked = request(START_MS, source, method, ttl, b"?", Options(priority=priority))
@@ -247,7 +247,7 @@ def test_request_is_built_with_cs4_unless_told_and_its_response_answers_it(
         lambda: response(START_MS, notification(START_MS, TOPIC, APP)),
     ],
 )
-def test_builders_refuse_what_breaks_a_rule(build: Callable[[], UMessage]) -> None:
+def test_builders_refuse_invalid_messages(build: Callable[[], UMessage]) -> None:
     with pytest.raises(InvalidMessageError):
         build()
 
@@ -312,13 +312,13 @@ def test_token_is_never_printed() -> None:
 
 
 @given(ids)
-def test_only_what_other_messages_may_carry_too_is_shared(uuid: bytes) -> None:
+def test_attributes_are_shared_unless_they_are_of_one_message(uuid: bytes) -> None:
     assert PUBLISH.is_shared
     assert not replace(RESPONSE, reqid=uuid).is_shared
     assert not replace(PUBLISH, traceparent=f"00-{'a' * 32}-{'b' * 16}-01").is_shared
 
 
-def test_sink_that_a_streamer_set_comes_off_again() -> None:
+def test_the_sink_that_a_streamer_set_can_be_removed() -> None:
     addressed = UMessage(new_id(START_MS), replace(PUBLISH, sink=everything_at("cloud")), b"x")
     assert authority_only(everything_at("cloud"))
     assert not authority_only(APP)

@@ -1,4 +1,4 @@
-"""Multicast ids: the grammar and the document's examples word by word, and the catalogue against a plain matcher."""
+"""Multicast ids: the grammar, the examples of the document, and the catalogue against a simple matcher."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ def catalogue(*partitions: str, broadcast: str = "doorOpened") -> Catalogue:
 
 
 def heard(pattern: str, *fired: str) -> set[str]:
-    """Which of the partitions that are fired somebody hears who listens to ``pattern``."""
+    """The partitions that match ``pattern``."""
     known = catalogue(*fired)
     found = known.expand(MulticastId.parse(f"{DOORS}/{pattern}"))
     ids = [known.id_of(topic) for topic in found]
@@ -43,7 +43,7 @@ def test_subscribing_to_a_multi_level_wildcard_is_notified_as_in_the_document() 
     assert heard("a/b/*", "a/b/c", "a/b/d", "a/b/c/d", "a/c/d") == {"a/b/c", "a/b/d", "a/b/c/d"}
 
 
-# What the document leaves open, or says in words.
+# Where the document has no example.
 
 
 def test_a_multi_level_wildcard_matches_its_own_level_as_joynr_does() -> None:
@@ -66,7 +66,7 @@ def test_case_matters() -> None:
     assert heard("Front", "front", "Front", "FRONT") == {"Front"}
 
 
-def test_other_broadcasts_and_providers_are_not_heard() -> None:
+def test_other_broadcasts_and_providers_do_not_match() -> None:
     ids = [f"{DOORS}/a", "//veh1/A8000/2/0/doorClosed/a", "//veh2/A8000/2/0/doorOpened/a", "//veh1/A8000/3/0/doorOpened/a"]
     known = Catalogue({MulticastId.parse(text): 0x8000 + number for number, text in enumerate(ids)})
     assert known.expand(MulticastId.parse(f"{DOORS}/*")) == {UUri("veh1", 0xA8000, 2, 0x8000)}
@@ -126,7 +126,7 @@ def test_other_segments_are_refused(partition: str) -> None:
         "//veh1/A8000/2/0/",
     ],
 )
-def test_what_names_no_broadcast_of_a_provider_is_refused(text: str) -> None:
+def test_text_that_is_not_a_broadcast_of_a_provider_is_refused(text: str) -> None:
     assert code_of(text) is UCode.INVALID_ARGUMENT
 
 
@@ -145,14 +145,14 @@ def test_the_provider_may_have_its_scheme() -> None:
 # Firing.
 
 
-def test_who_fires_gets_the_one_topic_of_the_partition() -> None:
+def test_a_sender_gets_the_one_topic_of_the_partition() -> None:
     known = catalogue("", "front/left")
     assert known.resolve(MulticastId.parse(DOORS)) == UUri("veh1", 0xA8000, 2, 0x8000)
     assert known.resolve(MulticastId.parse(f"{DOORS}/front/left")) == UUri("veh1", 0xA8000, 2, 0x8001)
 
 
 @pytest.mark.parametrize("partition", ["+", "*", "front/*", "front/+", "+/left"])
-def test_who_fires_must_not_use_wildcards(partition: str) -> None:
+def test_a_sender_cannot_use_wildcards(partition: str) -> None:
     with pytest.raises(UStatusError, match="expected one partition, without wildcards") as caught:
         catalogue("front/left").resolve(MulticastId.parse(f"{DOORS}/{partition}"))
     assert caught.value.code is UCode.INVALID_ARGUMENT
@@ -168,7 +168,7 @@ def test_who_fires_must_not_use_wildcards(partition: str) -> None:
         ("//veh1/A8000/3/0/doorOpened/rear", "'//veh1/A8000/2/0'"),
     ],
 )
-def test_what_is_not_in_the_catalogue_is_not_found_and_the_nearest_is_named(text: str, nearest: str) -> None:
+def test_an_id_that_is_not_in_the_catalogue_is_not_found_and_the_nearest_is_named(text: str, nearest: str) -> None:
     known, wanted = catalogue("front/left", "rear"), MulticastId.parse(text)
     for look_up in (known.resolve, known.expand_known):
         with pytest.raises(UStatusError, match=f"the nearest is {nearest}") as caught:
@@ -192,20 +192,20 @@ def test_an_empty_catalogue_finds_nothing() -> None:
 # The catalogue itself.
 
 
-def test_one_topic_cannot_stand_for_two_ids() -> None:
+def test_one_topic_cannot_have_two_ids() -> None:
     entries = {MulticastId(PROVIDER, "opened"): 0x8001, MulticastId(PROVIDER, "closed"): 0x8001}
     with pytest.raises(ValueError, match=r"//veh1/A8000/2/8001 is the topic of //veh1/A8000/2/0/opened already"):
         Catalogue(entries)
 
 
 @pytest.mark.parametrize("resource", [0, 1, 0x7FFF, 0xFFFF])
-def test_the_resource_is_a_topic_s(resource: int) -> None:
+def test_the_resource_has_to_be_a_topic(resource: int) -> None:
     with pytest.raises(ValueError, match="expected the resource of a topic"):
         Catalogue({MulticastId(PROVIDER, "opened"): resource})
 
 
 @pytest.mark.parametrize("partition", [("+",), ("a", "*"), ("",), ("a-b",)])
-def test_the_catalogue_names_no_wildcards(partition: Partition) -> None:
+def test_the_catalogue_has_no_wildcards(partition: Partition) -> None:
     with pytest.raises(ValueError, match="no wildcards"):
         Catalogue({MulticastId(PROVIDER, "opened", partition): 0x8001})
 
@@ -219,7 +219,7 @@ broadcasts = st.sampled_from(["opened", "closed"])
 
 
 def naively_matches(pattern: Partition, partition: Partition) -> bool:
-    """What the document says, segment by segment."""
+    """The rule of the document, segment by segment."""
     if pattern and pattern[-1] == "*":
         pattern, partition = pattern[:-1], partition[: len(pattern) - 1]
     return len(pattern) == len(partition) and all(map(lambda one, two: one in ("+", two), pattern, partition))
@@ -239,7 +239,7 @@ def test_the_catalogue_finds_what_a_plain_matcher_finds(
 
 
 @given(st.dictionaries(st.builds(MulticastId, uentities, broadcasts, partitions), st.integers(0x8000, 0xFFFE), max_size=20))
-def test_an_id_and_its_topic_lead_to_each_other(entries: dict[MulticastId, int]) -> None:
+def test_an_id_gives_its_topic_and_the_topic_its_id(entries: dict[MulticastId, int]) -> None:
     topics = {multicast_id.provider._replace(resource=resource) for multicast_id, resource in entries.items()}
     if len(topics) < len(entries):
         with pytest.raises(ValueError, match="needs one of its own"):

@@ -1,4 +1,4 @@
-"""The committed protobuf modules are what the .proto files say, and those say what WIRE.md §1 says."""
+"""The committed protobuf modules match the .proto files, and those match the contract, which is written out here."""
 
 import subprocess
 import sys

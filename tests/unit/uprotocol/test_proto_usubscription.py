@@ -1,4 +1,4 @@
-"""usubscription.proto says what the tables of uSubscription version 3 say: names, numbers, types, presence, methods."""
+"""usubscription_v3.proto matches the tables of uSubscription version 3: names, numbers, types, presence, methods."""
 
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor

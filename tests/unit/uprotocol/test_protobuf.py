@@ -1,4 +1,4 @@
-"""Messages as protobuf and back: nothing is lost, nothing is made up."""
+"""Messages to protobuf and back: nothing is lost, nothing is added."""
 
 import pytest
 from hypothesis import given

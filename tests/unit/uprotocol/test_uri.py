@@ -1,4 +1,4 @@
-"""UUri: the text form, the ranges, and what a pattern matches (WIRE.md §1, UUri)."""
+"""UUri: the text form, the ranges, and what a pattern matches (`uri.adoc`)."""
 
 import pytest
 from hypothesis import assume, given
@@ -152,7 +152,7 @@ def test_every_pattern_matches_itself(uri: UUri) -> None:
 
 
 @given(patterns)
-def test_pattern_of_wildcards_matches_everything_also_no_authority(uri: UUri) -> None:
+def test_pattern_of_wildcards_matches_everything_even_without_an_authority(uri: UUri) -> None:
     assert ANYTHING.matches(uri)
 
 
@@ -167,7 +167,7 @@ def test_pattern_without_wildcards_matches_only_itself(uri: UUri, other: UUri) -
 
 
 @given(named(st.integers(0, 0xFFFE)), anyone, st.integers(0, 0xFFFE), st.integers(0, 0xFFFE))
-def test_each_wildcard_frees_its_own_field_and_no_other(uri: UUri, authority: str, type_id: int, instance: int) -> None:
+def test_each_wildcard_matches_any_value_of_its_field_only(uri: UUri, authority: str, type_id: int, instance: int) -> None:
     assume((authority, type_id, instance) != (uri.authority, uri.type_id, uri.instance_id))
     moved = uri._replace(authority=authority)
     assert uri._replace(authority="*").matches(moved)

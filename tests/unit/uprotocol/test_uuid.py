@@ -1,4 +1,4 @@
-"""UUIDv7: built, read, written, refused (WIRE.md §1, UUID)."""
+"""UUIDv7: built, read, written, refused (`uuid.adoc`)."""
 
 import uuid
 
@@ -11,7 +11,7 @@ from tests.unit.uprotocol.strategies import START_MS, ids
 
 
 @given(st.integers(0, (1 << 48) - 1))
-def test_new_id_is_a_uuid_of_version_7_that_tells_when_it_was_made(now_ms: int) -> None:
+def test_a_new_id_is_a_uuid_of_version_7_with_its_creation_time(now_ms: int) -> None:
     made = new_id(now_ms)
     assert check_id(made) == made
     assert created_ms(made) == now_ms

@@ -56,7 +56,7 @@ def status(standing: int, message: str = "") -> pb.SubscriptionStatus:
 
 
 class UsubscriptionHarness:
-    """``options`` as in the configuration file. Of what is said, the tests read what came since the last `forget`."""
+    """``options`` as in the configuration file. Tests read the messages that were sent since the last `forget`."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
@@ -66,7 +66,7 @@ class UsubscriptionHarness:
         self.open()
 
     def open(self) -> None:
-        """As the daemon does at its start, up to the router's."""
+        """As the daemon does before it starts the router."""
         self.core = RecordingLocalTransport("gw1", USUBSCRIPTION)
         self.state = StateFile(self.path, USubscription.TABLES)
         self.router = FakeRouter()
@@ -88,12 +88,12 @@ class UsubscriptionHarness:
         return request(self.clock.ms, source, USUBSCRIPTION.at(at, method), 5000, payload, options)
 
     def take(self, message: UMessage) -> None:
-        """Hand it to the service; it is decided in the next turn."""
+        """Hand a message to the service, which handles it in the next turn."""
         assert self.core.handler is not None
         self.core.handler(message, lambda: self.done.append(message.id))
 
     async def send(self, message: UMessage) -> UMessage | None:
-        """Hand it over and have a turn. Returns the Response, if there is one."""
+        """Hand a message over and run one turn. Returns the Response, if there is one."""
         self.take(message)
         await self.service.turn()
         found = [said for said in self.core.said if said.attributes.reqid == message.id]
@@ -101,19 +101,19 @@ class UsubscriptionHarness:
         return found[0] if found else None
 
     async def ask(self, message: UMessage) -> UMessage:
-        """`send`, where there has to be a Response."""
+        """`send`, if there has to be a Response."""
         answer = await self.send(message)
         assert answer is not None
         return answer
 
     async def call(self, method: int, proto: Message | None, source: UUri = APP, at: str = "dev1") -> Any:
-        """The answer to a request that must succeed."""
+        """The response to a request that has to succeed."""
         answer = await self.ask(self.request(method, proto, source, at))
         assert answer.attributes.commstatus is UCode.OK, answer
         return wire.read(answer, ANSWERS[method])
 
     async def refused(self, method: int, proto: Message | None, source: UUri = APP, at: str = "dev1") -> UCode:
-        """The code of a request that must fail."""
+        """The code of a request that has to fail."""
         answer = await self.ask(self.request(method, proto, source, at))
         assert answer.attributes.commstatus not in (None, UCode.OK)
         return answer.attributes.commstatus
@@ -139,7 +139,7 @@ class UsubscriptionHarness:
         await self.call(wire.UNREGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)), source)
 
     async def subscribers(self, topic: UUri) -> dict[UUri, SubscriptionState]:
-        """Who is listed for a topic, in the order of the list."""
+        """The listed subscribers of a topic, in order."""
         asked = pb.FetchSubscriptionsRequest(topic=uri_to_proto(topic))
         answer = await self.call(wire.FETCH_SUBSCRIPTIONS, asked, WATCHER)
         return {uri_from_proto(each.subscriber.uri): SubscriptionState(each.status.state) for each in answer.subscriptions}
@@ -150,10 +150,10 @@ class UsubscriptionHarness:
         self.clock.advance(ms)
         await self.service.turn()
 
-    # What was said
+    # Sent messages
 
     def forget(self) -> None:
-        """Read on from here."""
+        """Forget the messages that were sent so far."""
         self.core.said.clear()
 
     def messages(self, kind: UMessageType) -> list[UMessage]:

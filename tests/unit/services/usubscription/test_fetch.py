@@ -61,7 +61,7 @@ async def test_the_topics_of_a_subscriber_are_returned(harness: UsubscriptionHar
     assert await _subscriptions(harness) == ([LOCAL, REMOTE], False)
 
 
-async def test_the_subscriptions_of_a_topic_are_returned_with_standing_and_attributes(harness: UsubscriptionHarness) -> None:
+async def test_the_subscriptions_of_a_topic_are_returned_with_state_and_attributes(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE, sample_period_ms=40)
     await harness.subscribe(LOCAL)
     answer = await harness.call(wire.FETCH_SUBSCRIPTIONS, pb.FetchSubscriptionsRequest(topic=uri_to_proto(REMOTE)))
@@ -71,12 +71,12 @@ async def test_the_subscriptions_of_a_topic_are_returned_with_standing_and_attri
     assert entry.attributes.sample_period_ms == 40
 
 
-async def test_nothing_is_an_empty_list(harness: UsubscriptionHarness) -> None:
+async def test_without_entries_the_list_is_empty(harness: UsubscriptionHarness) -> None:
     assert await _subscribers(harness) == ([], False)
     assert await _subscriptions(harness) == ([], False)
 
 
-async def test_subscribers_come_in_identical_order_page_by_page(paged: UsubscriptionHarness) -> None:
+async def test_subscribers_have_the_same_order_page_by_page(paged: UsubscriptionHarness) -> None:
     for _ in range(2):
         assert await _subscribers(paged) == (APPS[:3], True)
         assert await _subscribers(paged, 3) == (APPS[3:6], True)
@@ -84,7 +84,7 @@ async def test_subscribers_come_in_identical_order_page_by_page(paged: Usubscrip
         await paged.restart()
 
 
-async def test_subscriptions_come_in_identical_order_page_by_page(paged: UsubscriptionHarness) -> None:
+async def test_subscriptions_have_the_same_order_page_by_page(paged: UsubscriptionHarness) -> None:
     for _ in range(2):
         assert await _subscriptions(paged) == (TOPICS[:3], True)
         assert await _subscriptions(paged, 3) == (TOPICS[3:6], True)
@@ -92,7 +92,7 @@ async def test_subscriptions_come_in_identical_order_page_by_page(paged: Usubscr
         await paged.restart()
 
 
-async def test_more_records_are_announced_exactly_as_long_as_there_are_some(paged: UsubscriptionHarness) -> None:
+async def test_more_records_are_announced_while_there_are_more(paged: UsubscriptionHarness) -> None:
     assert await _subscribers(paged, 4) == (APPS[4:], False)
     assert await _subscriptions(paged, 4) == (TOPICS[4:], False)
 
@@ -108,7 +108,7 @@ async def test_an_offset_omits_the_entries_up_to_it(paged: UsubscriptionHarness)
     assert await _subscriptions(paged, 1) == (TOPICS[1:4], True)
 
 
-async def test_order_survives_that_somebody_leaves(paged: UsubscriptionHarness) -> None:
+async def test_the_order_stays_when_a_subscriber_leaves(paged: UsubscriptionHarness) -> None:
     await paged.unsubscribe(LOCAL, APPS[1])
     assert await _subscribers(paged) == ([APPS[0], *APPS[2:4]], True)
     assert await paged.subscribe(LOCAL, APPS[1]) is SUBSCRIBED

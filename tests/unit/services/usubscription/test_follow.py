@@ -1,4 +1,4 @@
-"""Following a uSubscription service elsewhere: pages, notifications of changes, and when it does not answer."""
+"""Following a uSubscription service elsewhere: pages, notifications of changes, and a service that does not answer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,11 +40,11 @@ CHANGES = UUri.parse("//dev1/0/3/8000")
 REFRESH_MS = 60_000
 
 ALL = "//*/FFFFFFFF/FF/FFFF"
-EMPTY = "a question without topic and subscriber"
+EMPTY = "a query without topic and subscriber"
 
 
 class FollowerHarness:
-    """The follower of //dev1/0/3/0, which this test plays. It asks for LOCAL and for CLOUD's topics."""
+    """The follower of //dev1/0/3/0, which the test plays. It follows the topic LOCAL and the subscriber CLOUD."""
 
     def __init__(self, path: Path) -> None:
         external: Any = {
@@ -75,7 +75,7 @@ class FollowerHarness:
         return [message for message in self.core.said if message.attributes.sink == SERVICE._replace(resource=method)]
 
     def queries(self) -> dict[str, UMessage]:
-        """The open questions by what they are about; of several the last."""
+        """The latest query for each topic or subscriber."""
         found = {}
         for message in self.asked(wire.FETCH_SUBSCRIPTIONS):
             proto = wire.read(message, pb.FetchSubscriptionsRequest)
@@ -137,13 +137,13 @@ async def harness(tmp_path: Path) -> AsyncIterator[FollowerHarness]:
 
 @pytest.fixture
 async def narrow(harness: FollowerHarness) -> FollowerHarness:
-    """A service that does not tell about everybody."""
+    """A service that does not list everybody."""
     await harness.refuse(harness.queries()[ALL], UCode.INVALID_ARGUMENT)
     await harness.refuse(harness.queries()[EMPTY], UCode.INVALID_ARGUMENT)
     return harness
 
 
-async def test_everything_configured_is_asked_for_and_registered(harness: FollowerHarness) -> None:
+async def test_everything_configured_is_fetched_and_registered(harness: FollowerHarness) -> None:
     assert set(harness.queries()) == {str(LOCAL), str(CLOUD), ALL}
     assert harness.registered() == [LOCAL]
     for message in harness.core.said:
@@ -151,7 +151,7 @@ async def test_everything_configured_is_asked_for_and_registered(harness: Follow
         assert message.attributes.ttl == TIMEOUT_MS
 
 
-async def test_what_is_told_is_wanted(narrow: FollowerHarness) -> None:
+async def test_fetched_subscriptions_become_interest(narrow: FollowerHarness) -> None:
     queries = narrow.queries()
     await narrow.answer(queries[str(LOCAL)], entry(LOCAL, APP, period_ms=20), entry(LOCAL, APP2, SUBSCRIBE_PENDING, 10))
     await narrow.answer(queries[str(CLOUD)], entry(REMOTE, CLOUD))
@@ -159,7 +159,7 @@ async def test_what_is_told_is_wanted(narrow: FollowerHarness) -> None:
     assert narrow.registered() == [LOCAL, REMOTE]
 
 
-async def test_who_is_leaving_or_is_ourselves_wants_nothing(narrow: FollowerHarness) -> None:
+async def test_subscribers_that_are_leaving_and_our_own_authority_are_not_interested(narrow: FollowerHarness) -> None:
     await narrow.answer(
         narrow.queries()[str(LOCAL)], entry(LOCAL, APP, UNSUBSCRIBED), entry(LOCAL, APP2, 3), entry(LOCAL, US)
     )
@@ -175,7 +175,7 @@ async def test_pages_are_followed_to_the_last(narrow: FollowerHarness) -> None:
     assert narrow.router.interest == {LOCAL: {"dev1": 0, "cloud": 0, "x": 0}}
 
 
-async def test_what_is_not_told_any_more_is_gone(narrow: FollowerHarness) -> None:
+async def test_a_subscription_that_is_no_longer_listed_is_removed(narrow: FollowerHarness) -> None:
     await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, APP), entry(LOCAL, CLOUD))
     await narrow.pass_ms(REFRESH_MS)
     await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, CLOUD))
@@ -185,7 +185,7 @@ async def test_what_is_not_told_any_more_is_gone(narrow: FollowerHarness) -> Non
     assert narrow.router.interest == {}
 
 
-async def test_everything_is_asked_and_registered_again_after_the_refresh_time(narrow: FollowerHarness) -> None:
+async def test_everything_is_fetched_and_registered_again_after_the_refresh_time(narrow: FollowerHarness) -> None:
     for message in narrow.queries().values():
         if message not in (narrow.queries()[ALL], narrow.queries()[EMPTY]):
             await narrow.answer(message)
@@ -196,7 +196,9 @@ async def test_everything_is_asked_and_registered_again_after_the_refresh_time(n
     assert narrow.registered() == [LOCAL]
 
 
-async def test_an_unanswered_question_is_repeated_and_a_late_answer_to_the_first_is_none(narrow: FollowerHarness) -> None:
+async def test_an_unanswered_query_is_repeated_and_a_late_response_to_the_first_does_not_count(
+    narrow: FollowerHarness,
+) -> None:
     first = narrow.queries()[str(LOCAL)]
     await narrow.pass_ms(REFRESH_MS)
     second = narrow.queries()[str(LOCAL)]
@@ -206,7 +208,7 @@ async def test_an_unanswered_question_is_repeated_and_a_late_answer_to_the_first
     assert narrow.router.interest == {LOCAL: {"cloud": 0}}
 
 
-async def test_a_question_that_fails_early_is_repeated_later_and_later(narrow: FollowerHarness) -> None:
+async def test_a_query_that_fails_is_repeated_with_growing_waits(narrow: FollowerHarness) -> None:
     pauses = []
     for _ in range(4):
         question = narrow.queries()[str(LOCAL)]
@@ -226,13 +228,13 @@ async def test_updates_are_applied(narrow: FollowerHarness) -> None:
     assert narrow.router.interest == {}
 
 
-async def test_updates_of_somebody_else_or_about_what_is_not_followed_are_not_applied(narrow: FollowerHarness) -> None:
+async def test_updates_from_others_or_about_what_is_not_followed_are_ignored(narrow: FollowerHarness) -> None:
     await narrow.tell(LOCAL, APP, SUBSCRIBED, source=UUri.parse("//dev2/0/3/8000"))
     await narrow.tell(REMOTE, APP, SUBSCRIBED)
     assert narrow.router.interest == {}
 
 
-async def test_an_update_is_newer_than_the_pages_that_are_open(narrow: FollowerHarness) -> None:
+async def test_an_update_overrides_pages_that_are_still_arriving(narrow: FollowerHarness) -> None:
     question = narrow.queries()[str(LOCAL)]
     await narrow.tell(LOCAL, APP, UNSUBSCRIBED)
     await narrow.tell(LOCAL, CLOUD, SUBSCRIBED)
@@ -240,14 +242,14 @@ async def test_an_update_is_newer_than_the_pages_that_are_open(narrow: FollowerH
     assert narrow.router.interest == {LOCAL: {"cloud": 0}}
 
 
-async def test_a_service_that_tells_about_everybody_is_asked_for_everybody(harness: FollowerHarness) -> None:
+async def test_a_service_that_lists_everybody_is_queried_for_everybody(harness: FollowerHarness) -> None:
     await harness.answer(harness.queries()[ALL], entry(REMOTE, APP))
     assert harness.router.interest == {REMOTE: {"dev1": 0}}
     await harness.pass_ms(REFRESH_MS)
     assert ALL in harness.queries()
 
 
-async def test_a_service_that_refuses_a_wildcard_is_asked_without_topic_and_subscriber(harness: FollowerHarness) -> None:
+async def test_a_service_that_refuses_a_wildcard_is_queried_without_topic_and_subscriber(harness: FollowerHarness) -> None:
     await harness.refuse(harness.queries()[ALL], UCode.INVALID_ARGUMENT)
     await harness.answer(harness.queries()[EMPTY], entry(REMOTE, APP), has_more=True)
     assert wire.read(harness.queries()[EMPTY], pb.FetchSubscriptionsRequest).offset == 1
@@ -257,7 +259,7 @@ async def test_a_service_that_refuses_a_wildcard_is_asked_without_topic_and_subs
     assert {ALL, EMPTY} & set(harness.queries()) == {EMPTY}
 
 
-async def test_a_service_that_does_not_is_asked_for_everybody_only_once_in_each_way(
+async def test_a_service_that_does_not_list_everybody_is_queried_once_in_each_way(
     narrow: FollowerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     await narrow.pass_ms(REFRESH_MS)
@@ -265,14 +267,14 @@ async def test_a_service_that_does_not_is_asked_for_everybody_only_once_in_each_
     assert caplog.text == ""
 
 
-async def test_what_a_service_says_that_is_no_subscription_is_left_out(narrow: FollowerHarness) -> None:
+async def test_invalid_subscriptions_in_a_response_are_left_out(narrow: FollowerHarness) -> None:
     bad = [entry(LOCAL._replace(authority="*"), APP), entry(LOCAL, APP._replace(authority="")), pb.Subscription()]
     bad[2].status.state = pb.SubscriptionStatus.SUBSCRIBED
     await narrow.answer(narrow.queries()[str(LOCAL)], *bad, entry(LOCAL, CLOUD))
     assert narrow.router.interest == {LOCAL: {"cloud": 0}}
 
 
-async def test_what_was_told_last_counts_after_a_restart_until_the_service_answers(narrow: FollowerHarness) -> None:
+async def test_the_last_result_counts_after_a_restart_until_the_service_answers(narrow: FollowerHarness) -> None:
     await narrow.answer(narrow.queries()[str(LOCAL)], entry(LOCAL, APP, period_ms=20), entry(LOCAL, CLOUD))
     await narrow.tell(LOCAL, CLOUD, UNSUBSCRIBED)
     narrow.state.close()
@@ -283,21 +285,21 @@ async def test_what_was_told_last_counts_after_a_restart_until_the_service_answe
     assert narrow.router.interest == {}
 
 
-async def test_a_topic_that_nobody_has_any_more_is_unregistered(narrow: FollowerHarness) -> None:
+async def test_a_topic_without_subscriptions_is_unregistered(narrow: FollowerHarness) -> None:
     await narrow.answer(narrow.queries()[str(CLOUD)], entry(REMOTE, CLOUD))
     await narrow.tell(REMOTE, CLOUD, UNSUBSCRIBED)
     [message] = narrow.asked(wire.UNREGISTER)
     assert uri_from_proto(wire.read(message, pb.NotificationsRequest).topic) == REMOTE
 
 
-async def test_a_request_to_us_is_answered_with_where_the_service_is(harness: FollowerHarness) -> None:
+async def test_a_request_to_us_is_answered_with_the_address_of_the_service(harness: FollowerHarness) -> None:
     await harness.take(request(harness.clock.ms, APP, USUBSCRIPTION.at("gw1", 1), 5000, b"", Options()))
     [answer] = [message for message in harness.core.said if message.attributes.type is UMessageType.RESPONSE]
     assert answer.attributes.commstatus is UCode.UNAVAILABLE
     assert str(SERVICE).encode() in (answer.payload or b"")
 
 
-async def test_a_clock_that_goes_back_does_not_stop_the_questions(narrow: FollowerHarness) -> None:
+async def test_a_clock_that_is_set_back_does_not_stop_the_queries(narrow: FollowerHarness) -> None:
     await narrow.pass_ms(-100 * REFRESH_MS)
     await narrow.pass_ms(REFRESH_MS)
     assert str(LOCAL) in narrow.queries()
@@ -305,7 +307,7 @@ async def test_a_clock_that_goes_back_does_not_stop_the_questions(narrow: Follow
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_it_ends_when_asked_to_although_a_change_arrives_at_the_same_moment(
+async def test_it_ends_when_cancelled_even_if_a_change_arrives_at_the_same_moment(
     harness: FollowerHarness, turns: int
 ) -> None:
     task = asyncio.create_task(harness.follower.run())

@@ -1,4 +1,4 @@
-"""004 §7: change notifications, to subscribers and to those who registered."""
+"""004 §7: change notifications to subscribers and observers."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ async def test_a_notification_is_an_update_of_resource_8000(harness: Usubscripti
     assert update.attributes.sample_period_ms == 30
 
 
-async def test_the_subscriber_is_told_every_change(harness: UsubscriptionHarness) -> None:
+async def test_the_subscriber_is_notified_of_every_change(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     await harness.answered(harness.commands()[0], SUBSCRIBED)
     await harness.subscribe(LOCAL)
@@ -45,7 +45,7 @@ async def test_the_subscriber_is_told_every_change(harness: UsubscriptionHarness
     ]
 
 
-async def test_updates_come_from_the_authority_that_was_asked(harness: UsubscriptionHarness) -> None:
+async def test_updates_come_from_the_authority_that_was_called(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(LOCAL, APP, at="dev1")
     await harness.subscribe(LOCAL, APP2, at="gw1")
     await harness.register(LOCAL, WATCHER, at="gw1")
@@ -59,7 +59,7 @@ async def test_updates_come_from_the_authority_that_was_asked(harness: Usubscrip
     assert found[-4:] == [(str(APP), "dev1"), (str(WATCHER), "gw1"), (str(APP2), "gw1"), (str(WATCHER), "gw1")]
 
 
-async def test_who_has_registered_for_a_topic_is_told_its_changes_only(harness: UsubscriptionHarness) -> None:
+async def test_an_observer_is_notified_of_the_changes_of_its_topic_only(harness: UsubscriptionHarness) -> None:
     await harness.register(LOCAL)
     await harness.subscribe(LOCAL)
     await harness.subscribe(REMOTE)
@@ -67,20 +67,20 @@ async def test_who_has_registered_for_a_topic_is_told_its_changes_only(harness: 
     assert harness.updates(WATCHER) == [(LOCAL, APP, SUBSCRIBED), (LOCAL, APP, UNSUBSCRIBED)]
 
 
-async def test_a_registration_holds_across_restarts(harness: UsubscriptionHarness) -> None:
+async def test_a_registration_is_kept_across_restarts(harness: UsubscriptionHarness) -> None:
     await harness.register(LOCAL)
     await harness.restart()
     await harness.subscribe(LOCAL)
     assert harness.updates(WATCHER) == [(LOCAL, APP, SUBSCRIBED)]
 
 
-async def test_a_registration_says_nothing_of_what_is_already_so(harness: UsubscriptionHarness) -> None:
+async def test_a_new_registration_is_not_notified_of_existing_subscriptions(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(LOCAL)
     await harness.register(LOCAL)
     assert harness.updates(WATCHER) == []
 
 
-async def test_an_observer_that_is_the_subscriber_is_told_once(harness: UsubscriptionHarness) -> None:
+async def test_an_observer_that_is_the_subscriber_is_notified_once(harness: UsubscriptionHarness) -> None:
     await harness.register(LOCAL, APP)
     await harness.subscribe(LOCAL)
     assert harness.updates(APP) == [(LOCAL, APP, SUBSCRIBED)]
@@ -94,7 +94,7 @@ async def test_registering_twice_is_registering_once(harness: UsubscriptionHarne
     assert harness.service.gauges()["observers"] == 1
 
 
-async def test_who_has_unregistered_is_told_nothing_any_more(harness: UsubscriptionHarness) -> None:
+async def test_an_observer_that_has_unregistered_is_no_longer_notified(harness: UsubscriptionHarness) -> None:
     await harness.register(LOCAL)
     await harness.register(REMOTE)
     await harness.unregister(LOCAL)
@@ -108,7 +108,7 @@ async def test_who_has_unregistered_is_told_nothing_any_more(harness: Usubscript
     assert harness.updates(WATCHER) == [(REMOTE, APP, SUBSCRIBE_PENDING)]
 
 
-async def test_unregistering_what_was_not_registered_succeeds(harness: UsubscriptionHarness) -> None:
+async def test_unregistering_without_a_registration_succeeds(harness: UsubscriptionHarness) -> None:
     await harness.unregister(LOCAL)
     await harness.unregister(REMOTE)
 

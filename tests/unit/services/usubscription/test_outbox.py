@@ -1,4 +1,4 @@
-"""The outbox: in order, in portions, and told apart what is safe."""
+"""The outbox: order, portions, and which messages are safe."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ SERVICE, APP = UUri("gw", 0, 3, 0x8000), UUri("dev1", 1, 1, 0)
 
 
 class FakeLocalTransport:
-    """Keeps what is said, and what to call when it is safe."""
+    """Keeps the messages, and the functions to call once they are safe."""
 
     def __init__(self, at_once_safe: bool = False) -> None:
         self.said: list[UMessage] = []
@@ -37,7 +37,7 @@ def box(at_once: int, at_once_safe: bool = False) -> tuple[Outbox, FakeLocalTran
     return Outbox(transport, at_once), transport  # type: ignore[arg-type]
 
 
-def test_no_more_than_a_portion_is_open_and_the_next_follow_in_order() -> None:
+def test_messages_are_sent_in_order_a_portion_at_a_time() -> None:
     outbox, transport = box(3)
     sent = entries(outbox, 10)
     outbox.send(sent, NOW_MS)
@@ -50,13 +50,13 @@ def test_no_more_than_a_portion_is_open_and_the_next_follow_in_order() -> None:
     assert (outbox.take_safe(), len(outbox)) == ([], 0)
 
 
-def test_what_is_safe_at_once_goes_through_without_end_of_the_stack() -> None:
+def test_messages_that_are_safe_at_once_do_not_exhaust_the_stack() -> None:
     outbox, transport = box(2, at_once_safe=True)
     outbox.send(entries(outbox, 5000), NOW_MS)
     assert (len(transport.said), len(outbox), len(outbox.take_safe())) == (5000, 0, 5000)
 
 
-def test_what_was_kept_goes_first_and_numbers_go_on() -> None:
+def test_restored_messages_go_first_and_numbers_continue() -> None:
     outbox, transport = box(100)
     old = [(7, entries(outbox, 1)[0][1]), (9, entries(outbox, 1)[0][1])]
     outbox.restore(old)
@@ -66,7 +66,7 @@ def test_what_was_kept_goes_first_and_numbers_go_on() -> None:
     assert transport.said == [message for _, message in (*old, *new)]
 
 
-def test_what_is_expired_by_its_turn_is_not_said_and_can_go() -> None:
+def test_a_message_that_expired_before_its_turn_is_deleted_and_not_sent() -> None:
     outbox, transport = box(100)
     short, long = entries(outbox, 1, ttl=1000), entries(outbox, 1, ttl=9000)
     outbox.send([*short, *long], NOW_MS + 1001)

@@ -1,4 +1,4 @@
-"""Commands, answers and Updates that overtake each other on their way to and from another device's service."""
+"""Commands, responses and Updates that overtake each other between here and another device's service."""
 
 import pytest
 
@@ -75,7 +75,7 @@ async def test_an_unsubscribe_that_was_carried_out_after_the_subscribe_is_not_se
     assert len(harness.commands()) == 2
 
 
-async def test_of_two_unsubscribes_the_one_that_was_carried_out_last_counts(harness: UsubscriptionHarness) -> None:
+async def test_the_unsubscribe_that_was_carried_out_last_counts(harness: UsubscriptionHarness) -> None:
     for _ in range(2):
         await harness.subscribe(REMOTE)
         await harness.unsubscribe(REMOTE)
@@ -102,7 +102,7 @@ async def test_an_error_does_not_tell_when_an_unsubscribe_was_carried_out(
     assert len(harness.commands(wire.SUBSCRIBE)) == 3
 
 
-async def test_after_a_restart_it_is_not_known_what_was_carried_out_when(harness: UsubscriptionHarness) -> None:
+async def test_after_a_restart_it_is_unknown_when_commands_were_carried_out(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     await harness.unsubscribe(REMOTE)
     await harness.subscribe(REMOTE)
@@ -129,7 +129,7 @@ async def test_an_update_is_followed_while_another_sample_period_is_asked_for(
     await harness.update_received(REMOTE, UNSUBSCRIBED)
     assert await harness.subscribers(REMOTE) == ({} if later_ms == 1 else {APP: SUBSCRIBED})
     harness.clock.ms += 10
-    await harness.answered(command, SUBSCRIBED)  # after that, so nobody is to be subscribed there who is not here
+    await harness.answered(command, SUBSCRIBED)  # after that, so this subscription has to be undone there
     assert len(harness.commands(wire.UNSUBSCRIBE)) == (later_ms == 1)
 
 
@@ -161,7 +161,7 @@ async def test_an_unsubscribe_that_was_open_at_a_refusal_may_arrive_after_the_ne
     assert harness.commands(wire.UNSUBSCRIBE) == []
 
 
-async def test_an_update_may_tell_late_of_an_unsubscribe_that_was_not_answered(harness: UsubscriptionHarness) -> None:
+async def test_a_late_update_may_report_an_unsubscribe_that_was_not_answered(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     await harness.answered(harness.commands()[0], SUBSCRIBED)
     await harness.unsubscribe(REMOTE)

@@ -1,4 +1,4 @@
-"""004 §8: remote commands are given time, and repeated as long as they are needed. And what becomes of late ones."""
+"""004 §8: remote commands have a long TTL, and are repeated as long as they are needed. Late ones do no harm."""
 
 import pytest
 
@@ -68,7 +68,7 @@ async def test_a_command_is_repeated_for_days_and_across_restarts(harness: Usubs
     assert harness.commands() == []
 
 
-async def test_a_subscribe_that_is_not_needed_any_more_is_not_repeated(harness: UsubscriptionHarness) -> None:
+async def test_a_subscribe_that_is_no_longer_needed_is_not_repeated(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     await harness.unsubscribe(REMOTE)
     harness.forget()
@@ -80,7 +80,7 @@ CODES = [UCode.DEADLINE_EXCEEDED, UCode.UNAVAILABLE, UCode.RESOURCE_EXHAUSTED, U
 
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
-async def test_a_subscribe_that_fails_early_is_repeated_later_and_later(harness: UsubscriptionHarness, code: UCode) -> None:
+async def test_a_subscribe_that_fails_is_repeated_with_growing_waits(harness: UsubscriptionHarness, code: UCode) -> None:
     await harness.subscribe(REMOTE)
     pauses = []
     for _ in range(8):
@@ -122,7 +122,7 @@ async def test_a_failure_at_the_end_of_the_ttl_is_repeated_at_once(harness: Usub
     assert len(harness.commands()) == 2
 
 
-async def test_an_answer_without_a_status_is_none(harness: UsubscriptionHarness) -> None:
+async def test_a_response_without_a_status_does_not_count(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     await harness.answered(harness.commands()[0])  # an empty SubscriptionResponse
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}
@@ -130,7 +130,7 @@ async def test_an_answer_without_a_status_is_none(harness: UsubscriptionHarness)
     assert len(harness.commands()) == 2
 
 
-async def test_an_answer_of_somebody_else_is_none(harness: UsubscriptionHarness) -> None:
+async def test_a_response_from_another_authority_does_not_count(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     [command] = harness.commands()
     elsewhere = command._replace(
@@ -180,7 +180,9 @@ async def test_a_subscribe_that_a_late_unsubscribe_may_follow_is_sent_once_more(
     assert harness.commands() == [again]
 
 
-async def test_a_late_answer_to_a_subscribe_does_not_bring_back_who_has_left(harness: UsubscriptionHarness) -> None:
+async def test_a_late_response_to_a_subscribe_does_not_bring_back_a_subscriber_that_left(
+    harness: UsubscriptionHarness,
+) -> None:
     await harness.subscribe(REMOTE)
     await harness.unsubscribe(REMOTE)
     await harness.subscribe(REMOTE, APP2)
@@ -189,7 +191,7 @@ async def test_a_late_answer_to_a_subscribe_does_not_bring_back_who_has_left(har
     assert await harness.subscribers(REMOTE) == {APP2: SUBSCRIBE_PENDING}
 
 
-async def test_an_update_that_the_answer_has_overtaken_is_not_followed(harness: UsubscriptionHarness) -> None:
+async def test_an_update_that_is_older_than_the_response_is_ignored(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     await harness.answered(harness.commands()[0], SUBSCRIBED)
     await harness.unsubscribe(REMOTE)
@@ -201,7 +203,7 @@ async def test_an_update_that_the_answer_has_overtaken_is_not_followed(harness: 
     assert harness.states(APP2) == [SUBSCRIBE_PENDING, SUBSCRIBED]
 
 
-async def test_an_update_is_not_followed_while_an_unsubscribe_may_arrive(harness: UsubscriptionHarness) -> None:
+async def test_an_update_is_ignored_while_an_unsubscribe_may_arrive(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     await harness.answered(harness.commands()[0], SUBSCRIBED)
     await harness.unsubscribe(REMOTE)
@@ -215,24 +217,24 @@ async def test_an_update_is_not_followed_while_an_unsubscribe_may_arrive(harness
     assert len(harness.commands(wire.SUBSCRIBE)) == 3
 
 
-async def test_an_update_is_not_followed_while_a_subscribe_is_open(harness: UsubscriptionHarness) -> None:
+async def test_an_update_is_ignored_while_a_subscribe_is_open(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     await harness.answered(harness.commands()[0], SUBSCRIBED)
     await harness.unsubscribe(REMOTE)
     await harness.subscribe(REMOTE)
-    await harness.pass_ms(TIMEOUT_MS)  # nothing of all this was answered
+    await harness.pass_ms(TIMEOUT_MS)  # none of these commands was answered
     command = harness.commands()[-1]
     await harness.update_received(REMOTE, UNSUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}
     assert harness.commands()[-1] == command
 
 
-async def test_an_answer_that_a_later_update_has_overtaken_is_asked_for_again(harness: UsubscriptionHarness) -> None:
+async def test_a_response_that_is_older_than_an_update_makes_us_ask_again(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     command = harness.commands()[0]
     answered_ms = harness.clock.ms
     harness.clock.ms += 10
-    await harness.update_received(REMOTE, UNSUBSCRIBED)  # it has subscribed us, and thought better of it
+    await harness.update_received(REMOTE, UNSUBSCRIBED)  # it has subscribed us, and then unsubscribed us
     harness.clock.ms = answered_ms
     await harness.answered(command, SUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}
@@ -242,7 +244,7 @@ async def test_an_answer_that_a_later_update_has_overtaken_is_asked_for_again(ha
     assert harness.commands(wire.SUBSCRIBE) == [command, again]
 
 
-async def test_a_clock_that_goes_back_does_not_stop_the_repeats(harness: UsubscriptionHarness) -> None:
+async def test_a_clock_that_is_set_back_does_not_stop_repetitions(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     await harness.pass_ms(-365 * DAY_MS)
     await harness.pass_ms(TIMEOUT_MS)
@@ -254,7 +256,7 @@ async def test_a_clock_that_goes_back_does_not_stop_the_repeats(harness: Usubscr
     assert len(harness.commands()) == 2
 
 
-async def test_commands_on_their_way_are_bounded(harness: UsubscriptionHarness) -> None:
+async def test_open_commands_are_bounded(harness: UsubscriptionHarness) -> None:
     for _ in range(100):
         await harness.subscribe(REMOTE)
         await harness.unsubscribe(REMOTE)

@@ -57,7 +57,7 @@ async def test_reset_without_a_payload_is_an_empty_request(harness: Usubscriptio
     assert await harness.subscribers(LOCAL) == {}
 
 
-async def test_reset_is_told_to_subscribers_and_observers(harness: UsubscriptionHarness) -> None:
+async def test_reset_is_notified_to_subscribers_and_observers(harness: UsubscriptionHarness) -> None:
     await _filled(harness)
     await _reset(harness)
     assert harness.updates(APP) == [(topic, APP, UNSUBSCRIBED) for topic in (LOCAL, REMOTE, REMOTE2)]
@@ -94,7 +94,7 @@ async def test_the_unsubscribe_of_a_reset_may_arrive_after_the_subscribe_that_fo
     assert harness.commands() == [command, again]
 
 
-async def test_the_service_works_on_after_reset(harness: UsubscriptionHarness) -> None:
+async def test_the_service_goes_on_after_reset(harness: UsubscriptionHarness) -> None:
     await _filled(harness)
     await _reset(harness)
     assert await harness.subscribe(LOCAL) is SUBSCRIBED

@@ -1,4 +1,4 @@
-"""The service around the rules: nothing is said before it is on disk, and nothing that was said is forgotten."""
+"""The part with I/O: nothing is sent before it is on disk, and nothing that was sent is forgotten."""
 
 import asyncio
 import contextlib
@@ -65,7 +65,7 @@ class FailingWrites:
         await self._write(statements)
 
 
-async def test_nothing_is_said_or_done_before_it_is_on_disk(
+async def test_nothing_is_sent_or_done_before_it_is_on_disk(
     harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failing = FailingWrites(harness, monkeypatch)
@@ -86,7 +86,7 @@ async def test_nothing_is_said_or_done_before_it_is_on_disk(
     assert "the disk is full" in told[0].getMessage()
 
 
-async def test_what_came_while_one_transaction_was_written_is_written_in_one(
+async def test_messages_that_arrive_during_a_transaction_are_written_in_the_next_one(
     harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing = FailingWrites(harness, monkeypatch)
@@ -99,7 +99,7 @@ async def test_what_came_while_one_transaction_was_written_is_written_in_one(
     assert len(await harness.subscribers(LOCAL)) == 50
 
 
-async def test_a_request_is_done_when_its_answer_is_safe(harness: UsubscriptionHarness) -> None:
+async def test_a_request_is_done_once_its_response_is_safe(harness: UsubscriptionHarness) -> None:
     harness.core.is_safe = False
     message = _subscribe(harness)
     answer = await harness.ask(message)
@@ -109,7 +109,7 @@ async def test_a_request_is_done_when_its_answer_is_safe(harness: UsubscriptionH
     assert harness.done == [message.id]
 
 
-async def test_an_update_that_is_not_safe_is_said_again_after_a_restart(harness: UsubscriptionHarness) -> None:
+async def test_an_update_that_is_not_safe_is_sent_again_after_a_restart(harness: UsubscriptionHarness) -> None:
     harness.core.is_safe = False
     await harness.subscribe(LOCAL)
     [first] = harness.messages(UMessageType.NOTIFICATION)
@@ -120,7 +120,7 @@ async def test_an_update_that_is_not_safe_is_said_again_after_a_restart(harness:
     assert harness.core.said == []
 
 
-async def test_updates_that_are_not_safe_keep_their_order_over_restarts(harness: UsubscriptionHarness) -> None:
+async def test_updates_that_are_not_safe_keep_their_order_across_restarts(harness: UsubscriptionHarness) -> None:
     harness.core.is_safe = False
     await harness.subscribe(LOCAL)
     await harness.unsubscribe(LOCAL)
@@ -133,7 +133,7 @@ async def test_updates_that_are_not_safe_keep_their_order_over_restarts(harness:
     assert harness.states(APP) == [SUBSCRIBED, UNSUBSCRIBED, SUBSCRIBED]
 
 
-async def test_a_message_that_has_expired_while_it_waited_is_not_followed(harness: UsubscriptionHarness) -> None:
+async def test_a_message_that_expired_while_it_waited_has_no_effect(harness: UsubscriptionHarness) -> None:
     message = _subscribe(harness)
     harness.take(message)
     await harness.pass_ms(5001)
@@ -141,7 +141,7 @@ async def test_a_message_that_has_expired_while_it_waited_is_not_followed(harnes
     assert await harness.subscribers(LOCAL) == {}
 
 
-async def test_what_is_no_business_of_the_service_is_done_with(harness: UsubscriptionHarness) -> None:
+async def test_a_message_that_the_service_does_not_expect_is_done_without_effect(harness: UsubscriptionHarness) -> None:
     stray = Attributes(
         UMessageType.RESPONSE, USUBSCRIPTION.at("dev2", 1), US, UPriority.CS4, 5000, reqid=_subscribe(harness).id
     )
@@ -152,7 +152,9 @@ async def test_what_is_no_business_of_the_service_is_done_with(harness: Usubscri
     assert len(harness.done) == 2
 
 
-async def test_a_fault_in_one_message_costs_no_other(harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_in_one_message_does_not_affect_the_next(
+    harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = wire.subscribe_attributes
     monkeypatch.setattr(
         wire, "subscribe_attributes", lambda attributes: real(attributes) if not attributes.details else 1 / 0
@@ -180,11 +182,11 @@ async def test_the_service_runs_by_itself(harness: UsubscriptionHarness, monkeyp
         await until(lambda: harness.states(APP2) == [SUBSCRIBED, UNSUBSCRIBED])
 
 
-async def test_askers_have_the_fastest_period_of_their_authority(harness: UsubscriptionHarness) -> None:
+async def test_interest_has_the_shortest_period_of_each_authority(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(LOCAL, APP, sample_period_ms=100)
     await harness.subscribe(LOCAL, APP2, sample_period_ms=20)
     await harness.subscribe(LOCAL, UUri("cloud", 1, 1, 0), sample_period_ms=500)
-    await harness.subscribe(LOCAL, UUri("gw1", 1, 1, 0))  # our own: it is here already
+    await harness.subscribe(LOCAL, UUri("gw1", 1, 1, 0))  # our own authority
     assert harness.router.interest == {LOCAL: {"dev1": 20, "cloud": 500}}
     await harness.unsubscribe(LOCAL, APP2)
     assert harness.router.interest == {LOCAL: {"dev1": 100, "cloud": 500}}
@@ -194,7 +196,7 @@ async def test_askers_have_the_fastest_period_of_their_authority(harness: Usubsc
     assert harness.router.interest == {LOCAL: {"cloud": 500}}
 
 
-async def test_a_topic_is_wanted_while_it_is_pending(harness: UsubscriptionHarness) -> None:
+async def test_there_is_interest_in_a_topic_while_it_is_pending(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     assert harness.router.interest == {REMOTE: {"dev1": 0}}
     await harness.restart()
@@ -210,7 +212,7 @@ async def test_a_topic_that_has_become_local_is_subscribed(harness: Usubscriptio
     assert harness.service.gauges()["remote_topics"] == 0
 
 
-async def test_a_topic_that_has_become_remote_is_asked_for(harness: UsubscriptionHarness) -> None:
+async def test_a_topic_that_has_become_remote_is_subscribed_to_at_its_service(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(LOCAL, APP2, at="gw1")
     harness.options = harness.options.model_copy(update={"local": []})
     await harness.restart()
@@ -220,7 +222,7 @@ async def test_a_topic_that_has_become_remote_is_asked_for(harness: Usubscriptio
 
 
 async def test_a_remote_topic_whose_subscriptions_are_lost_is_left(harness: UsubscriptionHarness) -> None:
-    """As after damage to the file: what goes with the lost rows is given up, not held for nobody."""
+    """As after damage to the file."""
     await harness.subscribe(REMOTE)
     await harness.answered(harness.commands(wire.SUBSCRIBE)[0], SUBSCRIBED)
     await harness.state.write([("DELETE FROM usubscription_subscriptions", ())])
@@ -231,7 +233,7 @@ async def test_a_remote_topic_whose_subscriptions_are_lost_is_left(harness: Usub
     assert harness.service.gauges()["remote_topics"] == 0
 
 
-async def test_of_a_remote_topic_that_is_lost_its_subscribers_ask_again_and_those_who_left_do_not(
+async def test_a_lost_remote_topic_is_subscribed_to_again_for_its_subscribers_only(
     harness: UsubscriptionHarness,
 ) -> None:
     await harness.subscribe(REMOTE)
@@ -260,7 +262,7 @@ async def test_ten_thousand_subscriptions_are_restored(harness: UsubscriptionHar
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_it_ends_when_asked_to_although_a_message_arrives_at_the_same_moment(
+async def test_it_ends_when_cancelled_even_if_a_message_arrives_at_the_same_moment(
     harness: UsubscriptionHarness, turns: int
 ) -> None:
     task = asyncio.create_task(harness.service.run())

@@ -1,12 +1,12 @@
-"""004 §6: the state machine, against a model that only knows who is in.
+"""004 §6: the state machine, against a model that only knows the set of subscriptions.
 
-A local and a remote topic, two subscribers. The other service grants everything; what goes there and back may be late,
-lost, doubled by a repeat, refused by a dispatcher, or come in another command. We may be restarted. Whatever happens:
+A local and a remote topic, two subscribers. The other service grants everything. Messages to and from it may be late, lost,
+repeated, reordered, or refused by a dispatcher. We may be restarted. Whatever happens:
 
-- who has subscribed and not left is in, who has left or expired is out;
-- every Update is a transition that the diagram allows, and the last one says how things are;
-- the rows on disk give the same book;
-- once the network works and time passes, the other service thinks what we want it to, and nothing more is sent.
+- a subscriber that has not left or expired is listed, and no other;
+- every Update is a transition that the diagram allows, and the last one has the current state;
+- the rows on disk give the same registry;
+- once the network works and time passes, the other service has the state that we want, and nothing more is sent.
 """
 
 import sqlite3
@@ -81,7 +81,7 @@ def loaded(file: Any) -> SubscriptionRegistry:
 
 
 def dump(registry: SubscriptionRegistry) -> object:
-    """All that has to outlive a restart."""
+    """Everything that has to survive a restart."""
     remotes = {
         topic: (
             remote.wanted,
@@ -110,7 +110,7 @@ class TwoDevices(RuleBasedStateMachine):
         self.watched: list[tuple[UUri, UUri, SubscriptionState]] = []
         self.expected: list[tuple[UUri, UUri, SubscriptionState]] = []
         self.watches: set[UUri] = set()
-        self.there: dict[UUri, bool] = {}  # what the other service thinks
+        self.there: dict[UUri, bool] = {}  # whether the other service has us subscribed
         self.commands: list[Command] = []  # on their way there
         self.responses: list[CommandResponse] = []  # on their way back
         self.updates_to_us: list[ReceivedUpdate] = []
@@ -140,7 +140,7 @@ class TwoDevices(RuleBasedStateMachine):
     def set_other_clock(self, ahead_ms: int) -> None:
         self.ahead_ms = ahead_ms
 
-    # Few rules with many variants: of many rules, most runs would leave out most.
+    # Few rules with many variants: with many rules, most runs would leave out most of them.
 
     @rule(topic=topics, app=apps, lasts_ms=st.sampled_from([None, None, 500, 100_000, 1_000_000]), period_ms=periods)
     def subscribe(self, topic: UUri, app: UUri, lasts_ms: int | None, period_ms: int | None) -> None:
@@ -165,7 +165,7 @@ class TwoDevices(RuleBasedStateMachine):
         pick=picks,
     )
     def network(self, action: str, pick: int) -> None:
-        """One of the messages on their way moves on, or is lost."""
+        """One of the messages in transit arrives, or is lost."""
         if self.commands and action in ("exchange", "deliver"):
             self.deliver(pick)
             if action == "exchange":
@@ -203,12 +203,12 @@ class TwoDevices(RuleBasedStateMachine):
                 self.follow(self.registry.reset(self.now_ms), is_reset=True)
                 self.inside.clear()
                 self.watches.clear()
-                # Its Unsubscribes are sent once: what becomes of them if they are lost or overtaken is not ours to mend.
+                # Its Unsubscribes are sent once: if they are lost or overtaken, nothing is repeated.
                 self.commands.clear()
                 self.there.clear()
 
     def deliver(self, pick: int) -> None:
-        """The other service gets one, in any command, and answers."""
+        """The other service receives a command, in any order, and answers."""
         command = self.commands.pop(pick % len(self.commands))
         state = SUBSCRIBED if command.subscribe else UNSUBSCRIBED
         created_ms = self.now_ms + self.ahead_ms
@@ -218,7 +218,7 @@ class TwoDevices(RuleBasedStateMachine):
             self.updates_to_us.append(ReceivedUpdate(command.topic, state, "", created_ms))
 
     def bounce(self, pick: int) -> None:
-        """A dispatcher on the way cannot deliver one."""
+        """A dispatcher in between cannot deliver a command."""
         command = self.commands.pop(pick % len(self.commands))
         code = [UCode.UNAVAILABLE, UCode.DEADLINE_EXCEEDED, UCode.RESOURCE_EXHAUSTED][pick % 3]
         self.responses.append(CommandResponse(command.id, code, None, "", self.now_ms))
@@ -230,7 +230,7 @@ class TwoDevices(RuleBasedStateMachine):
         self.follow(self.registry.update_received(self.now_ms, self.updates_to_us.pop(pick % len(self.updates_to_us))))
 
     def heal(self) -> None:
-        """From now on everything arrives, and time passes until all is said."""
+        """From now on everything arrives, and time passes until nothing is left to do."""
         for _ in range(2000):
             if self.commands:
                 self.deliver(0)
@@ -254,7 +254,7 @@ class TwoDevices(RuleBasedStateMachine):
         assert UNSUBSCRIBE_PENDING not in self.heard.values()
 
     @invariant()
-    def who_is_in_is_in(self) -> None:
+    def the_listed_subscriptions_are_those_of_the_model(self) -> None:
         found = {(entry.topic, entry.subscriber): entry for entry in self.registry.subscriptions}
         inside = {key: entry.attributes.expire_ms for key, entry in found.items() if entry.state is not UNSUBSCRIBE_PENDING}
         assert inside == self.inside
@@ -264,7 +264,7 @@ class TwoDevices(RuleBasedStateMachine):
         assert {key for key, state in self.heard.items() if state is not UNSUBSCRIBED} == set(found)
 
     @invariant()
-    def pages_hold_who_is_in(self) -> None:
+    def pages_list_the_subscriptions(self) -> None:
         for topic in TOPICS:
             listed, _ = self.registry.of_topic(topic, 0, 100)
             assert {entry.subscriber for entry in listed} == {app for name, app in self.inside if name == topic}
@@ -273,12 +273,12 @@ class TwoDevices(RuleBasedStateMachine):
             assert {entry.topic for entry in listed} == {topic for topic, name in self.inside if name == app}
 
     @invariant()
-    def askers_are_who_is_in(self) -> None:
+    def interest_is_what_is_subscribed(self) -> None:
         for topic in TOPICS:
             assert bool(self.registry.interested(topic)) is any(name == topic for name, _ in self.inside)
 
     @invariant()
-    def observers_hear_the_same(self) -> None:
+    def observers_are_notified_of_the_same(self) -> None:
         assert self.watched == self.expected
 
     def teardown(self) -> None:

@@ -89,7 +89,7 @@ async def test_a_first_expiration_in_the_past_is_refused(harness: UsubscriptionH
     assert await harness.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
 
 
-async def test_a_repeated_subscribe_returns_the_current_standing(harness: UsubscriptionHarness) -> None:
+async def test_a_repeated_subscribe_returns_the_current_state(harness: UsubscriptionHarness) -> None:
     assert [await harness.subscribe(LOCAL), await harness.subscribe(LOCAL)] == [SUBSCRIBED, SUBSCRIBED]
     assert [await harness.subscribe(REMOTE), await harness.subscribe(REMOTE)] == [SUBSCRIBE_PENDING, SUBSCRIBE_PENDING]
     [command] = harness.commands()
@@ -97,7 +97,7 @@ async def test_a_repeated_subscribe_returns_the_current_standing(harness: Usubsc
     assert await harness.subscribe(REMOTE) is SUBSCRIBED
 
 
-async def test_a_repeated_subscribe_tells_nobody_anything(harness: UsubscriptionHarness) -> None:
+async def test_a_repeated_subscribe_notifies_nobody(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(LOCAL)
     harness.forget()
     await harness.subscribe(LOCAL)
@@ -124,7 +124,7 @@ async def test_a_repeated_subscribe_updates_the_expiration_only_if_it_exceeds_th
     assert await harness.subscribers(LOCAL) == ({APP: SUBSCRIBED} if lasts_ms is None else {})
 
 
-async def test_an_updated_expiration_holds_across_restarts(harness: UsubscriptionHarness) -> None:
+async def test_an_updated_expiration_is_kept_across_restarts(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(LOCAL, expire_ms=harness.clock.ms + 1000)
     await harness.subscribe(LOCAL, expire_ms=harness.clock.ms + 5000)
     await harness.restart()
@@ -202,7 +202,7 @@ async def test_a_definite_refusal_is_followed_with_its_message(harness: Usubscri
     [command] = harness.commands()
     await harness.failed(command, code, "never")
     assert await harness.subscribers(REMOTE) == {}
-    last = harness.core.said[-2]  # the answer to what was just asked came after it
+    last = harness.core.said[-2]  # before the response to the last request
     update = wire.read(last, pb.Update)
     assert (update.status.state, update.status.message) == (UNSUBSCRIBED, "never")
     await harness.pass_ms(TIMEOUT_MS)
@@ -230,7 +230,7 @@ async def test_a_later_remote_update_is_followed(harness: UsubscriptionHarness) 
     assert harness.states(APP) == [SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBED]
 
 
-async def test_updates_of_others_and_about_others_are_not_followed(harness: UsubscriptionHarness) -> None:
+async def test_updates_from_others_and_about_others_are_ignored(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     [command] = harness.commands()
     await harness.answered(command, SUBSCRIBED)
@@ -254,7 +254,7 @@ async def test_subscribing_a_remote_topic_that_is_being_left_starts_over(harness
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
 
 
-async def test_another_one_who_subscribes_a_topic_that_is_being_left_releases_the_one_who_left(
+async def test_another_subscriber_of_a_topic_that_is_being_left_ends_the_subscription_of_the_one_that_left(
     harness: UsubscriptionHarness,
 ) -> None:
     await harness.subscribe(REMOTE)
@@ -266,14 +266,14 @@ async def test_another_one_who_subscribes_a_topic_that_is_being_left_releases_th
     assert await harness.subscribers(REMOTE) == {APP2: SUBSCRIBED}
 
 
-async def test_every_change_is_told_to_observers(harness: UsubscriptionHarness) -> None:
+async def test_observers_are_notified_of_every_change(harness: UsubscriptionHarness) -> None:
     await harness.register(REMOTE)
     await harness.subscribe(REMOTE)
     await harness.answered(harness.commands()[0], SUBSCRIBED)
     assert harness.updates(WATCHER) == [(REMOTE, APP, SUBSCRIBE_PENDING), (REMOTE, APP, SUBSCRIBED)]
 
 
-async def test_the_remote_service_is_asked_for_the_fastest_period(harness: UsubscriptionHarness) -> None:
+async def test_the_remote_service_is_asked_for_the_shortest_period(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE, sample_period_ms=100)
     await harness.subscribe(REMOTE, APP2, sample_period_ms=20)
     await harness.subscribe(REMOTE, CLOUD)
@@ -290,7 +290,7 @@ async def test_the_remote_service_is_asked_for_the_fastest_period(harness: Usubs
     assert harness.states(APP) == [SUBSCRIBE_PENDING]
 
 
-async def test_too_many_subscriptions_are_refused_and_the_others_stand(tmp_path: Path) -> None:
+async def test_too_many_subscriptions_are_refused_and_the_others_stay(tmp_path: Path) -> None:
     harness = UsubscriptionHarness(tmp_path / "state.db", max_subscriptions=2)
     await harness.subscribe(LOCAL)
     await harness.subscribe(REMOTE)
@@ -302,7 +302,7 @@ async def test_too_many_subscriptions_are_refused_and_the_others_stand(tmp_path:
     harness.state.close()
 
 
-async def test_remote_topics_that_are_left_without_an_answer_are_bounded(tmp_path: Path) -> None:
+async def test_remote_topics_that_wait_for_the_response_to_unsubscribe_are_bounded(tmp_path: Path) -> None:
     harness = UsubscriptionHarness(tmp_path / "state.db", max_subscriptions=2)
     for name in ("x", "y"):
         await harness.subscribe(REMOTE._replace(authority=name))

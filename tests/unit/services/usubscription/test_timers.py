@@ -1,4 +1,4 @@
-"""Times: each key is due once, when it was last set to."""
+"""Timers: each key is due once, at the time that was set last."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 30)))
 
 
 @given(STEPS, st.integers(0, 30))
-def test_what_is_due_is_what_was_last_set(steps: list[tuple[int, int | None]], now_ms: int) -> None:
+def test_a_key_is_due_at_the_time_that_was_set_last(steps: list[tuple[int, int | None]], now_ms: int) -> None:
     timers: Timers[int] = Timers()
     model: dict[int, int | None] = {}
     for key, time_ms in steps:
@@ -24,7 +24,7 @@ def test_what_is_due_is_what_was_last_set(steps: list[tuple[int, int | None]], n
     assert timers.next_ms() == min((time_ms for time_ms in waiting.values() if time_ms > now_ms), default=None)
 
 
-def test_setting_again_and_again_costs_no_memory() -> None:
+def test_setting_a_key_repeatedly_does_not_use_more_memory() -> None:
     timers: Timers[int] = Timers()
     for number in range(100_000):
         timers.set(number % 3, 1_000_000 + number)

@@ -1,4 +1,4 @@
-"""004 §4 and §5: which topics and subscribers are taken."""
+"""004 §4 and §5: which topics and subscribers are accepted."""
 
 import pytest
 from google.protobuf.message import Message
@@ -78,7 +78,7 @@ async def test_an_absent_topic_is_refused(harness: UsubscriptionHarness, method:
     [(b"\xff\xff", 2), (b"\xff\xff", 1), (b"\xff\xff", 0), (b"{}", 3)],
     ids=["protobuf", "any", "unspecified", "json"],
 )
-async def test_a_payload_that_is_no_request_is_refused(
+async def test_a_payload_that_is_not_the_request_is_refused(
     harness: UsubscriptionHarness, method: tuple[int, type[Message]], payload: bytes, form: int
 ) -> None:
     source = UUri.parse("//dev2/0/3/0")
@@ -115,7 +115,9 @@ async def test_details_beyond_the_bound_are_refused(harness: UsubscriptionHarnes
 @pytest.mark.parametrize(
     "expire", [{"seconds": 253_402_300_800}, {"seconds": 2_000_000_000, "nanos": -1}], ids=["year", "nanos"]
 )
-async def test_an_expiration_that_is_no_timestamp_is_refused(harness: UsubscriptionHarness, expire: dict[str, int]) -> None:
+async def test_an_expiration_that_is_not_a_valid_timestamp_is_refused(
+    harness: UsubscriptionHarness, expire: dict[str, int]
+) -> None:
     proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
     proto.attributes.expire.seconds = expire["seconds"]
     proto.attributes.expire.nanos = expire.get("nanos", 0)

@@ -29,7 +29,7 @@ async def _subscribed(harness: UsubscriptionHarness, *sources: UUri) -> None:
     harness.forget()
 
 
-async def test_who_unsubscribes_is_not_tracked_any_more(harness: UsubscriptionHarness) -> None:
+async def test_a_subscriber_that_unsubscribes_is_no_longer_tracked(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(LOCAL)
     await harness.subscribe(LOCAL, APP2)
     await harness.unsubscribe(LOCAL)
@@ -39,10 +39,10 @@ async def test_who_unsubscribes_is_not_tracked_any_more(harness: UsubscriptionHa
     assert await harness.subscribers(LOCAL) == {APP2: SUBSCRIBED}
 
 
-async def test_unsubscribing_what_was_not_subscribed_succeeds_and_changes_nothing(harness: UsubscriptionHarness) -> None:
+async def test_unsubscribing_without_a_subscription_succeeds_and_changes_nothing(harness: UsubscriptionHarness) -> None:
     answer = await harness.ask(harness.request(wire.UNSUBSCRIBE, pb.UnsubscribeRequest(topic=uri_to_proto(LOCAL))))
     assert answer.attributes.commstatus is UCode.OK
-    assert pb.SubscriptionStatus.FromString(answer.payload or b"").state == UNSUBSCRIBED  # an empty message says just that
+    assert pb.SubscriptionStatus.FromString(answer.payload or b"").state == UNSUBSCRIBED  # an empty message means that
     assert harness.updates(APP) == []
     await harness.unsubscribe(REMOTE)
     assert harness.commands() == []
@@ -83,7 +83,7 @@ async def test_a_left_remote_topic_is_unsubscribed_whatever_its_service_answers(
     assert harness.core.said == []
 
 
-async def test_nobody_wants_a_topic_any_more_as_soon_as_the_last_one_has_left(harness: UsubscriptionHarness) -> None:
+async def test_interest_ends_as_soon_as_the_last_subscriber_has_left(harness: UsubscriptionHarness) -> None:
     await _subscribed(harness, APP)
     assert harness.router.interest == {REMOTE: {"dev1": 0}}
     await harness.unsubscribe(REMOTE)
@@ -96,7 +96,7 @@ async def test_a_topic_that_is_being_left_is_not_listed(harness: UsubscriptionHa
     assert await harness.subscribers(REMOTE) == {}
 
 
-async def test_unsubscribing_a_pending_topic_is_done_at_once_and_told_to_the_remote_service(
+async def test_unsubscribing_a_pending_topic_is_done_at_once_and_sent_to_the_remote_service(
     harness: UsubscriptionHarness,
 ) -> None:
     await harness.subscribe(REMOTE)
@@ -116,7 +116,7 @@ async def test_one_of_two_may_leave_a_pending_topic(harness: UsubscriptionHarnes
     assert await harness.subscribers(REMOTE) == {APP2: SUBSCRIBE_PENDING}
 
 
-async def test_after_the_last_one_has_left_observers_hear_no_more_of_the_topic(harness: UsubscriptionHarness) -> None:
+async def test_after_the_last_one_has_left_observers_are_no_longer_notified(harness: UsubscriptionHarness) -> None:
     await harness.register(LOCAL)
     await harness.subscribe(LOCAL)
     await harness.unsubscribe(LOCAL)

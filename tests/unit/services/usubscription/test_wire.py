@@ -1,4 +1,4 @@
-"""Payloads in the three forms in which they come, and what is written back."""
+"""Reading payloads in their three forms, and writing responses in the same form."""
 
 import pytest
 from google.protobuf.any_pb2 import Any
@@ -74,7 +74,7 @@ def test_another_message_in_any_is_refused() -> None:
 
 
 @given(st.binary(max_size=60), st.sampled_from([0, 1, 2, 3, 6]))
-def test_no_payload_does_more_than_be_refused(payload: bytes, form: int) -> None:
+def test_any_payload_is_read_or_refused(payload: bytes, form: int) -> None:
     message = _request(payload, UPayloadFormat(form))
     codes = set()
     for kind in (pb.SubscriptionRequest, pb.FetchSubscriptionsRequest, pb.ResetRequest):
@@ -121,14 +121,14 @@ def test_an_update_says_what_has_changed() -> None:
 
 
 @pytest.mark.parametrize("subscribe", [True, False])
-def test_a_command_has_the_id_and_the_ttl_of_its_order(subscribe: bool) -> None:
+def test_a_command_message_has_the_id_and_the_ttl_of_the_command(subscribe: bool) -> None:
     command = Command(new_id(NOW_MS), REMOTE, subscribe, 0, 300_000)
     message = wire.command_message("gw1", command)
     assert (message.id, message.attributes.ttl) == (command.id, 300_000)
     assert message.check() is message
 
 
-def test_an_unknown_state_in_an_answer_is_no_answer() -> None:
+def test_a_response_with_an_unknown_state_does_not_count() -> None:
     command = Command(new_id(NOW_MS), REMOTE, True, 0, 300_000)
     answer = wire.granted(NOW_MS, wire.command_message("gw1", command), pb.SubscriptionResponse())
     unknown = pb.SubscriptionResponse.FromString(b"\x0a\x02\x08\x09").SerializeToString()
