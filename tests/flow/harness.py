@@ -151,7 +151,7 @@ class RouterHarness:
         return sum(account.queued for account in self.router.accounts() if account.name == route)
 
     def check_books(self) -> None:
-        """In = outcomes + queued, for every route, at any time; and one trace record for every outcome.
+        """In = outcomes + queued, for every route, at any time. Every outcome has a trace record, every delivery a message.
 
         The account of a route that was removed is gone, its records are not.
         """
@@ -163,6 +163,12 @@ class RouterHarness:
                 counted[account.name, account.source, account.target, outcome.value, code.name] += number
         names = {(account.name, account.source, account.target) for account in self.router.accounts()}
         assert {key: number for key, number in self.traced.items() if key[:3] in names} == counted
+        delivered: Counter[str] = Counter()
+        for (_, _, egress, outcome, _), number in self.traced.items():
+            delivered[egress] += number if outcome == "delivered" else 0
+        for name, transport in self.transports.items():
+            if not transport.unconfirmed_s:  # else a message may leave more often than it is delivered
+                assert delivered[name] == len(transport.sent), name
 
     def _offset_us(self) -> int:
         return round(self.clock.ms * 1000 - self.clock.s * 1e6)

@@ -323,7 +323,7 @@ async def test_delivered_messages_with_a_long_ttl_are_not_kept_in_memory() -> No
             harness.router.custody.flush()
             harness.pass_time(50)  # it is listed with its deadline
             harness.transports["cloud"].release_held()
-            harness.transports["cloud"].sent.clear()
+            harness.transports["cloud"].sent[-1] = harness.speed()  # the books count it, nothing keeps it
         harness.pass_time(50)
         payloads = [o for o in gc.get_objects() if isinstance(o, UMessage) and len(o.payload or b"") == 100_000]
         assert len(payloads) <= 1  # the loop's own last one

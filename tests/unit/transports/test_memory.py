@@ -144,6 +144,23 @@ async def test_what_the_link_loses_comes_back_in_order(bus: str) -> None:
     assert len(ledger.failed) == 4
 
 
+async def test_what_the_link_loses_comes_back_in_one_call_as_from_a_real_network(bus: str) -> None:
+    transport = await join(bus)
+    calls: list[list[Parcel]] = []
+
+    def done(parcels: Sequence[Any], error: SendResult) -> None:
+        assert isinstance(error, LinkLostError)
+        calls.append(list(parcels))
+
+    transport.hold = True
+    lost, late = ([Parcel(publish(NOW_MS, TOPIC)) for _ in range(5)] for _ in range(2))
+    for parcels in (lost[:2], lost[2:]):
+        transport.submit(parcels, done)
+    transport.lose_link()
+    transport.submit(late, done)
+    assert calls == [lost, late]
+
+
 async def test_refused_message_is_neither_sent_nor_heard(bus: str) -> None:
     sender, receiver, listener, ledger = await join(bus), await join(bus), RecordingListener(), Ledger()
     await receiver.register_listener(TOPIC, None, listener)
