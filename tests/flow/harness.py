@@ -164,8 +164,8 @@ class RouterHarness:
         names = {(account.name, account.source, account.target) for account in self.router.accounts()}
         assert {key: number for key, number in self.traced.items() if key[:3] in names} == counted
         delivered: Counter[str] = Counter()
-        for (_, _, egress, outcome, _), number in self.traced.items():
-            delivered[egress] += number if outcome == "delivered" else 0
+        for (_, _, egress, result, _), number in self.traced.items():
+            delivered[egress] += number if result == "delivered" else 0
         for name, transport in self.transports.items():
             if not transport.unconfirmed_s:  # else a message may leave more often than it is delivered
                 assert delivered[name] == len(transport.sent), name
