@@ -1,7 +1,8 @@
 """The subscriptions and observers by topic and by subscriber, and the interest in each topic. Pure; no rules."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from streamer.services.usubscription.entries import Observer, Subscription, SubscriptionState
 from streamer.uprotocol.uri import UUri
@@ -85,3 +86,10 @@ class Index:
     def _forget_if_empty(self, name: UUri, topic: Topic) -> None:
         if not topic.subscriptions and not topic.observers:
             del self.topics[name]
+
+
+def page_of(entries: Iterable[Subscription], offset: int, most: int) -> tuple[list[Subscription], bool]:
+    """At most ``most`` of the entries after ``offset``, without those that are leaving, and whether there are more."""
+    listed = (entry for entry in entries if entry.state is not SubscriptionState.UNSUBSCRIBE_PENDING)
+    found = list(islice(listed, offset, offset + most + 1))
+    return found[:most], len(found) > most

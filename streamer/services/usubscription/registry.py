@@ -9,7 +9,6 @@ Longer than most files here: requests of clients, the passing of time and messag
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from itertools import islice
 from typing import NamedTuple
 
 from streamer.services.usubscription.entries import (
@@ -22,13 +21,15 @@ from streamer.services.usubscription.entries import (
     SubscriptionState,
     Update,
 )
-from streamer.services.usubscription.index import Index
+from streamer.services.usubscription.index import Index, page_of
 from streamer.services.usubscription.remote_topic import OpenCommand, RemoteTopic, Step
 from streamer.services.usubscription.timers import Timers
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 
 EXPIRED = "expired"
+
+_NO_TOPIC = UUri("", 0, 0, 0)
 
 
 class Limits(NamedTuple):
@@ -95,15 +96,15 @@ class SubscriptionRegistry:
 
     def of_topic(self, topic: UUri, offset: int, most: int) -> tuple[list[Subscription], bool]:
         """At most ``most`` subscriptions after ``offset``, and whether there are more (004 §4.3, §4.4)."""
-        return _page(self._index.topic(topic).subscriptions.values(), offset, most)
+        return page_of(self._index.topic(topic).subscriptions.values(), offset, most)
 
     def of_subscriber(self, subscriber: UUri, offset: int, most: int) -> tuple[list[Subscription], bool]:
         """As `of_topic`, for one subscriber."""
-        return _page(self._index.subscribers.get(subscriber, {}).values(), offset, most)
+        return page_of(self._index.subscribers.get(subscriber, {}).values(), offset, most)
 
     def of_everybody(self, offset: int, most: int) -> tuple[list[Subscription], bool]:
         """As `of_topic`, for every topic: dispatchers ask for that, the document does not mention it."""
-        return _page(self._index.all(), offset, most)
+        return page_of(self._index.all(), offset, most)
 
     def topic_of(self, command: bytes) -> UUri | None:
         """The topic of an open command."""
@@ -115,11 +116,9 @@ class SubscriptionRegistry:
 
     # Start
 
-    def load(
-        self, subscriptions: Iterable[Subscription], observers: Iterable[Observer], remotes: Iterable[RemoteTopic]
-    ) -> None:
+    def load(self, entries: Iterable[Subscription], observers: Iterable[Observer], remotes: Iterable[RemoteTopic]) -> None:
         """Take over what was on disk, in the order of the numbers. The registry is empty before."""
-        for entry in subscriptions:
+        for entry in entries:
             self._index.add(entry)
             self._number = max(self._number, entry.number)
             self._set_expiry(entry)
@@ -398,12 +397,3 @@ class SubscriptionRegistry:
         for observer in self._index.topic(entry.topic).observers.values():
             if observer.uri != entry.subscriber:
                 change.updates.append(first._replace(sink=observer.uri, via=observer.via))
-
-
-_NO_TOPIC = UUri("", 0, 0, 0)
-
-
-def _page(entries: Iterable[Subscription], offset: int, most: int) -> tuple[list[Subscription], bool]:
-    listed = (entry for entry in entries if entry.state is not SubscriptionState.UNSUBSCRIBE_PENDING)
-    found = list(islice(listed, offset, offset + most + 1))
-    return found[:most], len(found) > most
