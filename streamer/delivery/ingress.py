@@ -244,7 +244,7 @@ class Ingress(UListener):
         return True
 
     def _hold_back(self, key: bytes, received: Received, queue: RouteQueue) -> None:
-        if len(self.backlog) >= _HOLD_AT_MOST:
+        if len(self.backlog) >= _HOLD_AT_MOST and key not in self.backlog:
             self._settler.refuse(received, queue, _FULL)
             return
         earlier = self.backlog.add(key, received, queue)
