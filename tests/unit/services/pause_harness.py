@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import PauseRule
 from streamer.services.pause import PauseService
-from streamer.services.rpc import Method, RpcService
+from streamer.services.rpc import RpcService
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
@@ -39,14 +39,12 @@ class PauseHarness:
         path: Path | None = None,
         options: ControlConfig | None = None,
         local: Sequence[str] = ("veh1",),
-        methods: Mapping[int, Method] | None = None,
     ) -> None:
-        """``methods``: further methods of the uEntity."""
         self.core = RecordingLocalTransport(GATEWAY, USTREAMER)
         self.state = FailingState(path, PauseService.TABLES)
         self.router = FakeRouter()
         self.service = PauseService(self.state, self.router, options or ControlConfig(), GATEWAY, local)
-        self.rpc = RpcService(self.core, USTREAMER, {**self.service.methods(), **(methods or {})})
+        self.rpc = RpcService(self.core, USTREAMER, self.service.methods())
         self.state.open()
         self.service.restore()
 
