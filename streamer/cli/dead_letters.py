@@ -177,10 +177,10 @@ def _show(arguments: argparse.Namespace, file: LetterFile, config: Config, now_m
 
 
 def _purge(arguments: argparse.Namespace, file: LetterFile, config: Config, now_ms: int) -> int:
-    wanted = _filter(arguments, now_ms)
-    if not arguments.all and wanted == LetterFilter():
+    chosen = _filter(arguments, now_ms)
+    if not arguments.all and chosen == LetterFilter():
         return complain("purge: expected a filter, or --all for all of them", 2)
-    deleted = file.delete([letter.number for letter in file.find(wanted)])
+    deleted = file.delete([letter.number for letter in file.find(chosen)])
     if not deleted:
         return _nothing()
     lines_out([f"{_count(deleted)} deleted"])

@@ -139,19 +139,19 @@ def _tail(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
         read_parquet,
     )
 
-    wanted = _wanted(arguments)
+    condition = _condition(arguments)
     seen, spool, kept = SeenRecords(), SpoolReader(folder), None
     try:
         for batch in spool.batches():
             if arguments.follow:
                 seen.add(batch)
-            kept = newest(kept, _filtered(batch, wanted), arguments.n)
+            kept = newest(kept, _filtered(batch, condition), arguments.n)
         files = parquet_files(folder)
         for file in files if arguments.n else ():
             is_full = kept is not None and kept.num_rows == arguments.n
             if is_full and file.modified_us + CLOCK_SLACK_US < int(ended_us(kept)[0]):
                 break  # this file and all older ones were written before the kept records ended
-            for batch in read_parquet(file, wanted, unreadable):
+            for batch in read_parquet(file, condition, unreadable):
                 kept = newest(kept, batch, arguments.n)
         rows = [] if kept is None else kept.to_pylist()
         if not rows and not arguments.follow:
@@ -161,12 +161,12 @@ def _tail(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
         while arguments.follow:
             _sleep()
             for batch in spool.batches():
-                printer.add(_filtered(seen.add(batch), wanted).to_pylist())
+                printer.add(_filtered(seen.add(batch), condition).to_pylist())
             present = parquet_files(folder)
             for file in present:
                 if file.path not in known:
                     for batch in read_parquet(file, None, unreadable):
-                        printer.add(_filtered(seen.add(batch), wanted).to_pylist())
+                        printer.add(_filtered(seen.add(batch), condition).to_pylist())
             known = {file.path for file in present}
     except KeyboardInterrupt:
         return 0
@@ -204,7 +204,7 @@ def _find(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
 
     from streamer.traces.reader import HOUR_US, SpoolReader, parquet_files, read_parquet  # noqa: PLC0415
 
-    wanted = (pc.field("msg_id") == arguments.id) | (pc.field("req_id") == arguments.id)
+    condition = (pc.field("msg_id") == arguments.id) | (pc.field("req_id") == arguments.id)
     created_us = created_ms(arguments.id) * 1000
     is_all = arguments.all or arguments.id[6] >> 4 != 7  # only a version 7 id contains the creation time
     found: dict[tuple[object, ...], dict[str, Any]] = {}
@@ -214,13 +214,13 @@ def _find(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
         spool = SpoolReader(folder)
         try:
             for batch in spool.batches():
-                yield _filtered(batch, wanted)
+                yield _filtered(batch, condition)
         finally:
             spool.close()
         for file in parquet_files(folder):
             hours = (file.hour_us - created_us) / HOUR_US  # from the message to the beginning of the partition
             if is_all or -_HOURS_BEFORE - 1 < hours <= _HOURS_AFTER:
-                yield from read_parquet(file, wanted, unreadable)
+                yield from read_parquet(file, condition, unreadable)
 
     for batch in batches():
         for row in batch.to_pylist():
@@ -244,7 +244,7 @@ def _find(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
     return 0 if rows else _nothing()
 
 
-def _wanted(arguments: argparse.Namespace) -> Any:
+def _condition(arguments: argparse.Namespace) -> Any:
     """The filters as an expression; None if there are none."""
     import pyarrow.compute as pc  # noqa: PLC0415  # slow
 
@@ -255,11 +255,11 @@ def _wanted(arguments: argparse.Namespace) -> Any:
     return expressions[0] if len(expressions) == 1 else expressions[0] & expressions[1]
 
 
-def _filtered(batch: "pa.RecordBatch", wanted: Any) -> "pa.Table":
+def _filtered(batch: "pa.RecordBatch", condition: Any) -> "pa.Table":
     import pyarrow as pa  # noqa: PLC0415  # slow
 
     rows = pa.Table.from_batches([batch])
-    return rows if wanted is None else rows.filter(wanted)
+    return rows if condition is None else rows.filter(condition)
 
 
 def _searched(created_us: int) -> str:

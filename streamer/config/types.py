@@ -65,27 +65,27 @@ def _single_authority(text: str) -> str:
 
 
 def _pattern(value: Any) -> UUri:
-    wanted = expected("a pattern of topics such as //veh1/FFFFFFFF/FF/FFFF: //authority/ue_id/version/resource in hex")
+    error = expected("a pattern of topics such as //veh1/FFFFFFFF/FF/FFFF: //authority/ue_id/version/resource in hex")
     if not isinstance(value, str | UUri):
-        raise wanted
+        raise error
     try:
         uri = UUri.parse(value) if isinstance(value, str) else value.check()
     except UriError as exc:
-        raise wanted from exc
+        raise error from exc
     if not uri.authority:
-        raise wanted
+        raise error
     if not uri.is_topic and uri.resource != ANY_RESOURCE:
         raise expected("a topic, resource 8000 to FFFE, or FFFF for all of them")
     return uri
 
 
-def _exact(value: Any, wanted: PydanticCustomError) -> UUri:
+def _exact(value: Any, error: PydanticCustomError) -> UUri:
     try:
         uri = UUri.parse(value) if isinstance(value, str) else value.check()
     except (UriError, AttributeError) as exc:
-        raise wanted from exc
+        raise error from exc
     if not isinstance(uri, UUri) or not uri.authority:
-        raise wanted
+        raise error
     return uri
 
 

@@ -1,4 +1,4 @@
-"""The MQTT 5 transport against a scripted broker: how a connection comes about, with its subscriptions, and ends."""
+"""The MQTT 5 transport against a scripted broker: how it connects, subscribes and disconnects."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
 from tests.waiting import until
 
 
-async def test_connect_says_what_the_options_say(fake: FakeBroker) -> None:
+async def test_connect_has_the_values_of_the_options(fake: FakeBroker) -> None:
     options = {"receive_maximum": 7, "session_expiry_s": 60, "keep_alive_s": 9, "max_packet_bytes": 4096}
     async with Endpoint(fake.url, "gateway.veh_1", **options).running():
         connect = await (await fake.peer()).accept()
@@ -80,7 +80,7 @@ async def test_refused_filter_is_a_problem_until_it_is_granted(fake: FakeBroker)
         assert endpoint.transport.problems() == []
 
 
-async def test_refused_filter_is_no_problem_once_nobody_wants_it(fake: FakeBroker) -> None:
+async def test_refused_filter_is_not_a_problem_once_it_is_closed(fake: FakeBroker) -> None:
     endpoint, inbox = Endpoint(fake.url), RecordingListener()
     async with endpoint.running():
         peer = await refused(fake, endpoint, inbox, count=12)
@@ -97,7 +97,7 @@ async def test_refused_filter_is_no_problem_once_nobody_wants_it(fake: FakeBroke
         assert endpoint.transport.problems() == []
 
 
-async def test_error_that_nobody_thought_of_is_logged_and_tried_again(
+async def test_unexpected_error_is_logged_and_tried_again(
     fake: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*args: object, **named: Any) -> None:
@@ -160,14 +160,14 @@ async def test_refused_connection_is_tried_again(
         assert "NOT_AUTHORIZED (0x87), PERMISSION_DENIED" in caplog.text
 
 
-async def test_broker_that_says_nothing_is_left_and_tried_again(fake: FakeBroker) -> None:
+async def test_silent_broker_is_left_and_tried_again(fake: FakeBroker) -> None:
     endpoint = Endpoint(fake.url, connect_timeout_s=0.2)
     async with endpoint.running():
         await (await fake.peer()).next(mqtt5.ConnectPacket)
         await connected(fake, endpoint)
 
 
-async def test_session_taken_over_is_said_and_the_link_comes_back(
+async def test_session_taken_over_is_logged_and_the_link_comes_back(
     fake: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     endpoint = Endpoint(fake.url)
@@ -178,7 +178,7 @@ async def test_session_taken_over_is_said_and_the_link_comes_back(
     assert any(record.levelno == logging.ERROR and "same client id" in record.message for record in caplog.records)
 
 
-async def test_stop_says_goodbye_and_gives_back_what_is_unconfirmed(fake: FakeBroker) -> None:
+async def test_stop_disconnects_and_gives_back_what_is_unconfirmed(fake: FakeBroker) -> None:
     endpoint = Endpoint(fake.url)
     async with endpoint.running():
         peer = await connected(fake, endpoint)

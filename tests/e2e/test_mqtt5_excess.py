@@ -38,7 +38,7 @@ async def test_excess_is_not_read_while_we_wait_for_nothing(fake: FakeBroker, ca
     assert "receive_maximum_exceeded" not in caplog.text
 
 
-async def test_what_exceeds_twice_our_receive_maximum_is_left_out_and_said_once(
+async def test_what_exceeds_twice_our_receive_maximum_is_ignored_and_logged_once(
     fake: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     endpoint = Endpoint(fake.url, receive_maximum=2, receive_excess_bytes=0, keep_alive_s=1)
@@ -74,7 +74,7 @@ async def test_exceeded_receive_maximum_does_not_stop_what_we_send(fake: FakeBro
         assert len(inbox.received) == 4
 
 
-async def test_what_was_left_out_is_had_again_over_a_new_connection_once_there_is_room(
+async def test_what_was_ignored_comes_again_on_a_new_connection_once_there_is_room(
     fake: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     ladder = {"initial_ms": 10, "factor": 1000, "max_ms": 10_000}

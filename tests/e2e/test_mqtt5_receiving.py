@@ -1,4 +1,4 @@
-"""The MQTT 5 transport against a scripted broker: what it acknowledges, leaves out, or ends the connection for."""
+"""The MQTT 5 transport against a scripted broker: what it acknowledges, skips, and ends the connection for."""
 
 import mqtt5
 import pytest
@@ -98,8 +98,8 @@ async def test_what_breaks_the_protocol_ends_the_connection_with_its_reason(
         await connected(fake, endpoint)
 
 
-async def test_message_beyond_our_own_maximum_is_acknowledged_in_its_turn_and_left_out(fake: FakeBroker) -> None:
-    """A broker that does not heed what we said in the CONNECT: were we to disconnect, it would send it again for ever."""
+async def test_message_beyond_our_own_maximum_is_acknowledged_in_its_turn_and_skipped(fake: FakeBroker) -> None:
+    """A broker that ignores the limit of our CONNECT: if we disconnected, it would send the packet again for ever."""
     endpoint, inbox = Endpoint(fake.url, max_packet_bytes=4096, keep_alive_s=1), RecordingListener(releases=False)
     async with endpoint.running():
         peer = await subscribed(fake, endpoint, inbox)

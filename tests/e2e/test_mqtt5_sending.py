@@ -1,4 +1,4 @@
-"""The MQTT 5 transport against a scripted broker: what it sends, and what it makes of the answers and of none."""
+"""The MQTT 5 transport against a scripted broker: what it sends, and what it does with answers and without them."""
 
 import mqtt5
 import pytest

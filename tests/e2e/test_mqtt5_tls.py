@@ -41,7 +41,9 @@ async def test_tls_with_client_certificate_and_password_file(tmp_path: Path, cap
 
 @pytest.mark.mosquitto
 @needs_mosquitto
-async def test_broker_of_an_unknown_authority_is_not_talked_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_broker_of_an_unknown_certificate_authority_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_certificates(tmp_path)
     files = TlsFiles(tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key", require_certificate=False)
     with Mosquitto(tls=files) as server:

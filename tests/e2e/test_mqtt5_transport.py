@@ -174,7 +174,7 @@ async def test_killed_broker_without_memory_gives_back_each_message_once(kind: s
 
 @pytest.mark.mosquitto
 @needs_mosquitto
-async def test_what_was_not_acknowledged_comes_again_after_a_restart_of_our_own() -> None:
+async def test_what_was_not_acknowledged_comes_again_after_our_own_restart() -> None:
     inbox, again = RecordingListener(releases=False), RecordingListener()
     with Mosquitto() as server:
         async with Endpoint(server.url, "veh1").running() as car:
@@ -198,7 +198,7 @@ async def test_what_was_not_acknowledged_comes_again_after_a_restart_of_our_own(
 
 
 @pytest.mark.parametrize("kind", BROKERS)
-async def test_broker_may_come_later_than_we_do(kind: str) -> None:
+async def test_broker_may_start_later_than_we_do(kind: str) -> None:
     with broker(kind) as server:
         server.stop()
         async with Endpoint(server.url).running() as endpoint:

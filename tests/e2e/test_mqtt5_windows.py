@@ -33,7 +33,7 @@ async def test_everything_is_confirmed_in_order_with_a_broker_that_takes_one_at_
 
 
 class Remembering(RecordingListener):
-    """Holds back what arrives; a copy of what came before shares the first one's fate, as in the router."""
+    """Holds back what arrives. A second copy of a message is released with the first, as in the router."""
 
     def __init__(self) -> None:
         super().__init__(releases=False)

@@ -1,4 +1,4 @@
-"""The Zenoh transport's link: how it comes and goes, its configuration, stop, and a receiver that takes nothing any more."""
+"""The Zenoh transport's link: its states, its configuration, stop, and a receiver that stalls."""
 
 import asyncio
 import json

@@ -78,7 +78,7 @@ async def test_many_messages_are_confirmed_in_order() -> None:
         assert len(sender._receipts.ledger) == 0
 
 
-async def test_streamer_that_goes_before_it_has_acknowledged_has_nothing() -> None:
+async def test_streamer_that_goes_before_it_has_acknowledged_confirms_nothing() -> None:
     inbox, outcomes = RecordingListener(releases=False), Outcomes()
     async with two_streamers(inbox) as (sender, receiver):
         sent = parcels(10)
@@ -126,9 +126,9 @@ async def test_other_nodes_see_no_receipts_unless_somebody_asks_and_send_as_ever
             assert receiver._session is not None
             token = f"{SERVES}/{receiver._session.zid()}/cloud"
             await until(lambda: tokens == [token], "the token")
-            assert receiver._receipts._is_wanted is False
+            assert receiver._receipts._has_listener is False
             subscriber = RawSubscriber(peer, key=f"{RECEIPTS}/*")
-            await until(lambda: receiver._receipts._is_wanted, "somebody listens")
+            await until(lambda: receiver._receipts._has_listener, "somebody listens")
             message = notification(now_ms(), TOPIC, ENTITY)
             async with running(connect=[endpoint]) as sender:
                 await until(lambda: sender._receipts.ledger.is_needed, "the token")

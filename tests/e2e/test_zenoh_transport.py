@@ -106,7 +106,7 @@ async def test_closing_a_filter_loses_nothing_for_those_that_overlap() -> None:
             assert len(first.messages) == heard
 
 
-async def test_more_topics_than_threads_are_heard_alike_and_a_closed_one_makes_room() -> None:
+async def test_more_topics_than_threads_are_received_alike_and_a_closed_one_makes_room() -> None:
     endpoint = free_endpoint()
     topics = [TOPIC._replace(resource=0x9000 + number) for number in range(THREADS_AT_MOST + 8)]
     async with running(listen=[endpoint]) as transport:
@@ -225,7 +225,7 @@ async def test_pull_gets_the_earliest_message_and_then_not_found() -> None:
 
 @asynccontextmanager
 async def sending() -> AsyncIterator[tuple[ZenohTransport, RawSubscriber]]:
-    """Our transport, and a raw subscriber that hears what it sends."""
+    """Our transport, and a raw subscriber that receives what it sends."""
     endpoint = free_endpoint()
     async with running(connect=[endpoint]) as transport:
         with raw_peer(listen=[endpoint]) as peer:
@@ -275,7 +275,7 @@ async def test_publish_goes_without_the_sink_that_a_streamer_set() -> None:
         assert subscriber.messages() == [plain]
 
 
-async def test_own_messages_are_not_heard() -> None:
+async def test_own_messages_are_not_received() -> None:
     endpoint = free_endpoint()
     async with running(listen=[endpoint]) as transport:
         inbox = RecordingListener()

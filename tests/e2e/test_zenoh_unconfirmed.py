@@ -1,4 +1,4 @@
-"""What the Zenoh transport knows of its receivers: who listens, who is lost, and what becomes of that which was put."""
+"""What the Zenoh transport knows about its receivers: who listens, who is lost, and what becomes of what was put."""
 
 import asyncio
 import signal
@@ -21,7 +21,7 @@ EVERYTHING = "up/**"
 
 
 class Flow:
-    """What a transport says of one flow."""
+    """What a transport tells about one flow."""
 
     def __init__(self, transport: ZenohTransport, source: UUri = TOPIC, sink: UUri | None = None) -> None:
         self.reaches: list[Presence] = []
@@ -50,14 +50,14 @@ async def stage(events: EventLog | None = None, lease_ms: int = 2000) -> AsyncIt
 # -- who listens
 
 
-async def test_flow_reaches_nobody_while_there_is_no_other_node() -> None:
+async def test_flow_is_absent_while_there_is_no_other_node() -> None:
     async with running(listen=[free_endpoint()]) as transport:
         await until(lambda: transport.state is LinkState.ALONE, "state ALONE")
         assert Flow(transport).now is Presence.ABSENT
 
 
 @pytest.mark.parametrize("filter_", [EVERYTHING, "up/*/*/*/*/*/{}/{}/{}/{}/{}", "up/veh1/8000/A/2/8A50/*/*/*/*/*"])
-async def test_flow_reaches_somebody_while_there_is_a_subscriber(filter_: str) -> None:
+async def test_flow_is_present_while_there_is_a_subscriber(filter_: str) -> None:
     async with stage() as (transport, peer):
         flow, other = Flow(transport), Flow(transport, UUri.parse("//other/1/1/8000"), UUri.parse("//nobody/2/1/0"))
         await flow.until(Presence.ABSENT)
@@ -71,7 +71,7 @@ async def test_flow_reaches_somebody_while_there_is_a_subscriber(filter_: str) -
         assert (Presence.PRESENT in other.reaches) is (filter_ == EVERYTHING)
 
 
-async def test_forgotten_flow_says_nothing_more_and_others_of_its_key_go_on() -> None:
+async def test_forgotten_flow_is_told_nothing_more_and_others_of_its_key_go_on() -> None:
     async with stage() as (transport, peer):
         first, second = Flow(transport), Flow(transport)
         await first.until(Presence.ABSENT)
@@ -145,7 +145,7 @@ async def test_receiver_that_is_gone_is_noticed_and_comes_back(number: signal.Si
 
 
 async def hears(peer: PeerProcess, ids: list[bytes]) -> None:
-    """Wait until the last that ``peer`` got are these."""
+    """Wait until these are the last messages that ``peer`` got."""
 
     async def heard() -> None:
         while (await peer.heard(EVERYTHING))[-len(ids) :] != ids:
@@ -226,7 +226,7 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
             assert events.nodes[:3] == [True, True, False]
 
 
-async def test_keys_beyond_the_bound_count_as_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_beyond_the_bound_count_as_listened_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamer.transports.zenoh.presence_watch.MAX_KEYS", 1)
     async with stage() as (transport, _):
         first, second = Flow(transport), Flow(transport, UUri.parse("//veh1/1/1/8000"))
@@ -236,7 +236,7 @@ async def test_keys_beyond_the_bound_count_as_heard(monkeypatch: pytest.MonkeyPa
         assert Flow(transport, UUri.parse("//veh1/1/1/8000")).now is Presence.UNKNOWN
 
 
-async def test_without_assurance_nothing_is_watched_and_a_put_counts() -> None:
+async def test_without_uncertain_time_nothing_is_watched_and_a_put_counts() -> None:
     events, outcomes, endpoint = EventLog(), Outcomes(), free_endpoint()
     async with running(events, listen=[endpoint], uncertain_s=0) as transport:
         assert transport.unconfirmed_s == 0

@@ -58,7 +58,7 @@ class Receipts:
         self._declared: list[object] = []  # kept here because Zenoh undeclares what nobody references
         self._publisher: zenoh.Publisher | None = None
         self._listening = False
-        self._is_wanted: bool | None = None
+        self._has_listener: bool | None = None
         self._ids: list[bytes] = []
         self._sending = False
         self._ticker: asyncio.TimerHandle | None = None
@@ -88,7 +88,7 @@ class Receipts:
 
     def acknowledge(self, uuid: bytes) -> None:
         """A message is safe here: give a receipt, if anybody listens."""
-        if not self._is_wanted or self._session is None:
+        if not self._has_listener or self._session is None:
             return
         if len(self._ids) >= _MAX_IDS:  # nobody takes receipts; the senders will send again
             return
@@ -111,13 +111,13 @@ class Receipts:
         else:
             self._sending = False
 
-    def _wanted(self, is_wanted: bool) -> None:
-        self._is_wanted = is_wanted
+    def _matched(self, is_matched: bool) -> None:
+        self._has_listener = is_matched
 
-    def _first_wanted(self, is_wanted: bool) -> None:
+    def _first_status(self, is_matched: bool) -> None:
         """The status when the publisher was declared, unless the listener was called since."""
-        if self._is_wanted is None:
-            self._is_wanted = is_wanted
+        if self._has_listener is None:
+            self._has_listener = is_matched
 
     # -- sending
 
@@ -170,7 +170,7 @@ class Receipts:
                 allowed_destination=remote,
             )
             self._declared.append(publisher.declare_matching_listener(self._on_matching))
-            tell_loop(self._loop, self._first_wanted, is_matching(publisher))
+            tell_loop(self._loop, self._first_status, is_matching(publisher))
             self._declared += [liveliness.declare_token(f"{SERVES}/{self._own}/{name}") for name in sorted(self.serves)]
         self._declared.append(liveliness.declare_subscriber(f"{SERVES}/*/*", self._on_token, history=True))
 
@@ -192,7 +192,7 @@ class Receipts:
     # -- threads of Zenoh
 
     def _on_matching(self, status: zenoh.MatchingStatus) -> None:
-        tell_loop(self._loop, self._wanted, status.matching)
+        tell_loop(self._loop, self._matched, status.matching)
 
     def _on_token(self, sample: zenoh.Sample) -> None:
         streamer, _, authority = str(sample.key_expr)[len(SERVES) + 1 :].partition("/")

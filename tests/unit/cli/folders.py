@@ -25,7 +25,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def row(seq: int, ago_us: Any = 0, latency_us: Any = 1000, **other: Any) -> Row:
-    """A record of a message that came in ``ago_us`` before now; what is not said is ordinary."""
+    """A record of a message that arrived ``ago_us`` before now, with defaults for the rest."""
     ts = NOW_US - ago_us
     plain: Row = {
         "ts": ts, "msg_ts": ts - 2000, "seq": seq, "run_ts": RUN_US, "msg_id": new_id((ts - 2000) // 1000), "req_id": None,

@@ -165,7 +165,7 @@ def test_filters_combine(run: Run, words: list[str], expected: list[int]) -> Non
     assert err == ""
 
 
-def test_nothing_that_matches_is_told(run: Run) -> None:
+def test_no_match_is_reported(run: Run) -> None:
     assert run("list", "--route", "nowhere") == (1, "", "no such dead letter\n")
 
 
@@ -182,7 +182,7 @@ def test_nothing_that_matches_is_told(run: Run) -> None:
         (["--id", "7"], "--id: '7': expected the id of a message (a UUID)"),
     ],
 )
-def test_wrong_filters_are_told(run: Run, words: list[str], expected: str) -> None:
+def test_wrong_filters_are_explained(run: Run, words: list[str], expected: str) -> None:
     status, out, err = run("list", *words)
     assert (status, out) == (2, "")
     assert expected in err
@@ -233,7 +233,7 @@ def test_a_letter_with_a_damaged_body_is_shown_as_far_as_it_goes(run: Run, journ
     assert out.splitlines()[-1] == "the message cannot be shown: its body was changed"
 
 
-def test_an_unknown_letter_is_told(run: Run) -> None:
+def test_an_unknown_letter_is_reported(run: Run) -> None:
     assert run("show", format_id(bytes(16)))[0] == 1
 
 
@@ -247,7 +247,7 @@ def test_purge_deletes_what_matches(run: Run, journal: Path) -> None:
     assert run("purge", "--all") == (1, "", "no such dead letter\n")
 
 
-def test_purge_of_everything_has_to_be_said(run: Run, journal: Path) -> None:
+def test_purge_of_everything_needs_all(run: Run, journal: Path) -> None:
     assert run("purge") == (2, "", "purge: expected a filter, or --all for all of them\n")
     assert len(letters_in(journal)) == 3
 
@@ -311,7 +311,7 @@ def test_a_damaged_letter_is_not_sent(run: Run, journal: Path) -> None:
 
 
 @pytest.mark.parametrize("ttl", ["5", "0s", "60d", "never"])
-def test_a_wrong_ttl_is_told(run: Run, ttl: str) -> None:
+def test_a_wrong_ttl_is_explained(run: Run, ttl: str) -> None:
     status, _, err = run("redrive", "--ttl", ttl)
     assert status == 2
     assert f"--ttl: '{ttl}': expected" in err
@@ -333,25 +333,25 @@ def test_without_a_journal_there_is_nothing_to_work_on(run: Run, action: str) ->
     assert err.endswith("streamer.yaml: journal: null: dead letters are kept in the journal only\n")
 
 
-def test_a_bad_configuration_is_told(run: Run) -> None:
+def test_a_bad_configuration_is_explained(run: Run) -> None:
     status, _, err = run("list", journal="{pth: x}")
     assert status == 78
     assert "journal.pth" in err
 
 
-def test_a_journal_that_is_not_there_is_told(run: Run, journal: Path) -> None:
+def test_a_missing_journal_is_reported(run: Run, journal: Path) -> None:
     journal.unlink()
     assert run("list") == (74, "", f"{journal}: no such file; the daemon creates it when it starts\n")
     assert not journal.exists()
 
 
-def test_an_empty_journal_is_told_and_left_alone(run: Run, journal: Path) -> None:
+def test_an_empty_journal_is_reported_and_left_alone(run: Run, journal: Path) -> None:
     journal.write_bytes(b"")
     assert run("list")[0] == 74
     assert journal.read_bytes() == b""
 
 
-def test_garbage_is_told_and_left_alone(run: Run, journal: Path) -> None:
+def test_garbage_is_reported_and_left_alone(run: Run, journal: Path) -> None:
     journal.write_bytes(b"garbage" * 1000)
     status, out, err = run("list")
     assert (status, out) == (74, "")

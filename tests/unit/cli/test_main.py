@@ -55,7 +55,7 @@ def test_good_file_is_called_good_and_summed_up(good: str, capsys: pytest.Captur
     )
 
 
-def test_every_mistake_is_told_with_its_line_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_mistake_is_printed_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(GOOD.replace("to: phone", "to: fone").replace("authority: gateway.veh1", "authority: Gateway"))
     assert main(["check", "--config", str(path)]) == 78
@@ -153,7 +153,7 @@ def test_file_that_is_not_there_is_a_configuration_error(
         ),
     ],
 )
-def test_way_of_a_message_is_explained_and_why_not_the_others(
+def test_route_of_a_message_is_explained_and_why_not_the_others(
     good: str, arguments: list[str], status: int, printed: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", "--config", good, *arguments]) == status
@@ -277,7 +277,7 @@ def test_malformed_uri_is_shown_with_what_was_expected(good: str, capsys: pytest
 
 
 @pytest.mark.parametrize("flag", ["--version", "--help"])
-def test_asking_is_no_error(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version_exit_with_0(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([flag])
     assert caught.value.code == 0
@@ -296,7 +296,7 @@ usubscription: {local: [veh1]}
 """
 
 
-def test_explain_knows_who_has_subscribed_and_what_is_stopped(
+def test_explain_knows_who_has_subscribed_and_what_is_paused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A daemon has run in this folder: a phone asked for a topic, every 200 ms, and it was paused."""

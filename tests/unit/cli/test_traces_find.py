@@ -53,7 +53,7 @@ def test_a_failure_says_where_its_dead_letter_is(run: Run, folder: Path) -> None
 
 
 @pytest.mark.parametrize(("hours_after", "is_found"), [(-3, False), (-1, True), (0, True), (24, True), (26, False)], ids=str)
-def test_hours_around_the_messages_making_are_searched(run: Run, folder: Path, hours_after: int, is_found: bool) -> None:
+def test_hours_around_the_messages_creation_are_searched(run: Run, folder: Path, hours_after: int, is_found: bool) -> None:
     made_us = NOW_US - 30 * HOUR_US
     record = row(0, 30 * HOUR_US - hours_after * HOUR_US, msg_id=new_id(made_us // 1000))
     write_part(folder, [record])
@@ -80,7 +80,7 @@ def test_other_hours_are_not_opened(run: Run, folder: Path) -> None:
     assert err.startswith(f"{far}: cannot be read")
 
 
-def test_an_id_that_names_no_time_is_searched_everywhere(run: Run, folder: Path) -> None:
+def test_an_id_without_a_time_is_searched_everywhere(run: Run, folder: Path) -> None:
     other = UUID("7d444840-9dc0-41d1-b245-5ffdce74fad2").bytes  # version 4
     write_part(folder, [row(0, 50 * HOUR_US, msg_id=other, msg_ts=None, age_us=None)])
     assert run("find", format_id(other))[0] == 0

@@ -77,7 +77,7 @@ def test_people_get_the_same_figures(run: Run, folder: Path) -> None:
     assert lines[-1] == "no record is missing (no gaps in seq)"
 
 
-def test_nothing_in_that_time_is_told(run: Run, folder: Path) -> None:
+def test_a_time_without_records_is_reported(run: Run, folder: Path) -> None:
     write_part(folder, [row(0, 2 * HOUR_US)])
     assert run("summary") == (1, "", "no such record\n")
 

@@ -155,7 +155,7 @@ def test_files_older_than_what_is_printed_are_not_opened(run: Run, folder: Path)
     ],
     ids=str,
 )
-def test_wrong_words_are_told(run: Run, words: list[str], expected: str) -> None:
+def test_wrong_arguments_are_explained(run: Run, words: list[str], expected: str) -> None:
     status, out, err = run(*words)
     assert (status, out) == (2, "")
     assert expected in err
@@ -181,12 +181,12 @@ def test_the_folder_comes_from_the_configuration(run: Run, folder: Path, tmp_pat
     assert f"dead-letters show {' '.join(where)} " in run("find", format_id(record["msg_id"]), where=where)[1]
 
 
-def test_a_configuration_without_traces_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_configuration_without_traces_is_reported(run: Run, tmp_path: Path) -> None:
     where = config(tmp_path, "null")
     assert run("tail", where=where) == (78, "", f"{where[1]}: trace: null: no traces are written\n")
 
 
-def test_a_folder_that_is_not_there_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(run: Run, tmp_path: Path) -> None:
     where = ("--path", str(tmp_path / "nowhere"))
     assert run("summary", where=where) == (74, "", f"{tmp_path}/nowhere: No such file or directory\n")
 

@@ -1,4 +1,4 @@
-"""Reading the file: every mistake with its place, nothing secret, and the files that we ship."""
+"""Reading the file: every mistake with its position, no secret in any message, and the files that we ship."""
 
 import json
 from collections.abc import Iterator
@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_read_has_no_line(tmp_path: Path, path: Path) -> N
         load(path, {})
 
 
-def test_a_byte_order_mark_is_no_mistake(path: Path) -> None:
+def test_a_byte_order_mark_is_accepted(path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf" + PLAIN.encode())
     assert load(path, {}).authority == "gateway.veh1"
 
@@ -229,7 +229,7 @@ def test_no_secret_is_ever_printed(path: Path, text: str) -> None:
     assert not any(SECRET in str(part) for problem in caught.value.problems for part in problem)
 
 
-def test_a_secret_is_sent_to_a_file(path: Path) -> None:
+def test_a_secret_has_to_come_from_a_file(path: Path) -> None:
     (problem,) = problems(path, BROKER.replace("broker:", f"password: {SECRET}\n      broker:"))
     assert (problem.line, problem.key) == (8, "endpoints.cloud.options.password")
     assert problem.message == "a secret does not belong here; expected password_file, the path of a file that holds it"
@@ -250,12 +250,12 @@ def test_problems_are_sorted_by_line(path: Path) -> None:
     assert [problem.line for problem in found] == [1, 2, 3, 4, 5, 6]
 
 
-def test_memory_only_is_said(path: Path) -> None:
+def test_a_hint_says_what_memory_only_means(path: Path) -> None:
     assert warnings(loaded(path, PLAIN)) == ["journal: null: memory only; what is queued is lost if the process is killed"]
     assert warnings(loaded(path, PLAIN + "journal: {path: /tmp/j.db}\n")) == []
 
 
-def test_a_publish_for_nobody_in_particular_is_said(path: Path) -> None:
+def test_a_hint_names_a_publish_without_receivers(path: Path) -> None:
     text = BROKER + "journal: {path: /tmp/j.db}\n"
     published = text.replace("to: cloud}", 'to: cloud, publish: ["//veh1/FFFFFFFF/FF/FFFF"]}')
     (warning,) = warnings(loaded(path, published))
@@ -269,13 +269,13 @@ def test_a_publish_for_nobody_in_particular_is_said(path: Path) -> None:
         assert warnings(loaded(path, addressed)) == []
 
 
-def test_a_publish_for_somebody_elsewhere_is_said(path: Path) -> None:
+def test_a_hint_names_receivers_that_live_elsewhere(path: Path) -> None:
     text = PLAIN.replace("from: cloud,", "publish_to: [veh2], from: cloud,") + "journal: {path: /tmp/j.db}\nroutes: []\n"
     (warning,) = warnings(loaded(path, text.replace("routes: []\n", "")))
     assert warning == "route cloud-vehicle: publish_to names veh2, not reached through 'vehicle'"
 
 
-def test_a_file_without_routes_is_said(path: Path) -> None:
+def test_a_hint_says_that_there_are_no_routes(path: Path) -> None:
     text = PLAIN.partition("routes:")[0] + "routes: []\njournal: {path: /tmp/j.db}\n"
     assert warnings(loaded(path, text)) == ["routes: empty; nothing is forwarded"]
 

@@ -167,7 +167,7 @@ def test_sizes_are_bytes_or_text_with_a_unit(text: object, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "-1MiB", "1 Mib", "1MiBs", "0x10", 1.5, True, None, 0, "0MiB", "0.1B"])
-def test_what_is_no_size_is_refused(text: object) -> None:
+def test_texts_that_are_not_sizes_are_refused(text: object) -> None:
     with pytest.raises(ValidationError, match="expected a size"):
         QueueConfig.model_validate({"bytes": text})
 
@@ -222,7 +222,7 @@ def test_one_authority_may_live_in_two_networks() -> None:
 
 
 @pytest.mark.parametrize("name", ["none", "dead-letter", "rpc-error"])
-def test_route_names_of_our_own_reports_are_reserved(name: str) -> None:
+def test_route_names_of_metrics_and_traces_are_reserved(name: str) -> None:
     (text,) = messages(raw(routes=[{"from": "vehicle", "to": "cloud", "name": name}]))
     assert text.startswith("expected a name other than")
 

@@ -4,7 +4,7 @@ from streamer.uprotocol.uri import UUri
 
 
 class CountingUri(UUri):
-    """Counts how often it was compared, of all of its kind."""
+    """Counts how often any of them was compared."""
 
     compared = 0
 

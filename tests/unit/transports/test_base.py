@@ -220,7 +220,7 @@ def test_filter_out_of_range_is_an_invalid_argument(bad: dict[str, Any]) -> None
 
 
 @given(st.integers(1, 50))
-def test_source_hears_when_the_last_holder_released_and_only_once(holders: int) -> None:
+def test_source_is_told_once_when_the_last_holder_has_released(holders: int) -> None:
     received = Copy()
     received.holders = holders
     for _ in range(holders - 1):
@@ -230,7 +230,7 @@ def test_source_hears_when_the_last_holder_released_and_only_once(holders: int) 
     assert received.acknowledged == 1
 
 
-def test_copies_share_the_fate_of_the_first() -> None:
+def test_copies_are_released_with_the_first() -> None:
     first, copies = Copy(), [Copy() for _ in range(3)]
     for copy in copies:
         first.attach(copy)
@@ -278,14 +278,14 @@ class PigeonTransport(UTransport):
 
 
 def forget_transports() -> None:
-    """What another test has installed is gone again."""
+    """What another test has installed is gone."""
     load_transport.cache_clear()
     loadable_transports.cache_clear()
 
 
 @pytest.fixture
 def pigeons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A distribution of somebody else's, installed: a module and its dist-info."""
+    """An installed distribution of another package: a module and its dist-info."""
     (tmp_path / "pigeon_carrier.py").write_text(PLUGIN)
     info = tmp_path / "pigeon_carrier-1.0.dist-info"
     info.mkdir()
@@ -302,7 +302,7 @@ def pigeons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("pigeons")
-def test_transport_of_somebody_else_is_found_by_its_entry_point() -> None:
+def test_transport_of_another_package_is_found_by_its_entry_point() -> None:
     assert set(available_transports()) >= {"pigeon", "memory", "mqtt5", "zenoh"}
     kind = load_transport("pigeon")
     assert issubclass(kind, UTransport)

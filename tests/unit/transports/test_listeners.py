@@ -39,7 +39,7 @@ def new_registry(**limits: int) -> ListenerRegistry:
     return ListenerRegistry(ListenerOptions(**limits))
 
 
-def test_listener_with_overlapping_filters_hears_once() -> None:
+def test_listener_with_overlapping_filters_gets_a_message_once() -> None:
     registry, listener = new_registry(), RecordingListener()
     for source, sink in ((TOPIC, None), (ANY_TOPIC, None), (UUri("*", 0xA, 1, 0x8000), None)):
         registry.add(source, sink, listener)
@@ -62,7 +62,7 @@ def test_several_listeners_share_the_acknowledgement() -> None:
     assert received.acknowledged
 
 
-def test_message_for_nobody_is_released_at_once() -> None:
+def test_message_without_listener_is_released_at_once() -> None:
     registry, listener = new_registry(), RecordingListener()
     registry.add(TOPIC, None, listener)
     received = MemoryReceived(publish(NOW_MS, OTHER_TOPIC))
@@ -100,7 +100,7 @@ def test_registering_again_changes_nothing_and_one_removal_ends_it() -> None:
     assert registry.filters() == []
 
 
-def test_filter_is_new_with_its_first_listener_and_over_with_its_last() -> None:
+def test_filter_is_new_with_its_first_listener_and_gone_with_its_last() -> None:
     registry, first, second = new_registry(), RecordingListener(), RecordingListener()
     assert registry.add(TOPIC, None, first) is True
     assert registry.add(TOPIC, None, second) is False
@@ -123,7 +123,7 @@ def test_nothing_is_delivered_after_unregistering_one_of_two_filters() -> None:
     assert listener.messages[before:] == [kept]
 
 
-def test_listener_that_came_later_hears_what_comes_later() -> None:
+def test_listener_that_is_added_later_gets_later_messages() -> None:
     registry, early, late = new_registry(), RecordingListener(), RecordingListener()
     registry.add(TOPIC, None, early)
     registry.deliver([MemoryReceived(publish(NOW_MS, TOPIC))])
@@ -267,9 +267,7 @@ ANSWERS = [response(NOW_MS, request(NOW_MS, APP, METHOD, 1000)) for _ in range(1
 
 @pytest.mark.parametrize("messages", [pytest.param(TRACED, id="traced"), pytest.param(ANSWERS, id="responses")])
 @pytest.mark.parametrize("topics", [10, 2000])
-def test_number_of_topics_is_nothing_to_the_cost_of_messages_that_are_all_different(
-    topics: int, messages: list[UMessage]
-) -> None:
+def test_cost_of_a_message_does_not_depend_on_the_number_of_topics(topics: int, messages: list[UMessage]) -> None:
     registry, listener = new_registry(max_listeners=3000), RecordingListener()
     for n in range(topics):
         registry.add(counting(TOPIC._replace(resource=0x8000 + n)), None, listener)
@@ -281,7 +279,7 @@ def test_number_of_topics_is_nothing_to_the_cost_of_messages_that_are_all_differ
     assert CountingUri.compared - before == len(FEW_OTHERS) * len(messages)
 
 
-def test_a_topic_that_comes_or_goes_costs_nothing_for_the_messages_of_others() -> None:
+def test_adding_or_removing_a_topic_costs_nothing_for_messages_of_others() -> None:
     registry, listener, late = new_registry(), RecordingListener(), RecordingListener()
     registry.add(counting(ANY_TOPIC), None, listener)
     registry.add(counting(TOPIC), None, listener)
@@ -318,7 +316,7 @@ HEARD = [
         st.tuples(st.sampled_from(["add", "remove", "deliver"]), st.integers(0, 2), st.sampled_from(FILTERS)), max_size=60
     )
 )
-def test_whoever_changes_what_a_message_reaches_the_same_listeners_in_the_same_order_as_by_trying_every_filter(
+def test_message_reaches_the_same_listeners_in_the_same_order_as_by_trying_every_filter(
     steps: list[tuple[str, int, Filter]],
 ) -> None:
     registry, listeners = new_registry(), [RecordingListener(), RecordingListener(), RecordingListener()]

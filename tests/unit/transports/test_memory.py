@@ -1,4 +1,4 @@
-"""The memory transport: a network inside the process, and the levers that tests pull."""
+"""The memory transport: a network inside the process, and how tests steer it."""
 
 import itertools
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Parcel:
 
 
 class Ledger:
-    """Writes down what the transport says about parcels."""
+    """Writes down the results of parcels."""
 
     def __init__(self) -> None:
         self.confirmed: list[Parcel] = []
@@ -74,7 +74,7 @@ async def test_nothing_is_delivered_after_unregistering(bus: str) -> None:
         await receiver.unregister_listener(TOPIC, None, listener)
 
 
-async def test_who_is_away_receives_nothing(bus: str) -> None:
+async def test_transport_without_link_receives_nothing(bus: str) -> None:
     sender, receiver, listener = await join(bus), await join(bus), RecordingListener()
     await receiver.register_listener(TOPIC, None, listener)
     receiver.lose_link()
@@ -161,7 +161,7 @@ async def test_what_the_link_loses_comes_back_in_one_call_as_from_a_real_network
     assert calls == [lost, late]
 
 
-async def test_refused_message_is_neither_sent_nor_heard(bus: str) -> None:
+async def test_refused_message_is_neither_sent_nor_received(bus: str) -> None:
     sender, receiver, listener, ledger = await join(bus), await join(bus), RecordingListener(), Ledger()
     await receiver.register_listener(TOPIC, None, listener)
     refused, taken = Parcel(publish(NOW_MS, TOPIC, b"bad")), Parcel(publish(NOW_MS, TOPIC, b"good"))

@@ -26,7 +26,7 @@ STREAM = b"".join(
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=30))
-def test_packets_do_not_depend_on_how_the_stream_is_torn(cuts: list[int]) -> None:
+def test_packets_do_not_depend_on_how_the_stream_is_split(cuts: list[int]) -> None:
     reader = frames.FrameReader(1 << 20)
     edges = [0, *sorted(cuts), len(STREAM)]
     found = []
@@ -54,7 +54,7 @@ def test_too_large_packet_is_refused_by_its_announcement(announcement: bytes) ->
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=30))
-def test_too_large_publish_is_left_out_however_the_stream_is_torn(cuts: list[int]) -> None:
+def test_too_large_publish_is_skipped_however_the_stream_is_split(cuts: list[int]) -> None:
     reader = frames.FrameReader(1000)
     found = []
     for start, end in pairwise([0, *sorted(cuts), len(STREAM)]):
@@ -95,7 +95,7 @@ def test_too_large_publish_without_room_for_a_packet_id_ends_the_connection() ->
 
 
 @pytest.mark.parametrize("data", [b"HTTP/1.1 400", b"\x00\xff", b"\x10\xff", b"\x82\x10", b"\xc0\x00"])
-def test_what_no_broker_begins_with_is_malformed_at_once(data: bytes) -> None:
+def test_packet_that_no_broker_sends_is_malformed_at_once(data: bytes) -> None:
     complete, error = frames.FrameReader(1000).feed(mqtt5.PingRespPacket().write() + data)
     assert len(complete) == 1
     assert error is not None

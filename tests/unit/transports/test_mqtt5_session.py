@@ -1,4 +1,4 @@
-"""The session as a dialogue: what is handed in (>>), what is to be written or told (<<)."""
+"""The session as a dialogue: what it is given, and what it wants to write or tell."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def encode(message: UMessage, packet_id: int, duplicate: bool) -> bytes:
 
 
 class SessionHarness:
-    """A session and what it said."""
+    """A session, and what it has told."""
 
     def __init__(self, window: int = 10, connect: bool = True) -> None:
         self.session = Session(window, encode, self._count)
@@ -186,7 +186,7 @@ def test_unknown_and_repeated_pubacks_change_nothing() -> None:
     assert d.told == [("a", None)]
 
 
-def test_packet_ids_go_round_and_skip_those_in_use() -> None:
+def test_packet_ids_wrap_around_and_skip_those_in_use() -> None:
     d = SessionHarness(window=50_000)
     d.submit("a")
     held = d.session.request(["x"])
@@ -295,7 +295,7 @@ def test_what_is_unconfirmed_waits_while_the_link_is_down() -> None:
     assert [names for names, _ in d.told] == ["a"]
 
 
-def test_head_stands_still_until_the_oldest_is_confirmed() -> None:
+def test_head_stays_until_the_oldest_is_confirmed() -> None:
     d = SessionHarness()
     assert d.session.head is None
     d.submit("ab")

@@ -1,4 +1,4 @@
-"""The mapping between uProtocol messages and MQTT 5 packets, as the specification and its peers have it."""
+"""The mapping between uProtocol messages and MQTT 5 packets, as in the specification and in other implementations."""
 
 from dataclasses import replace
 from typing import Any

@@ -17,7 +17,7 @@ BUSY = RefusedError(UCode.UNAVAILABLE, "busy")
 
 
 class Owner:
-    """Whoever submitted: notes every call with the payloads and the result."""
+    """A caller of submit. Notes every call with the payloads and the result."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, SendResult]] = []

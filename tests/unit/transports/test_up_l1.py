@@ -43,7 +43,7 @@ Make = Callable[[ListenerOptions], UTransport]
 
 
 def make(kind: str) -> Make:
-    """What makes a transport of that kind, not connected to anything, with limits on its listeners."""
+    """A function that makes a transport of that kind, not connected, with limits on its listeners."""
 
     def made(limits: ListenerOptions) -> UTransport:
         context = TransportContext("here", "gateway", now_ms=lambda: NOW_MS)
@@ -295,7 +295,7 @@ def test_zenoh_file_with_an_endpoint_over_udp_is_refused(tmp_path: Path, content
 
 @pytest.mark.parametrize("content", [None, '{transport: {link: {protocols: ["udp", "tcp"]}}}'], ids=["options", "file"])
 def test_zenoh_neither_opens_nor_accepts_links_over_udp_that_others_name(tmp_path: Path, content: str | None) -> None:
-    """Addresses that scouting finds are in nobody's configuration: Zenoh's own list of protocols keeps them out."""
+    """Addresses that scouting finds are in no configuration; Zenoh's own list of protocols keeps them out."""
     file = tmp_path / "zenoh.json5"
     file.write_text(content or "{}")
     config = session_config(ZenohOptions(config_file=file if content else None))

@@ -1,4 +1,4 @@
-"""Which of several subscriptions that bring the same message is listened to, and what finding out costs. No Zenoh here."""
+"""Which of several subscriptions that bring the same message is used, and what the choice costs. Without Zenoh."""
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -58,11 +58,11 @@ class IntakeHarness:
 
     @property
     def subscriptions(self) -> list[KeySubscription]:
-        """Those that are open, in the order in which they came."""
+        """Those that are open, in the order in which they were opened."""
         return [part for parts in self.intake._subscriptions.values() for part in parts]
 
     def bring(self, subscription: KeySubscription, message: UMessage) -> int:
-        """How often the message is heard that comes through a subscription."""
+        """How often a message that comes through a subscription is delivered."""
         before = len(self.listener.messages)
         blob = SimpleNamespace(to_bytes=lambda: message.payload or b"")
         attachment = SimpleNamespace(to_bytes=lambda: encode_attachment(message))
@@ -91,13 +91,13 @@ def cost_of(topics: int, messages: Sequence[UMessage]) -> int:
 
 
 @pytest.mark.parametrize("messages", [pytest.param(TRACED, id="traced"), pytest.param(ANSWERS, id="responses")])
-def test_number_of_topics_is_nothing_to_the_cost_of_messages_that_are_all_different(messages: list[UMessage]) -> None:
+def test_cost_of_a_message_does_not_depend_on_the_number_of_topics(messages: list[UMessage]) -> None:
     few = cost_of(10, messages)
     assert few > 0
     assert cost_of(2000, messages) == few
 
 
-def test_a_topic_that_comes_or_goes_costs_nothing_for_the_messages_of_others() -> None:
+def test_adding_or_removing_a_topic_costs_nothing_for_messages_of_others() -> None:
     harness = IntakeHarness()
     harness.listen((counting(everything_at("veh1")), None))
     harness.listen((counting(TOPIC), None))

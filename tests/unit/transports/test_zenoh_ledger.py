@@ -1,4 +1,4 @@
-"""Receipts between streamers as a dialogue: what is submitted, put and receipted, and what is said of it."""
+"""Receipts between streamers as a dialogue: what is submitted, put and receipted, and which results are told."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -62,7 +62,7 @@ def test_message_is_delivered_when_its_receipt_has_come() -> None:
     assert len(d.ledger) == 0
 
 
-def test_message_that_no_streamer_serves_is_unsure_as_ever() -> None:
+def test_message_that_no_streamer_serves_is_unconfirmed() -> None:
     d = LedgerHarness()
     assert not d.submit("x1")
     assert d.submit("x2", "a1", "x3")
@@ -89,7 +89,7 @@ def test_receipts_of_a_flow_keep_its_order_and_others_do_not_wait() -> None:
     assert d.receipts("a1") == ["delivered a1 a2"]
 
 
-def test_streamer_that_goes_takes_everything_unreceipted_with_it_in_order() -> None:
+def test_streamer_that_goes_loses_everything_unreceipted_in_order() -> None:
     d = LedgerHarness()
     d.submit("a1", "b1", "a2", "a3")
     d.put("a1", "b1", "a2", "a3")
@@ -140,7 +140,7 @@ def test_flow_without_receipts_is_given_up_in_the_end() -> None:
     assert d.heard() == ["lost b1"]
 
 
-def test_lost_put_takes_what_stands_in_front_of_it_along_in_order() -> None:
+def test_lost_put_loses_the_earlier_messages_of_its_flow_in_order() -> None:
     d = LedgerHarness()
     d.submit("a1", "a2", "b1")
     d.put("a1")

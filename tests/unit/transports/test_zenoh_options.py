@@ -1,4 +1,4 @@
-"""Options of the Zenoh transport, and what Zenoh makes of them."""
+"""Options of the Zenoh transport, and the configuration of Zenoh that they result in."""
 
 import json
 from pathlib import Path

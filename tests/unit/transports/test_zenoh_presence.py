@@ -21,7 +21,7 @@ class PresenceHarness:
         return heard
 
 
-def test_key_is_unknown_for_the_grace_then_nobody() -> None:
+def test_key_is_unknown_for_the_grace_then_absent() -> None:
     d = PresenceHarness()
     assert d.first is UNKNOWN
     d.keys.matched("key", False, 10.0)
@@ -42,7 +42,7 @@ def test_match_ends_the_grace() -> None:
     assert d.keys.next_s() is None
 
 
-def test_match_that_ends_is_nobody_at_once_even_in_the_grace_of_a_node() -> None:
+def test_match_that_ends_is_absent_at_once_even_in_the_grace_of_a_node() -> None:
     d = PresenceHarness()
     d.keys.matched("key", True, 10.0)
     d.keys.node_came(10.1)
@@ -66,7 +66,7 @@ def test_new_node_changes_nothing_for_a_key_with_a_match() -> None:
     assert d.told_since() == [PRESENT]
 
 
-def test_without_any_node_there_is_nobody_whatever_zenoh_still_says() -> None:
+def test_without_any_node_every_key_is_absent_whatever_zenoh_says() -> None:
     d = PresenceHarness()
     d.keys.matched("key", True, 10.0)
     d.keys.nodes(False)
@@ -77,7 +77,7 @@ def test_without_any_node_there_is_nobody_whatever_zenoh_still_says() -> None:
     assert d.told_since() == [PRESENT]
 
 
-def test_key_that_is_watched_while_nobody_is_there_is_nobody_and_learns_with_the_first_node() -> None:
+def test_key_without_any_node_is_absent_until_the_first_node() -> None:
     d = PresenceHarness(are_there=False)
     assert d.first is ABSENT
     d.keys.matched("key", False, 10.0)
@@ -113,7 +113,7 @@ def test_key_that_is_forgotten_in_its_grace_leaves_nothing_behind() -> None:
     assert d.told_since() == []
 
 
-def test_lost_node_is_a_question_and_who_still_listens_answers_it() -> None:
+def test_lost_node_makes_keys_unknown_until_the_end_of_the_recheck() -> None:
     d = PresenceHarness()
     d.keys.matched("key", True, 10.0)
     d.keys.node_lost()
@@ -121,7 +121,7 @@ def test_lost_node_is_a_question_and_who_still_listens_answers_it() -> None:
     assert d.told_since() == [PRESENT, UNKNOWN, PRESENT]
 
 
-def test_match_that_ends_during_the_question_is_nobody_after_it() -> None:
+def test_match_that_ends_during_the_recheck_is_absent_after_it() -> None:
     d = PresenceHarness()
     d.keys.matched("key", True, 10.0)
     d.keys.node_lost()
@@ -131,7 +131,7 @@ def test_match_that_ends_during_the_question_is_nobody_after_it() -> None:
     assert d.told_since() == [ABSENT]
 
 
-def test_node_that_is_back_at_once_is_a_doubt_and_is_waited_for() -> None:
+def test_node_that_is_back_at_once_makes_its_keys_absent_and_is_waited_for() -> None:
     d = PresenceHarness()
     d.keys.matched("key", True, 10.0)
     d.keys.node_lost()
@@ -142,7 +142,7 @@ def test_node_that_is_back_at_once_is_a_doubt_and_is_waited_for() -> None:
     assert d.told_since() == [PRESENT]
 
 
-def test_last_node_that_is_back_at_once_is_a_doubt_too() -> None:
+def test_last_node_that_is_back_at_once_makes_its_keys_absent_too() -> None:
     d = PresenceHarness()
     d.keys.matched("key", True, 10.0)
     d.keys.node_lost()
@@ -154,7 +154,7 @@ def test_last_node_that_is_back_at_once_is_a_doubt_too() -> None:
     assert d.told_since() == [PRESENT, UNKNOWN, ABSENT, UNKNOWN, ABSENT, UNKNOWN, PRESENT]
 
 
-def test_question_is_not_asked_of_who_reached_nobody() -> None:
+def test_key_that_nobody_listens_to_is_not_rechecked() -> None:
     d = PresenceHarness()
     d.keys.matched("key", False, 10.0)
     d.keys.tick(11.0)

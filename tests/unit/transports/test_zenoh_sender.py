@@ -1,4 +1,4 @@
-"""The sender's thread: what it says of batches that are blocked, broken off, or stopped. Puts are gates that tests open."""
+"""The sender's thread: the results of batches that are blocked, lost or stopped. Tests block puts and release them."""
 
 import asyncio
 import math
@@ -21,7 +21,7 @@ TOPIC = UUri.parse("//veh1/1/1/8000")
 
 
 class BlockingPut:
-    """A put that blocks on messages that say so, until it is opened."""
+    """A put that blocks on certain messages until it is released."""
 
     def __init__(self) -> None:
         self.put: list[bytes] = []
@@ -108,7 +108,7 @@ async def test_blocked_batch_reports_what_is_through() -> None:
     assert words(outcomes) == ["a unconfirmed", "b unconfirmed", "gate unconfirmed", "c unconfirmed"]
 
 
-async def test_slow_put_is_asked_about_before_the_next_one() -> None:
+async def test_slow_put_is_checked_before_the_next_one() -> None:
     gate, outcomes = BlockingPut(), Outcomes()
     events: list[tuple[bytes, ...]] = []
 

@@ -1,4 +1,4 @@
-"""The subscription of one topic: from Zenoh's threads onto the loop, with nothing lost, reordered or without bound."""
+"""The subscription of one topic: from Zenoh's threads to the loop, without loss or reordering, and within bounds."""
 
 import asyncio
 import threading
@@ -91,7 +91,7 @@ async def test_a_pause_holds_the_sender_back_at_the_buffers_bound_and_loses_noth
     assert not thread.is_alive()
 
 
-async def test_a_full_buffer_lets_go_when_it_is_abandoned_and_counts_what_is_thrown_away() -> None:
+async def test_a_full_buffer_lets_go_when_it_is_abandoned_and_counts_what_is_discarded() -> None:
     harness = TopicHarness(buffer=10)
     harness.subscription.pause()
     thread = sending(harness, range(25))

@@ -1,4 +1,4 @@
-"""Zenoh's keys and attachments, checked against plain protobuf."""
+"""Zenoh keys and attachments, checked against plain protobuf."""
 
 from dataclasses import replace
 
@@ -152,7 +152,7 @@ def test_empty_payload_is_a_payload_only_with_a_format() -> None:
 # -- what is no message
 
 
-def test_sample_without_attachment_is_no_message() -> None:
+def test_sample_without_attachment_is_malformed() -> None:
     assert refusal(None) is Malformed.MARKER
 
 
