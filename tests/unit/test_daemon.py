@@ -26,7 +26,7 @@ endpoints:
 routes:
   - {{from: vehicle, to: cloud}}
 metrics: {{listen: "127.0.0.1:{port}"}}
-shutdown: {{drain_s: 5}}
+shutdown: {{drain_s: 3600}}
 log: {{repeat_s: 0}}
 """
 SECOND_ROUTE = "routes:\n  - {from: cloud, to: vehicle, name: down}\n"
@@ -149,10 +149,8 @@ async def test_daemon_tells_systemd_of_its_life_and_ends_with_0_when_asked(daemo
     assert daemon.told("STATUS=all endpoints connected") >= 1
     await daemon.until(lambda: daemon.told("WATCHDOG=1") >= 3)
     assert daemon.told("STOPPING=1") == 0
-    asked_s = time.monotonic()
     daemon.signal(number)
-    assert await daemon.end() == 0
-    assert time.monotonic() - asked_s < 5  # drain_s; nothing was queued
+    assert await daemon.end() == 0  # and has not waited for drain_s: nothing was queued
     assert daemon.told("STOPPING=1") == 1
     assert [line["messages_left"] for line in daemon.events("drained")] == [0]
     assert len(daemon.events("stopped")) == 1
@@ -203,7 +201,7 @@ async def test_hangup_with_a_good_file_takes_the_new_route(daemon: Process) -> N
         ("routes:", "rotes:", "routes"),
         ("authority: gateway.veh1", "authority: gateway.veh2", "restart to use it"),
         ("bus: cloud", "bus: other", "restart to use them"),
-        ("drain_s: 5", "drain_s: {", "streamer.yaml:"),
+        ("drain_s: 3600", "drain_s: {", "streamer.yaml:"),
         ("metrics: {", "metrics: null\n# {", "metrics: changed; restart to use it"),
         ("shutdown:", "remember: {ids: 5}\nshutdown:", "remember: changed; restart to use it"),
         ("shutdown:", "journal: {path: journal}\nshutdown:", "journal: changed; restart to use it"),
