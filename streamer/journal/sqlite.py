@@ -15,6 +15,8 @@ BUSY_S = 5.0
 MAX_WAL_BYTES = 16 << 20
 _MIN_SQLITE = (3, 38, 0)  # ->> and STRICT
 
+_SQLITES_OWN = {"sqlite_sequence"}
+
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _TRANSIENT = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -97,7 +99,8 @@ def is_new(connection: sqlite3.Connection, path: Path, form: FileForm) -> bool:
     application_id, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
     if not found and not application_id and not version:
         return True
-    if application_id != form.application_id and not found.issuperset(form.tables):
+    ours = found.intersection(form.tables)
+    if application_id != form.application_id and (not ours or found - ours - _SQLITES_OWN):
         raise form.error(f"{path}: a database of another program; it is left alone, name another file")
     if version > form.version:
         text = f"written by a newer version (schema {version}, expected {form.version}); it is left alone"

@@ -1,6 +1,7 @@
 """The services' state file: in memory and on disk, and read by others. Damage to it: `tests.unit.journal.test_file`."""
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,3 +86,16 @@ def test_a_reader_is_told_of_the_database_of_another_program(path: Path) -> None
     execute(path, "CREATE TABLE cars (name TEXT)")
     with pytest.raises(StateError, match="a database of another program"):
         StateFile(path, TABLES).open_to_read()
+
+
+def test_a_file_without_a_mark_and_with_some_of_the_tables_keeps_its_rows(path: Path) -> None:
+    """As an earlier version wrote it, for which a service was switched off."""
+    earlier = sqlite3.connect(path)
+    earlier.execute("CREATE TABLE names (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)")
+    earlier.execute("INSERT INTO names (name) VALUES ('a')")
+    earlier.commit()
+    earlier.close()
+    state = StateFile(path, TABLES | {"ages": "CREATE TABLE ages (age INTEGER NOT NULL) STRICT"})
+    state.open()
+    assert state.read(ALL, pair_of) == [(1, "a")]
+    state.close()
