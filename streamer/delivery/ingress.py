@@ -145,7 +145,7 @@ class Ingress(UListener):
         if not self._paused and (len(self.backlog) >= _PAUSE_AT or self.backlog.bytes >= _PAUSE_AT_BYTES):
             self._paused = True
             self._transport.pause_receiving()
-        self._pump.run()
+        self._pump.send()
 
     @property
     def has_backlog(self) -> bool:
@@ -291,7 +291,7 @@ class Ingress(UListener):
                 delivery.history = REDELIVERED
             self._custody.watch(delivery)
             if lane.filed < lane.top:
-                leg.egress.file(lane)
+                leg.egress.queued(lane)
 
     def _has_gone(self, received: Received, leg: Leg) -> bool:
         """Whether a copy of this Publish for another authority has taken the same route; if so this one counts there.

@@ -76,6 +76,13 @@ class Pump:
         finally:
             self._turning = False
 
+    def send(self) -> None:
+        """Have the marked egresses send."""
+        now_ms = self._clock.wall_ms()
+        marked, self._marked = self._marked, {}
+        for egress in marked:
+            egress.pump(now_ms)
+
     def run(self) -> None:
         """Send what may be sent, everywhere."""
         now_ms = self._clock.wall_ms()
