@@ -21,13 +21,11 @@ from typing import Any, Self
 
 import pytest
 
+from tests.programs import require
+
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 10.0
-
-MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="the mosquitto broker is not on PATH")
-"""Skips where the broker is missing; goes together with the marker ``mosquitto``."""
 
 
 def free_port() -> int:
@@ -171,8 +169,7 @@ class Mosquitto(BrokerProcess):
     """Eclipse Mosquitto. Keyword arguments are the fields of `MosquittoOptions`."""
 
     def __init__(self, port: int | None = None, **options: Any) -> None:
-        if MOSQUITTO is None:
-            pytest.skip("the mosquitto broker is not on PATH")
+        self._program = require("mosquitto")
         super().__init__(port)
         self.options = MosquittoOptions(**options)
 
@@ -181,7 +178,6 @@ class Mosquitto(BrokerProcess):
         return f"{'mqtts' if self.options.tls else 'mqtt'}://{HOST}:{self.port}"
 
     def command(self) -> list[str]:
-        assert MOSQUITTO is not None
         options = self.options
         lines = [
             f"listener {self.port} {HOST}",
@@ -211,7 +207,7 @@ class Mosquitto(BrokerProcess):
             lines.append(f"password_file {passwords}")
         config = self.directory / "mosquitto.conf"
         config.write_text("\n".join(lines) + "\n")
-        return [MOSQUITTO, "-c", str(config)]
+        return [self._program, "-c", str(config)]
 
 
 class Rumqttd(BrokerProcess):
@@ -247,6 +243,11 @@ class Rumqttd(BrokerProcess):
         return [sys.executable, "-c", program, f'{{"config_path": "{config}"}}']
 
 
+def any_broker() -> BrokerProcess:
+    """For tests to which every broker is alike: mosquitto, or rumqttd where it is missing."""
+    return Rumqttd() if shutil.which("mosquitto") is None else Mosquitto()
+
+
 @contextmanager
 def broker(kind: str) -> Iterator[BrokerProcess]:
     """A running broker by name: ``mosquitto`` or ``rumqttd``. For parametrized tests."""
@@ -254,5 +255,5 @@ def broker(kind: str) -> Iterator[BrokerProcess]:
         yield running
 
 
-BROKERS = [pytest.param("mosquitto", marks=[pytest.mark.mosquitto, needs_mosquitto]), pytest.param("rumqttd")]
+BROKERS = [pytest.param("mosquitto", marks=pytest.mark.mosquitto), pytest.param("rumqttd")]
 """For ``@pytest.mark.parametrize("kind", BROKERS)``."""

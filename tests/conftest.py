@@ -3,7 +3,10 @@
 import os
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.programs import PROGRAMS, require
 
 _COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
@@ -11,3 +14,11 @@ settings.register_profile("dev", max_examples=100, **_COMMON)
 settings.register_profile("ci", max_examples=100, derandomize=True, database=None, **_COMMON)
 settings.register_profile("thorough", max_examples=2000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a program that is missing, before any fixture begins."""
+    for program in PROGRAMS:
+        if item.get_closest_marker(program) is not None:
+            require(program)

@@ -5,7 +5,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.brokers import needs_mosquitto
 from tests.e2e.held_egress import QUEUE_BYTES, RECEIVE_MAXIMUM, hold_egress
 from tests.process import StreamerProcess
 
@@ -32,7 +31,6 @@ class ResidentMemory:
 
 @pytest.mark.benchmark
 @pytest.mark.mosquitto
-@needs_mosquitto
 @pytest.mark.parametrize("policy", ["backpressure", "reject", "evict"])
 async def test_resident_memory_follows_the_bounds(tmp_path: Path, policy: str) -> None:
     memory = ResidentMemory()

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import needs_mosquitto
 from tests.e2e.held_egress import COUNT, QUEUE, QUEUE_BYTES, RECEIVE_MAXIMUM, hold_egress
 from tests.process import StreamerProcess
 
@@ -13,7 +12,6 @@ DEAD_LETTER_BYTES = 64 * 1024 * 1024
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 @pytest.mark.parametrize("policy", ["backpressure", "reject", "evict"])
 async def test_every_bound_holds_while_the_egress_is_held(tmp_path: Path, policy: str) -> None:
     held = await hold_egress(tmp_path, policy, check_bounds)

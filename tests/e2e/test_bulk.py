@@ -5,7 +5,6 @@ import random
 
 import pytest
 
-from tests.brokers import needs_mosquitto
 from tests.e2e.topology import Topology
 from tests.independent import Plain, inversions
 from tests.lengths import at_length
@@ -13,9 +12,9 @@ from tests.lengths import at_length
 COUNT = at_length(25_000, 5_000)
 LARGE = [4096, 65_535, 65_536, 300_000, 1 << 20] * 4
 WAYS = [
-    pytest.param("mosquitto/off-vehicle", "zenoh", id="mqtt-to-zenoh"),
-    pytest.param("zenoh", "mosquitto/in-vehicle", id="zenoh-to-mqtt"),
-    pytest.param("mosquitto/in-vehicle", "rumqttd/off-vehicle", id="mqtt-to-mqtt"),
+    pytest.param("mqtt/off-vehicle", "zenoh", id="mqtt-to-zenoh"),
+    pytest.param("zenoh", "mqtt/in-vehicle", id="zenoh-to-mqtt"),
+    pytest.param("mqtt/in-vehicle", "rumqttd/off-vehicle", id="mqtt-to-mqtt"),
     pytest.param("zenoh", "zenoh", id="zenoh-to-zenoh"),
 ]
 
@@ -35,8 +34,6 @@ def batch() -> list[Plain]:
     return messages
 
 
-@pytest.mark.mosquitto
-@needs_mosquitto
 @pytest.mark.parametrize(("first", "second"), WAYS)
 async def test_all_arrive_once_in_order_with_equal_bytes(first: str, second: str) -> None:
     async with Topology(first, second) as topology:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.brokers import MOSQUITTO
 from tests.e2e.topology import Topology, TopologyThread
 from tests.independent import Plain, inversions, uuid7
 
@@ -22,9 +21,7 @@ PAIRS = [
 
 
 def needs(pair: tuple[str, str]) -> list[pytest.MarkDecorator]:
-    if not any(kind.startswith("mosquitto") for kind in pair):
-        return []
-    return [pytest.mark.mosquitto, pytest.mark.skipif(MOSQUITTO is None, reason="the mosquitto broker is not on PATH")]
+    return [pytest.mark.mosquitto] if any(kind.startswith("mosquitto") for kind in pair) else []
 
 
 @pytest.fixture(scope="module", params=[pytest.param(pair, marks=needs(pair), id="~".join(pair)) for pair in PAIRS])

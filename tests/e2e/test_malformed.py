@@ -5,12 +5,10 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
-from tests.brokers import needs_mosquitto
 from tests.e2e.topology import Topology
 from tests.independent import MqttSide, Plain, ZenohSide, attachment_of, inversions, mqtt_properties, to_attributes
 from tests.lengths import at_length
@@ -77,10 +75,8 @@ MQTT_KINDS = {
 }
 
 
-@pytest.mark.mosquitto
-@needs_mosquitto
 async def test_malformed_mqtt_packets_among_good_traffic() -> None:
-    async with Topology("mosquitto/off-vehicle", "zenoh") as topology:
+    async with Topology("mqtt/off-vehicle", "zenoh") as topology:
         near, far = topology.networks
         assert isinstance(near.side, MqttSide)
         messages = [near.as_sent(m) for m in good("alpha", GOOD)]
@@ -132,10 +128,8 @@ ZENOH_KINDS: dict[str, list[Callable[[Plain], bytes | None]]] = {
 }
 
 
-@pytest.mark.mosquitto
-@needs_mosquitto
 async def test_malformed_zenoh_samples_among_good_traffic() -> None:
-    async with Topology("mosquitto/off-vehicle", "zenoh") as topology:
+    async with Topology("mqtt/off-vehicle", "zenoh") as topology:
         far, near = topology.networks
         side = near.side
         assert isinstance(side, ZenohSide)

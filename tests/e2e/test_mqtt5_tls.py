@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamer.transports.errors import ConfigurationError
-from tests.brokers import Mosquitto, TlsFiles, needs_mosquitto
+from tests.brokers import Mosquitto, TlsFiles
 from tests.certificates import write_certificates
 from tests.e2e.mqtt_messages import TOPIC, numbered, texts
 from tests.listeners import RecordingListener
@@ -14,7 +14,6 @@ from tests.waiting import until
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 async def test_tls_with_client_certificate_and_password_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_certificates(tmp_path)
     word_file = tmp_path / "password"
@@ -40,7 +39,6 @@ async def test_tls_with_client_certificate_and_password_file(tmp_path: Path, cap
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 async def test_broker_of_an_unknown_certificate_authority_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

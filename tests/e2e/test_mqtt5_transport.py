@@ -14,7 +14,7 @@ from streamer.transports.mqtt5.transport import Mqtt5Transport
 from streamer.uprotocol.message import Options, UPayloadFormat, UPriority, notification, publish, request, response
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.brokers import BROKERS, HOST, Mosquitto, broker, needs_mosquitto
+from tests.brokers import BROKERS, HOST, Mosquitto, broker
 from tests.e2e.mqtt_messages import NOW_MS, TOPIC, message, numbered, texts
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint
@@ -133,7 +133,6 @@ async def test_receive_pulls_what_came(kind: str) -> None:
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 async def test_orderly_restart_of_a_persistent_broker_loses_and_repeats_nothing_towards_the_sender() -> None:
     inbox = RecordingListener()
     with Mosquitto(persistence=True, max_inflight=20) as server:
@@ -173,7 +172,6 @@ async def test_killed_broker_without_memory_gives_back_each_message_once(kind: s
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 async def test_what_was_not_acknowledged_comes_again_after_our_own_restart() -> None:
     inbox, again = RecordingListener(releases=False), RecordingListener()
     with Mosquitto() as server:

@@ -8,7 +8,7 @@ import pytest
 from streamer.transports.base import Received
 from streamer.uprotocol.message import publish
 from streamer.uprotocol.uri import UUri
-from tests.brokers import BROKERS, Mosquitto, broker, needs_mosquitto
+from tests.brokers import BROKERS, Mosquitto, broker
 from tests.e2e.mqtt_messages import NOW_MS, TOPIC, numbered, texts
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint
@@ -18,7 +18,6 @@ OTHER = UUri.parse("//cloud/CD/4/8001")
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 async def test_everything_is_confirmed_in_order_with_a_broker_that_takes_one_at_a_time() -> None:
     inbox = RecordingListener()
     with Mosquitto(max_inflight=1) as server:
@@ -51,7 +50,6 @@ class Remembering(RecordingListener):
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 async def test_broker_stops_at_our_receive_maximum_while_acknowledgements_are_held_back() -> None:
     inbox = Remembering()
     with Mosquitto() as server:

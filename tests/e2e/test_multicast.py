@@ -15,15 +15,13 @@ from typing import Any
 import pytest
 
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
-from tests.brokers import Mosquitto, needs_mosquitto
+from tests.brokers import BrokerProcess, any_broker
 from tests.e2e.roles import arrival, at_streamer, call
 from tests.independent import MqttSide, Plain, Uri, ZenohSide, zenoh_key
 from tests.process import StreamerProcess
 from tests.usubscription_client import SUBSCRIBED, Refused, UsubscriptionClient, plain_uri, until_heard
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
-
-pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
 
 REGISTER, UNREGISTER, RESOLVE = 0x10, 0x11, 0x12
 INVALID_ARGUMENT, NOT_FOUND = 3, 5
@@ -90,7 +88,7 @@ class MulticastSetup:
         await until_heard(self.doors, Plain(1, topic), zenoh_key, is_heard=is_heard)
 
 
-def configuration(endpoint: str, brokers: dict[str, Mosquitto], directory: Path) -> dict[str, Any]:
+def configuration(endpoint: str, brokers: dict[str, BrokerProcess], directory: Path) -> dict[str, Any]:
     def mqtt(name: str, authority: str, topics: str) -> dict[str, Any]:
         return {"transport": "mqtt5", "authorities": [authority], "options": {"broker": brokers[name].url, "topics": topics}}
 
@@ -118,7 +116,7 @@ def configuration(endpoint: str, brokers: dict[str, Mosquitto], directory: Path)
 async def setup(tmp_path: Path) -> AsyncIterator[MulticastSetup]:
     endpoint = free_endpoint()
     async with AsyncExitStack() as stack:
-        brokers = {name: stack.enter_context(Mosquitto()) for name in ("dash", "cloud", "phones")}
+        brokers = {name: stack.enter_context(any_broker()) for name in ("dash", "cloud", "phones")}
         doors = await stack.enter_async_context(ZenohSide(listen=[endpoint]))
         dash, backend, phone = [
             await stack.enter_async_context(MqttSide(brokers[name].port, structure, topics))

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from tests.brokers import needs_mosquitto
 from tests.e2e.topology import Network, Topology
 from tests.independent import MqttSide, Plain, inversions
 from tests.lengths import at_length
@@ -13,7 +12,7 @@ from tests.waiting import until
 COUNT = at_length(20_000, 5_000)
 FIRST, SECOND = "mosquitto/off-vehicle", "mosquitto/in-vehicle"
 
-pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
+pytestmark = pytest.mark.mosquitto
 
 
 def numbered(count: int = COUNT) -> list[Plain]:

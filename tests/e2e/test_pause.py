@@ -11,7 +11,6 @@ import pytest
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
-from tests.brokers import needs_mosquitto
 from tests.e2e.topology import Topology
 from tests.independent import Plain
 from tests.process import ROOT
@@ -75,12 +74,10 @@ def on_disk(directory: Path, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-@pytest.mark.mosquitto
-@needs_mosquitto
 @pytest.mark.parametrize("side", [0, 1], ids=["asked-over-mqtt", "asked-over-zenoh"])
 async def test_topic_is_stopped_and_started_over_uprotocol(side: int) -> None:
     local = {"usubscription": {"local": ["alpha", "beta"]}}
-    async with Topology("mosquitto/in-vehicle", "zenoh", **local) as topology:
+    async with Topology("mqtt/in-vehicle", "zenoh", **local) as topology:
         far = topology.networks[1].side
         rule = ustreamer.DispatchRule(topic=uuri(SPEED))
         stop = ustreamer.StopDispatchRequest(rule=rule).SerializeToString()
@@ -105,11 +102,9 @@ async def test_topic_is_stopped_and_started_over_uprotocol(side: int) -> None:
         topology.daemon.check_books()
 
 
-@pytest.mark.mosquitto
-@needs_mosquitto
 async def test_stop_of_everything_can_be_lifted_over_uprotocol_by_who_may() -> None:
     allow = {"control": {"allow": ["//alpha/10/1/0"]}}
-    async with Topology("mosquitto/in-vehicle", "zenoh", **allow) as topology:
+    async with Topology("mqtt/in-vehicle", "zenoh", **allow) as topology:
         everything = ustreamer.DispatchRule(topic=uuri(("*", 0xFFFFFFFF, 0xFF, 0xFFFF)))
         stop = ustreamer.StopDispatchRequest(rule=everything).SerializeToString()
         assert (await ask(topology, 1, 1, stop)).commstatus == 7  # beta may not
@@ -127,11 +122,9 @@ async def test_stop_of_everything_can_be_lifted_over_uprotocol_by_who_may() -> N
         assert await topology.exchange(0, [message]) == [message]
 
 
-@pytest.mark.mosquitto
-@needs_mosquitto
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=lambda end: end.name)
 async def test_paused_on_the_command_line_waits_over_a_restart(tmp_path: Path, end: signal.Signals) -> None:
-    async with Topology("mosquitto/in-vehicle", "zenoh", **on_disk(tmp_path)) as topology:
+    async with Topology("mqtt/in-vehicle", "zenoh", **on_disk(tmp_path)) as topology:
         daemon, far = topology.daemon, topology.networks[1].side
         assert await command(topology, "pause", "--topic", SPEED_TEXT) == (0, f"paused {SPEED_TEXT}\n")
         held = publishes(SPEED, *range(20))

@@ -6,7 +6,6 @@ import pytest
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
-from tests.brokers import needs_mosquitto
 from tests.e2e.topology import Topology
 from tests.independent import Plain, from_attributes, uuid7
 from tests.waiting import until
@@ -54,20 +53,16 @@ async def check_reports(topology: Topology, direction: int, asked: dict[int, Pla
     topology.daemon.check_books()
 
 
-@pytest.mark.mosquitto
-@needs_mosquitto
 @pytest.mark.parametrize("direction", [0, 1], ids=["on-mqtt", "on-zenoh"])
 async def test_failed_request_is_answered_and_published_as_dead_letter(direction: int) -> None:
-    async with Topology("mosquitto/off-vehicle", "zenoh") as topology:
+    async with Topology("mqtt/off-vehicle", "zenoh") as topology:
         here, there = ("alpha", "beta") if direction == 0 else ("beta", "alpha")
         await check_reports(topology, direction, failing_requests(here, there))
 
 
-@pytest.mark.mosquitto
-@needs_mosquitto
 @pytest.mark.parametrize("direction", [0, 1], ids=["on-mqtt", "on-zenoh"])
 async def test_request_that_no_route_allows_is_answered(direction: int) -> None:
-    async with Topology("mosquitto/off-vehicle", "zenoh", routes=[]) as topology:
+    async with Topology("mqtt/off-vehicle", "zenoh", routes=[]) as topology:
         here, there = ("alpha", "beta") if direction == 0 else ("beta", "alpha")
         denied = Plain(2, (here, 0x10, 1, 0), (there, 0x20, 1, 5), priority=5, ttl=60_000)
         await check_reports(topology, direction, {7: denied})

@@ -18,14 +18,14 @@ import pytest
 from google.protobuf.message import Message
 
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
-from tests.brokers import Mosquitto, TlsFiles, needs_mosquitto
+from tests.brokers import Mosquitto, TlsFiles
 from tests.certificates import write_certificates
 from tests.e2e.roles import Role, arrival, ask_and_answer, at_streamer, call, request
 from tests.independent import MqttSide, Plain, Uri
 from tests.usubscription_client import SUBSCRIBED, Refused, UsubscriptionClient, proto_uri
 from tests.waiting import until
 
-pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
+pytestmark = pytest.mark.mosquitto
 
 VEHICLES = ("veh1", "veh2", "veh3")
 BACKEND = ("backend", 0x100, 1, 0)

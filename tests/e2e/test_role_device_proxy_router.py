@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import Mosquitto, needs_mosquitto
+from tests.brokers import Mosquitto
 from tests.e2e.roles import Role, arrival, ask_and_answer, request
 from tests.independent import MqttSide, Plain, ZenohSide, zenoh_key
 from tests.usubscription_client import SUBSCRIBED, UsubscriptionClient, until_heard
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
-pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
+pytestmark = pytest.mark.mosquitto
 
 A_APP, B_APP = ("dev-a", 0x100, 1, 0), ("dev-b", 0x100, 1, 0)
 A_METHOD, B_METHOD = ("dev-a", 0x200, 1, 7), ("dev-b", 0x200, 1, 7)

@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import Mosquitto, needs_mosquitto
+from tests.brokers import BrokerProcess, any_broker
 from tests.e2e.roles import Role, arrival, ask_and_answer, request
 from tests.independent import MqttSide, Plain, Uri, ZenohSide, zenoh_key
 from tests.usubscription_client import SUBSCRIBED, UsubscriptionClient, until_heard
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
-
-pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
 
 DEVICES = ("hpc", "tcu", "ivi")
 PAIRS = [(one, other) for one in DEVICES for other in DEVICES if one != other]
@@ -36,7 +34,7 @@ def topic(device: str) -> Uri:
 @dataclass
 class Devices:
     daemon: Role
-    broker: Mosquitto
+    broker: BrokerProcess
     sides: dict[str, MqttSide | ZenohSide]
 
     async def until_forwarded(self, source: Uri, is_forwarded: bool = True) -> None:
@@ -74,7 +72,7 @@ class Devices:
 async def devices(tmp_path: Path) -> AsyncIterator[Devices]:
     hpc, tcu = free_endpoint(), free_endpoint()
     async with AsyncExitStack() as stack:
-        broker = stack.enter_context(Mosquitto())
+        broker = stack.enter_context(any_broker())
         sides: dict[str, MqttSide | ZenohSide] = {
             "hpc": await stack.enter_async_context(ZenohSide(listen=[hpc])),
             "tcu": await stack.enter_async_context(ZenohSide(listen=[tcu])),

@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import pytest
 
-from tests.brokers import needs_mosquitto
 from tests.e2e.topology import Topology
 from tests.independent import Plain, uuid7
 
@@ -26,11 +24,9 @@ def records(traces: Path) -> list[dict[str, Any]]:
     ]
 
 
-@needs_mosquitto
-@pytest.mark.mosquitto
 async def test_every_message_that_crosses_is_traced_once(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
-    async with Topology("zenoh", "mosquitto/off-vehicle", trace={"path": str(traces)}) as stage:
+    async with Topology("zenoh", "mqtt/off-vehicle", trace={"path": str(traces)}) as stage:
         sent = {}
         for direction, (here, there) in enumerate((("alpha", "beta"), ("beta", "alpha"))):
             sent[here] = messages(here, there)
@@ -51,11 +47,9 @@ async def test_every_message_that_crosses_is_traced_once(tmp_path: Path) -> None
         }
 
 
-@needs_mosquitto
-@pytest.mark.mosquitto
 async def test_what_was_written_before_a_kill_is_compacted_by_the_next_start(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
-    async with Topology("mosquitto/in-vehicle", "mosquitto/off-vehicle", trace={"path": str(traces)}) as stage:
+    async with Topology("mqtt/in-vehicle", "mqtt/off-vehicle", trace={"path": str(traces)}) as stage:
         await stage.exchange(0, messages("alpha", "beta"))
         await stage.daemon.until_total(COUNT, "ustreamer_trace_written_records_total")
         assert records(traces) == []

@@ -16,7 +16,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
-from tests.brokers import Mosquitto, needs_mosquitto
+from tests.brokers import Mosquitto
 from tests.independent import MqttSide, Plain, ZenohSide, zenoh_key
 from tests.process import StreamerProcess
 from tests.usubscription_client import (
@@ -32,7 +32,7 @@ from tests.usubscription_client import (
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
-pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
+pytestmark = pytest.mark.mosquitto
 
 APP = ("dev1", 0x100, 1, 0)
 OTHER_APP = ("dev1", 0x101, 1, 0)

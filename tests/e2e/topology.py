@@ -7,12 +7,12 @@ in-vehicle or off-vehicle topics) or a real Zenoh network; the uEntities are cli
 import asyncio
 import tempfile
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.brokers import BrokerProcess, Mosquitto, Rumqttd
+from tests.brokers import BrokerProcess, Mosquitto, Rumqttd, any_broker
 from tests.independent import MqttSide, Plain, ZenohSide
 from tests.process import StreamerProcess
 from tests.waiting import until
@@ -20,11 +20,11 @@ from tests.zenoh_peers import free_endpoint
 
 T = TypeVar("T")
 AUTHORITIES = ("alpha", "beta")
-BROKER_CLASSES: dict[str, type[BrokerProcess]] = {"mosquitto": Mosquitto, "rumqttd": Rumqttd}
+BROKER_CLASSES: dict[str, Callable[..., BrokerProcess]] = {"mosquitto": Mosquitto, "rumqttd": Rumqttd, "mqtt": any_broker}
 
 
 class Network:
-    """One network: ``kind`` is ``zenoh`` or ``BROKER/STRUCTURE``, such as ``mosquitto/off-vehicle``."""
+    """One network: ``kind`` is ``zenoh`` or ``BROKER/STRUCTURE``, such as ``mqtt/off-vehicle`` (any broker)."""
 
     def __init__(self, kind: str, authority: str, far: str, broker_options: dict[str, Any]) -> None:
         self._broker_options = broker_options

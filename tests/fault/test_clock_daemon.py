@@ -17,7 +17,7 @@ from streamer.transports.base import LinkState
 from streamer.transports.memory import MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import Options, UMessage, notification
 from streamer.uprotocol.uri import UUri
-from tests.brokers import Mosquitto, needs_mosquitto
+from tests.brokers import Mosquitto
 from tests.fault.clock_steps import HOUR_MS, LONG_MS, STEPS
 from tests.flow.harness import DEAD_LETTERS
 from tests.independent import MqttSide, ZenohSide
@@ -116,7 +116,6 @@ def through_mqtt(broker: Mosquitto) -> dict[str, Any]:
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 @STEPS
 async def test_mqtt_broker_that_comes_back_after_the_clock_was_stepped_gets_what_has_not_expired(
     tmp_path: Path, step_ms: int
@@ -146,7 +145,6 @@ async def test_mqtt_broker_that_comes_back_after_the_clock_was_stepped_gets_what
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 async def test_restart_with_the_clock_set_back_sends_the_old_before_the_new(tmp_path: Path) -> None:
     clock = SteppedClock()
     with Mosquitto(persistence=True) as broker:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamer.admin import listener as admin_listener
-from tests.brokers import HOST, Mosquitto, needs_mosquitto
+from tests.brokers import HOST, Mosquitto
 from tests.fault.hostile import configuration, ids, mqtt_endpoint, no_more_descriptors, notifications, pid_of, said
 from tests.independent import MqttSide, ZenohSide, inversions
 from tests.process import StreamerProcess
@@ -29,7 +29,6 @@ def remove_journal(directory: Path) -> None:
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 async def test_without_descriptors_everything_waits_and_with_them_everything_arrives(tmp_path: Path) -> None:
     here = free_endpoint()
     down, up = notifications("alpha", "beta", 600), notifications("beta", "alpha", 300)
@@ -67,7 +66,6 @@ async def test_without_descriptors_everything_waits_and_with_them_everything_arr
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 async def test_journal_that_cannot_be_opened_anew_without_descriptors_heals_with_them(tmp_path: Path) -> None:
     """Its file was removed: another one has to take its place."""
     messages = notifications("alpha", "beta", 200)
@@ -97,7 +95,6 @@ async def test_journal_that_cannot_be_opened_anew_without_descriptors_heals_with
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 async def test_crowd_at_the_admin_port_takes_no_descriptors_from_the_rest(tmp_path: Path) -> None:
     """Ten times as many connections as descriptors are left, and the daemon has to connect anew."""
     with Mosquitto(persistence=True) as near, Mosquitto(persistence=True) as far, ExitStack() as crowd:

@@ -8,7 +8,6 @@ import shutil
 
 import pytest
 
-from tests.brokers import needs_mosquitto
 from tests.fault.harness import FaultHarness, FaultSetup
 from tests.fault.ledger import Breach, Verdict
 from tests.fault.registry import FAULTS, Fault, Run, named
@@ -31,7 +30,7 @@ QUICK = [
 ]
 MOUNTS = {"disk full, then not"}
 
-pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
+pytestmark = pytest.mark.mosquitto
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -14,7 +14,7 @@ from typing import Any
 import mqtt5
 import pytest
 
-from tests.brokers import HOST, Mosquitto, needs_mosquitto
+from tests.brokers import HOST, Mosquitto
 from tests.e2e.test_malformed import MQTT_KINDS, ZENOH_KINDS, put_all
 from tests.e2e.topology import Topology
 from tests.fault.hostile import QUICK_END, configuration, ids, mqtt_endpoint, notifications, publish_bytes, said
@@ -84,7 +84,6 @@ def mqtt_garbage(each: int) -> tuple[list[bytes], Counter[str]]:
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 async def test_mqtt_client_that_publishes_garbage_at_full_speed_stops_nobody(tmp_path: Path) -> None:
     garbage, reasons = mqtt_garbage(1000)
     with Mosquitto() as near, Mosquitto() as far:
@@ -108,11 +107,9 @@ async def test_mqtt_client_that_publishes_garbage_at_full_speed_stops_nobody(tmp
             daemon.check_books()
 
 
-@pytest.mark.mosquitto
-@needs_mosquitto
 async def test_zenoh_peer_that_puts_garbage_at_full_speed_stops_nobody() -> None:
     quiet: dict[str, Any] = {"log": {"level": "info", "repeat_s": 3600}, "shutdown": QUICK_END}
-    async with Topology("mosquitto/in-vehicle", "zenoh", **quiet) as topology:
+    async with Topology("mqtt/in-vehicle", "zenoh", **quiet) as topology:
         near, far = topology.networks
         assert isinstance(far.side, ZenohSide)
         models = notifications("beta", "alpha", 1000)

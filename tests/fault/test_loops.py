@@ -12,15 +12,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.brokers import Mosquitto, Rumqttd, needs_mosquitto
+from tests.brokers import Rumqttd, any_broker
 from tests.independent import MqttSide, Plain, ZenohSide, uuid7
 from tests.process import StreamerProcess
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
-
-pytestmark = [pytest.mark.mosquitto, needs_mosquitto]
 
 ANY = "FFFFFFFF/FF/FFFF"
 ROUNDS = 150
@@ -144,7 +140,7 @@ class Pair:
 async def pair() -> AsyncIterator[Pair]:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        broker, peer, link = stack.enter_context(Mosquitto()), free_endpoint(), free_endpoint()
+        broker, peer, link = stack.enter_context(any_broker()), free_endpoint(), free_endpoint()
         vehicle = await stack.enter_async_context(ZenohSide(listen=[peer]))
         cloud = await stack.enter_async_context(MqttSide(broker.port, "off-vehicle", ["+/cloud"]))
         ways = {"gw1": zenoh_endpoint([peer], "veh1", listen=link), "gw2": zenoh_endpoint([peer, link], "veh1")}
@@ -216,7 +212,7 @@ async def test_ring_of_three_delivers_every_message_once_per_way() -> None:
     """a – b – c in a row (gw1, gw2), and a shortcut from a to c (gw3): two ways between a and c, one between the others."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        at_a, at_c, at_b = stack.enter_context(Mosquitto()), stack.enter_context(Rumqttd()), free_endpoint()
+        at_a, at_c, at_b = stack.enter_context(any_broker()), stack.enter_context(Rumqttd()), free_endpoint()
         link = free_endpoint()
         b = await stack.enter_async_context(ZenohSide(listen=[at_b]))
         a = await stack.enter_async_context(MqttSide(at_a.port, "in-vehicle", ["b/#", "c/#"]))

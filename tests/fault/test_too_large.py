@@ -7,7 +7,7 @@ import mqtt5
 import pytest
 
 from streamer.journal.letters import LetterFilter, open_letters
-from tests.brokers import BROKERS, Mosquitto, broker, needs_mosquitto
+from tests.brokers import BROKERS, Mosquitto, broker
 from tests.fault.hostile import MIB, configuration, ids, mqtt_endpoint, notifications, pid_of, publish_bytes
 from tests.independent import MqttSide, Plain, ZenohSide, inversions, mqtt_properties, mqtt_topic
 from tests.mqtt_peer import BrokerConnection, FakeBroker
@@ -50,7 +50,6 @@ async def send_huge(peer: BrokerConnection, model: Plain, packet_id: int) -> Non
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 async def test_huge_mqtt_message_passes_by_in_little_memory_and_is_acknowledged(tmp_path: Path) -> None:
     """From a broker that does not heed our maximum packet size."""
     good = notifications("alpha", "beta", 2)
@@ -136,7 +135,6 @@ LARGE = 200_000
 
 
 @pytest.mark.mosquitto
-@needs_mosquitto
 @pytest.mark.parametrize("structure", ["in-vehicle", "off-vehicle"])
 @pytest.mark.parametrize("letter_fits", [True, False], ids=["the letter arrives", "the letter is too large as well"])
 async def test_message_that_is_too_large_for_its_destination_is_reported_once_and_blocks_nothing(

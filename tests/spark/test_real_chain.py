@@ -8,13 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs import delivery_audit, job
-from tests.brokers import needs_mosquitto
 from tests.fault.chain import RECEIVE_MAXIMUM, Chain
 
 BETWEEN = 150
 
 
-@needs_mosquitto
 @pytest.mark.mosquitto
 async def test_audit_finds_what_a_broker_lost_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
     async with Chain(tmp_path, seed=1) as chain:

@@ -3,7 +3,6 @@
 import datetime as dt
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,6 +15,7 @@ from spark_jobs.report import numbers
 from spark_jobs.report.figures import SECTIONS, figures
 from spark_jobs.report.page import level, render
 from spark_jobs.report.sentences import sentences, verdict
+from tests.programs import require
 from tests.spark.report_rows import DAY, collected, empty
 
 MADE = dt.datetime(2026, 11, 21, 2, 30, tzinfo=dt.UTC)
@@ -241,9 +241,7 @@ onload = () => document.getElementById("seen").textContent = JSON.stringify(all(
 
 @pytest.fixture(scope="module")
 def browser() -> str:
-    found = shutil.which("chromium")
-    assert found, "chromium is not on PATH: the report is checked in it"
-    return found
+    return require("chromium")
 
 
 def seen(browser: str, folder: Path, scheme: int) -> list[list[Any]]:
@@ -263,6 +261,7 @@ def seen(browser: str, folder: Path, scheme: int) -> list[list[Any]]:
     return answer
 
 
+@pytest.mark.chromium
 def test_a_browser_draws_it_light_and_dark_on_a_phone_and_on_a_desk(browser: str, tmp_path: Path) -> None:
     rows = DAYS["hostile"]
     (tmp_path / "report.html").write_text(render(figures(rows, DAY, MADE)), encoding="utf-8")
