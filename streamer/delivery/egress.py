@@ -79,6 +79,8 @@ class Egress:
     def remove_queue(self, queue: RouteQueue) -> None:
         """Stop serving a route. Its queue must be empty."""
         self.queues.remove(queue)
+        for lane in queue.lanes.values():
+            self._absent.forget(lane)
         self.refit()
 
     # -- as the owner of lanes (`LaneOwner`)

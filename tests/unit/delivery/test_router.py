@@ -1,0 +1,317 @@
+"""The router: which queue a route has through reloads and restarts, and which of its parts hear of what happens."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamer.delivery import router as router_module
+from streamer.delivery.queue import RouteQueue
+from streamer.journal.entries import JournalError
+from streamer.transports.base import LinkState
+from streamer.uprotocol.uri import UUri
+from tests.flow.harness import CLOUD_METHOD, ORDERS, SPEED, VEHICLE_APP, RouterHarness, bad_request, configuration
+from tests.flow.journaled_run import journaled_run
+
+UP: dict[str, Any] = {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}
+DOWN: dict[str, Any] = {"from": "cloud", "to": "vehicle"}
+ROUTES = {("vehicle-cloud", "vehicle", "cloud"), ("cloud-vehicle", "cloud", "vehicle")}
+TICKS = range(router_module._SELDOM)
+
+
+def queue_of(harness: RouterHarness, name: str, endpoint: str = "cloud") -> RouteQueue:
+    (queue,) = (queue for queue in harness.router.egresses[endpoint].queues if queue.name == name)
+    return queue
+
+
+def route_names(harness: RouterHarness) -> set[tuple[str, str, str]]:
+    """The routes that have an account."""
+    accounts = harness.router.accounts()
+    return {(each.name, each.source, each.target) for each in accounts if each.source and each.target}
+
+
+async def link(harness: RouterHarness, endpoint: str, state: LinkState) -> None:
+    harness.transports[endpoint].set_state(state)
+
+
+# queues
+
+
+async def test_every_route_has_a_queue_with_its_policy_at_the_endpoint_to_which_it_leads() -> None:
+    async with RouterHarness(configuration(routes=[UP | {"window": 7}, DOWN])) as harness:
+        assert route_names(harness) == ROUTES
+        assert queue_of(harness, "vehicle-cloud").policy.window == 7
+        assert queue_of(harness, "cloud-vehicle", "vehicle").owner is harness.router.egresses["vehicle"]
+
+
+async def test_every_account_is_listed_also_those_of_notices_and_of_messages_without_a_route() -> None:
+    async with RouterHarness() as harness:
+        others = [account for account in harness.router.accounts() if not (account.source and account.target)]
+        assert sorted((each.name, each.source, each.target) for each in others) == [
+            ("dead-letter/cloud", "", "cloud"),
+            ("dead-letter/vehicle", "", "vehicle"),
+            ("none", "cloud", ""),
+            ("none", "vehicle", ""),
+            ("rpc-error/cloud", "", "cloud"),
+            ("rpc-error/vehicle", "", "vehicle"),
+        ]
+
+
+async def test_a_route_keeps_its_queue_through_a_reload_with_new_bounds() -> None:
+    async with RouterHarness() as harness:
+        harness.transports["cloud"].hold = True
+        harness.arrive("vehicle", harness.speed())
+        before = queue_of(harness, "vehicle-cloud")
+        await harness.router.reload(configuration(queue_policy={"window": 3}))
+        assert queue_of(harness, "vehicle-cloud") is before
+        assert (before.policy.window, before.messages, harness.router.egresses["cloud"].window) == (3, 1, 3)
+
+
+async def test_a_removed_route_takes_nothing_new_delivers_what_it_holds_and_goes() -> None:
+    async with RouterHarness() as harness:
+        cloud = harness.transports["cloud"]
+        cloud.hold = True
+        held = harness.speed()
+        harness.arrive("vehicle", held)
+        await harness.router.reload(configuration(routes=[DOWN]))
+        harness.arrive("vehicle", harness.speed())
+        harness.pass_time(50)
+        assert harness.queued("vehicle-cloud") == 1
+        cloud.release_held()
+        assert harness.sent("cloud") == [held]
+        harness.pass_time(50)
+        assert route_names(harness) == {("cloud-vehicle", "cloud", "vehicle")}
+        assert "vehicle-cloud" not in [queue.name for queue in harness.router.egresses["cloud"].queues]
+
+
+async def test_a_removed_route_stays_while_something_is_unconfirmed() -> None:
+    async with RouterHarness(unconfirmed_s=10) as harness:
+        harness.arrive("cloud", harness.notify(sink=VEHICLE_APP, source=ORDERS))
+        await harness.router.reload(configuration(routes=[UP]))
+        harness.pass_time(50)
+        assert harness.queued("cloud-vehicle") == harness.router.unsettled() == 1
+        harness.router.custody.flush()
+        harness.pass_time(10_001)
+        assert route_names(harness) == {("vehicle-cloud", "vehicle", "cloud")}
+
+
+async def test_a_route_that_comes_back_in_time_has_its_queue_again() -> None:
+    async with RouterHarness() as harness:
+        cloud = harness.transports["cloud"]
+        cloud.hold = True
+        older, newer = harness.speed(b"1"), harness.speed(b"2")
+        harness.arrive("vehicle", older)
+        await harness.router.reload(configuration(routes=[DOWN]))
+        await harness.router.reload(configuration())
+        harness.arrive("vehicle", newer)
+        cloud.release_held()
+        assert harness.sent("cloud") == [older, newer]
+        assert harness.outcomes("vehicle-cloud") == {"delivered": 2}
+
+
+async def test_a_route_that_has_gone_leaves_nothing_at_the_transport() -> None:
+    async with RouterHarness() as harness:
+        harness.arrive("vehicle", harness.speed())
+        assert len(harness.transports["cloud"]._watched[SPEED, None]) == 1
+        await harness.router.reload(configuration(routes=[DOWN]))
+        harness.pass_time(50)
+        assert harness.transports["cloud"]._watched[SPEED, None] == []
+
+
+async def test_a_reload_with_more_room_lets_the_backlog_in() -> None:
+    async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
+        harness.transports["cloud"].hold = True
+        harness.arrive("vehicle", *(harness.speed() for _ in range(3)))
+        assert harness.queued("vehicle-cloud") == 1
+        await harness.router.reload(configuration(queue_policy={"queue": {"messages": 5}}))
+        assert harness.queued("vehicle-cloud") == 3
+
+
+async def test_a_reload_gives_failure_notices_other_options() -> None:
+    async with RouterHarness() as harness:
+        await harness.router.reload(configuration(dead_letter={"endpoints": ["cloud"]}))
+        harness.arrive("vehicle", harness.speed(ttl=1))
+        harness.clock.advance(10)
+        harness.arrive("vehicle", harness.speed(ttl=1)._replace(id=bytes(6) + harness.speed().id[6:]))
+        assert len(harness.dead_letters("cloud")) == 1
+        assert harness.dead_letters("vehicle") == []
+
+
+async def test_without_a_journal_unconfirmed_messages_hold_up_nothing() -> None:
+    async with RouterHarness(unconfirmed_s=10) as harness:
+        store = harness.router.egresses["vehicle"].store
+        assert store is not None
+        assert (store.is_patient, store.max_bytes) == (False, 64 << 20)
+        assert harness.router.egresses["cloud"].store is None
+
+
+async def test_unconfirmed_messages_may_take_half_of_the_journal_and_then_are_waited_for(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "journal.db", max_bytes=8 << 20, unconfirmed_s=10) as run:
+        store = run.harness.router.egresses["vehicle"].store
+        assert store is not None
+        assert (store.is_patient, store.max_bytes) == (True, 4 << 20)
+
+
+# the queue of a message that an earlier process has accepted
+
+
+async def test_a_recovered_message_has_the_queue_of_its_route() -> None:
+    async with RouterHarness() as harness:
+        assert harness.router._queue_for("vehicle-cloud", "vehicle", "cloud") is queue_of(harness, "vehicle-cloud")
+        notices = queue_of(harness, "dead-letter/cloud")
+        assert harness.router._queue_for("dead-letter/cloud", "", "cloud") is notices
+
+
+async def test_a_recovered_message_of_a_removed_route_has_the_queue_of_one_with_the_same_endpoints_or_name() -> None:
+    async with RouterHarness() as harness:
+        queue = queue_of(harness, "vehicle-cloud")
+        assert harness.router._queue_for("formerly", "vehicle", "cloud") is queue
+        assert harness.router._queue_for("vehicle-cloud", "formerly", "cloud") is queue
+
+
+async def test_a_recovered_message_of_a_route_that_is_unlike_any_has_a_queue_of_its_own_until_it_is_settled() -> None:
+    async with RouterHarness(configuration(queue_policy={"window": 3})) as harness:
+        queue = harness.router._queue_for("formerly", "elsewhere", "cloud")
+        assert queue is not None
+        assert queue.policy.window == 3
+        assert harness.router._queue_for("formerly", "elsewhere", "cloud") is queue
+        assert ("formerly", "elsewhere", "cloud") in route_names(harness)
+        harness.pass_time(50)
+        assert route_names(harness) == ROUTES
+
+
+async def test_a_recovered_message_for_an_endpoint_that_is_gone_has_no_queue() -> None:
+    async with RouterHarness() as harness:
+        assert harness.router._queue_for("vehicle-cloud", "vehicle", "formerly") is None
+
+
+async def test_recovery_goes_on_with_the_ticks_until_it_is_complete(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with RouterHarness() as harness:
+        runs: list[str] = []
+
+        class FakeRecovery:
+            def run(self) -> None:
+                runs.append("run")
+                if len(runs) < 3:
+                    raise JournalError("the disk cannot be read")
+
+        monkeypatch.setattr(router_module, "Recovery", lambda *parts: FakeRecovery())
+        monkeypatch.setattr(harness.router, "journal", object())
+        harness.router.recover()
+        for _ in range(5 * router_module._SELDOM):
+            harness.router.tick()
+        assert len(runs) == 3
+        said = [record.getMessage() for record in caplog.records if record.name == "ustreamer.router"]
+        assert said == ["recovery_interrupted error=the disk cannot be read"] * 2
+
+
+# interest
+
+
+async def test_a_topic_is_forwarded_within_a_turn_of_the_loop_after_somebody_is_interested() -> None:
+    async with RouterHarness(configuration(routes=[UP | {"publish": []}, DOWN])) as harness:
+        harness.arrive("vehicle", harness.speed())
+        harness.router.set_interest(SPEED, {"fleet": 0}, "test")
+        await asyncio.sleep(0)
+        await harness.router.subscriber.catch_up()
+        wanted = harness.speed()
+        harness.arrive("vehicle", wanted)
+        assert harness.sent("cloud") == [wanted]
+
+
+async def test_many_changes_of_interest_in_a_turn_are_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with RouterHarness() as harness:
+        told: list[list[UUri]] = []
+        vehicle = harness.router.ingresses["vehicle"]
+        monkeypatch.setattr(vehicle, "interest_changed", lambda topics: told.append(list(topics)))
+        topics = [SPEED._replace(resource=0x9000 + number) for number in range(3)]
+        for topic in (*topics, topics[0]):
+            harness.router.set_interest(topic, {"fleet": 0}, "test")
+        await asyncio.sleep(0)
+        harness.router.set_interest(topics[0], {"fleet": 0}, "test")  # nothing new
+        await asyncio.sleep(0)
+        harness.router.set_interest(topics[0], {}, "test")
+        await asyncio.sleep(0)
+        assert told == [topics, topics[:1]]
+
+
+# events
+
+
+async def test_a_link_that_comes_up_has_its_own_queues_sent() -> None:
+    async with RouterHarness() as harness:
+        for endpoint in ("vehicle", "cloud"):
+            await link(harness, endpoint, LinkState.DOWN)
+        up, down = harness.speed(), harness.notify(sink=VEHICLE_APP, source=ORDERS)
+        harness.arrive("vehicle", up)
+        harness.arrive("cloud", down)
+        await link(harness, "cloud", LinkState.UP)
+        assert (harness.sent("cloud"), harness.sent("vehicle")) == ([up], [])
+
+
+async def test_the_nodes_of_a_network_matter_to_what_was_sent_there() -> None:
+    async with RouterHarness(unconfirmed_s=10) as harness:
+        order = harness.notify(sink=VEHICLE_APP, source=ORDERS)
+        harness.arrive("cloud", order)
+        harness.router.node_changed("cloud", False)
+        harness.router.node_changed("vehicle", False)
+        harness.router.node_changed("cloud", True)
+        assert harness.sent("vehicle") == [order]
+        harness.router.node_changed("vehicle", True)
+        assert harness.sent("vehicle") == [order, order]
+
+
+async def test_a_large_backlog_is_searched_for_expired_messages_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router_module, "_FEW", 1)
+    async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
+        harness.transports["cloud"].hold = True
+        harness.arrive("vehicle", *(harness.speed(ttl=10) for _ in range(3)))
+        ticks = 0
+        while len(harness.router.ingresses["vehicle"].backlog):
+            harness.pass_time(11)
+            ticks += 1
+        assert ticks == len(TICKS)
+
+
+async def test_a_small_backlog_is_searched_for_expired_messages_at_every_tick() -> None:
+    async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
+        harness.transports["cloud"].hold = True
+        harness.arrive("vehicle", *(harness.speed(ttl=10) for _ in range(3)))
+        harness.pass_time(11)
+        assert len(harness.router.ingresses["vehicle"].backlog) == 0
+
+
+async def test_redrive_goes_on_with_the_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with RouterHarness() as harness:
+        asked: list[str] = []
+        monkeypatch.setattr(harness.router.redrive, "go_on", lambda: asked.append("go on"))
+        for _ in TICKS:
+            assert asked == []
+            harness.router.tick()
+        assert asked == ["go on"]
+
+
+# accounts
+
+
+async def test_the_account_of_an_endpoint_says_what_it_received_and_holds() -> None:
+    async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
+        harness.transports["cloud"].hold = True
+        harness.arrive("vehicle", *(harness.speed() for _ in range(3)))
+        vehicle, cloud = harness.router.endpoint_accounts()
+        assert (vehicle.name, vehicle.transport, vehicle.stats.received, vehicle.backlog) == ("vehicle", "memory", 3, 1)
+        assert (cloud.name, cloud.backlog, cloud.in_flight, cloud.state) == ("cloud", 0, 1, LinkState.UP)
+        assert harness.router.unsettled() == 2
+
+
+async def test_the_account_of_the_router_says_what_it_remembers() -> None:
+    async with RouterHarness() as harness:
+        harness.arrive("vehicle", harness.speed())
+        harness.router.set_interest(SPEED, {"fleet": 0}, "test")
+        harness.arrive("vehicle", bad_request(harness.ask(VEHICLE_APP, CLOUD_METHOD)))
+        account = harness.router.account()
+        assert (account.remembered_ids, account.interest_topics, account.pause_rules) == (len(harness.router.seen), 1, 0)
+        assert [(route, code.name) for route, code in account.dead_letters] == [("", "INVALID_ARGUMENT")]
