@@ -12,7 +12,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.brokers import BrokerProcess, Mosquitto, Rumqttd, any_broker
+from tests.brokers import HOST, BrokerProcess, Mosquitto, Rumqttd, any_broker
+from tests.fault.mqtt_tap import MqttTap
+from tests.fault.proxy import Proxy
 from tests.independent import MqttSide, Plain, ZenohSide
 from tests.process import StreamerProcess
 from tests.waiting import until
@@ -26,8 +28,12 @@ BROKER_CLASSES: dict[str, Callable[..., BrokerProcess]] = {"mosquitto": Mosquitt
 class Network:
     """One network: ``kind`` is ``zenoh`` or ``BROKER/STRUCTURE``, such as ``mqtt/off-vehicle`` (any broker)."""
 
-    def __init__(self, kind: str, authority: str, far: str, broker_options: dict[str, Any]) -> None:
+    def __init__(
+        self, kind: str, authority: str, far: str, broker_options: dict[str, Any], tap: MqttTap | None = None
+    ) -> None:
         self._broker_options = broker_options
+        self._tap = tap
+        self._url = ""
         self.kind = kind
         self.authority = authority
         self.far = far
@@ -49,6 +55,10 @@ class Network:
         if self.is_mqtt:
             self.broker = BROKER_CLASSES[self.kind.partition("/")[0]](**self._broker_options)
             stack.enter_context(self.broker)
+            self._url = self.broker.url
+            if self._tap is not None:
+                proxy = await stack.enter_async_context(Proxy(self.broker.port, self._tap))
+                self._url = f"mqtt://{HOST}:{proxy.port}"
             topics = [f"+/{self.authority}", "+/elsewhere"] if self.is_addressed else [f"{self.far}/#", "gw/#"]
             self.side = await stack.enter_async_context(MqttSide(self.broker.port, self.structure, topics))
         else:
@@ -57,7 +67,7 @@ class Network:
     def configuration(self, **options: Any) -> dict[str, Any]:
         """This network as an endpoint of the daemon's configuration."""
         if self.broker is not None:
-            options = {"broker": self.broker.url, "topics": self.structure} | options
+            options = {"broker": self._url, "topics": self.structure} | options
             return {"transport": "mqtt5", "authorities": [self.authority], "options": options}
         options = {"mode": "peer", "connect": [self.endpoint], "uncertain_s": 1} | options
         return {"transport": "zenoh", "authorities": [self.authority], "options": options}
@@ -74,13 +84,16 @@ class Network:
 class Topology:
     """The two networks and the daemon; an asynchronous context manager.
 
-    ``broker`` are options of the brokers, ``changes`` replace top-level keys of the daemon's configuration.
+    ``broker`` are options of the brokers, ``tap`` reads along between the daemon and the second broker, ``changes`` replace
+    top-level keys of the daemon's configuration.
     """
 
-    def __init__(self, first: str, second: str, broker: dict[str, Any] | None = None, **changes: Any) -> None:
+    def __init__(
+        self, first: str, second: str, broker: dict[str, Any] | None = None, tap: MqttTap | None = None, **changes: Any
+    ) -> None:
         self.networks = [
             Network(first, "alpha", "beta", broker or {}),
-            Network(second, "beta", "alpha", broker or {}),
+            Network(second, "beta", "alpha", broker or {}, tap),
         ]
         self._changes = changes
         self._stack = AsyncExitStack()
