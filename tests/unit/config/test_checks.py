@@ -1,0 +1,117 @@
+"""What has to fit between the parts of a configuration: found in raw values, also where other parts are wrong."""
+
+from typing import Any
+
+import pytest
+
+from streamer.config.checks import findings, nearest
+from streamer.config.models import Config
+
+ENDPOINTS = {"vehicle": {"authorities": ["veh1"]}, "cloud": {"authorities": ["*"]}, "phone": {"authorities": ["phone1"]}}
+
+
+def found(endpoints: Any = ENDPOINTS, routes: Any = (), **parts: Any) -> list[tuple[tuple[str | int, ...], str]]:
+    raw = {"authority": "gateway", "endpoints": endpoints, "routes": list(routes), **parts}
+    return [(finding.location, finding.message) for finding in findings(raw)]
+
+
+def test_parts_that_fit_are_not_mentioned() -> None:
+    assert found(routes=[{"from": "vehicle", "to": "cloud", "publish": ["//veh1/A/1/8000"]}]) == []
+
+
+@pytest.mark.parametrize("name", ["origin", "core"])
+def test_names_of_endpoints_that_mean_something_else_are_refused(name: str) -> None:
+    assert [location for location, _ in found(ENDPOINTS | {name: {"authorities": ["x"]}})] == [("endpoints", name)]
+
+
+def test_an_authority_is_listed_once_at_an_endpoint_and_is_not_our_own() -> None:
+    endpoints = {"vehicle": {"authorities": ["veh1", "veh1", "gateway"]}}
+    assert found(endpoints) == [
+        (("endpoints", "vehicle", "authorities", 1), "'veh1' is listed twice; expected each authority once"),
+        (
+            ("endpoints", "vehicle", "authorities", 2),
+            "'gateway' is the streamer's own authority; expected those reached through here",
+        ),
+    ]
+
+
+def test_routes_and_dead_letters_name_endpoints_that_exist() -> None:
+    mistakes = found(routes=[{"from": "vehicel", "to": "cloud"}], dead_letter={"endpoints": ["origin", "clud"]})
+    assert [location for location, _ in mistakes] == [("dead_letter", "endpoints", 1), ("routes", 0, "from")]
+    assert mistakes[0][1].endswith("found 'clud'; did you mean 'cloud'?")
+    assert mistakes[1][1] == (
+        "expected one of the endpoints (vehicle, cloud, phone), found 'vehicel'; did you mean 'vehicle'?"
+    )
+
+
+def test_a_route_leads_elsewhere() -> None:
+    ((location, message),) = found(routes=[{"from": "cloud", "to": "cloud"}])
+    assert location == ("routes", 0, "to")
+    assert "leads back to 'cloud'" in message
+
+
+def test_there_is_one_route_for_each_direction_and_each_has_a_name_of_its_own() -> None:
+    routes = [
+        {"from": "vehicle", "to": "cloud"},
+        {"from": "vehicle", "to": "cloud", "name": "second"},
+        {"from": "cloud", "to": "vehicle", "name": "vehicle-cloud"},
+    ]
+    assert [location for location, _ in found(routes=routes)] == [("routes", 1), ("routes", 2, "name")]
+
+
+def test_a_pattern_can_match_where_its_route_starts() -> None:
+    patterns = ["//veh1/A/1/8000", "//*/A/1/8000", "//phone1/A/1/8000", "//stranger/A/1/8000", "not a pattern"]
+    ((location, message),) = found(routes=[{"from": "vehicle", "to": "cloud", "publish": patterns}])
+    assert location == ("routes", 0, "publish", 2)
+    assert message.startswith("'phone1' lives at 'phone', so nothing from it arrives at 'vehicle'")
+
+
+def test_a_broadcast_is_described_once_and_each_topic_belongs_to_one_partition() -> None:
+    provider = "//veh1/A/1/0"
+    multicast = [
+        {"provider": provider, "broadcast": "doors", "partitions": {"": 0x8001, "front": 0x8002}},
+        {"provider": provider, "broadcast": "doors", "partitions": {}},
+        {"provider": provider, "broadcast": "seats", "partitions": {"front": 0x8002}},
+        {"provider": "//veh2/A/1/0", "broadcast": "doors", "partitions": {"": 0x8001}},
+    ]
+    mistakes = found(multicast=multicast)
+    assert [location for location, _ in mistakes] == [
+        ("multicast", 1, "broadcast"),
+        ("multicast", 2, "partitions", "front"),
+    ]
+    assert "is the topic of doors/front already" in mistakes[1][1]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        None,
+        [],
+        "text",
+        {"endpoints": None, "routes": {}, "multicast": 7},
+        {"endpoints": {"vehicle": None, 3: {}}, "routes": [None, 7, {"from": 1, "to": []}], "dead_letter": []},
+        {"endpoints": ENDPOINTS, "routes": [{"from": "vehicle", "to": "cloud", "publish": [None, 7]}]},
+        {"multicast": [{"provider": 7}, {"provider": "//", "broadcast": "doors"}, None]},
+    ],
+)
+def test_values_that_are_wrong_in_themselves_are_left_to_their_models(raw: Any) -> None:
+    assert list(findings(raw)) == []
+
+
+def test_models_are_checked_like_raw_values() -> None:
+    config = Config.model_validate(
+        {
+            "authority": "gateway",
+            "endpoints": {name: {"transport": "memory"} | endpoint for name, endpoint in ENDPOINTS.items()},
+            "routes": [{"from": "vehicle", "to": "cloud"}],
+        }
+    )
+    assert list(findings(config)) == []
+    twice = config.model_copy(update={"routes": [*config.routes, *config.routes]})
+    assert [finding.location for finding in findings(twice)] == [("routes", 1)]
+
+
+def test_the_nearest_name_is_suggested_and_none_if_none_is_near() -> None:
+    assert nearest("widnow", ["window", "retry"]) == "; did you mean 'window'?"
+    assert nearest("que", ["queue_policy", "window"]) == "; did you mean 'queue_policy'?"
+    assert nearest("zzz", ["window"]) == nearest("", ["window"]) == nearest(None, []) == ""

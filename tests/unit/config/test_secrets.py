@@ -1,0 +1,65 @@
+"""Secrets stay out of the configuration file and out of every message."""
+
+from typing import Any
+
+import pytest
+
+from streamer.config.secrets import (
+    WITHHELD,
+    is_secret_line,
+    is_secret_location,
+    is_secret_name,
+    redacted,
+    without_secrets,
+)
+
+
+@pytest.mark.parametrize(
+    "key", ["password", "passwd", "token", "tokens", "api_key", "secret-key", "private_key", "PASSPHRASE"]
+)
+def test_a_secret_in_the_options_is_removed_and_refused(key: str) -> None:
+    data = {"endpoints": {"cloud": {"options": {key: "hunter2", "window": 7}}}}
+    cleaned, mistakes, secrets = without_secrets(data)
+    assert cleaned == {"endpoints": {"cloud": {"options": {"window": 7}}}}
+    assert [finding.location for finding in mistakes] == [("endpoints", "cloud", "options", key)]
+    assert f"expected {key}_file" in mistakes[0].message
+    assert secrets == ["hunter2"]
+
+
+def test_a_secret_elsewhere_is_sent_to_the_options() -> None:
+    _, (mistake,), _ = without_secrets({"journal": {"password": "hunter2"}})
+    assert "in an endpoint's options" in mistake.message
+
+
+@pytest.mark.parametrize(
+    "data", [{"password_file": "/etc/p"}, {"key_file": "k"}, {"password": None}, {"endpoints": {"token": {}}}]
+)
+def test_files_with_secrets_empty_values_and_names_of_endpoints_are_no_secrets(data: dict[str, Any]) -> None:
+    assert without_secrets(data) == (data, [], [])
+
+
+def test_every_text_inside_a_secret_is_one() -> None:
+    _, _, secrets = without_secrets({"credentials": {"user": ["a1", {"deep": 7}]}})
+    assert secrets == ["user", "a1", "deep", "7"]
+
+
+def test_credentials_in_a_url_are_removed_and_refused() -> None:
+    cleaned, (mistake,), secrets = without_secrets({"broker": ["mqtt://me:hunter2@host:1883"]})
+    assert cleaned == {"broker": ["mqtt://host:1883"]}
+    assert mistake.location == ("broker", 0)
+    assert secrets == ["me:hunter2", "me", "hunter2"]
+
+
+def test_every_secret_is_replaced_the_longest_first_and_short_ones_not_at_all() -> None:
+    assert redacted("hunter22 hunter2 me", ["me", "hunter2", "hunter22"]) == f"{WITHHELD} {WITHHELD} me"
+
+
+def test_names_locations_and_lines_that_may_hold_a_secret_are_known() -> None:
+    assert is_secret_name("MQTT_PASSWORD")
+    assert not is_secret_name("window")
+    assert not is_secret_name(7)
+    assert is_secret_location(("endpoints", "cloud", "options", "token"))
+    assert not is_secret_location(("endpoints", "token", "options", "window"))
+    assert is_secret_line("  passwd: [")
+    assert is_secret_line("broker: mqtt://a:b@host")
+    assert not is_secret_line("broker: mqtt://host")

@@ -1,0 +1,114 @@
+"""The types of the configuration's values: what each accepts, and what it says to everything else."""
+
+from typing import Annotated, Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from streamer.config import types
+from streamer.uprotocol.uri import UUri
+
+URI = UUri("veh1", 0xA8000, 2, 0x8A50)
+
+
+def accepted(kind: Any, value: Any) -> Any:
+    return TypeAdapter(kind).validate_python(value)
+
+
+def complaint(kind: Any, value: Any) -> str:
+    with pytest.raises(ValidationError) as caught:
+        accepted(kind, value)
+    (error,) = caught.value.errors()
+    return error["msg"]
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [(7, 7), ("7", 7), ("64MiB", 64 << 20), ("1 GiB", 1 << 30), ("10MB", 10**7), ("1.5KiB", 1536), ("2kB", 2000)],
+)
+def test_a_size_is_a_number_of_bytes_or_a_number_with_a_unit(value: Any, size: int) -> None:
+    assert accepted(types.Size, value) == size
+
+
+@pytest.mark.parametrize("value", ["64 mib", "MiB", "-1", "1e3", True, 1.5, None, [1]])
+def test_another_size_is_refused_with_examples(value: Any) -> None:
+    assert complaint(types.Size, value).startswith("expected a size: a number of bytes, or text such as 64MiB")
+
+
+@pytest.mark.parametrize("value", [0, -5, "0MiB", "0.2B"])
+def test_a_size_is_at_least_one_byte(value: Any) -> None:
+    assert complaint(types.Size, value) == "expected a size of at least 1 byte"
+
+
+def test_an_authority_may_be_everyone_and_a_single_one_may_not() -> None:
+    assert accepted(types.Authority, "*") == "*"
+    assert accepted(types.SingleAuthority, "veh1.example") == "veh1.example"
+    assert complaint(types.SingleAuthority, "*").startswith("expected one authority, no wildcard")
+    assert complaint(types.Authority, "VEH1").startswith("expected an authority")
+
+
+@pytest.mark.parametrize("value", ["//veh1/A8000/2/8A50", URI, "//*/FFFFFFFF/FF/FFFF"])
+def test_a_pattern_is_a_topic_with_or_without_wildcards(value: Any) -> None:
+    assert str(accepted(types.Pattern, value)) == str(value)
+
+
+@pytest.mark.parametrize("value", ["/A8000/2/8A50", "nonsense", 7, None, UUri("", 1, 1, 0x8000)])
+def test_another_pattern_is_refused_with_an_example(value: Any) -> None:
+    assert "a pattern of topics such as //veh1/FFFFFFFF/FF/FFFF" in complaint(types.Pattern, value)
+
+
+def test_a_pattern_of_methods_is_refused() -> None:
+    assert complaint(types.Pattern, "//veh1/A/1/7").startswith("expected a topic, resource 8000 to FFFE")
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (types.Topic, "//veh1/A/1/8000", ("//veh1/A/1/0", "//veh1/FFFFFFFF/1/8000", "/A/1/8000", 7)),
+        (types.Entity, "//veh1/A/1/0", ("//veh1/A/1/8000", "//veh1/A/FF/0", "//*/A/1/0", None)),
+        (types.EntityPattern, "//*/FFFFFFFF/FF/0", ("//veh1/A/1/8000", "/A/1/0")),
+    ],
+)
+def test_addresses_are_of_their_kind(kind: Any, good: str, bad: tuple[Any, ...]) -> None:
+    assert str(accepted(kind, good)) == good
+    for value in bad:
+        assert complaint(kind, value).startswith("expected a ")
+
+
+def test_names_are_of_letters_digits_and_three_marks() -> None:
+    assert accepted(types.Name, "Cloud_1.a-b") == "Cloud_1.a-b"
+    for name in ("", "-a", "a b", "ä", "a/b"):
+        assert complaint(types.Name, name) == "expected a name of letters, digits and _ . -"
+
+
+def test_broadcasts_and_partitions_are_named_as_the_specification_says() -> None:
+    assert accepted(types.BroadcastName, "door_status") == "door_status"
+    assert complaint(types.BroadcastName, "1door").startswith("expected the name of a broadcast")
+    assert accepted(types.PartitionName, "front/left") == "front/left"
+    assert accepted(types.PartitionName, "") == ""
+    assert complaint(types.PartitionName, "front/*").startswith("expected a partition")
+    assert complaint(types.PartitionName, "a" * 600) == "expected a partition of at most 512 characters"
+
+
+def test_a_broadcast_has_a_partition() -> None:
+    kind = Annotated[dict[str, int], types.AfterValidator(types.at_least_one)]
+    assert accepted(kind, {"": 1}) == {"": 1}
+    assert complaint(kind, {}).startswith("expected at least one partition")
+
+
+def test_the_resource_of_a_topic_is_in_its_range() -> None:
+    assert [accepted(types.TopicResource, value) for value in (0x8000, 0xFFFE)] == [0x8000, 0xFFFE]
+    for value in (0x7FFF, 0xFFFF):
+        assert complaint(types.TopicResource, value) == "expected the resource of a topic, 0x8000 to 0xFFFE"
+
+
+def test_a_section_is_frozen_knows_its_keys_and_converts_nothing() -> None:
+    class Window(types.Section):
+        messages: types.Count = 7
+
+    assert Window().messages == 7
+    for raw in ({"messages": "7"}, {"messages": 7.0}, {"message": 7}, {"messages": 0}):
+        with pytest.raises(ValidationError):
+            Window.model_validate(raw)
+    with pytest.raises(ValidationError):
+        Window().messages = 8

@@ -1,0 +1,165 @@
+"""How a batch gets into the file: deleted first, then written, counted exactly, all of it or nothing."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from streamer.journal import batches
+from streamer.journal.batches import LetterBounds
+from streamer.journal.entries import ENTRY_BYTES, Batch
+from streamer.journal.schema import JOURNAL
+from streamer.journal.sqlite import build
+from tests.unit.journal.harness import letter, row, segment
+
+BOUNDS = LetterBounds(3, 10_000)
+
+
+class File:
+    """A journal in memory. ``top`` is the highest number that was written."""
+
+    def __init__(self, connection: sqlite3.Connection, bounds: LetterBounds = BOUNDS) -> None:
+        build(connection, JOURNAL)
+        batches.set_up(connection)
+        self.connection = connection
+        self.bounds = bounds
+        self.top = 0
+
+    def apply(self, batch: Batch) -> None:
+        batches.apply(self.connection, batch, self.top, self.bounds)
+        for entries in (batch.rows, batch.segments, batch.letters):
+            self.top = max(self.top, max((entry[0] for entry in entries), default=0))
+
+    def numbers(self, table: str) -> list[int]:
+        return [number for (number,) in self.connection.execute(f"SELECT number FROM {table} ORDER BY number")]
+
+    def body(self, table: str, number: int) -> bytes:
+        ((body,),) = self.connection.execute(f"SELECT body FROM {table} WHERE number = ?", (number,))
+        assert isinstance(body, bytes)
+        return body
+
+    @property
+    def bytes(self) -> int:
+        return batches.totals(self.connection).bytes
+
+    @property
+    def recounted(self) -> int:
+        return sum(
+            len(body) + ENTRY_BYTES
+            for table in JOURNAL.tables
+            for (body,) in self.connection.execute(f"SELECT body FROM {table}")
+        )
+
+
+@pytest.fixture
+def file() -> Iterator[File]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        yield File(connection)
+
+
+def test_entries_are_written_with_their_own_bodies(file: File) -> None:
+    file.apply(
+        Batch(rows=[row(1, b"a"), row(2, b""), row(3, b"ccc")], segments=[segment(4, b"dd")], letters=[letter(5, 9, b"e")])
+    )
+    assert [file.body("rows", number) for number in (1, 2, 3)] == [b"a", b"", b"ccc"]
+    assert (file.body("segments", 4), file.body("letters", 5)) == (b"dd", b"e")
+    (columns,) = file.connection.execute(
+        "SELECT number, route, source, target, entered_ms, attempts, outgoing FROM rows LIMIT 1"
+    )
+    assert columns == row(1)[:-1]
+    ((uuid,),) = file.connection.execute("SELECT id FROM letters")
+    assert uuid == letter(5, 9).id
+
+
+def test_what_is_done_is_deleted(file: File) -> None:
+    file.apply(Batch(rows=[row(1), row(2)], segments=[segment(3), segment(4)], letters=[letter(5, 1), letter(6, 2)]))
+    file.apply(Batch(rows_done=[1, 99], segments_done=[3], letters_done=[5]))
+    assert [file.numbers(table) for table in ("rows", "segments", "letters")] == [[2], [4], [6]]
+
+
+def test_an_entry_replaces_the_one_with_its_number(file: File) -> None:
+    file.apply(Batch(rows=[row(1, b"old"), row(2)], segments=[segment(3, b"old")]))
+    file.apply(Batch(rows=[row(1, b"new")], segments=[segment(3, b"new")]))
+    assert (file.body("rows", 1), file.body("segments", 3)) == (b"new", b"new")
+    assert file.bytes == file.recounted
+
+
+def test_a_letter_replaces_the_one_of_the_same_message_on_the_same_route(file: File) -> None:
+    file.apply(Batch(letters=[letter(1, 7, b"old"), letter(2, 7, b"other", route="side")]))
+    file.apply(Batch(letters=[letter(3, 7, b"new")]))
+    assert file.numbers("letters") == [2, 3]
+    assert file.bytes == file.recounted
+
+
+def test_every_change_is_counted_exactly(file: File) -> None:
+    for batch in (
+        Batch(rows=[row(1, b"a"), row(2, b"bb")], letters=[letter(3, 1)]),
+        Batch(rows=[row(4)], rows_done=[1], segments=[segment(5, b"x" * 1000)]),
+        Batch(segments_done=[5], letters_done=[3]),
+        Batch(rows_done=[2, 2, 99]),
+        Batch(rows_done=[4]),
+    ):
+        file.apply(batch)
+        assert file.bytes == file.recounted
+    assert file.bytes == 0
+
+
+def test_the_oldest_letters_go_beyond_their_number(file: File) -> None:
+    file.apply(Batch(letters=[letter(number, number) for number in range(1, 6)]))
+    assert file.numbers("letters") == [3, 4, 5]
+    assert batches.totals(file.connection).evicted == 2
+    file.apply(Batch(letters=[letter(6, 6)]))
+    assert file.numbers("letters") == [4, 5, 6]
+    assert (batches.totals(file.connection).evicted, file.bytes) == (3, file.recounted)
+
+
+def test_the_oldest_letters_go_beyond_their_bytes(file: File) -> None:
+    file.bounds = LetterBounds(100, 3 * (ENTRY_BYTES + 100))
+    file.apply(Batch(letters=[letter(number, number, b"x" * 100) for number in range(1, 5)]))
+    assert file.numbers("letters") == [2, 3, 4]
+    file.apply(Batch(letters=[letter(5, 5, b"x" * 300)]))
+    assert file.numbers("letters") == [4, 5]
+
+
+def test_no_letter_goes_while_none_comes(file: File) -> None:
+    file.apply(Batch(letters=[letter(number, number) for number in range(1, 4)]))
+    file.bounds = LetterBounds(1, 1)
+    file.apply(Batch(rows=[row(4)]))
+    assert file.numbers("letters") == [1, 2, 3]
+
+
+def test_a_letter_that_was_asked_for_and_stays_is_marked_no_more(file: File) -> None:
+    file.apply(Batch(letters=[letter(1, 1), letter(2, 2)]))
+    file.connection.execute("UPDATE letters SET redrive = 1, redrive_ttl = 2")
+    file.apply(Batch(letters_kept=[1]))
+    marks = file.connection.execute("SELECT redrive, redrive_ttl FROM letters ORDER BY number").fetchall()
+    assert marks == [(None, None), (1, 2)]
+
+
+def test_a_batch_that_is_too_large_for_one_statement_is_written_in_one_transaction(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_MAX_BLOB_BYTES", 100)
+    file.apply(Batch(rows=[row(1, b"old")]))
+    file.apply(Batch(rows=[row(2), row(3)], segments=[segment(4)], letters=[letter(5, 5)], rows_done=[1]))
+    assert [file.numbers(table) for table in ("rows", "segments", "letters")] == [[2, 3], [4], [5]]
+    assert file.bytes == file.recounted
+    with pytest.raises(sqlite3.IntegrityError):
+        file.apply(Batch(rows=[row(6), row(6)], rows_done=[2, 3]))
+    assert file.numbers("rows") == [2, 3]
+
+
+def test_letters_that_another_program_deleted_are_counted_anew(file: File) -> None:
+    file.apply(Batch(letters=[letter(1, 1), letter(2, 2)]))
+    file.connection.execute("DELETE FROM letters WHERE number = 1")
+    batches.recount(file.connection)
+    assert file.bytes == file.recounted
+
+
+def test_what_is_in_the_file_when_it_is_opened_is_counted(file: File) -> None:
+    file.apply(Batch(rows=[row(1)], letters=[letter(2, 2)]))
+    for name in ("VIEW batch", "TABLE totals"):
+        file.connection.execute(f"DROP {name}")
+    batches.set_up(file.connection)
+    assert file.bytes == file.recounted > 0

@@ -1,0 +1,101 @@
+"""How messages look in the journal: what is packed is unpacked as it was, and what is damaged says so."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.journal import codec
+from streamer.uprotocol.message import Attributes, UMessage, UMessageType, publish
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
+from streamer.uprotocol.uri import UUri, everything_at
+from streamer.uprotocol.uuid import new_id
+from tests.unit.uprotocol.strategies import messages
+
+NOW_MS = 1_700_000_000_000
+TOPIC = UUri("veh1", 0xA, 1, 0x8000)
+PLAIN = Attributes(UMessageType.PUBLISH, TOPIC)
+names = st.text(max_size=10)
+
+
+@given(messages)
+def test_a_message_is_unpacked_as_it_was(message: UMessage) -> None:
+    assert codec.unpack(codec.pack(message)) == message
+
+
+@given(messages)
+def test_a_packed_message_is_one_that_others_can_read(message: UMessage) -> None:
+    read = pb.UMessage.FromString(codec.pack(message))
+    assert read.payload == (message.payload or b"")
+    assert read.attributes.source.authority_name == message.attributes.source.authority
+
+
+def test_messages_with_the_same_attributes_keep_their_own_ids() -> None:
+    first, second = publish(NOW_MS, TOPIC, b"1"), publish(NOW_MS, TOPIC, b"2")
+    assert [codec.unpack(codec.pack(each)) for each in (first, second, first)] == [first, second, first]
+
+
+@pytest.mark.parametrize("body", [b"\xff", codec.pack(publish(NOW_MS, TOPIC, b"x"))[:-1]])
+def test_a_damaged_message_is_unreadable(body: bytes) -> None:
+    with pytest.raises(codec.UnreadableError):
+        codec.unpack(body)
+
+
+@pytest.mark.parametrize("came", [None, everything_at("fleet")])
+@pytest.mark.parametrize("left", [None, everything_at("fleet"), everything_at("backup")])
+def test_how_the_sink_was_changed_is_kept_in_a_word(came: UUri | None, left: UUri | None) -> None:
+    incoming, outgoing = replace(PLAIN, sink=came), replace(PLAIN, sink=left)
+    assert codec.outgoing(incoming, codec.sink_change(incoming, outgoing)) == outgoing
+
+
+def test_attributes_that_were_not_changed_are_the_same_object() -> None:
+    assert codec.outgoing(PLAIN, codec.UNCHANGED) is PLAIN
+
+
+Record = tuple[int, int, int, UMessage]
+records = st.lists(
+    st.builds(
+        lambda flow, seq, entered_ms, payload: (flow, seq, entered_ms, UMessage(new_id(NOW_MS), PLAIN, payload)),
+        st.integers(0, 2),
+        st.integers(0, (1 << 63) - 1),
+        st.integers(0, 1 << 47),
+        st.none() | st.binary(max_size=20),
+    ),
+    max_size=10,
+)
+
+
+@given(st.lists(st.builds(codec.PackedFlow, names, names, names, names, messages.map(lambda m: m.attributes))), records)
+def test_a_segment_is_unpacked_as_it_was(flows: list[codec.PackedFlow], packed: list[Record]) -> None:
+    packed_flows = [codec.pack_flow(flow) for flow in flows]
+    pieces = [piece for record in packed for piece in codec.pack_record(*record)]
+    body = codec.pack_segment(packed_flows, pieces)
+    found, start = codec.unpack_flows(body)
+    assert found == flows
+    assert start == codec.start_of(packed_flows)
+    assert list(codec.unpack_records(body, start)) == [
+        codec.PackedMessage(flow, seq, entered_ms, message.id, message.payload) for flow, seq, entered_ms, message in packed
+    ]
+
+
+def test_a_payload_is_not_copied_into_its_record() -> None:
+    payload = b"x" * 100
+    _, piece = codec.pack_record(0, 1, NOW_MS, publish(NOW_MS, TOPIC, payload))
+    assert piece is payload
+
+
+@pytest.mark.parametrize("end", range(12))
+def test_torn_flows_are_unreadable(end: int) -> None:
+    body = codec.pack_segment([codec.pack_flow(codec.PackedFlow("up", "vehicle", "cloud", "=", PLAIN))], [])
+    with pytest.raises(codec.UnreadableError):
+        codec.unpack_flows(body[:end])
+
+
+def test_a_torn_record_is_unreadable_and_those_before_it_are_read() -> None:
+    pieces = [piece for seq in (1, 2) for piece in codec.pack_record(0, seq, NOW_MS, publish(NOW_MS, TOPIC))]
+    body = codec.pack_segment([], pieces)
+    found = codec.unpack_records(body[:-1], codec.start_of([]))
+    assert next(found).seq == 1
+    with pytest.raises(codec.UnreadableError):
+        next(found)

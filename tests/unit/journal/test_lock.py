@@ -1,0 +1,74 @@
+"""One daemon for each file: the lock is held by one, seen by others, and ends with its holder."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from streamer.journal.entries import JournalError
+from streamer.journal.lock import FileLock, identity, is_in_use
+
+
+def lock(path: Path) -> FileLock:
+    return FileLock(path, JournalError)
+
+
+def test_a_file_that_nobody_locked_is_not_in_use(path: Path) -> None:
+    assert not is_in_use(path)
+
+
+def test_a_second_holder_is_refused_until_the_first_has_released(path: Path) -> None:
+    first, second = lock(path), lock(path)
+    first.take()
+    assert is_in_use(path)
+    with pytest.raises(JournalError, match="another streamer uses it"):
+        second.take()
+    first.release()
+    assert not is_in_use(path)
+    second.take()
+    second.release()
+
+
+def test_a_lock_that_is_held_can_be_taken_again_and_released_twice(path: Path) -> None:
+    held = lock(path)
+    held.take()
+    held.take()
+    held.release()
+    held.release()
+    assert not is_in_use(path)
+
+
+def test_a_refused_attempt_does_not_leave_anything_open(path: Path) -> None:
+    first, second = lock(path), lock(path)
+    first.take()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        with pytest.raises(JournalError):
+            second.take()
+    assert len(os.listdir("/proc/self/fd")) == before
+    first.release()
+
+
+def test_a_lock_whose_file_was_removed_is_taken_anew(path: Path) -> None:
+    held = lock(path)
+    held.take()
+    path.with_name("journal.db.lock").unlink()
+    held.take()
+    assert is_in_use(path)
+    held.release()
+
+
+def test_the_lock_file_stays_and_only_its_owner_may_read_it(path: Path) -> None:
+    held = lock(path)
+    held.take()
+    held.release()
+    assert path.with_name("journal.db.lock").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_keeps_its_identity_when_it_is_renamed_and_another_one_has_another(path: Path) -> None:
+    assert identity(path) == (0, 0)
+    path.touch()
+    first = identity(path)
+    moved = path.rename(path.with_name("moved"))
+    path.touch()
+    assert identity(moved) == first != identity(path)

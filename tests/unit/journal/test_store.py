@@ -1,0 +1,85 @@
+"""The journal file as its one writer sees it: batches, numbers, marks of other programs, and unused space."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamer.journal.batches import LetterBounds
+from streamer.journal.entries import ENTRY_BYTES, Batch
+from streamer.journal.store import Store
+from tests.unit.journal.harness import execute, letter, letters_in, row, segment
+
+
+def opened(path: Path) -> Store:
+    store = Store(path, LetterBounds(3, 10_000))
+    store.open()
+    return store
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    store = opened(path)
+    yield store
+    store.close()
+
+
+def test_the_highest_number_and_the_bytes_are_known_while_it_is_open_and_when_it_is_opened(store: Store, path: Path) -> None:
+    store.apply(Batch(rows=[row(5, b"12345")], segments=[segment(9, b"")], letters=[letter(7, 1, b"1")]))
+    store.apply(Batch(rows=[row(2, b"")], segments_done=[9]))
+    assert (store.top, store.totals.bytes) == (9, 3 * ENTRY_BYTES + 6)
+    store.close()
+    again = opened(path)
+    assert (again.top, again.totals.bytes, again.generation) == (7, 3 * ENTRY_BYTES + 6, 0)
+    again.close()
+
+
+def test_letters_beyond_their_bound_are_counted(store: Store) -> None:
+    store.apply(Batch(letters=[letter(number, number) for number in range(1, 6)]))
+    store.apply(Batch(letters=[letter(6, 6)]))
+    assert store.letters_evicted == 3
+
+
+@pytest.mark.parametrize("below", [100, 7, 6, 5])
+def test_everything_in_the_file_is_renumbered_below_a_number_in_its_order(store: Store, path: Path, below: int) -> None:
+    store.apply(Batch(rows=[row(5), row(6)], letters=[letter(4, 4)]))
+    store.shift_below(below)
+    assert store.top == (6 if below > 6 else store.top) < below
+    (number, _), *_ = letters_in(path)
+    assert number == store.top - 2
+
+
+def test_marks_of_other_programs_are_looked_for_when_the_file_has_changed(store: Store, path: Path) -> None:
+    store.apply(Batch(letters=[letter(1, 1), letter(2, 2)]))
+    store.marked()
+    assert store.marked() is None
+    execute(path, "UPDATE letters SET redrive = 7, redrive_ttl = 50 WHERE number = 2")
+    assert store.marked() == [2]
+    assert store.marked() is None
+
+
+def test_letters_that_another_program_deletes_are_no_longer_counted(store: Store, path: Path) -> None:
+    store.apply(Batch(letters=[letter(1, 1, b""), letter(2, 2, b"")]))
+    execute(path, "DELETE FROM letters WHERE number = 1")
+    store.marked()
+    assert store.totals.bytes == ENTRY_BYTES
+
+
+def test_letters_are_read_with_the_time_to_live_that_was_asked_for(store: Store, path: Path) -> None:
+    store.apply(Batch(letters=[letter(1, 1), letter(2, 2), letter(3, 3)]))
+    execute(path, "UPDATE letters SET redrive = 7, redrive_ttl = 50 WHERE number = 2")
+    assert store.letters([2, 1, 99]) == ([letter(1, 1), letter(2, 2)], [None, 50])
+
+
+def test_unused_space_is_released_a_slice_at_a_time(store: Store, path: Path) -> None:
+    store.apply(Batch(rows=[row(number, b"x" * 4000) for number in range(1, 500)]))
+    while store.tidy():
+        pass
+    before = path.stat().st_size
+    store.apply(Batch(rows_done=list(range(1, 500))))
+    slices = 1
+    while store.tidy():
+        slices += 1
+    assert slices > 5
+    assert path.stat().st_size < before // 2
+    assert not store.tidy()
