@@ -11,6 +11,7 @@ import pytest
 
 from streamer.transports.base import LinkState, SendResult, TransportContext, Unconfirmed
 from streamer.transports.errors import SendError
+from streamer.transports.mqtt5.keep_alive import KeepAlive
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.transport import Mqtt5Transport
 from streamer.uprotocol.message import UMessage
@@ -23,6 +24,24 @@ DEADLINE_S = 15.0
 codec_panics = pytest.mark.filterwarnings("ignore:Exception ignored in. None:pytest.PytestUnraisableExceptionWarning")
 """For tests that send text that is not UTF-8: the codec panics, and leaves an exception behind that nobody can catch."""
 P = TypeVar("P")
+
+
+class KeepAliveChecks:
+    """Waits until the timers of our connections have looked whether they are stuck: how a test lets their time pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        check = KeepAlive.check
+
+        def counted(keep_alive: KeepAlive, now_s: float) -> None:
+            check(keep_alive, now_s)
+            self.count += 1
+
+        monkeypatch.setattr(KeepAlive, "check", counted)
+
+    async def next(self) -> None:
+        before = self.count
+        await until(lambda: self.count > before, "the next check of a connection")
 
 
 class BrokerConnection:

@@ -43,7 +43,13 @@ class Demo:
         self.children = psutil.Process(self._process.pid).children(recursive=True)
 
     def interrupt(self) -> None:
+        """Ctrl-C. Returns once it is delivered: signals that wait together count as one."""
         self._process.send_signal(signal.SIGINT)
+        status = Path(f"/proc/{self._process.pid}/status")
+        deadline_s = time.monotonic() + LIMIT_S
+        while self._process.poll() is None and has_pending(status.read_text(), signal.SIGINT):
+            assert time.monotonic() < deadline_s, "SIGINT is not delivered"
+            time.sleep(0.001)
 
     def end(self) -> tuple[int, str, str]:
         """Wait for its end: exit status, standard output (what is not read yet), standard error."""
@@ -59,6 +65,12 @@ class Demo:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.communicate()
+
+
+def has_pending(status: str, number: signal.Signals) -> bool:
+    """Whether a signal waits for a process, by its /proc/PID/status."""
+    masks = re.findall(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 
 @pytest.fixture
@@ -144,7 +156,6 @@ def test_more_ctrl_c_ends_it_at_once_and_completely(directory: Path) -> None:
         demo.note_children()
         for _ in range(4):
             demo.interrupt()
-            time.sleep(0.02)  # signals that come together count as one
         status, out, err = demo.end()
     finally:
         demo.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import mqtt5
 import pytest
@@ -10,7 +11,7 @@ from streamer.transports.base import Received
 from tests.e2e.mqtt_connection import incoming, subscribed
 from tests.e2e.mqtt_messages import TOPIC, message
 from tests.listeners import RecordingListener
-from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
+from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker, KeepAliveChecks
 from tests.waiting import until
 
 
@@ -60,16 +61,19 @@ async def test_what_exceeds_twice_our_receive_maximum_is_ignored_and_logged_once
     assert caplog.text.count("receive_maximum_exceeded") == 1
 
 
-async def test_exceeded_receive_maximum_does_not_stop_what_we_send(fake: FakeBroker) -> None:
+async def test_exceeded_receive_maximum_does_not_stop_what_we_send(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = KeepAliveChecks(monkeypatch)
     endpoint = Endpoint(fake.url, receive_maximum=2, receive_excess_bytes=0, window=2, ack_timeout_s=0.3)
     inbox = RecordingListener(releases=False)
     async with endpoint.running():
         peer = await overflowing(fake, endpoint, inbox)
-        endpoint.submit([message(str(number)) for number in range(20)])
-        for _ in range(20):
+        endpoint.submit([message(str(number)) for number in range(10)])
+        for _ in range(10):
             peer.write(mqtt5.PubAckPacket((await peer.next(mqtt5.PublishPacket)).packet_id or 0))
-            await asyncio.sleep(0.04)  # longer than the watchdog waits, all together
-        await until(lambda: len(endpoint.confirmed) == 20)
+            await checks.next()  # of which there are four in ack_timeout_s
+        await until(lambda: len(endpoint.confirmed) == 10)
         assert endpoint.is_up
         assert len(inbox.received) == 4
 
@@ -78,15 +82,16 @@ async def test_what_was_ignored_comes_again_on_a_new_connection_once_there_is_ro
     fake: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     ladder = {"initial_ms": 10, "factor": 1000, "max_ms": 10_000}
-    endpoint, inbox = Endpoint(fake.url, receive_maximum=2, receive_excess_bytes=0, reconnect=ladder), Remembering()
-    async with endpoint.running(), asyncio.timeout(5):  # a second step of the ladder would take longer
+    options: dict[str, Any] = {"receive_maximum": 2, "receive_excess_bytes": 0, "keep_alive_s": 1, "reconnect": ladder}
+    endpoint, inbox = Endpoint(fake.url, **options), Remembering()
+    async with endpoint.running(), asyncio.timeout(9):  # a second step of the ladder would take longer
         first = 1
         for _ in range(3):
             peer = await overflowing_again(fake, endpoint, inbox, first)
             for received in inbox.held[:2]:
                 received.release()
             assert [(await peer.next(mqtt5.PubAckPacket)).packet_id for _ in "ab"] == [first, first + 1]
-            await asyncio.sleep(0.02)  # many turns of the loop, in any of which it could say goodbye too early
+            await peer.nothing_until_ping()  # it does not say goodbye too early
             assert endpoint.is_up  # two are left, more than half of our receive maximum
             inbox.held[2].release()
             assert (await peer.next(mqtt5.PubAckPacket)).packet_id == first + 2

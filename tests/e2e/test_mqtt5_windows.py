@@ -1,6 +1,5 @@
 """The MQTT 5 transport with real brokers: windows, and acknowledgements that are held back."""
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -11,7 +10,7 @@ from streamer.uprotocol.uri import UUri
 from tests.brokers import BROKERS, Mosquitto, broker
 from tests.e2e.mqtt_messages import NOW_MS, TOPIC, numbered, texts
 from tests.listeners import RecordingListener
-from tests.mqtt_peer import Endpoint
+from tests.mqtt_peer import Endpoint, KeepAliveChecks
 from tests.waiting import until
 
 OTHER = UUri.parse("//cloud/CD/4/8001")
@@ -77,7 +76,10 @@ async def test_broker_stops_at_our_receive_maximum_while_acknowledgements_are_he
 
 
 @pytest.mark.parametrize("kind", BROKERS)
-async def test_broker_that_exceeds_our_receive_maximum_holds_up_nothing_and_loses_nothing(kind: str) -> None:
+async def test_broker_that_exceeds_our_receive_maximum_holds_up_nothing_and_loses_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = KeepAliveChecks(monkeypatch)
     count = 90  # from 100 unacknowledged ones on rumqttd keeps its own PUBACKs back
     inbox, back = Remembering(), RecordingListener()
     with broker(kind) as server:
@@ -91,9 +93,10 @@ async def test_broker_that_exceeds_our_receive_maximum_holds_up_nothing_and_lose
             await car.up()
             car.submit(numbered(count))
             await until(lambda: len(car.confirmed) == count and len(inbox.received) >= 10)
-            for number in range(30):  # longer than the watchdog waits
+            for number in range(30):
                 cloud.submit([publish(NOW_MS, OTHER, str(number).encode())])
-                await asyncio.sleep(0.05)
+                if number % 3 == 0:
+                    await checks.next()  # two connections, each with four in ack_timeout_s
             await until(lambda: len(cloud.confirmed) == 30 and len(back.received) == 30)
             assert cloud.reconnects == 0
             for number in range(count):
