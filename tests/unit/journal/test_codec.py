@@ -36,7 +36,7 @@ def test_messages_with_the_same_attributes_keep_their_own_ids() -> None:
     assert [codec.unpack(codec.pack(each)) for each in (first, second, first)] == [first, second, first]
 
 
-@pytest.mark.parametrize("body", [b"\xff", codec.pack(publish(NOW_MS, TOPIC, b"x"))[:-1]])
+@pytest.mark.parametrize("body", [b"\xff", codec.pack(publish(NOW_MS, TOPIC, b"x"))[:-1]], ids=["no message", "cut off"])
 def test_a_damaged_message_is_unreadable(body: bytes) -> None:
     with pytest.raises(codec.UnreadableError):
         codec.unpack(body)
