@@ -243,7 +243,7 @@ def test_every_piece_of_configuration_is_good(page: str, block: str, tmp_path: P
     load(file)
 
 
-def test_the_first_configuration_is_complete_and_leaves_nothing_to_remark(tmp_path: Path) -> None:
+def test_the_first_configuration_is_complete_and_has_no_warnings(tmp_path: Path) -> None:
     (block,) = [block for page, block in yaml_blocks() if page == "README.md"]
     file = tmp_path / "streamer.yaml"
     file.write_text(block)

@@ -23,7 +23,9 @@ async def overflowing(fake: FakeBroker, endpoint: Endpoint, inbox: RecordingList
     return peer
 
 
-async def test_excess_is_not_read_while_we_wait_for_nothing(fake: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_excess_is_not_read_while_nothing_of_ours_is_unconfirmed(
+    fake: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     endpoint, inbox = Endpoint(fake.url, receive_maximum=2), RecordingListener(releases=False)
     async with endpoint.running():
         peer = await subscribed(fake, endpoint, inbox)

@@ -53,7 +53,7 @@ async def test_every_kind_of_message_arrives_as_it_was_sent(kind: str, topics: s
 
 
 @pytest.mark.parametrize("kind", BROKERS)
-async def test_an_independent_client_is_understood_and_understands(kind: str) -> None:
+async def test_an_independent_client_and_ours_understand_each_other(kind: str) -> None:
     inbox = RecordingListener()
     with broker(kind) as server:
         async with (

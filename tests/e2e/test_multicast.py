@@ -158,7 +158,7 @@ async def test_a_topic_is_received_until_the_last_registration_that_covers_it_is
     await setup.is_heard(LEFT, is_heard=False)
 
 
-async def test_who_fires_must_name_one_partition_that_there_is(setup: MulticastSetup) -> None:
+async def test_a_multicast_must_name_one_existing_partition(setup: MulticastSetup) -> None:
     for wildcard in ("front/+", "*"):
         refused = await setup.resolve(DOOR_APP, f"{DOORS}/{wildcard}")
         assert isinstance(refused, Refused)

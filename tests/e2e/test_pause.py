@@ -75,7 +75,7 @@ def on_disk(directory: Path, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["asked-over-mqtt", "asked-over-zenoh"])
-async def test_topic_is_stopped_and_started_over_uprotocol(side: int) -> None:
+async def test_topic_is_paused_and_resumed_over_uprotocol(side: int) -> None:
     local: dict[str, Any] = {"usubscription": {"local": ["alpha", "beta"]}}
     async with Topology("mqtt/in-vehicle", "zenoh", **local) as topology:
         far = topology.networks[1].side
@@ -102,7 +102,7 @@ async def test_topic_is_stopped_and_started_over_uprotocol(side: int) -> None:
         topology.daemon.check_books()
 
 
-async def test_stop_of_everything_can_be_lifted_over_uprotocol_by_who_may() -> None:
+async def test_pause_of_everything_can_be_lifted_over_uprotocol_by_those_allowed() -> None:
     allow: dict[str, Any] = {"control": {"allow": ["//alpha/10/1/0"]}}
     async with Topology("mqtt/in-vehicle", "zenoh", **allow) as topology:
         everything = ustreamer.DispatchRule(topic=uuri(("*", 0xFFFFFFFF, 0xFF, 0xFFFF)))

@@ -156,7 +156,7 @@ async def test_a_vehicle_that_sends_too_much_waits_and_the_others_go_on(fleet: F
     fleet.gateway.check_books()
 
 
-async def test_a_vehicle_that_is_stopped_holds_up_nothing_and_goes_on_in_order(fleet: Fleet) -> None:
+async def test_a_paused_vehicle_holds_up_nothing_and_goes_on_in_order(fleet: Fleet) -> None:
     """What waits for a start takes at most half of the queue; the vehicle's other traffic has the rest."""
     await fleet.control(STOP, "veh1")
     sent = published("veh1", QUEUE)
@@ -176,7 +176,7 @@ async def test_a_vehicle_that_is_stopped_holds_up_nothing_and_goes_on_in_order(f
     fleet.gateway.check_books()
 
 
-async def test_a_vehicle_that_is_away_holds_up_no_other_and_who_asks_too_much_of_it_is_told(fleet: Fleet) -> None:
+async def test_an_absent_vehicle_holds_up_no_other_and_too_many_requests_to_it_are_answered(fleet: Fleet) -> None:
     fleet.brokers["veh3"].stop()
     await fleet.gateway.until_down("veh3")
     asked = [request(BACKEND, ("veh3", 0xB, 1, 7), b"%d" % number, ttl=120_000) for number in range(QUEUE + 200)]

@@ -79,7 +79,7 @@ async def test_rpc_and_notifications_leave_through_the_port_of_their_sink_only(b
     assert [each.type for each in bus.sides["zone-front"].arrived if each.source[1] != 0x1] == [2]
 
 
-async def test_one_publish_reaches_every_port_that_asked_and_no_other(bus: Bus) -> None:
+async def test_one_publish_reaches_every_interested_port_and_no_other(bus: Bus) -> None:
     front, rear = bus.client(FRONT_APP), bus.client(REAR_APP)
     await until_heard(bus.sides["hpc"], Plain(1, TOPIC), zenoh_key, is_heard=False)
     assert await front.subscribe(TOPIC) == SUBSCRIBED
@@ -111,7 +111,7 @@ async def test_subscribers_behind_one_port_share_a_copy(bus: Bus) -> None:
     assert [each.id for each in bus.sides["hpc"].arrived].count(message.id) == 1
 
 
-async def test_who_registers_for_a_broadcast_by_name_gets_its_partitions(bus: Bus) -> None:
+async def test_a_receiver_registered_for_a_broadcast_by_name_gets_its_partitions(bus: Bus) -> None:
     asked = pb.RegisterMulticastReceiverRequest(multicast_id="//zone-front/A8000/2/0/doorOpened/+")
     answer = await call(bus.sides["hpc"], at_streamer(HPC_APP, "ubus", 0x10, asked), pb.RegisterMulticastReceiverResponse)
     assert not isinstance(answer, Refused), answer

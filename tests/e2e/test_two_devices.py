@@ -123,7 +123,7 @@ async def subscribed(devices: Devices) -> None:
     await devices.app.until_updates(TOPIC, [SUBSCRIBE_PENDING, SUBSCRIBED])
 
 
-async def test_what_was_asked_for_crosses_through_everything_until_nobody_asks(devices: Devices) -> None:
+async def test_subscribed_topics_cross_through_every_outage_until_the_last_subscriber_leaves(devices: Devices) -> None:
     await devices.nothing_is_received()
     await subscribed(devices)
     await devices.arrives()
@@ -167,7 +167,7 @@ async def test_what_was_asked_for_crosses_through_everything_until_nobody_asks(d
     devices.gw2.check_books()
 
 
-async def test_a_reset_of_the_far_service_is_told_and_the_near_one_can_ask_again(devices: Devices) -> None:
+async def test_a_reset_of_the_far_service_is_notified_and_the_near_one_can_subscribe_again(devices: Devices) -> None:
     await subscribed(devices)
     await devices.arrives()
     async with MqttSide(devices.link.port, "off-vehicle", ["+/backend"]) as cloud:

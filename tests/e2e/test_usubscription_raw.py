@@ -105,7 +105,7 @@ async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @on(*NETWORKS)
-async def test_a_whole_life_of_subscriptions(setup: UsubscriptionSetup) -> None:
+async def test_subscriptions_from_the_first_subscriber_to_the_last(setup: UsubscriptionSetup) -> None:
     app, watcher = setup.app, setup.watcher
     register = pb.NotificationsRequest(topic=proto_uri(TOPIC))
     assert await watcher.call(REGISTER, register, pb.NotificationsResponse) == pb.NotificationsResponse()
@@ -157,7 +157,7 @@ NO_TOPICS = {
 
 
 @on(*TWO)
-async def test_what_is_no_topic_is_refused(setup: UsubscriptionSetup) -> None:
+async def test_a_uri_that_is_not_a_topic_is_refused(setup: UsubscriptionSetup) -> None:
     for what, topic in NO_TOPICS.items():
         refused = await setup.app.subscribe(topic)
         assert isinstance(refused, Refused), what

@@ -113,7 +113,7 @@ async def test_flow_without_receipts_is_given_up_after_three_times_the_uncertain
         await until(lambda: again.reported == [(parcel, None) for parcel in sent], "the receipts")
 
 
-async def test_other_nodes_see_no_receipts_unless_somebody_asks_and_send_as_ever() -> None:
+async def test_other_nodes_see_no_receipts_unless_they_subscribe_and_send_as_before() -> None:
     endpoint, inbox = free_endpoint(), RecordingListener()
     async with running(listen=[endpoint], serves=("cloud",)) as receiver:
         await receiver.register_listener(ANYTHING, everything_at("cloud"), inbox)

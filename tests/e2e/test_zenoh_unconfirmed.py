@@ -71,7 +71,7 @@ async def test_flow_is_present_while_there_is_a_subscriber(filter_: str) -> None
         assert (Presence.PRESENT in other.reaches) is (filter_ == EVERYTHING)
 
 
-async def test_forgotten_flow_is_told_nothing_more_and_others_of_its_key_go_on() -> None:
+async def test_forgotten_flow_is_not_watched_any_more_and_others_of_its_key_are() -> None:
     async with stage() as (transport, peer):
         first, second = Flow(transport), Flow(transport)
         await first.until(Presence.ABSENT)

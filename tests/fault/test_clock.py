@@ -42,7 +42,7 @@ async def test_back_off_goes_on_as_before(step_ms: int) -> None:
 
 
 @STEPS
-async def test_absence_is_given_up_when_its_time_has_come_and_not_before(step_ms: int) -> None:
+async def test_absent_receiver_is_given_up_when_its_time_has_come_and_not_before(step_ms: int) -> None:
     async with RouterHarness(unconfirmed_s=10) as harness:
         nobody_listens(harness)
         harness.arrive("cloud", order(harness))
@@ -55,7 +55,7 @@ async def test_absence_is_given_up_when_its_time_has_come_and_not_before(step_ms
 
 
 @STEPS
-async def test_what_nobody_confirms_is_certain_when_its_time_has_come_and_not_before(step_ms: int) -> None:
+async def test_unconfirmed_message_counts_as_delivered_when_its_time_has_come_and_not_before(step_ms: int) -> None:
     async with RouterHarness(unconfirmed_s=10) as harness:
         harness.arrive("cloud", order(harness))
         harness.router.custody.flush()
@@ -96,7 +96,7 @@ async def test_ids_that_the_daemon_makes_are_valid_and_of_the_new_time(step_ms: 
 
 
 @STEPS
-async def test_journal_is_recovered_in_order_and_goes_on_behind_it(tmp_path: Path, step_ms: int) -> None:
+async def test_journal_is_recovered_in_order_before_newer_messages(tmp_path: Path, step_ms: int) -> None:
     path = tmp_path / "j.db"
     async with journaled_run(path) as first:
         first.hold()

@@ -154,7 +154,7 @@ def endless_publish(_: random.Random) -> bytes:
 
 @pytest.mark.parametrize("is_accepted", [False, True], ids=["instead of a CONNACK", "after the CONNACK"])
 @pytest.mark.parametrize("garbage", [http_answer, random_bytes, endless_publish])
-async def test_broker_that_sends_no_mqtt_is_called_ever_more_rarely(
+async def test_broker_that_does_not_speak_mqtt_is_called_more_and_more_rarely(
     garbage: Any, is_accepted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "ustreamer.mqtt5")

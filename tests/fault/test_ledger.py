@@ -126,14 +126,14 @@ def test_corrupted_payload(ledger: Ledger) -> None:
     assert breaches(judged(ledger)) == {Breach.CORRUPTED}
 
 
-def test_stranger_and_wrong_side(ledger: Ledger) -> None:
+def test_unknown_message_and_wrong_receiver(ledger: Ledger) -> None:
     complete(ledger)
     ledger.arrived("far", b"x" * 16, DIGEST)
     ledger.arrived("near", message_id(1), DIGEST)
     assert breaches(judged(ledger)) == {Breach.STRANGER, Breach.MISDIRECTED}
 
 
-def test_dead_letter_is_an_end_where_one_is_allowed(ledger: Ledger) -> None:
+def test_dead_letter_accounts_for_a_message_where_one_is_allowed(ledger: Ledger) -> None:
     arrive(ledger, list(range(9)), "a")
     arrive(ledger, list(range(10)), "b")
     ledger.dead_lettered("near", message_id(9), DIGEST, 4)
@@ -141,7 +141,7 @@ def test_dead_letter_is_an_end_where_one_is_allowed(ledger: Ledger) -> None:
     assert judged(ledger, dead_letters=True).is_clean
 
 
-def test_corrupted_dead_letter_and_dead_letter_of_a_stranger(ledger: Ledger) -> None:
+def test_corrupted_dead_letter_and_dead_letter_of_an_unknown_message(ledger: Ledger) -> None:
     arrive(ledger, list(range(9)), "a")
     arrive(ledger, list(range(10)), "b")
     ledger.dead_lettered("near", message_id(9), digest_of(b""), 4)
@@ -156,7 +156,7 @@ def test_arrived_and_dead_lettered(ledger: Ledger) -> None:
     assert judged(ledger, dead_letters=True, two_ends=True).is_clean
 
 
-def test_dead_request_wants_an_answer(ledger: Ledger) -> None:
+def test_dead_lettered_request_must_be_answered(ledger: Ledger) -> None:
     complete(ledger)
     ledger.sent(Sent(message_id(0, "r"), "r", 0, "far", DIGEST, 1.0, is_request=True, acknowledged=True))
     ledger.dead_lettered("near", message_id(0, "r"), DIGEST, 14)
@@ -165,7 +165,7 @@ def test_dead_request_wants_an_answer(ledger: Ledger) -> None:
     assert judged(ledger, dead_letters=True).is_clean
 
 
-def test_dump_tells_the_whole_story(ledger: Ledger) -> None:
+def test_dump_has_every_message_and_what_became_of_it(ledger: Ledger) -> None:
     arrive(ledger, [1, 0])
     dump = ledger.dump()
     assert len(dump["sent"]) == 20

@@ -210,7 +210,7 @@ def test_tap_tells_confirmed_from_unconfirmed() -> None:
     assert tap.confirmed == {ids[1]}
 
 
-def test_tap_hears_what_the_daemon_acknowledges() -> None:
+def test_tap_knows_what_the_daemon_acknowledges() -> None:
     tap = MqttTap()
     tap.opened(1)
     message_id = bytes(range(16))

@@ -98,7 +98,7 @@ async def test_what_is_denied_or_invalid_is_reported_once_and_suppresses_nothing
         assert harness.outcomes("none") == {"rejected": 1, "duplicate": 2}
 
 
-async def test_copy_that_has_reached_its_sink_by_another_way_is_no_failure() -> None:
+async def test_copy_that_has_reached_its_sink_by_another_way_is_not_a_failure() -> None:
     async with RouterHarness() as harness:
         (copy,) = harness.arrive("vehicle", harness.ask())
         assert copy.acknowledged
@@ -108,7 +108,7 @@ async def test_copy_that_has_reached_its_sink_by_another_way_is_no_failure() -> 
         assert harness.dead_letters("vehicle") == []
 
 
-async def test_copy_of_a_message_that_is_held_back_is_a_duplicate() -> None:
+async def test_copy_of_a_message_in_the_backlog_is_a_duplicate() -> None:
     routes = [WIDE[0] | {"queue": {"messages": 1}}, WIDE[1]]
     async with RouterHarness(configuration(routes=routes)) as harness:
         harness.transports["cloud"].lose_link()
@@ -134,7 +134,7 @@ async def test_original_that_is_forgotten_before_the_grace_ends_is_seen_in_time(
         assert harness.outcomes("none") == {"duplicate": 1}
 
 
-async def test_strays_are_bounded_in_number_and_the_oldest_is_judged_early() -> None:
+async def test_misrouted_copies_are_bounded_in_number_and_the_oldest_is_judged_early() -> None:
     async with RouterHarness(configuration(routes=WIDE, dead_letter={"queue": {"messages": 100_000}})) as harness:
         first = harness.speed()
         harness.arrive("cloud", first)
@@ -148,7 +148,7 @@ async def test_strays_are_bounded_in_number_and_the_oldest_is_judged_early() -> 
         assert harness.outcomes("none") == {"rejected": 10_001}
 
 
-async def test_strays_are_bounded_in_bytes() -> None:
+async def test_misrouted_copies_are_bounded_in_bytes() -> None:
     async with RouterHarness(configuration(routes=WIDE)) as harness:
         for _ in range(40):
             harness.arrive("cloud", harness.speed(bytes(1024 * 1024)))
@@ -156,7 +156,7 @@ async def test_strays_are_bounded_in_bytes() -> None:
         assert len(harness.dead_letters("cloud")) == 25
 
 
-async def test_strays_of_a_streamer_that_stops_are_no_failures() -> None:
+async def test_misrouted_copies_of_a_streamer_that_stops_are_not_failures() -> None:
     async with RouterHarness(configuration(routes=WIDE)) as harness:
         harness.arrive("cloud", harness.speed())
         assert await harness.router.drain(0) == 0

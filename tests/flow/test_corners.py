@@ -43,7 +43,7 @@ async def test_a_message_with_two_destinations_is_acknowledged_when_it_is_writte
         assert (run.journal.rows_written, received.acknowledged) == (2, True)
 
 
-async def test_what_was_acknowledged_stays_in_a_full_journal_when_it_has_to_leave_again(tmp_path: Path) -> None:
+async def test_acknowledged_message_stays_in_a_full_journal_when_it_has_to_be_redelivered(tmp_path: Path) -> None:
     clock = FakeClock()
     async with journaled_run(tmp_path / "j.db", max_bytes=40_000, unconfirmed_s=10, clock=clock) as run:
         vehicle = run.harness.transports["vehicle"]
@@ -80,7 +80,7 @@ async def test_a_redriven_message_gets_its_row_in_a_full_journal(tmp_path: Path)
         assert precious in run.harness.sent("vehicle")
 
 
-async def test_while_a_commit_hangs_what_is_delivered_is_acknowledged_and_forgotten(tmp_path: Path) -> None:
+async def test_while_a_commit_hangs_delivered_messages_are_acknowledged_and_forgotten(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
         harness, custody = run.harness, run.harness.router.custody
         run.journal.is_busy = True
@@ -98,7 +98,7 @@ async def test_while_a_commit_hangs_what_is_delivered_is_acknowledged_and_forgot
         run.journal.is_busy = False
 
 
-async def test_a_message_that_expires_at_the_head_of_what_is_held_back_stops_nothing() -> None:
+async def test_a_message_that_expires_at_the_head_of_the_backlog_holds_up_nothing() -> None:
     config = three_networks(queue_policy={"retry": {"jitter": 0}, "queue": {"messages": 1}}, routes=BOTH)
     async with RouterHarness(config) as harness:
         for name in ("cloud", "phone"):
@@ -118,7 +118,7 @@ async def test_a_message_that_expires_at_the_head_of_what_is_held_back_stops_not
         assert both in harness.sent("phone")
 
 
-async def test_an_ingress_goes_on_when_everything_that_it_held_back_has_expired() -> None:
+async def test_an_ingress_goes_on_when_its_whole_backlog_has_expired() -> None:
     async with RouterHarness(configuration(queue_policy={"retry": {"jitter": 0}, "queue": {"messages": 1}})) as harness:
         calls: list[str] = []
         harness.transports["vehicle"].pause_receiving = lambda: calls.append("pause")  # type: ignore[method-assign]
@@ -144,7 +144,7 @@ async def test_many_flows_are_recovered_each_into_one_lane(tmp_path: Path, monke
             assert [message.payload for message in arrived if message.attributes.sink == sink] == [b"0", b"1"]
 
 
-async def test_nothing_overtakes_what_was_in_flight_when_a_doubt_came_and_went() -> None:
+async def test_nothing_overtakes_messages_in_flight_when_the_receiver_was_lost_and_came_back() -> None:
     async with RouterHarness(unconfirmed_s=10) as harness:
         vehicle = harness.transports["vehicle"]
         harness.arrive("cloud", *(order(harness, b"%d" % number) for number in range(3)))
@@ -166,7 +166,7 @@ async def test_nothing_overtakes_what_was_in_flight_when_a_doubt_came_and_went()
         assert wire == [b"3", b"4", b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
-async def test_at_the_stop_without_a_journal_what_is_doubted_becomes_dead_letters_too() -> None:
+async def test_at_the_stop_without_a_journal_unconfirmed_messages_of_a_lost_receiver_become_dead_letters_too() -> None:
     async with RouterHarness(unconfirmed_s=10) as harness:
         harness.arrive("cloud", *(order(harness, b"%d" % number) for number in range(600)))
         harness.router.custody.flush()

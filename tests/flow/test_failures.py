@@ -101,7 +101,7 @@ def assert_answered_with_raised_priority(harness: RouterHarness, request: UMessa
     assert answer.attributes.problems == ()
 
 
-async def test_unknown_when_a_transport_fails_in_a_way_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_when_a_transport_raises_an_error_that_is_not_a_send_error(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configuration(queue_policy={"retry": {"attempts": 1, "jitter": 0}})
     async with RouterHarness(config) as harness:
 
@@ -123,7 +123,7 @@ async def test_internal_when_the_destination_fails_for_good() -> None:
         assert harness.outcomes("cloud-vehicle") == {"dead_lettered": 1}
 
 
-async def test_dead_letter_tells_the_whole_story() -> None:
+async def test_dead_letter_has_the_message_the_reason_the_route_and_the_attempts() -> None:
     config = configuration(queue_policy={"retry": {"attempts": 3, "initial_ms": 500, "jitter": 0}})
     async with RouterHarness(config) as harness:
         harness.transports["cloud"].refuse = lambda message: (

@@ -25,7 +25,7 @@ def received(harness: RouterHarness, endpoint: str) -> int:
     return harness.router.ingresses[endpoint].stats.received
 
 
-async def test_a_topic_is_received_and_forwarded_only_while_somebody_wants_it() -> None:
+async def test_a_topic_is_received_and_forwarded_only_while_there_is_interest() -> None:
     async with RouterHarness(BARE) as harness:
         harness.arrive("cloud", harness.speed(b"before", source=ORDERS))
         await want(harness, ORDERS, {"veh1": EVERY_MESSAGE})
@@ -45,7 +45,7 @@ async def test_another_topic_of_the_same_uentity_is_not_received() -> None:
         assert received(harness, "cloud") == 0
 
 
-async def test_what_waits_when_the_last_one_leaves_is_delivered() -> None:
+async def test_messages_that_wait_when_the_last_subscriber_leaves_are_delivered() -> None:
     async with RouterHarness(BARE) as harness:
         await want(harness, ORDERS, {"veh1": EVERY_MESSAGE})
         harness.transports["vehicle"].lose_link()
@@ -55,7 +55,7 @@ async def test_what_waits_when_the_last_one_leaves_is_delivered() -> None:
         assert [message.payload for message in harness.sent("vehicle")] == [b"accepted"]
 
 
-async def test_an_addressed_network_gets_one_copy_for_each_authority_that_asked() -> None:
+async def test_an_addressed_network_gets_one_copy_for_each_interested_authority() -> None:
     async with RouterHarness(BARE, addressed=("cloud",)) as harness:
         await want(harness, SPEED, {"backend": EVERY_MESSAGE, "phone7": EVERY_MESSAGE})
         harness.arrive("vehicle", harness.speed())
@@ -66,7 +66,7 @@ async def test_an_addressed_network_gets_one_copy_for_each_authority_that_asked(
         assert harness.outcomes("vehicle-cloud") == {"delivered": 2}
 
 
-async def test_an_authority_that_a_route_lists_and_that_asks_gets_one_copy_and_all_of_it() -> None:
+async def test_an_interested_authority_that_a_route_lists_too_gets_one_copy_of_every_message() -> None:
     config = configuration(routes=[UP | {"publish": [str(SPEED)], "publish_to": ["backend"]}])
     async with RouterHarness(config, addressed=("cloud",)) as harness:
         await want(harness, SPEED, {"backend": 60_000})
@@ -77,7 +77,7 @@ async def test_an_authority_that_a_route_lists_and_that_asks_gets_one_copy_and_a
         ]
 
 
-async def test_a_publish_that_is_addressed_to_us_is_for_those_behind_us_who_asked() -> None:
+async def test_a_publish_that_is_addressed_to_us_is_for_those_interested_behind_us() -> None:
     async with RouterHarness(BARE, addressed=("cloud",)) as harness:
         await want(harness, ORDERS, {"veh1": EVERY_MESSAGE})
         copy = UMessage(
@@ -87,7 +87,7 @@ async def test_a_publish_that_is_addressed_to_us_is_for_those_behind_us_who_aske
         assert [(m.attributes.sink, m.payload) for m in harness.sent("vehicle")] == [(None, b"for whom it concerns")]
 
 
-async def test_nothing_goes_back_to_a_network_that_asks_for_its_own_topic() -> None:
+async def test_nothing_goes_back_to_a_network_that_is_interested_in_its_own_topic() -> None:
     async with RouterHarness(BARE) as harness:
         await want(harness, SPEED, {"veh1": EVERY_MESSAGE})
         harness.arrive("vehicle", harness.speed())
@@ -95,7 +95,7 @@ async def test_nothing_goes_back_to_a_network_that_asks_for_its_own_topic() -> N
         assert harness.sent("vehicle") == harness.sent("cloud") == []
 
 
-async def test_only_networks_of_those_who_asked_get_a_copy() -> None:
+async def test_only_networks_with_interest_get_a_copy() -> None:
     config = three_networks(routes=[UP, {"from": "vehicle", "to": "phone"}])
     async with RouterHarness(config) as harness:
         await want(harness, SPEED, {"phone1": EVERY_MESSAGE})
@@ -113,7 +113,7 @@ async def test_only_networks_of_those_who_asked_get_a_copy() -> None:
     ],
     ids=["one", "the fastest of two", "one wants all"],
 )
-async def test_what_is_more_than_anybody_behind_an_endpoint_asked_for_is_sampled_out(
+async def test_messages_beyond_the_fastest_period_behind_an_endpoint_are_sampled_out(
     interested: dict[str, int], kept: list[int]
 ) -> None:
     config = configuration(
@@ -168,7 +168,7 @@ async def test_a_clock_that_was_set_back_does_not_silence_a_topic() -> None:
         assert [message.payload for message in harness.sent("vehicle")] == [b"1", b"2"]
 
 
-async def test_two_owners_ask_and_the_topic_stays_until_both_have_left() -> None:
+async def test_a_topic_with_two_owners_stays_until_both_have_left() -> None:
     async with RouterHarness(BARE) as harness:
         await want(harness, ORDERS, {"veh1": 5000}, "one")
         await want(harness, ORDERS, {"veh1": 1000}, "other")
@@ -193,7 +193,7 @@ async def test_subscriptions_outlive_a_reload_and_find_new_routes() -> None:
         assert received(harness, "cloud") == 1
 
 
-async def test_a_pattern_that_comes_and_goes_with_a_reload_leaves_what_was_asked_for() -> None:
+async def test_a_pattern_that_comes_and_goes_with_a_reload_leaves_the_interest() -> None:
     listed = configuration(routes=[UP, DOWN | {"publish": [str(ORDERS)]}])
     async with RouterHarness(listed) as harness:
         await want(harness, ORDERS, {"veh1": EVERY_MESSAGE})
@@ -208,7 +208,7 @@ async def test_a_pattern_that_comes_and_goes_with_a_reload_leaves_what_was_asked
         assert [message.payload for message in harness.sent("vehicle")] == [b"1", b"2", b"3"]
 
 
-async def test_a_message_in_the_air_when_the_last_one_leaves_is_unwanted_and_acknowledged() -> None:
+async def test_a_message_on_its_way_when_the_last_subscriber_leaves_is_unwanted_and_acknowledged() -> None:
     """A transport may have received it before it was told to cease."""
     async with RouterHarness(BARE) as harness:
         await want(harness, ORDERS, {"veh1": EVERY_MESSAGE})

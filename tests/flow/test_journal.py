@@ -29,7 +29,7 @@ async def test_what_is_confirmed_before_the_flush_never_touches_the_disk(tmp_pat
         assert (run.journal.rows_written, run.journal.bytes) == (0, 0)
 
 
-async def test_the_source_is_told_once_the_message_is_on_the_disk_and_not_before(tmp_path: Path) -> None:
+async def test_the_source_is_acknowledged_once_the_message_is_on_the_disk_and_not_before(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db") as run:
         run.hold()
         (received,) = run.harness.arrive("cloud", order(run.harness))
@@ -68,7 +68,7 @@ async def test_after_a_crash_what_was_acknowledged_goes_first_and_in_order(tmp_p
         assert run.harness.outcomes(DOWN) == {"delivered": 51}
 
 
-async def test_what_the_source_delivers_again_after_a_crash_is_known(tmp_path: Path) -> None:
+async def test_what_the_source_redelivers_after_a_crash_is_a_duplicate(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db") as run:
         run.hold()
         message = order(run.harness)
@@ -80,7 +80,7 @@ async def test_what_the_source_delivers_again_after_a_crash_is_known(tmp_path: P
         assert run.harness.outcomes("none") == {"duplicate": 1}
 
 
-async def test_what_left_unconfirmed_is_sent_again_after_a_crash_before_what_waited(tmp_path: Path) -> None:
+async def test_unconfirmed_messages_are_redelivered_after_a_crash_before_those_that_waited(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
         left = [order(run.harness, b"%d" % number) for number in range(5)]
         run.harness.arrive("cloud", *left)
@@ -114,7 +114,7 @@ async def test_a_route_that_is_gone_still_delivers_what_it_accepted(tmp_path: Pa
         assert run.journal.bytes == 0
 
 
-async def test_an_endpoint_that_is_gone_makes_dead_letters_of_what_it_was_to_have(tmp_path: Path) -> None:
+async def test_messages_for_an_endpoint_that_was_removed_become_dead_letters(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db") as run:
         run.hold()
         run.harness.arrive("cloud", order(run.harness))
@@ -240,7 +240,7 @@ async def _play(path: Path, steps: list[str], unconfirmed_s: int) -> None:
 
 
 @pytest.mark.parametrize("is_asked", [False, True], ids=["publish", "request"])
-async def test_what_came_through_an_endpoint_that_is_gone_fails_and_is_stored_and_told_to_nobody(
+async def test_messages_from_an_endpoint_that_was_removed_fail_and_are_stored_without_a_notice(
     tmp_path: Path, is_asked: bool
 ) -> None:
     async with journaled_run(tmp_path / "j.db") as run:
@@ -270,7 +270,7 @@ async def test_what_came_through_an_endpoint_that_is_gone_fails_and_is_stored_an
 @pytest.mark.parametrize(
     ("source", "name"), [("vehicle", "up"), ("car", "vehicle-cloud")], ids=["the-route", "the-endpoint-it-came-from"]
 )
-async def test_what_waits_goes_on_in_order_where_a_name_has_changed(tmp_path: Path, source: str, name: str) -> None:
+async def test_waiting_messages_go_on_in_order_where_a_name_has_changed(tmp_path: Path, source: str, name: str) -> None:
     """In one queue with what comes now: else the order within a flow would be lost."""
     async with journaled_run(tmp_path / "j.db") as run:
         run.hold("cloud")
@@ -292,7 +292,7 @@ async def test_what_waits_goes_on_in_order_where_a_name_has_changed(tmp_path: Pa
         assert {each.name: each.stats.accepted for each in run.harness.router.accounts() if each.stats.accepted} == {name: 4}
 
 
-async def test_what_came_from_and_was_to_go_to_endpoints_that_are_gone_is_stored(tmp_path: Path) -> None:
+async def test_messages_between_endpoints_that_were_removed_are_stored(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db") as run:
         run.hold("cloud")
         message = run.harness.speed(b"homeless")

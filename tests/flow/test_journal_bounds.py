@@ -12,7 +12,7 @@ from tests.flow.harness import ORDERS, VEHICLE_APP
 from tests.flow.journaled_run import DOWN, journaled_run, order
 
 
-async def test_with_the_journal_at_its_bound_sources_are_not_told_until_there_is_room(tmp_path: Path) -> None:
+async def test_with_the_journal_at_its_bound_sources_are_not_acknowledged_until_there_is_room(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db", max_bytes=8 * 1024) as run:
         run.hold()
         received = run.harness.arrive("cloud", *(order(run.harness, bytes(1000)) for _ in range(20)))
@@ -41,7 +41,7 @@ async def test_a_starved_message_is_written_when_another_one_has_left(tmp_path: 
         assert sum(each.acknowledged for each in received) == told + 3
 
 
-async def test_what_has_no_room_in_the_journal_keeps_the_rest_of_its_flow_out(tmp_path: Path) -> None:
+async def test_a_message_without_room_in_the_journal_keeps_the_rest_of_its_flow_out(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db", max_bytes=8 * 1024) as run:
         run.hold()
         large, small = order(run.harness, bytes(10_000)), order(run.harness, b"small")
@@ -94,7 +94,7 @@ async def test_a_queue_may_be_larger_than_memory(tmp_path: Path) -> None:
         )
 
 
-async def test_what_stands_still_costs_what_moves_no_room(tmp_path: Path) -> None:
+async def test_held_messages_take_no_room_from_those_that_move(tmp_path: Path) -> None:
     queue_policy = {"queue": {"messages": 10, "stalled_factor": 3}, "retry": {"jitter": 0}}
     async with journaled_run(tmp_path / "j.db", queue_policy=queue_policy) as run:
         harness = run.harness
@@ -111,7 +111,7 @@ async def test_what_stands_still_costs_what_moves_no_room(tmp_path: Path) -> Non
         assert all(each.acknowledged for each in stuck)
 
 
-async def test_a_flow_that_stands_still_holds_up_no_other(tmp_path: Path) -> None:
+async def test_a_held_flow_holds_up_no_other(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db", queue_policy={"queue": {"messages": 10}, "retry": {"jitter": 0}}) as run:
         harness = run.harness
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.UNKNOWN)

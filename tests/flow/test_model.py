@@ -297,7 +297,7 @@ def test_nothing_is_lost_and_nothing_invented_whatever_happens(on_full: str, flo
 @given(st.lists(st.sampled_from(["cloud", "phone", "arrive", "tick"]), max_size=60))
 @example(["cloud", "cloud", *["arrive"] * 5, "tick"])  # two backlogs that handed a message to and fro
 @settings(max_examples=100)
-def test_messages_held_back_for_two_routes_keep_their_order_on_both(steps: list[str]) -> None:
+def test_backlog_of_two_routes_keeps_its_order_on_both(steps: list[str]) -> None:
     config = three_networks(
         routes=[
             {"from": "vehicle", "to": "cloud", "publish": [EVERY_TOPIC], "queue": {"messages": 2}},

@@ -80,7 +80,7 @@ async def test_who_has_registered_with_wildcards_gets_what_they_match() -> None:
         assert payloads(harness, "phone") == []
 
 
-async def test_it_goes_on_until_the_last_registration_is_gone() -> None:
+async def test_a_topic_is_forwarded_until_the_last_registration_is_gone() -> None:
     async with networked_router() as harness:
         service = await receivers(harness, (VEHICLE_APP, f"{NEWS}/*"), (SECOND_APP, f"{NEWS}/world/+"))
         await service.unregister(Registration(VEHICLE_APP, MulticastId.parse(f"{NEWS}/*")))
@@ -176,7 +176,7 @@ async def test_a_network_that_wants_a_sink_authority_is_global_unless_it_says_ot
     assert networked_router(endpoints=endpoints).router.table.connecting == {"phone"}
 
 
-async def test_it_is_explained() -> None:
+async def test_the_mark_is_explained() -> None:
     decision = decide(
         UMessageType.PUBLISH, LOCAL_NEWS, None, "cloud", networked_router().router.table, {"phone1": 0, "veh1": 0}
     )

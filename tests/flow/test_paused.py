@@ -51,7 +51,7 @@ def waiting(router: Router) -> int:
     return sum(number for _, number in router.paused_flows())
 
 
-async def test_stopped_topic_waits_in_order_while_others_go_on_and_goes_out_in_order_on_start() -> None:
+async def test_paused_topic_waits_in_order_while_others_go_on_and_leaves_in_order_when_resumed() -> None:
     async with RouterHarness() as harness:
         pause(harness.router, SPEED)
         held = [harness.speed(b"%d" % number) for number in range(5)]
@@ -65,7 +65,7 @@ async def test_stopped_topic_waits_in_order_while_others_go_on_and_goes_out_in_o
         assert (harness.queued(UP), waiting(harness.router)) == (0, 0)
 
 
-async def test_a_lane_that_exists_is_stopped_too_and_what_is_in_flight_finishes() -> None:
+async def test_an_existing_lane_is_paused_too_and_what_is_in_flight_finishes() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
         cloud.hold = True
@@ -82,7 +82,7 @@ async def test_a_lane_that_exists_is_stopped_too_and_what_is_in_flight_finishes(
         assert harness.sent("cloud") == [in_flight, later]
 
 
-async def test_what_was_in_flight_and_comes_back_waits_at_its_old_place() -> None:
+async def test_message_in_flight_that_comes_back_waits_at_its_old_place() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
         cloud.hold = True
@@ -99,7 +99,7 @@ async def test_what_was_in_flight_and_comes_back_waits_at_its_old_place() -> Non
         assert harness.sent("cloud") == messages
 
 
-async def test_refused_message_is_not_tried_again_while_stopped() -> None:
+async def test_refused_message_is_not_tried_again_while_paused() -> None:
     async with RouterHarness() as harness:
         harness.transports["cloud"].refuse = lambda message: RefusedError(UCode.RESOURCE_EXHAUSTED, "not now")
         message = harness.speed()
@@ -112,7 +112,7 @@ async def test_refused_message_is_not_tried_again_while_stopped() -> None:
         assert harness.sent("cloud") == [message]
 
 
-async def test_expired_message_of_a_stopped_lane_is_a_dead_letter_that_says_why() -> None:
+async def test_expired_message_of_a_paused_lane_is_a_dead_letter_that_says_why() -> None:
     async with RouterHarness() as harness:
         pause(harness.router, SPEED)
         harness.arrive("vehicle", harness.speed(ttl=500), harness.speed(b"lasts", ttl=5000))
@@ -125,7 +125,7 @@ async def test_expired_message_of_a_stopped_lane_is_a_dead_letter_that_says_why(
         assert [message.payload for message in harness.sent("cloud")] == [b"lasts"]
 
 
-async def test_stopped_request_that_expires_is_answered_with_unavailable() -> None:
+async def test_paused_request_that_expires_is_answered_with_unavailable() -> None:
     async with RouterHarness() as harness:
         pause(harness.router, EVERYTHING._replace(sink=CLIMATE))
         asked = harness.ask(ttl=500)
@@ -136,7 +136,7 @@ async def test_stopped_request_that_expires_is_answered_with_unavailable() -> No
         assert (answer.attributes.reqid, answer.attributes.commstatus) == (asked.id, UCode.UNAVAILABLE)
 
 
-async def test_rule_with_a_sink_stops_only_what_goes_there() -> None:
+async def test_rule_with_a_sink_pauses_only_what_goes_there() -> None:
     async with RouterHarness() as harness:
         pause(harness.router, SPEED, CLOUD_APP)
         other = CLOUD_APP._replace(ue_id=0xC1)
@@ -147,7 +147,7 @@ async def test_rule_with_a_sink_stops_only_what_goes_there() -> None:
         assert harness.sent("cloud") == [elsewhere, published, there]
 
 
-async def test_where_a_publish_is_addressed_a_rule_stops_it_for_one_authority() -> None:
+async def test_where_a_publish_is_addressed_a_rule_pauses_it_for_one_authority() -> None:
     config = configuration(
         endpoints={
             "vehicle": {"transport": "memory", "authorities": ["veh1"]},
@@ -162,7 +162,7 @@ async def test_where_a_publish_is_addressed_a_rule_stops_it_for_one_authority() 
         assert [m.attributes.sink.authority for m in harness.sent("cloud") if m.attributes.sink] == ["cloud", "backup"]
 
 
-async def test_rule_stops_the_topic_on_every_route() -> None:
+async def test_rule_pauses_the_topic_on_every_route() -> None:
     publish = ["//veh1/FFFFFFFF/FF/FFFF"]
     config = three_networks(
         routes=[
@@ -179,7 +179,7 @@ async def test_rule_stops_the_topic_on_every_route() -> None:
         assert (harness.sent("cloud"), harness.sent("phone")) == ([message], [message])
 
 
-async def test_lane_goes_on_only_when_the_last_rule_that_stops_it_is_gone() -> None:
+async def test_lane_resumes_only_when_the_last_rule_that_pauses_it_is_gone() -> None:
     async with RouterHarness() as harness:
         pause(harness.router, SPEED)
         pause(harness.router, EVERYTHING)
@@ -191,7 +191,7 @@ async def test_lane_goes_on_only_when_the_last_rule_that_stops_it_is_gone() -> N
         assert harness.sent("cloud") == [message]
 
 
-async def test_reports_leave_whatever_is_stopped() -> None:
+async def test_failure_notices_leave_whatever_is_paused() -> None:
     """Dead letters and the errors that answer Requests are on queues without source."""
     async with RouterHarness() as harness:
         pause(harness.router, EVERYTHING)
@@ -203,7 +203,7 @@ async def test_reports_leave_whatever_is_stopped() -> None:
         assert answer.attributes.reqid == asked.id
 
 
-async def test_reports_whose_lanes_exist_already_leave_whatever_is_stopped() -> None:
+async def test_failure_notices_whose_lanes_exist_already_leave_whatever_is_paused() -> None:
     async with RouterHarness() as harness:
         late = harness.speed(ttl=1)
         harness.clock.ms += 10
@@ -224,11 +224,11 @@ async def test_reports_whose_lanes_exist_already_leave_whatever_is_stopped() -> 
         (LOCAL_ENDPOINT, "vehicle", False),
     ],
 )
-def test_only_what_is_between_others_can_be_stopped(source: str, target: str, may_pause: bool) -> None:
+def test_only_messages_between_others_can_be_paused(source: str, target: str, may_pause: bool) -> None:
     assert RouteQueue("any", source, target, queue_policy(), RouteStats(), FakeOwner()).may_pause is may_pause
 
 
-async def test_stopped_publish_that_nobody_listens_to_waits_and_is_for_nobody_only_when_started() -> None:
+async def test_paused_publish_without_a_subscriber_waits_and_counts_as_delivered_only_when_resumed() -> None:
     async with RouterHarness() as harness:
         harness.transports["cloud"].set_presence(SPEED, None, Presence.ABSENT)
         pause(harness.router, SPEED)
@@ -240,7 +240,7 @@ async def test_stopped_publish_that_nobody_listens_to_waits_and_is_for_nobody_on
         assert harness.outcomes(UP) == {"unheard": 1}
 
 
-async def test_listener_that_comes_while_it_is_stopped_gets_what_has_waited() -> None:
+async def test_subscriber_that_comes_while_a_flow_is_paused_gets_what_has_waited() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
         cloud.set_presence(SPEED, CLOUD_APP, Presence.ABSENT)
@@ -254,7 +254,7 @@ async def test_listener_that_comes_while_it_is_stopped_gets_what_has_waited() ->
         assert harness.sent("cloud") == [message]
 
 
-async def test_what_was_unsure_and_is_doubted_while_stopped_goes_first_on_start() -> None:
+async def test_unconfirmed_messages_whose_receiver_was_lost_while_paused_are_redelivered_first_when_resumed() -> None:
     flow = (ORDERS, VEHICLE_APP)
     async with RouterHarness(unconfirmed_s=10) as harness:
         vehicle = harness.transports["vehicle"]
@@ -274,7 +274,7 @@ async def test_what_was_unsure_and_is_doubted_while_stopped_goes_first_on_start(
         assert harness.sent("vehicle") == [first, second, first, second, third]
 
 
-async def test_idle_lane_of_a_stopped_flow_may_go_and_a_new_one_is_stopped() -> None:
+async def test_idle_lane_of_a_paused_flow_may_go_and_a_new_one_is_paused() -> None:
     async with RouterHarness() as harness:
         pause(harness.router, SPEED)
         harness.arrive("vehicle", harness.speed(ttl=100))
@@ -305,7 +305,7 @@ async def test_rules_hold_over_a_restart_with_what_the_journal_has_kept(tmp_path
         assert run.harness.sent("vehicle") == [*kept, newer]
 
 
-async def test_what_left_unconfirmed_before_a_crash_waits_packed_while_it_is_stopped(tmp_path: Path) -> None:
+async def test_unconfirmed_messages_of_before_a_crash_wait_packed_while_they_are_paused(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
         left = [run.harness.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
         run.harness.arrive("cloud", *left)
@@ -319,7 +319,7 @@ async def test_what_left_unconfirmed_before_a_crash_waits_packed_while_it_is_sto
         assert run.harness.sent("vehicle") == left
 
 
-async def test_a_drain_with_a_journal_does_not_wait_for_what_is_stopped(tmp_path: Path) -> None:
+async def test_a_drain_with_a_journal_does_not_wait_for_what_is_paused(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db") as run:
         pause(run.harness.router, ORDERS)
         run.harness.arrive("cloud", run.harness.notify(sink=VEHICLE_APP, source=ORDERS))
@@ -362,7 +362,7 @@ RULES = [PauseRule(SPEED), PauseRule(DOORS), EVERYTHING]
         max_size=40,
     )
 )
-async def test_whatever_is_stopped_and_started_every_message_leaves_once_and_in_the_order_of_its_topic(
+async def test_whatever_is_paused_and_resumed_every_message_leaves_once_and_in_the_order_of_its_topic(
     steps: list[tuple[str, object]],
 ) -> None:
     sent: dict[UUri, list[UMessage]] = {topic: [] for topic in TOPICS}

@@ -26,7 +26,7 @@ def many(harness: RouterHarness, number: int, source: UUri = SPEED, **options: A
 
 
 @pytest.mark.parametrize("on_full", ["backpressure", "reject"])
-async def test_beyond_half_of_the_queue_what_is_stopped_is_refused_and_the_rest_goes_on(on_full: str) -> None:
+async def test_beyond_half_of_the_queue_paused_flows_are_refused_and_the_rest_goes_on(on_full: str) -> None:
     async with RouterHarness(configuration(**small(on_full=on_full))) as harness:
         pause(harness.router, SPEED)
         messages = many(harness, 20)
@@ -45,7 +45,7 @@ async def test_beyond_half_of_the_queue_what_is_stopped_is_refused_and_the_rest_
         assert harness.sent("cloud") == doors + messages[:4]
 
 
-async def test_a_stopped_topic_never_stops_its_endpoint() -> None:
+async def test_a_paused_topic_never_pauses_its_endpoint() -> None:
     """With what the queue holds by default."""
     async with RouterHarness() as harness:
         paused: list[str] = []
@@ -59,7 +59,7 @@ async def test_a_stopped_topic_never_stops_its_endpoint() -> None:
         assert (paused, harness.sent("cloud"), waiting(harness.router)) == ([], [other], bound // 2)
 
 
-async def test_all_stopped_flows_of_a_route_share_one_half() -> None:
+async def test_all_paused_flows_of_a_route_share_one_half() -> None:
     async with RouterHarness(configuration(**small())) as harness:
         pause(harness.router, SPEED)
         pause(harness.router, DOORS)
@@ -75,7 +75,7 @@ async def test_half_of_the_bytes_is_a_bound_too() -> None:
         assert (waiting(harness.router), harness.outcomes(UP)) == (2, {"rejected": 2})
 
 
-async def test_room_comes_back_when_what_is_stopped_expires() -> None:
+async def test_room_comes_back_when_paused_messages_expire() -> None:
     async with RouterHarness(configuration(**small())) as harness:
         pause(harness.router, SPEED)
         harness.arrive("vehicle", *many(harness, 6, ttl=1000))
@@ -85,7 +85,7 @@ async def test_room_comes_back_when_what_is_stopped_expires() -> None:
         assert waiting(harness.router) == 4
 
 
-async def test_a_flow_that_was_stopped_and_goes_on_has_the_whole_queue_again() -> None:
+async def test_a_flow_that_was_resumed_has_the_whole_queue_again() -> None:
     async with RouterHarness(configuration(**small())) as harness:
         pause(harness.router, SPEED)
         harness.arrive("vehicle", *many(harness, 6))
@@ -95,7 +95,7 @@ async def test_a_flow_that_was_stopped_and_goes_on_has_the_whole_queue_again() -
         assert (harness.queued(UP), harness.outcomes(UP)) == (8, {"rejected": 2})
 
 
-async def test_what_waited_when_it_was_stopped_counts_and_so_does_what_comes_back() -> None:
+async def test_messages_that_waited_before_the_pause_count_and_so_do_those_that_come_back() -> None:
     async with RouterHarness(configuration(**small())) as harness:
         cloud = harness.transports["cloud"]
         cloud.hold = True
@@ -107,7 +107,7 @@ async def test_what_waited_when_it_was_stopped_counts_and_so_does_what_comes_bac
         assert (waiting(harness.router), harness.outcomes(UP)) == (4, {"rejected": 1})
 
 
-async def test_a_request_that_is_refused_for_it_is_answered() -> None:
+async def test_a_request_that_is_refused_for_a_full_half_is_answered() -> None:
     async with RouterHarness(configuration(**small(messages=2))) as harness:
         pause(harness.router, EVERYTHING)
         waits, refused = (harness.ask(VEHICLE_APP, CLOUD_METHOD) for _ in range(2))
@@ -116,7 +116,7 @@ async def test_a_request_that_is_refused_for_it_is_answered() -> None:
         assert (answer.attributes.reqid, answer.attributes.commstatus) == (refused.id, UCode.RESOURCE_EXHAUSTED)
 
 
-async def test_evict_lets_the_oldest_go_as_ever() -> None:
+async def test_evict_gives_up_the_oldest_as_without_a_pause() -> None:
     async with RouterHarness(configuration(**small(on_full="evict"))) as harness:
         pause(harness.router, SPEED)
         messages = many(harness, 20)
@@ -127,7 +127,7 @@ async def test_evict_lets_the_oldest_go_as_ever() -> None:
         assert harness.sent("cloud") == [other, *messages[13:]]
 
 
-async def test_with_a_journal_the_room_for_what_stands_still_comes_on_top(tmp_path: Path) -> None:
+async def test_with_a_journal_the_room_for_held_messages_comes_on_top(tmp_path: Path) -> None:
     queue_policy = {"queue": {"messages": 8, "stalled_factor": 3}}
     async with journaled_run(tmp_path / "j.db", pause_rules=[PauseRule(ORDERS)], queue_policy=queue_policy) as run:
         harness = run.harness

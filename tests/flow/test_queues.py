@@ -185,7 +185,7 @@ async def test_reject_turns_newcomers_away_and_every_one_is_a_dead_letter() -> N
         assert harness.sent("cloud") == messages[:10]
 
 
-async def test_evict_lets_the_lowest_class_go_the_oldest_first() -> None:
+async def test_evict_gives_up_the_lowest_class_the_oldest_first() -> None:
     config = configuration(queue_policy={"queue": {"messages": 4, "on_full": "evict"}})
     async with RouterHarness(config) as harness:
         harness.transports["cloud"].set_state(LinkState.DOWN)
@@ -241,7 +241,7 @@ async def test_message_that_cannot_be_delivered_at_once_is_taken_into_custody() 
         assert harness.queued("vehicle-cloud") == 1
 
 
-async def test_message_that_is_held_back_is_not_taken_into_custody() -> None:
+async def test_message_in_the_backlog_is_not_taken_into_custody() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
         harness.transports["cloud"].hold = True
         first, held_back = harness.arrive("vehicle", harness.speed(), harness.speed())
@@ -275,7 +275,7 @@ async def test_stop_makes_dead_letters_of_what_was_in_custody() -> None:
         harness.check_books()
 
 
-async def test_stop_delivers_what_was_held_back() -> None:
+async def test_stop_delivers_the_backlog() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
         cloud = harness.transports["cloud"]
         cloud.hold = True
@@ -343,7 +343,7 @@ async def test_reload_that_a_transport_cannot_follow_changes_nothing(monkeypatch
         assert harness.sent("cloud") == [message]
 
 
-async def test_policy_that_changes_while_messages_are_held_back_is_applied_to_them() -> None:
+async def test_policy_that_changes_is_applied_to_the_backlog() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
         harness.transports["cloud"].hold = True
         received = harness.arrive("vehicle", *(harness.speed(bytes([n])) for n in range(5)))
@@ -352,7 +352,7 @@ async def test_policy_that_changes_while_messages_are_held_back_is_applied_to_th
         assert harness.outcomes("vehicle-cloud") == {"rejected": 3}
 
 
-async def test_message_that_is_held_back_expires_in_time() -> None:
+async def test_message_in_the_backlog_expires_in_time() -> None:
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
         harness.transports["cloud"].set_state(LinkState.DOWN)
         first, dying, living = harness.arrive("vehicle", harness.speed(), harness.speed(ttl=100), harness.speed())

@@ -54,7 +54,7 @@ async def test_an_expired_one_is_sent_again_only_with_a_new_ttl(
             assert (left.id, left.payload, left.attributes.ttl) == (message.id, b"again", leaves_with)
 
 
-async def test_one_that_nobody_wants_now_stays_and_can_be_asked_for_again(
+async def test_one_without_interest_stays_and_can_be_redriven_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "j.db"
@@ -85,7 +85,7 @@ async def test_one_that_nobody_wants_now_stays_and_can_be_asked_for_again(
         assert (redrive.count, run.harness.sent("cloud"), stored(path)) == (1, [message], [])
 
 
-async def test_one_that_would_stay_where_it_came_from_stays_a_letter(tmp_path: Path) -> None:
+async def test_one_whose_sink_is_where_it_came_from_stays_a_letter(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db") as run:
         run.harness.transports["cloud"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")
         run.harness.arrive("vehicle", run.harness.notify(b"to the cloud"))
@@ -103,9 +103,7 @@ async def test_one_that_would_stay_where_it_came_from_stays_a_letter(tmp_path: P
 
 
 @pytest.mark.parametrize("changes", [{"body": b"\xff"}, {"ingress": "gone"}], ids=["unreadable", "no-such-endpoint"])
-async def test_one_that_cannot_be_sent_again_stays_and_nobody_asks_for_it_any_more(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
+async def test_one_that_cannot_be_redriven_stays_and_its_mark_is_removed(tmp_path: Path, changes: dict[str, Any]) -> None:
     path = tmp_path / "j.db"
     async with journaled_run(path) as run:
         run.harness.transports["vehicle"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "no")

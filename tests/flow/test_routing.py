@@ -26,7 +26,7 @@ async def test_publish_crosses_where_a_pattern_matches() -> None:
         assert harness.outcomes("vehicle-cloud") == {"delivered": 1}
 
 
-async def test_publish_without_pattern_is_wanted_by_nobody() -> None:
+async def test_publish_without_pattern_or_subscriber_is_unwanted() -> None:
     async with RouterHarness() as harness:
         # A transport hands over only what its filters match; one that hands over more must do no harm.
         received = MemoryReceived(harness.speed(source=ORDERS))
@@ -62,7 +62,7 @@ async def test_exact_authority_wins_over_wildcard() -> None:
         assert harness.sent("cloud") == []
 
 
-async def test_publish_goes_over_every_route_that_wants_it() -> None:
+async def test_publish_goes_over_every_route_whose_pattern_matches() -> None:
     config = three_networks(
         routes=[
             {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},

@@ -79,7 +79,7 @@ async def test_a_permanent_refusal_is_traced_and_its_dead_letter_is_a_message_of
     assert letter["src_resource_id"] == 0x8001
 
 
-async def test_what_was_unconfirmed_when_the_link_was_lost_is_marked() -> None:
+async def test_messages_unconfirmed_when_the_link_was_lost_are_marked_as_redelivered() -> None:
     async with RouterHarness() as harness:
         cloud = harness.transports["cloud"]
         cloud.hold = True
@@ -114,7 +114,7 @@ async def test_a_request_that_expires_and_its_error_response() -> None:
     assert told(answer, "msg_type", "req_id", "sink_authority") == ("response", request.id, "cloud")
 
 
-async def test_what_nobody_confirms_is_traced_when_it_is_certain_with_the_time_when_it_left() -> None:
+async def test_unconfirmed_message_is_traced_when_it_counts_as_delivered_with_the_time_when_it_left() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         harness.arrive("cloud", harness.notify(sink=VEHICLE_APP, source=ORDERS))
         harness.router.custody.flush()
@@ -125,7 +125,7 @@ async def test_what_nobody_confirms_is_traced_when_it_is_certain_with_the_time_w
     assert told(row, "outcome", "latency_us", "redelivered", "ts") == ("delivered", 0, False, START)
 
 
-async def test_what_is_sent_again_after_a_doubt_is_traced_once() -> None:
+async def test_redelivered_message_is_traced_once() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         vehicle = harness.transports["vehicle"]
         messages = [harness.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
@@ -144,7 +144,7 @@ async def test_what_is_sent_again_after_a_doubt_is_traced_once() -> None:
     }
 
 
-async def test_what_the_journal_gives_back_keeps_when_it_came_in(tmp_path: Path) -> None:
+async def test_message_from_the_journal_keeps_the_time_when_it_came_in(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with journaled_run(path) as first:
         first.hold()

@@ -36,7 +36,7 @@ def reach(harness: RouterHarness, reached: Presence, source: UUri = ORDERS, sink
     harness.check_books()
 
 
-async def test_a_message_counts_as_delivered_when_no_doubt_has_come_for_long_enough() -> None:
+async def test_a_message_counts_as_delivered_when_its_receiver_stays_for_long_enough() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         harness.arrive("cloud", order(harness))
         assert len(harness.sent("vehicle")) == 1
@@ -47,7 +47,7 @@ async def test_a_message_counts_as_delivered_when_no_doubt_has_come_for_long_eno
         assert (harness.outcomes(ROUTE), harness.queued(ROUTE)) == ({"delivered": 1}, 0)
 
 
-async def test_the_source_is_told_at_the_next_flush_not_when_it_is_certain() -> None:
+async def test_the_source_is_acknowledged_at_the_next_flush_not_when_the_message_counts_as_delivered() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         (received,) = harness.arrive("cloud", order(harness))
         assert not received.acknowledged
@@ -55,7 +55,7 @@ async def test_the_source_is_told_at_the_next_flush_not_when_it_is_certain() -> 
         assert received.acknowledged
 
 
-async def test_nobody_listens_any_more_then_what_is_unsure_goes_again_in_order_before_newer() -> None:
+async def test_unconfirmed_messages_of_a_lost_receiver_are_redelivered_in_order_before_newer_ones() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         first = [order(harness, b"%d" % number) for number in range(5)]
         harness.arrive("cloud", *first[:3])
@@ -74,7 +74,7 @@ async def test_nobody_listens_any_more_then_what_is_unsure_goes_again_in_order_b
         assert harness.outcomes(ROUTE) == {"delivered": 8}
 
 
-async def test_what_is_certain_is_not_sent_again() -> None:
+async def test_messages_that_count_as_delivered_are_not_redelivered() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         confirmed, unconfirmed = order(harness, b"1"), order(harness, b"2")
         harness.arrive("cloud", confirmed)
@@ -86,7 +86,7 @@ async def test_what_is_certain_is_not_sent_again() -> None:
         assert harness.sent("vehicle") == [confirmed, unconfirmed, unconfirmed]
 
 
-async def test_a_doubt_about_one_flow_leaves_the_others_alone() -> None:
+async def test_a_lost_receiver_of_one_flow_leaves_the_others_alone() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         other = UUri("veh1", 0xC, 1, 0)
         unconfirmed_in_flight, fine = order(harness, b"1"), harness.notify(b"2", sink=other, source=ORDERS)
@@ -99,7 +99,7 @@ async def test_a_doubt_about_one_flow_leaves_the_others_alone() -> None:
         assert harness.sent("vehicle")[-1].payload == b"3"
 
 
-async def test_what_was_in_flight_when_the_doubt_came_goes_again_too() -> None:
+async def test_messages_in_flight_when_the_receiver_was_lost_are_redelivered_too() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         network = harness.transports["vehicle"]
         first = order(harness, b"1")
@@ -114,7 +114,7 @@ async def test_what_was_in_flight_when_the_doubt_came_goes_again_too() -> None:
         assert harness.sent("vehicle") == [first, second, third] * 2
 
 
-async def test_nobody_comes_then_it_is_a_dead_letter_with_unavailable_and_a_request_is_answered() -> None:
+async def test_without_any_receiver_it_is_a_dead_letter_with_unavailable_and_a_request_is_answered() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         reach(harness, Presence.ABSENT)
         reach(harness, Presence.ABSENT, CLOUD_APP, CLIMATE)
@@ -128,7 +128,7 @@ async def test_nobody_comes_then_it_is_a_dead_letter_with_unavailable_and_a_requ
         assert answer.attributes.commstatus == 14
 
 
-async def test_a_ttl_that_passes_while_nobody_listens_is_unavailable() -> None:
+async def test_a_ttl_that_passes_while_the_receiver_is_absent_is_unavailable() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         reach(harness, Presence.ABSENT)
         harness.arrive("cloud", order(harness, ttl=1000))
@@ -137,7 +137,7 @@ async def test_a_ttl_that_passes_while_nobody_listens_is_unavailable() -> None:
         assert [letter.status.code for letter in harness.dead_letters("cloud")] == [14]
 
 
-async def test_what_was_sent_and_is_doubted_expires_in_time_while_it_is_packed_away() -> None:
+async def test_unconfirmed_message_of_a_lost_receiver_expires_in_time_while_it_is_packed() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         harness.arrive("cloud", order(harness, ttl=1000))
         reach(harness, Presence.ABSENT)
@@ -146,7 +146,7 @@ async def test_what_was_sent_and_is_doubted_expires_in_time_while_it_is_packed_a
         assert (harness.outcomes(ROUTE), harness.queued(ROUTE)) == ({"expired": 1}, 0)
 
 
-async def test_a_publish_that_nobody_listens_to_is_delivered_to_nobody() -> None:
+async def test_a_publish_without_a_subscriber_counts_as_delivered() -> None:
     async with RouterHarness(publishing(), unconfirmed_s=UNCONFIRMED_S) as harness:
         reach(harness, Presence.ABSENT, ORDERS, None)
         (received,) = harness.arrive("cloud", harness.speed(source=ORDERS))
@@ -155,7 +155,7 @@ async def test_a_publish_that_nobody_listens_to_is_delivered_to_nobody() -> None
         assert harness.sent("vehicle") == harness.dead_letters("cloud") == []
 
 
-async def test_a_publish_waits_while_it_is_not_known_whether_anybody_listens() -> None:
+async def test_a_publish_waits_while_it_is_unknown_whether_there_is_a_subscriber() -> None:
     async with RouterHarness(publishing(), unconfirmed_s=UNCONFIRMED_S) as harness:
         reach(harness, Presence.UNKNOWN, ORDERS, None)
         news = harness.speed(source=ORDERS)
@@ -166,7 +166,7 @@ async def test_a_publish_waits_while_it_is_not_known_whether_anybody_listens() -
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
-async def test_a_publish_whose_listener_went_away_waits_for_it_as_long_as_is_allowed(comes_back: bool) -> None:
+async def test_a_publish_whose_subscriber_went_away_waits_for_it_as_long_as_is_allowed(comes_back: bool) -> None:
     async with RouterHarness(publishing(), unconfirmed_s=UNCONFIRMED_S) as harness:
         before, after = harness.speed(b"1", source=ORDERS), harness.speed(b"2", source=ORDERS)
         harness.arrive("cloud", before)
@@ -184,7 +184,7 @@ async def test_a_publish_whose_listener_went_away_waits_for_it_as_long_as_is_all
             assert harness.outcomes(ROUTE) == {"unheard": 3}
 
 
-async def test_a_node_is_lost_while_others_listen_then_it_is_sent_again_when_one_comes() -> None:
+async def test_after_a_node_is_lost_while_others_listen_messages_are_redelivered_when_one_comes() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         missed, later = order(harness, b"1"), order(harness, b"2")
         harness.arrive("cloud", missed)
@@ -199,7 +199,7 @@ async def test_a_node_is_lost_while_others_listen_then_it_is_sent_again_when_one
         assert harness.sent("vehicle") == [missed, later, missed]
 
 
-async def test_a_node_is_lost_and_none_comes_then_those_who_were_there_have_had_it() -> None:
+async def test_after_a_node_is_lost_and_none_comes_messages_count_as_delivered_to_the_others() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         harness.arrive("cloud", order(harness))
         harness.router.node_changed("vehicle", False)
@@ -209,7 +209,7 @@ async def test_a_node_is_lost_and_none_comes_then_those_who_were_there_have_had_
         assert harness.outcomes(ROUTE) == {"delivered": 1}
 
 
-async def test_many_are_sent_again_piece_by_piece_and_nothing_younger_overtakes() -> None:
+async def test_many_are_redelivered_piece_by_piece_and_nothing_younger_overtakes() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         sent = []
         for number in range(0, 3000, 100):
@@ -225,7 +225,7 @@ async def test_many_are_sent_again_piece_by_piece_and_nothing_younger_overtakes(
         assert harness.sent("vehicle") == sent + younger
 
 
-async def test_a_message_with_a_ttl_may_be_doubted_again_and_again() -> None:
+async def test_a_message_with_a_ttl_may_be_redelivered_again_and_again() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         twin = order(harness, b"1", ttl=600_000)
         harness.arrive("cloud", twin, order(harness, b"2", ttl=600_000))
@@ -238,7 +238,7 @@ async def test_a_message_with_a_ttl_may_be_doubted_again_and_again() -> None:
         assert harness.sent("vehicle").count(twin) == 4
 
 
-async def test_at_the_bound_nothing_more_is_sent_and_what_is_doubted_is_sent_again_all_the_same() -> None:
+async def test_at_the_bound_nothing_new_is_sent_and_unconfirmed_messages_are_still_redelivered() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         store = harness.router.egresses["vehicle"].store
         assert store is not None

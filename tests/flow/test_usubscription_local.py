@@ -25,7 +25,7 @@ async def device(devices: Devices) -> Device:
 # 4.1 Subscribe
 
 
-async def test_subscriber_of_a_local_topic_is_subscribed_at_once_and_told(app: Client) -> None:
+async def test_subscriber_of_a_local_topic_is_subscribed_at_once_and_notified(app: Client) -> None:
     assert await app.subscribe(TOPIC) == SUBSCRIBED
     await until(lambda: app.updates, "an Update")
     assert app.updates == [(TOPIC, app.uri, SUBSCRIBED)]

@@ -93,7 +93,7 @@ def found(spark: SparkSession) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", SERIES)
-def test_exactly_what_is_unlike_is_found(found: list[Any], name: str) -> None:
+def test_exactly_the_anomalies_are_found(found: list[Any], name: str) -> None:
     assert [(row.hour, row.metric, row.value) for row in found if row.streamer == name] == SERIES[name].expected
 
 

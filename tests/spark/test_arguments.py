@@ -29,7 +29,7 @@ def test_one_date_several_dates_or_none() -> None:
         pytest.param(["--date", "2026-11-20", "--input", ""], "expected a folder, got an empty string", id="no-folder"),
     ],
 )
-def test_mistakes_are_told(capsys: pytest.CaptureFixture[str], dates: list[str], says: str) -> None:
+def test_mistakes_are_reported(capsys: pytest.CaptureFixture[str], dates: list[str], says: str) -> None:
     with pytest.raises(SystemExit) as raised:
         parse("p", [*PLACES, *dates])
     assert raised.value.code == 2

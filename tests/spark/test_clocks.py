@@ -64,7 +64,7 @@ def test_messages_of_a_streamer_itself_tell_their_direction() -> None:
     assert clocks["Y"].skew_us == 90_000_000 + (DOWN_US - UP_US) / 2
 
 
-def test_the_reference_is_who_saw_most() -> None:
+def test_the_reference_is_the_streamer_with_most_messages() -> None:
     more = rows({"Y": 5_000_000}, [("cloud", "car", True), ("car", "cloud", False)])
     clocks = estimate([*more, Row("Y", "site", None, "site", "down", 1, 10, 0)])
     assert (clocks["Y"].against, clocks["X"].against) == (None, "Y")

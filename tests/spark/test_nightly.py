@@ -200,7 +200,7 @@ def test_a_manifest_reads_back_and_what_cannot_be_read_counts_as_none(spark: Spa
         ),
     ],
 )
-def test_what_cannot_begin_says_why(
+def test_a_night_that_cannot_begin_says_why(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
     assert nightly.main([each.format(tmp_path) for each in arguments]) == 2

@@ -175,7 +175,7 @@ def test_what_is_left_out_is_counted() -> None:
         assert words in text
 
 
-def test_five_sentences_say_zeros_and_gaps_in_knowledge() -> None:
+def test_the_five_sentences_name_zeros_and_unknown_figures() -> None:
     full, none, unknown = (sentences(figures(DAYS[day], DAY, MADE)) for day in ("full", "empty", "nothing-written"))
     assert [len(said) for said in (full, none, unknown)] == [5, 5, 5]
     assert full[0].startswith("On Friday, 20 November 2026, 2 streamers (gw and veh1) handled 117 messages, about as usual")
@@ -184,7 +184,7 @@ def test_five_sentences_say_zeros_and_gaps_in_knowledge() -> None:
     assert all("unknown" in sentence or "not written" in sentence for sentence in unknown)
 
 
-def test_one_is_singular_and_a_quiet_day_is_good() -> None:
+def test_a_count_of_one_is_singular_and_a_quiet_day_is_good() -> None:
     rows = collected() | {"anomalies": [], "slo": [], "slo_met": [{"objectives": 0}]}
     rows["health_totals"] = [rows["health_totals"][0] | {"records_missing": 0}]
     rows["audit_days"] = [row | {"messages": 1} for row in rows["audit_days"] if row["status"] in ("delivered", "lost")]
@@ -215,7 +215,7 @@ def test_one_is_singular_and_a_quiet_day_is_good() -> None:
         (numbers.listing(["a", "b", "c", "d"]), "a, b, c and 1 more"),
     ],
 )
-def test_numbers_are_rounded_without_lying(shown: str, expected: str) -> None:
+def test_numbers_are_rounded_so_that_no_failure_disappears(shown: str, expected: str) -> None:
     assert shown == expected
 
 
@@ -262,7 +262,7 @@ def seen(browser: str, folder: Path, scheme: int) -> list[list[Any]]:
 
 
 @pytest.mark.chromium
-def test_a_browser_draws_it_light_and_dark_on_a_phone_and_on_a_desk(browser: str, tmp_path: Path) -> None:
+def test_a_browser_draws_it_light_and_dark_on_a_phone_and_on_a_desktop(browser: str, tmp_path: Path) -> None:
     rows = DAYS["hostile"]
     (tmp_path / "report.html").write_text(render(figures(rows, DAY, MADE)), encoding="utf-8")
     (tmp_path / "probe.html").write_text(_PROBE)

@@ -30,14 +30,14 @@ def remote(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
     conf.set("fs.defaultFS", "file:///")
 
 
-def test_the_old_is_there_until_the_new_is_and_then_gone(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_old_table_is_there_until_the_new_one_is_and_then_removed(spark: SparkSession, tmp_path: Path) -> None:
     target, fresh = folder(tmp_path, "table/date=1", "old"), folder(tmp_path, "_staging/1-x", "new")
     Storage(spark).replace(target, fresh)
     assert Path(target, "part").read_text() == "new"
     assert list((tmp_path / "_staging").iterdir()) == []
 
 
-def test_what_cannot_be_replaced_stays(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_replaced_stays(spark: SparkSession, tmp_path: Path) -> None:
     target = folder(tmp_path, "table/date=1", "old")
     with pytest.raises(OSError, match=r"cannot move .*nothing"):
         Storage(spark).replace(target, str(tmp_path / "nothing"))

@@ -64,7 +64,7 @@ def gaps(row: Any) -> tuple[int, int]:
     return row.gaps, row.records_missing
 
 
-def test_a_record_that_waited_over_midnight_is_no_hole(health: dict[str, Any]) -> None:
+def test_a_record_that_waited_over_midnight_is_not_a_hole(health: dict[str, Any]) -> None:
     assert gaps(health["whole"]) == (0, 0)
 
 

@@ -60,7 +60,7 @@ def by_outcome(**given: int) -> tuple[int, ...]:
     return tuple(given.get(outcome, 0) for outcome in OUTCOMES)
 
 
-def test_the_rollup_loses_nobody_and_keeps_sinks_of_failures_only(rolled: DataFrame) -> None:
+def test_the_rollup_loses_nothing_and_keeps_sinks_of_failures_only(rolled: DataFrame) -> None:
     found = rolled.collect()
     assert sum(row.messages for row in found) == len(RECORDS)
     assert sum(row.bytes for row in found) == sum(each["payload_bytes"] for each in RECORDS)

@@ -31,7 +31,7 @@ def findings(verdict: Verdict) -> dict[str, str | None]:
     return {each.finding: each.missing_at for each in verdict.findings}
 
 
-def test_seen_by_all_is_delivered_and_no_finding() -> None:
+def test_seen_by_all_is_delivered_and_not_a_finding() -> None:
     (clean,) = verdicts((100, [A, B, C]))
     assert (clean.status, clean.findings) == ("delivered", ())
 
@@ -145,7 +145,7 @@ def test_only_copies_recorded_means_that_it_was_there_before() -> None:
     assert (copy.status, findings(copy)) == ("delivered", {"duplicate": None})
 
 
-def test_a_failure_made_good_is_no_finding() -> None:
+def test_a_failure_made_good_is_not_a_finding() -> None:
     _, redriven = verdicts((100, [A, B, C]), (1, [A, B, saw("C", 2000, "dead_lettered"), C]))
     assert (redriven.status, redriven.findings) == ("delivered", ())
 
@@ -162,7 +162,7 @@ def test_what_no_message_of_the_flow_got_to_is_not_expected() -> None:
     assert (alone.status, alone.findings) == ("delivered", ())
 
 
-def test_what_nobody_wanted_is_no_finding() -> None:
+def test_an_unwanted_message_is_not_a_finding() -> None:
     for outcome in ("unwanted", "unheard", "sampled_out", "local"):
         (kind,) = verdicts((3, [saw("A", 0, outcome, "none", None)]))
         assert (kind.status, kind.findings) == (outcome, ())
@@ -171,7 +171,7 @@ def test_what_nobody_wanted_is_no_finding() -> None:
 DOWN, UP = ("mqtt5", "zenoh"), ("zenoh", "mqtt5")
 
 
-def test_of_two_side_by_side_none_has_to_have_it() -> None:
+def test_of_two_side_by_side_neither_has_to_have_it() -> None:
     """Half of the time one of them was down, and what it would have had was not handed to it by the other."""
     a, b = saw("A", 0, kinds=DOWN), saw("B", 10, kinds=DOWN)
     for is_publish in (True, False):
@@ -188,7 +188,7 @@ def test_a_copy_that_comes_back_from_the_other_side_makes_no_way() -> None:
     assert (alone.status, alone.findings) == ("delivered", ())
 
 
-def test_behind_two_side_by_side_it_is_lost_as_ever() -> None:
+def test_behind_two_side_by_side_it_is_still_lost() -> None:
     a, b = saw("A", 0, kinds=DOWN), saw("B", 10, kinds=DOWN)
     c = saw("C", 2000, kinds=UP)
     _, by_one, lost, lost_by_one = verdicts((60, [a, b, c]), (40, [a, c]), (2, [a, b]), (1, [a]))

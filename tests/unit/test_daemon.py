@@ -144,7 +144,7 @@ REPORTS = {
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_daemon_tells_systemd_of_its_life_and_ends_with_0_when_asked(daemon: Process, number: signal.Signals) -> None:
+async def test_daemon_notifies_systemd_and_ends_with_0_when_asked(daemon: Process, number: signal.Signals) -> None:
     await daemon.ready()
     assert daemon.told("STATUS=all endpoints connected") >= 1
     await daemon.until(lambda: daemon.told("WATCHDOG=1") >= 3)
@@ -156,7 +156,7 @@ async def test_daemon_tells_systemd_of_its_life_and_ends_with_0_when_asked(daemo
     assert len(daemon.events("stopped")) == 1
 
 
-async def test_log_is_json_when_it_goes_to_no_terminal(daemon: Process) -> None:
+async def test_log_is_json_when_it_does_not_go_to_a_terminal(daemon: Process) -> None:
     await daemon.ready()
     daemon.signal(signal.SIGTERM)
     await daemon.end()

@@ -90,7 +90,7 @@ def test_percentile_is_the_nearest_rank(share: float, expected: float) -> None:
     assert percentile((float(value) for value in range(100, 0, -1)), share) == expected
 
 
-def test_a_caller_hears_one_answer() -> None:
+def test_a_caller_gets_one_answer() -> None:
     asked, other = ids(2)
     calls = Calls("climate", must_answer=True)
     calls.ask(asked)

@@ -92,7 +92,7 @@ def test_the_services_are_hardened(name: str, key: str) -> None:
     assert (service["CapabilityBoundingSet"], service["ProtectSystem"]) == ("", "strict")
 
 
-def test_the_jvm_may_compile_and_has_a_network_of_its_own_only() -> None:
+def test_the_jvm_may_compile_and_has_only_its_own_network() -> None:
     service = sections("ustreamer-nightly.service")["Service"]
     assert "MemoryDenyWriteExecute" not in service
     assert service["PrivateNetwork"] == "yes"

@@ -57,7 +57,7 @@ def test_json_line_without_fields_is_only_its_event() -> None:
         ("%(name)s=1", ({"name": "dict"},), "dict=1"),
     ],
 )
-def test_line_of_somebody_elses_form_keeps_its_text(message: str, args: tuple[object, ...], text: str) -> None:
+def test_line_of_another_form_keeps_its_text(message: str, args: tuple[object, ...], text: str) -> None:
     line = as_json(record(message, *args))
     assert line["text"] == text
 
@@ -134,7 +134,7 @@ def test_limit_of_zero_lets_everything_pass() -> None:
     assert all(filter_.filter(record("same")) for _ in range(5))
 
 
-def test_argument_that_cannot_be_hashed_is_no_problem() -> None:
+def test_argument_that_cannot_be_hashed_is_not_a_problem() -> None:
     repeats = Repeats()
     assert repeats.passes("tasks %s", ["a"]) == 0
     assert repeats.passes("tasks %s", ["a"]) is None

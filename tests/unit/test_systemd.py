@@ -43,7 +43,7 @@ def test_without_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("address", ["/nonexistent/notify", "@nobody-listens-here", "/tmp", "x" * 200])
-def test_socket_that_cannot_be_reached_is_no_reason_to_stop(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_socket_that_cannot_be_reached_does_not_stop_the_daemon(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     notify("READY=1")
 

@@ -47,7 +47,7 @@ async def test_connection_ends_with_its_answer(number: int) -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"])
-async def test_who_dawdles_is_cut_off(number: int, begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_client_is_cut_off(number: int, begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "CONNECTION_TIMEOUT_S", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", number)
     writer.write(begun)
@@ -55,7 +55,7 @@ async def test_who_dawdles_is_cut_off(number: int, begun: bytes, monkeypatch: py
     writer.close()
 
 
-async def test_crowd_that_says_nothing_keeps_nobody_out_and_takes_a_bounded_number_of_connections(number: int) -> None:
+async def test_silent_clients_keep_nobody_out_and_take_a_bounded_number_of_connections(number: int) -> None:
     crowd = [await asyncio.open_connection("127.0.0.1", number) for _ in range(3 * listener.MAX_CONNECTIONS)]
     assert await health(number) == 200
     cut = crowd[: 1 + len(crowd) - listener.MAX_CONNECTIONS]

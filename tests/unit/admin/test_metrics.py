@@ -152,7 +152,7 @@ async def test_every_route_balances_at_every_scrape() -> None:
     assert after.sum("ustreamer_queue_messages", route="vehicle-cloud") == 0
 
 
-async def test_figures_are_those_of_what_happened() -> None:
+async def test_counters_have_the_values_of_what_happened() -> None:
     harness = await played()
     scrape = Scrape(harness)
     up = {"route": "vehicle-cloud", "ingress": "vehicle", "egress": "cloud"}
@@ -189,7 +189,7 @@ async def test_problems_of_an_endpoint_are_counted(monkeypatch: pytest.MonkeyPat
         assert Scrape(harness).sum("ustreamer_endpoint_problems", endpoint="vehicle") == 0
 
 
-async def test_nobody_on_the_other_side_is_not_up() -> None:
+async def test_an_endpoint_without_a_peer_is_not_up() -> None:
     async with RouterHarness() as harness:
         harness.transports["cloud"].set_state(LinkState.ALONE)
         assert Scrape(harness).sum("ustreamer_endpoint_up", endpoint="cloud") == 0
@@ -243,7 +243,7 @@ async def test_no_series_appears_twice_when_a_route_goes_and_comes_back() -> Non
         assert scrape.sum("ustreamer_accepted_messages_total", route="vehicle-cloud") == 2
 
 
-async def test_reloads_and_lag_are_those_that_were_told() -> None:
+async def test_reloads_and_lag_are_exposed() -> None:
     async with RouterHarness() as harness:
         exposition = Exposition(harness.router)
         for _ in range(2):
@@ -258,7 +258,7 @@ async def test_reloads_and_lag_are_those_that_were_told() -> None:
         assert CONTENT_TYPE.startswith("text/plain; version=0.0.4")
 
 
-async def test_the_journal_is_seen_if_there_is_one(tmp_path: Path) -> None:
+async def test_the_journal_has_metrics_if_there_is_one(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db", 1 << 20, 10, 1 << 20, lambda call, *args: None)
     assert journal.start(lambda: None).wait(10)
     try:

@@ -149,7 +149,7 @@ def test_a_publish_that_nobody_listens_to_is_settled() -> None:
     assert not harness.absent.settle_unheard()
 
 
-def test_a_publish_waits_while_it_is_not_known_whether_anybody_listens() -> None:
+def test_a_publish_waits_while_it_is_unknown_whether_there_is_a_subscriber() -> None:
     harness = PresenceHarness()
     lane = harness.watched(message(), Presence.UNKNOWN).lane
     harness.lanes.file(lane)

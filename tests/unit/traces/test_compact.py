@@ -158,7 +158,7 @@ def test_the_oldest_hours_go_first_and_emptied_folders_with_them(folders: Folder
     assert (other / "part-1.parquet").exists()
 
 
-def test_a_disk_that_takes_nothing_leaves_everything_to_be_compacted_later(folders: Folders) -> None:
+def test_a_full_disk_leaves_everything_to_be_compacted_later(folders: Folders) -> None:
     spooled(folders, "1-1", noon_buffer(0, 100))
     (folders.path / "date=2026-11-21").write_text("in the way")
     done = compact_spool(folders, GIB)

@@ -96,7 +96,7 @@ def test_every_column_of_a_delivered_publish() -> None:
     }
 
 
-def test_what_a_response_has_beside() -> None:
+def test_columns_that_only_a_response_has() -> None:
     request_id = new_id(NOON_US // 1000 - 50)
     flow = TraceFlow("none", METHOD, UUri("veh1", 0xA, 1, 0), "", "", "", "")
     found = row(
@@ -166,13 +166,13 @@ def test_a_clock_that_was_set_since_changes_neither_the_time_of_entry_nor_the_la
     assert found["age_us"] == 7000
 
 
-def test_a_time_that_no_calendar_has_is_none() -> None:
+def test_a_time_outside_the_calendar_is_none() -> None:
     found = row(id=b"\xff" * 6 + ID[6:])
     assert found["msg_ts"] is None
     assert found["age_us"] is None
 
 
-def test_an_id_that_is_no_uuid_of_version_7_has_no_time() -> None:
+def test_an_id_that_is_not_a_uuid_of_version_7_has_no_time() -> None:
     found = row(id=bytes(16))
     assert found["msg_id"] == bytes(16)
     assert found["msg_ts"] is None
@@ -199,7 +199,7 @@ def test_numbers_of_a_uri_that_breaks_the_rules_do_no_harm() -> None:
 @pytest.mark.parametrize(
     "text", [None, "", "00", "zz" * 26, TRACEPARENT + "00"], ids=["none", "empty", "short", "no-hex", "long"]
 )
-def test_what_is_no_trace_context_is_left_out(text: str | None) -> None:
+def test_an_invalid_trace_context_is_left_out(text: str | None) -> None:
     assert record.pack_traceparent(text) == b""
 
 

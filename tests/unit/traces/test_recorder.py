@@ -72,7 +72,7 @@ def test_a_full_buffer_is_handed_on_and_numbers_go_on(harness: RecorderHarness, 
     assert rows[-1]["ucode"] == "PERMISSION_DENIED"
 
 
-def test_what_nobody_takes_is_counted_and_leaves_a_hole(harness: RecorderHarness, queue: RouteQueue) -> None:
+def test_a_buffer_that_is_not_taken_is_counted_and_leaves_a_hole(harness: RecorderHarness, queue: RouteQueue) -> None:
     one = delivery(queue)
     harness.recorder.delivered([one] * 2, 1.0)
     harness.recorder.hand_on()
@@ -96,7 +96,7 @@ def test_an_old_buffer_is_handed_on_by_the_tick(harness: RecorderHarness, queue:
     assert len(harness.buffers) == 1
 
 
-def test_what_is_unsure_is_written_once_it_is_certain(harness: RecorderHarness, queue: RouteQueue) -> None:
+def test_unconfirmed_messages_are_recorded_once_they_count_as_delivered(harness: RecorderHarness, queue: RouteQueue) -> None:
     deliveries = [delivery(queue, ue_id=5) for _ in range(3)]
     lane = deliveries[0].lane
     packed = b"".join(harness.recorder.unconfirmed(each, 1.0) for each in deliveries)
@@ -107,7 +107,7 @@ def test_what_is_unsure_is_written_once_it_is_certain(harness: RecorderHarness, 
     assert [row["msg_id"] for row in rows[1:]] == [each.message.id for each in deliveries]
 
 
-def test_more_than_a_buffer_becomes_certain_at_once(harness: RecorderHarness, queue: RouteQueue) -> None:
+def test_more_than_a_buffer_counts_as_delivered_at_once(harness: RecorderHarness, queue: RouteQueue) -> None:
     one = delivery(queue)
     harness.recorder.delivered([one] * 7, 1.0)
     harness.recorder.confirmed(one.lane, harness.recorder.unconfirmed(one, 1.0) * (2 * MAX_RECORDS + 5), 1.0)
@@ -115,7 +115,7 @@ def test_more_than_a_buffer_becomes_certain_at_once(harness: RecorderHarness, qu
     assert [row["seq"] for row in rows] == list(range(2 * MAX_RECORDS + 12))
 
 
-def test_what_cannot_be_read_any_more_is_traced_with_and_without_its_record(
+def test_messages_that_cannot_be_read_any_more_are_traced_with_and_without_their_record(
     harness: RecorderHarness, queue: RouteQueue
 ) -> None:
     one = delivery(queue, ue_id=5)
