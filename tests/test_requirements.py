@@ -17,7 +17,7 @@ def test_all_documents_are_there() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.id)
 def test_every_normative_sentence_is_a_clause(document: Document) -> None:
-    """The counts were taken by hand from the documents, which are no part of the project."""
+    """The counts were taken by hand from the documents, which are not part of the project."""
     counted = Counter(clause.level for clause in document.clauses)
     assert {level: counted[level] for level in LEVELS} == document.counts
 

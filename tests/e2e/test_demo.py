@@ -1,4 +1,4 @@
-"""The demonstration as a user runs it: it ends by itself, its books close, and nothing of it is left."""
+"""The demonstration as a user runs it: it ends, everything is accounted for, and nothing is left behind."""
 
 import os
 import re

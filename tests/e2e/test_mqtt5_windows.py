@@ -1,4 +1,4 @@
-"""The MQTT 5 transport with real brokers: windows, and acknowledgements that are held back."""
+"""The MQTT 5 transport with real brokers: windows, and late acknowledgements."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,4 @@
-"""Dispatch control on a running daemon: by clients that know nothing of us over MQTT and Zenoh, by the command line, and
-over kills and restarts."""
+"""Pause and resume on a running daemon: by independent clients over MQTT and Zenoh, on the command line, over kills."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""A broker that refuses one flow: the other flows do not notice, and the refused one keeps its order."""
+"""A broker that refuses one flow delays no other flow, and the refused one keeps its order."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Dead letters and RPC error answers reach uEntities that know nothing of us, on MQTT and on Zenoh."""
+"""Dead letters and RPC error responses reach independent clients, on MQTT and on Zenoh."""
 
 from typing import Any
 

@@ -26,17 +26,17 @@ def records(traces: Path) -> list[dict[str, Any]]:
 
 async def test_every_message_that_crosses_is_traced_once(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
-    async with Topology("zenoh", "mqtt/off-vehicle", trace={"path": str(traces)}) as stage:
+    async with Topology("zenoh", "mqtt/off-vehicle", trace={"path": str(traces)}) as topology:
         sent = {}
         for direction, (here, there) in enumerate((("alpha", "beta"), ("beta", "alpha"))):
             sent[here] = messages(here, there)
-            await stage.exchange(direction, sent[here])
-        await stage.daemon.until_total(2 * COUNT, "ustreamer_outcomes_total", outcome="delivered")
-        await stage.daemon.until_total(2 * COUNT, "ustreamer_trace_written_records_total")
-        assert stage.daemon.total("ustreamer_trace_up") == 1
-        assert stage.daemon.total("ustreamer_trace_dropped_records_total") == 0
-        stage.daemon.signal(signal.SIGTERM)
-        assert await stage.daemon.ended() == 0
+            await topology.exchange(direction, sent[here])
+        await topology.daemon.until_total(2 * COUNT, "ustreamer_outcomes_total", outcome="delivered")
+        await topology.daemon.until_total(2 * COUNT, "ustreamer_trace_written_records_total")
+        assert topology.daemon.total("ustreamer_trace_up") == 1
+        assert topology.daemon.total("ustreamer_trace_dropped_records_total") == 0
+        topology.daemon.signal(signal.SIGTERM)
+        assert await topology.daemon.ended() == 0
     rows = records(traces)
     assert sorted(row["seq"] for row in rows) == list(range(2 * COUNT))
     for here, ingress, egress in (("alpha", "zenoh", "mqtt5"), ("beta", "mqtt5", "zenoh")):
@@ -49,12 +49,12 @@ async def test_every_message_that_crosses_is_traced_once(tmp_path: Path) -> None
 
 async def test_what_was_written_before_a_kill_is_compacted_by_the_next_start(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
-    async with Topology("mqtt/in-vehicle", "mqtt/off-vehicle", trace={"path": str(traces)}) as stage:
-        await stage.exchange(0, messages("alpha", "beta"))
-        await stage.daemon.until_total(COUNT, "ustreamer_trace_written_records_total")
+    async with Topology("mqtt/in-vehicle", "mqtt/off-vehicle", trace={"path": str(traces)}) as topology:
+        await topology.exchange(0, messages("alpha", "beta"))
+        await topology.daemon.until_total(COUNT, "ustreamer_trace_written_records_total")
         assert records(traces) == []
-        stage.daemon.signal(signal.SIGKILL)
-        await stage.daemon.ended()
-        stage.daemon.start()
-        await stage.daemon.until_total(COUNT, "ustreamer_trace_parquet_records_total")
+        topology.daemon.signal(signal.SIGKILL)
+        await topology.daemon.ended()
+        topology.daemon.start()
+        await topology.daemon.until_total(COUNT, "ustreamer_trace_parquet_records_total")
         assert sorted(row["seq"] for row in records(traces)) == list(range(COUNT))

@@ -36,7 +36,9 @@ class Flow:
 
 
 @asynccontextmanager
-async def stage(events: EventLog | None = None, lease_ms: int = 2000) -> AsyncIterator[tuple[ZenohTransport, PeerProcess]]:
+async def transport_and_peer(
+    events: EventLog | None = None, lease_ms: int = 2000
+) -> AsyncIterator[tuple[ZenohTransport, PeerProcess]]:
     """Our transport, and a node in a process of its own that listens to nothing yet."""
     endpoint = free_endpoint()
     async with (
@@ -58,7 +60,7 @@ async def test_flow_is_absent_while_there_is_no_other_node() -> None:
 
 @pytest.mark.parametrize("filter_", [EVERYTHING, "up/*/*/*/*/*/{}/{}/{}/{}/{}", "up/veh1/8000/A/2/8A50/*/*/*/*/*"])
 async def test_flow_is_present_while_there_is_a_subscriber(filter_: str) -> None:
-    async with stage() as (transport, peer):
+    async with transport_and_peer() as (transport, peer):
         flow, other = Flow(transport), Flow(transport, UUri.parse("//other/1/1/8000"), UUri.parse("//nobody/2/1/0"))
         await flow.until(Presence.ABSENT)
         assert flow.reaches == [Presence.UNKNOWN, Presence.ABSENT]
@@ -72,7 +74,7 @@ async def test_flow_is_present_while_there_is_a_subscriber(filter_: str) -> None
 
 
 async def test_forgotten_flow_is_not_watched_any_more_and_others_of_its_key_are() -> None:
-    async with stage() as (transport, peer):
+    async with transport_and_peer() as (transport, peer):
         first, second = Flow(transport), Flow(transport)
         await first.until(Presence.ABSENT)
         transport.forget_flow(TOPIC, None, first.reaches.append)
@@ -88,7 +90,7 @@ async def test_forgotten_flow_is_not_watched_any_more_and_others_of_its_key_are(
 
 
 async def test_own_subscriptions_do_not_count() -> None:
-    async with stage() as (transport, _):
+    async with transport_and_peer() as (transport, _):
         await transport.register_listener(TOPIC, None, RecordingListener())
         flow = Flow(transport)
         await flow.until(Presence.ABSENT)
@@ -96,7 +98,7 @@ async def test_own_subscriptions_do_not_count() -> None:
 
 
 async def test_publish_with_the_sink_of_a_streamer_is_the_flow_without() -> None:
-    async with stage() as (transport, peer):
+    async with transport_and_peer() as (transport, peer):
         await peer.subscribe("up/veh1/8000/A/2/8A50/{}/{}/{}/{}/{}")
         await Flow(transport, TOPIC, UUri.parse("//veh1/FFFFFFFF/FF/FFFF")).until(Presence.PRESENT)
 
@@ -173,7 +175,7 @@ async def put_until_lost(transport: ZenohTransport, events: EventLog, outcomes: 
 async def test_receiver_that_stalls_is_lost_as_soon_as_a_put_was_given_up() -> None:
     """Zenoh closes the link without an event: the lease of this receiver is 60 s."""
     events, outcomes = EventLog(), Outcomes()
-    async with stage(events, lease_ms=60_000) as (transport, peer):
+    async with transport_and_peer(events, lease_ms=60_000) as (transport, peer):
         await peer.subscribe(EVERYTHING)
         flow = Flow(transport)
         await flow.until(Presence.PRESENT)
@@ -184,9 +186,9 @@ async def test_receiver_that_stalls_is_lost_as_soon_as_a_put_was_given_up() -> N
         await until(lambda: len(outcomes.reported) == len(submitted), "every outcome")
         assert [parcel for parcel, _ in outcomes.reported] == submitted
         errors = [error for _, error in outcomes.reported]
-        unsure = errors.count(UNCONFIRMED)
-        assert errors[:unsure] == [UNCONFIRMED] * unsure
-        assert all(isinstance(error, LinkLostError) for error in errors[unsure:])
+        unconfirmed = errors.count(UNCONFIRMED)
+        assert errors[:unconfirmed] == [UNCONFIRMED] * unconfirmed
+        assert all(isinstance(error, LinkLostError) for error in errors[unconfirmed:])
         peer.signal(signal.SIGCONT)
         await flow.until(Presence.PRESENT)
         before = set(await peer.heard(EVERYTHING))
@@ -197,12 +199,12 @@ async def test_receiver_that_stalls_is_lost_as_soon_as_a_put_was_given_up() -> N
         await hears(peer, ids)
         assert again.reported == [(parcel, UNCONFIRMED) for parcel in last]
         # Nothing was reported as lost that had arrived, and what arrived was unconfirmed.
-        assert before <= {parcel.message.id for parcel in submitted[:unsure]}
+        assert before <= {parcel.message.id for parcel in submitted[:unconfirmed]}
 
 
 async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> None:
     events, outcomes = EventLog(), Outcomes()
-    async with stage(events, lease_ms=60_000) as (transport, peer):
+    async with transport_and_peer(events, lease_ms=60_000) as (transport, peer):
         await peer.subscribe(EVERYTHING)
         assert transport._nodes is not None
         nodes = transport._nodes
@@ -228,7 +230,7 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
 
 async def test_keys_beyond_the_bound_count_as_listened_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamer.transports.zenoh.presence_watch.MAX_KEYS", 1)
-    async with stage() as (transport, _):
+    async with transport_and_peer() as (transport, _):
         first, second = Flow(transport), Flow(transport, UUri.parse("//veh1/1/1/8000"))
         await first.until(Presence.ABSENT)
         assert second.reaches == [Presence.PRESENT]

@@ -26,7 +26,7 @@ def journal(run: Run, **more: Any) -> dict[str, object]:
 
 
 def killed(count: int) -> Allowance:
-    """For each kill: what was unconfirmed over MQTT in both directions, and what was uncertain over Zenoh."""
+    """For each kill: what was unconfirmed, over MQTT in both directions and over Zenoh."""
     return Allowance(duplicates=count * (2 * (WINDOW + RECEIVE_MAXIMUM) + int(2 * RATE * UNCERTAIN_S)))
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.fault.faults_mqtt import BROKERS, times
-from tests.fault.faults_zenoh import uncertain
+from tests.fault.faults_zenoh import unconfirmed
 from tests.fault.harness import FaultHarness, FaultSetup
 from tests.fault.hostile import no_more_descriptors
 from tests.fault.ledger import Verdict
@@ -27,7 +27,7 @@ async def without_descriptors(run: Run, sides: tuple[str, ...]) -> Verdict:
                 away_s += this_s
                 await asyncio.sleep(this_s)
             await harness.until_ready()
-        return await harness.finish(times(rounds) if "receiver" not in sides else uncertain(away_s + 5 * rounds))
+        return await harness.finish(times(rounds) if "receiver" not in sides else unconfirmed(away_s + 5 * rounds))
 
 
 @fault(15, "no descriptors when a broker's link breaks")

@@ -13,8 +13,8 @@ UNAVAILABLE = 14
 TO_VEH = (("cloud", "veh"), ("veh", "cloud"))
 
 
-def uncertain(seconds: float, rate: float = RATE) -> Allowance:
-    """Everything within the uncertain time before a fault of so many seconds, and what was sent until it was noticed."""
+def unconfirmed(seconds: float, rate: float = RATE) -> Allowance:
+    """What was sent within ``uncertain_s`` before a fault of so many seconds, and until it was noticed."""
     return Allowance(duplicates=WINDOW + RECEIVE_MAXIMUM + int((UNCERTAIN_S + seconds) * rate))
 
 
@@ -32,7 +32,7 @@ async def stopped(run: Run, seconds: float, most_bytes: int) -> Verdict:
         await asyncio.sleep(run.between(0.3, 1.0))
         await harness.stop_receiver(seconds)
         await asyncio.sleep(run.between(0.1, 1.0))
-        return await harness.finish(uncertain(seconds))
+        return await harness.finish(unconfirmed(seconds))
 
 
 @fault(5, "receiver stopped, within its lease", seeds=10)
@@ -63,7 +63,7 @@ async def receiver_killed(run: Run) -> Verdict:
             await asyncio.sleep(run.between(0, run.lasts(0.5, 5)))
             await asyncio.to_thread(harness.receiver.start)
         await harness.until_flowing()
-        return await harness.finish(uncertain(rounds * run.lasts(5, 15)))
+        return await harness.finish(unconfirmed(rounds * run.lasts(5, 15)))
 
 
 @fault(5, "receiver's link reset")
@@ -75,7 +75,7 @@ async def receiver_link_reset(run: Run) -> Verdict:
             await asyncio.sleep(run.between(0.3, 1.0))
             harness.proxies["receiver"].reset()
             await asyncio.sleep(run.lasts(0.5, 3))
-        return await harness.finish(uncertain(rounds * run.lasts(5, 15)))
+        return await harness.finish(unconfirmed(rounds * run.lasts(5, 15)))
 
 
 @fault(5, "receiver's link stalled", seeds=10)
@@ -88,7 +88,7 @@ async def receiver_link_stalled(run: Run) -> Verdict:
         await asyncio.sleep(run.lasts(4, 20))
         await harness.proxies["receiver"].heal()
         await harness.until_flowing()
-        return await harness.finish(uncertain(run.lasts(8, 30)))
+        return await harness.finish(unconfirmed(run.lasts(8, 30)))
 
 
 @fault(5, "router between is killed and restarted", seeds=10)
@@ -101,7 +101,7 @@ async def router_killed(run: Run) -> Verdict:
         await asyncio.sleep(run.between(0, run.lasts(0.5, 5)))
         await asyncio.to_thread(harness.router.start)
         await harness.until_flowing()
-        return await harness.finish(uncertain(run.lasts(8, 15)))
+        return await harness.finish(unconfirmed(run.lasts(8, 15)))
 
 
 @fault(5, "receiver behind a router stopped", seeds=10)
@@ -115,7 +115,7 @@ async def receiver_behind_router_stopped(run: Run) -> Verdict:
         await asyncio.sleep(run.between(0.3, 1.0))
         await harness.stop_receiver(run.lasts(4, 20))
         await harness.until_flowing()
-        return await harness.finish(replace(uncertain(run.lasts(8, 30)), inversions=True))
+        return await harness.finish(replace(unconfirmed(run.lasts(8, 30)), inversions=True))
 
 
 @fault(6, "receiver appears late", seeds=5)
@@ -128,7 +128,7 @@ async def receiver_appears(run: Run) -> Verdict:
         await asyncio.to_thread(harness.receiver.start)
         await harness.until(lambda: harness.ledger.arrivals_at("veh") > 0, 10, "the first arrival")
         await harness.until_flowing()
-        return await finish_without_unheard(harness, uncertain(0))
+        return await finish_without_unheard(harness, unconfirmed(0))
 
 
 @fault(6, "receiver never appears", seeds=5)
@@ -172,7 +172,7 @@ async def unavailable(run: Run, setup: FaultSetup, seconds: float, only_requests
         await harness.until(lambda: waiting <= set(ledger.dead_letters()), run.lasts(10, 60), "a dead letter for each")
         await harness.until(lambda: requests <= set(ledger.answers()), 5, "an answer for each Request")
         await asyncio.to_thread(harness.receiver.start)
-        verdict = await finish_without_unheard(harness, replace(uncertain(0), dead_letters=True))
+        verdict = await finish_without_unheard(harness, replace(unconfirmed(0), dead_letters=True))
         codes = {code for each in ledger.dead_letters().values() for code in each}
         assert codes == {UNAVAILABLE}, codes
         assert set(ledger.answers().values()) == {UNAVAILABLE}

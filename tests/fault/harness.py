@@ -1,4 +1,4 @@
-"""The ground on which faults happen: three networks, the daemon between them, a proxy on every link.
+"""What faults are tried on: three networks, the daemon between them, a proxy on every link.
 
 ``cloud`` lives on a broker with off-vehicle topics, ``plant`` on a broker with in-vehicle topics, ``veh`` on Zenoh: a source
 in this process and a receiver in a process of its own, both reached through proxies. Load runs cloud→veh, veh→cloud,
@@ -43,7 +43,7 @@ WAYS = (("cloud", "veh"), ("veh", "cloud"), ("cloud", "plant"), ("plant", "cloud
 
 @dataclass
 class FaultSetup:
-    """What a fault wants of its harness. ``changes`` replace top-level keys of the daemon's configuration."""
+    """What a fault needs. ``changes`` replace top-level keys of the daemon's configuration."""
 
     sides: Iterable[str] = ("cloud", "veh", "plant")
     changes: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the tests of shortage and ill will share: good messages among the bad, a daemon's configuration, its limits."""
+"""What the tests with hostile peers and missing resources share: messages, and the daemon's configuration."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""A TCP proxy of our own, to do to a link what networks do: stall, cut, reset, slow down, fragment, refuse.
+"""A TCP proxy that does to a link what networks do: stall, cut, reset, slow down, fragment, refuse.
 
 It runs on the loop that starts it. ``FORWARD`` is the way from who connected to who was connected to, ``BACK`` the other
 way. A `Tap` sees every byte that is handed on, at the moment when it is, and nothing that is thrown away.

@@ -1,4 +1,4 @@
-"""A broker that refuses what a script says, with the reason that it says, and takes the rest into the ledger."""
+"""A broker that refuses messages as a script says; what it takes is written into the ledger."""
 
 import asyncio
 from collections import Counter

@@ -168,7 +168,7 @@ def _config(path: str | None) -> Config:
 
 
 def _next_start(left: bytes) -> Mapping[str, Any] | None:
-    """The next line that says ``start``; what the last child has not read is passed over. None: there is no more."""
+    """The next line that says ``start``; lines that the last child has not read are skipped. None if there is none."""
     os.set_blocking(0, True)
     while True:
         *lines, left = left.split(b"\n")

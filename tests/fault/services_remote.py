@@ -54,7 +54,7 @@ class RemoteServices:
         topic = uri_from_proto(kind.FromString(message.payload or b"").topic)
         assert attributes.sink == UUri(topic.authority, 0, 3, SUBSCRIBE if subscribe else UNSUBSCRIBE)
         command = Command(message, topic, subscribe, run_number)
-        if message.id not in self._ids:  # a message that is said again is no new command
+        if message.id not in self._ids:  # a message that is sent again is not a new command
             self._ids.add(message.id)
             self.commands.setdefault(topic, []).append(command)
         return command

@@ -89,7 +89,7 @@ async def test_clock_set_back_expires_nothing_early_and_everything_in_its_time(w
         harness.router.tick()
         assert harness.dead_letters("cloud") == []
         harness.clock.ms += SHORT_MS + 1
-        for _ in range(20):  # what is held back is not looked at with every tick
+        for _ in range(20):  # the backlog is not looked at with every tick
             harness.router.tick()
         assert [letter.message.payload for letter in harness.dead_letters("cloud")] == [b"late"]
         harness.clock.ms += HOUR_MS

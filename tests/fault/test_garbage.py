@@ -1,4 +1,4 @@
-"""Peers that mean harm: garbage at full speed, where messages belong and where packets belong."""
+"""Peers that send garbage at full speed: instead of messages, and instead of packets."""
 
 import asyncio
 import logging

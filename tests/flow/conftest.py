@@ -12,7 +12,7 @@ from tests.flow.uentities import Client, RemoteService
 
 @pytest.fixture
 async def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Devices]:
-    monkeypatch.setattr(service, "TICK_S", 0.005)  # what is due by the wound clock is noticed soon
+    monkeypatch.setattr(service, "TICK_S", 0.005)  # what is due by the fake clock is noticed soon
     async with Devices(tmp_path) as devices:
         yield devices
 

@@ -1,4 +1,4 @@
-"""Lives of a router on the file of one journal: each ends without a farewell, and the next recovers what is there."""
+"""Runs of a router on one journal file: each ends as by a kill, and the next recovers what is there."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -19,7 +19,7 @@ DOWN = "cloud-vehicle"
 
 
 class JournaledRun:
-    """One life of the daemon's router, on the journal's file."""
+    """One run of the router, from recovery to the kill."""
 
     def __init__(self, harness: RouterHarness, journal: Journal) -> None:
         self.harness = harness
@@ -58,7 +58,7 @@ async def journaled_run(
     pause_rules: Iterable[PauseRule] = (),
     **changes: Any,
 ) -> AsyncIterator[JournaledRun]:
-    """A router on ``path``, under these rules, that has recovered what was there. It ends without a farewell."""
+    """A router on ``path``, under these rules, that has recovered what was there. It ends as by a kill."""
     config = configuration(journal={"path": str(path), "max_bytes": max_bytes, "memory": memory}, **changes)
     journal = Journal(path, max_bytes, 1000, max_bytes // 4, asyncio.get_running_loop().call_soon_threadsafe)
     opened = asyncio.Event()

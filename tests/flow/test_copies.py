@@ -1,4 +1,4 @@
-"""One router, and copies that come the wrong way: they suppress nothing, and what nobody else vouches for is reported."""
+"""Copies that come from the wrong network: they suppress nothing, and one without an original is reported."""
 
 from dataclasses import replace
 

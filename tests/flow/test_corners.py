@@ -1,4 +1,4 @@
-"""Corners in which a message could be acknowledged too early, stand still for ever, or overtake an older one."""
+"""Corners in which a message could be acknowledged too early, wait for ever, or overtake an older one."""
 
 from pathlib import Path
 from typing import Any

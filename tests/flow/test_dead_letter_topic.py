@@ -1,4 +1,4 @@
-"""The dead letter topic is a topic like any other: a uEntity that listens to it is told of every failure.
+"""The dead letter topic is a topic like any other: a uEntity that listens to it gets every dead letter.
 
 Dispatching 1: uEntities can subscribe to the dead letter topic.
 """

@@ -1,4 +1,4 @@
-"""Messages that cannot be delivered: which code, which dead letter, which answer. A dialogue on memory transports."""
+"""Messages that cannot be delivered: which code, which dead letter, which answer."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is forwarded because somebody has asked for it: starts, stops, copies, and how often."""
+"""Topics that are forwarded because somebody subscribed: from when to when, to whom, and how often."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a change of subscriptions costs those who have nothing to do with it: nothing is found out anew for them."""
+"""A change of subscriptions costs other topics nothing: nothing is resolved again for them."""
 
 import asyncio
 from collections import Counter

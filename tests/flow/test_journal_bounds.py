@@ -1,4 +1,4 @@
-"""A journal at its bound, a queue larger than memory, and what stands still: who has to wait, and who does not."""
+"""A journal at its bound, a queue larger than memory, held flows: which sources have to wait, and which do not."""
 
 from pathlib import Path
 from typing import Any

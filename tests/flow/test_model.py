@@ -176,7 +176,7 @@ class Traffic(RuleBasedStateMachine):
         everything = self.config()
         without = everything.model_copy(update={"routes": everything.routes[1:]})
         held = self.waiting_outside()
-        if held:  # what is held back outside would find no route, and rightly be refused
+        if held:  # the backlog would find no route, and rightly be refused
             return
         self.loop.run_until_complete(self.harness.router.reload(without))
         self.harness.check_books()

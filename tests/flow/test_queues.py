@@ -1,4 +1,4 @@
-"""Queues, lanes, bounds, retry, priority and time: a dialogue on memory transports."""
+"""Queues, lanes, bounds, retry, priority and time, through the whole router."""
 
 import asyncio
 import gc

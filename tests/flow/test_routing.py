@@ -1,4 +1,4 @@
-"""What goes where: a dialogue with the router on memory transports."""
+"""Which messages go over which routes, and which acknowledgements follow."""
 
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessageType, response, without_sink

@@ -1,4 +1,4 @@
-"""The books of the demonstration: sent, arrived, duplicates, order, dead letters, answers, and what is missing."""
+"""The ledger of the demonstration: sent, arrived, duplicates, order, dead letters, answers, and what is missing."""
 
 import pytest
 

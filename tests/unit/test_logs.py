@@ -90,7 +90,7 @@ def test_human_line_is_time_level_part_and_text() -> None:
 
 
 class Repeats:
-    """A filter, a clock to wind, and what has passed."""
+    """A filter with a clock that the test sets, and what has passed it."""
 
     def __init__(self, repeat_s: float = 10) -> None:
         self.now_s = 0.0

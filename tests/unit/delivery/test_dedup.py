@@ -164,8 +164,8 @@ def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copie
     first = MemoryReceived(message())
     known_already = MemoryReceived(message())
     harness.ids.young[known_already.message.id] = None
-    for stray in (first, MemoryReceived(first.message), known_already):
-        harness.misrouted.take(stray, WRONG_WAY, 0.0)
+    for copied in (first, MemoryReceived(first.message), known_already):
+        harness.misrouted.take(copied, WRONG_WAY, 0.0)
     assert harness.duplicates == [first.message.id, known_already.message.id]
     assert len(harness.misrouted) == 1
 
@@ -173,8 +173,8 @@ def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copie
 def test_stray_whose_original_is_about_to_be_forgotten_is_judged_in_time() -> None:
     harness = MisroutedHarness()
     copy, other = MemoryReceived(message()), MemoryReceived(message())
-    for stray in (copy, other):
-        harness.misrouted.take(stray, WRONG_WAY, 0.0)
+    for copied in (copy, other):
+        harness.misrouted.take(copied, WRONG_WAY, 0.0)
     harness.ids.young[copy.message.id] = None
     for turn in range(1, 4):
         harness.ids.turn(turn * 1000.0)

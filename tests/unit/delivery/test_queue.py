@@ -210,13 +210,13 @@ def test_idle_lanes_are_retired_when_there_are_many_and_busy_ones_stay(monkeypat
     waiting = push(queue, message(flow=0))
     flying = push(queue, message(flow=1))
     take(queue, flying)
-    parked = queue.lane((topic(2), None))
-    parked.hold |= Hold.BACKOFF
+    held = queue.lane((topic(2), None))
+    held.hold |= Hold.BACKOFF
     idle = queue.lane((topic(3), None))
     for n in range(4, 500):
         queue.lane((topic(n), None))
         assert len(queue.lanes) <= 10
-    assert [lane.retired for lane in (waiting.lane, flying.lane, parked, idle)] == [False, False, False, True]
+    assert [lane.retired for lane in (waiting.lane, flying.lane, held, idle)] == [False, False, False, True]
     assert queue.lane((topic(3), None)) is not idle
 
 

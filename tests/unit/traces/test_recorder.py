@@ -1,4 +1,4 @@
-"""The recorder: full buffers are handed on, old ones too, and what nobody takes leaves a hole in seq."""
+"""The recorder: full buffers are handed on, old ones too, and one that is not taken leaves a hole in seq."""
 
 import pytest
 

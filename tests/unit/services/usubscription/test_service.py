@@ -142,10 +142,10 @@ async def test_a_message_that_expired_while_it_waited_has_no_effect(harness: Usu
 
 
 async def test_a_message_that_the_service_does_not_expect_is_done_without_effect(harness: UsubscriptionHarness) -> None:
-    stray = Attributes(
+    unexpected = Attributes(
         UMessageType.RESPONSE, USUBSCRIPTION.at("dev2", 1), US, UPriority.CS4, 5000, reqid=_subscribe(harness).id
     )
-    message = UMessage(_subscribe(harness).id, stray, b"")
+    message = UMessage(_subscribe(harness).id, unexpected, b"")
     assert await harness.send(message) is None
     await harness.update_received(REMOTE, SUBSCRIBED)
     assert harness.core.said == []

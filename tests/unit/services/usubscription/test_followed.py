@@ -1,0 +1,115 @@
+"""What is known of another uSubscription service: queries replace their scope, updates override pages, and it is bounded."""
+
+import pytest
+
+from streamer.services.usubscription.followed import Followed, Query, Relation
+from streamer.services.usubscription.retry import BACKOFF, wait_ms
+from streamer.uprotocol.uri import UUri
+
+SPEED, DOORS = UUri("veh1", 0xA, 1, 0x8000), UUri("veh1", 0xA, 1, 0x8001)
+APP, OTHER_APP, PHONE = UUri("cloud", 0xC, 1, 0), UUri("cloud", 0xD, 1, 0), UUri("phone1", 0xC, 1, 0)
+
+
+def followed(most: int = 100) -> Followed:
+    """Follows `DOORS` and `PHONE` by configuration."""
+    return Followed((DOORS,), (PHONE,), most)
+
+
+def finish(known: Followed, query: Query) -> None:
+    for relation, period_ms in known.finish(query):
+        known.set(relation, period_ms)
+
+
+def relations(known: Followed) -> set[Relation]:
+    return {relation for relation, period_ms in known.finish(Query()) if period_ms is None}
+
+
+def test_a_subscription_is_known_until_it_is_removed() -> None:
+    known = followed()
+    assert known.set((SPEED, APP), 100)
+    assert not known.set((SPEED, APP), 100)
+    assert known.set((SPEED, APP), 0)
+    assert (known.count, known.interested(SPEED)) == (1, {"cloud": 0})
+    assert known.set((SPEED, APP), None)
+    assert not known.set((SPEED, APP), None)
+    assert (known.count, known.interested(SPEED), known.topics) == (0, {}, {DOORS})
+
+
+def test_the_shortest_period_of_an_authoritys_subscribers_counts() -> None:
+    known = followed()
+    for subscriber, period_ms in ((APP, 100), (OTHER_APP, 500), (PHONE, 700)):
+        known.set((SPEED, subscriber), period_ms)
+    assert known.interested(SPEED) == {"cloud": 100, "phone1": 700}
+
+
+def test_subscriptions_beyond_the_bound_are_left_out_and_counted() -> None:
+    known = followed(most=1)
+    known.set((SPEED, APP), 0)
+    assert not known.set((SPEED, PHONE), 0)
+    assert (known.count, known.left_out) == (1, 1)
+    assert known.set((SPEED, APP), 100)
+    known.set((SPEED, APP), None)
+    assert known.set((SPEED, PHONE), 0)
+
+
+@pytest.mark.parametrize(
+    ("query", "gone"),
+    [
+        (Query(topic=SPEED), {(SPEED, APP), (SPEED, PHONE)}),
+        (Query(subscriber=PHONE), {(SPEED, PHONE), (DOORS, PHONE)}),
+        (Query(), {(SPEED, APP), (SPEED, PHONE), (DOORS, PHONE), (DOORS, APP)}),
+    ],
+)
+def test_a_complete_query_replaces_everything_in_its_scope_and_nothing_else(query: Query, gone: set[Relation]) -> None:
+    known = followed()
+    everything = {(topic, subscriber) for topic in (SPEED, DOORS) for subscriber in (APP, PHONE)}
+    for relation in everything:
+        known.set(relation, 0)
+    finish(known, query)
+    assert relations(known) == everything - gone
+
+
+def test_updates_that_came_during_a_query_override_its_pages() -> None:
+    known, query = followed(), Query(topic=SPEED)
+    query.pages = {(SPEED, APP): 100, (SPEED, PHONE): 100}
+    query.updates = {(SPEED, APP): None, (SPEED, OTHER_APP): 50}
+    finish(known, query)
+    assert relations(known) == {(SPEED, PHONE), (SPEED, OTHER_APP)}
+
+
+def test_a_query_that_begins_again_has_nothing_of_before() -> None:
+    query = Query(topic=SPEED, offset=3)
+    query.pages[SPEED, APP] = 0
+    query.updates[SPEED, APP] = None
+    query.begin()
+    assert (query.pages, query.updates, query.offset) == ({}, {}, 0)
+
+
+def test_without_a_list_of_everybody_only_configured_relations_are_covered() -> None:
+    known = followed()
+    for relation in ((SPEED, APP), (DOORS, APP), (SPEED, PHONE)):
+        known.set(relation, 0)
+        assert known.covers(relation)
+    assert known.refused_all() == [(SPEED, APP)]
+    assert [known.covers(relation) for relation in ((SPEED, APP), (DOORS, APP), (SPEED, PHONE))] == [False, True, True]
+
+
+def test_a_query_that_failed_is_asked_again_ever_later_but_not_later_than_it_is_refreshed() -> None:
+    query = Query(request=b"id")
+    waits = []
+    for _ in range(4):
+        query.failed(10_000, refresh_ms=3_000)
+        waits.append(query.due_ms - 10_000)
+    assert (query.request, query.failures) == (None, 4)
+    assert waits == [1000, 2000, 3000, 3000]
+
+
+def test_a_query_that_is_refreshed_often_is_not_asked_faster_than_after_a_first_failure() -> None:
+    query = Query()
+    query.failed(0, refresh_ms=10)
+    assert query.due_ms == wait_ms(1)
+
+
+def test_waits_for_a_service_double_up_to_a_minute() -> None:
+    assert [wait_ms(failures) for failures in (1, 2, 3, 7, 100)] == [1000, 2000, 4000, 60_000, 60_000]
+    assert BACKOFF.jitter == 0
