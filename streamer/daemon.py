@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from streamer import __version__, logs, systemd
 from streamer.admin.metrics import Exposition
 from streamer.admin.server import AdminServer, unready
+from streamer.audit import audit, flush
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, load
 from streamer.config.models import Config
@@ -184,6 +185,7 @@ class Daemon:
             now_s = loop.time()
             self._exposition.observe_lag(max(0.0, now_s - asked_s - TICK_S))
             self.router.tick()
+            flush()
             if self.tracing is not None:
                 self.tracing.recorder.tick(now_s)
             if interval_s is not None and now_s - watchdog_s >= interval_s:
@@ -217,11 +219,11 @@ class Daemon:
             return self._refuse([f"listeners: {exc}"])
         self.service_host.use(config)
         if config.log != self.config.log:
-            logs.set_up(config.log.level, config.log.format, config.log.repeat_s)
+            logs.set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
         self.config = config
         self._exposition.count_reload("ok")
         systemd.notify("READY=1")
-        logger.info("reloaded file=%s routes=%d", self._path, len(config.routes))
+        audit("reloaded", who="SIGHUP", where="process", file=str(self._path), routes=len(config.routes))
         return True
 
     def _refuse(self, problems: list[str]) -> bool:
@@ -303,6 +305,8 @@ def _beyond_reload(old: Config, new: Config) -> list[str]:
             found.append(f"endpoints.{name}: {'removed' if after is None else 'added'}; restart to use it")
         elif (before.transport, before.options) != (after.transport, after.options):
             found.append(f"endpoints.{name}: transport or options changed; restart to use them")
+    if old.log.audit != new.log.audit:
+        found.append("log.audit: changed; restart to use it")
     for key in ("journal", "metrics", "remember", "trace", "state", "usubscription", "control"):
         if getattr(old, key) != getattr(new, key):
             found.append(f"{key}: changed; restart to use it")

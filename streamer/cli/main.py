@@ -18,7 +18,7 @@ import uvloop
 
 from streamer import __version__, logs
 from streamer.cli import dead_letters, explain, pause, traces
-from streamer.cli.text import EX_CONFIG
+from streamer.cli.text import EX_CONFIG, complain
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.daemon import Daemon
@@ -77,7 +77,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
-    logs.set_up(config.log.level, config.log.format, config.log.repeat_s)
+    try:
+        logs.set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
+    except OSError as exc:
+        return complain(f"{arguments.config}: log.audit: {exc}", EX_CONFIG)
     for warning in warnings(config):
         logger.warning("hint text=%s", warning)
     problems: list[BaseException] = []

@@ -242,6 +242,8 @@ class LogConfig(Section):
     """auto: human on a terminal, json otherwise."""
     repeat_s: Annotated[float, Field(ge=0)] = 10
     """The same kind of line appears at most once in so many seconds."""
+    audit: FilePath | None = None
+    """A file for the audit log. None: its lines are only among the others."""
 
 
 class ShutdownConfig(Section):

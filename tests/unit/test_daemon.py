@@ -257,20 +257,48 @@ async def test_hangup_changes_the_format_of_the_log_at_once(daemon: Process) -> 
     await daemon.ready()
     daemon.file.write_text(daemon.file.read_text().replace("repeat_s: 0", "format: human"))
     daemon.signal(signal.SIGHUP)
-    await daemon.until(lambda: " INFO    daemon reloaded file=" in daemon.log.read_text())
+    await daemon.until(lambda: " INFO    streamer.audit reloaded who=SIGHUP where=process file=" in daemon.log.read_text())
 
 
-async def test_hangup_changes_the_level_of_the_log_at_once_and_back(daemon: Process) -> None:
+@pytest.mark.parametrize("levels", [["error"], ["error", "info"]], ids="-".join)
+async def test_hangup_changes_the_level_of_the_log_at_once_but_acts_are_always_logged(
+    daemon: Process, levels: list[str]
+) -> None:
     await daemon.ready()
     loud = daemon.file.read_text()
-    daemon.file.write_text(loud.replace("repeat_s: 0", "repeat_s: 0, level: error"))
-    daemon.signal(signal.SIGHUP)
-    await daemon.until(lambda: daemon.samples("ustreamer_reloads_total")[("ok",)] == 1)
-    daemon.file.write_text(loud)
-    daemon.signal(signal.SIGHUP)
-    await daemon.until(lambda: daemon.samples("ustreamer_reloads_total")[("ok",)] == 2)
-    await daemon.until(lambda: bool(daemon.events("reloaded")))
-    assert len(daemon.events("reloaded")) == 1
+    for number, level in enumerate(levels, 1):
+        daemon.file.write_text(loud.replace("repeat_s: 0", f"repeat_s: 0, level: {level}"))
+        daemon.signal(signal.SIGHUP)
+        await daemon.until(lambda number=number: daemon.samples("ustreamer_reloads_total")[("ok",)] == number)  # type: ignore[misc]
+    daemon.signal(signal.SIGTERM)
+    assert await daemon.end() == 0
+    assert len(daemon.events("reloaded")) == len(levels)
+    assert bool(daemon.events("stopped")) is (levels[-1] == "info")
+
+
+async def test_audit_log_has_a_file_of_its_own_if_it_is_given_one(tmp_path: Path) -> None:
+    process, log = Process(tmp_path), tmp_path / "audit.log"
+    good = process.file.read_text().replace("repeat_s: 0", f"repeat_s: 0, audit: {log}")
+    process.file.write_text(good)
+    async with running(process):
+        await process.ready()
+        process.signal(signal.SIGHUP)
+        await process.until(lambda: process.samples("ustreamer_reloads_total")[("ok",)] == 1)
+        (line,) = log.read_text().splitlines()
+        assert json.loads(line)["event"] == "reloaded"
+        assert len(process.events("reloaded")) == 1
+        process.file.write_text(good.replace("audit.log", "other.log"))
+        process.signal(signal.SIGHUP)
+        await process.until(lambda: process.samples("ustreamer_reloads_total")[("refused",)] == 1)
+        assert [line["problem"] for line in process.events("reload_refused")] == ["log.audit: changed; restart to use it"]
+
+
+async def test_audit_log_that_cannot_be_written_is_a_clear_error_at_the_start(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+    process.file.write_text(process.file.read_text().replace("repeat_s: 0", f"repeat_s: 0, audit: {tmp_path}"))
+    async with running(process):
+        assert await process.end() == 78
+        assert "log.audit: " in process.log.read_text()
 
 
 async def test_admin_port_that_is_taken_is_a_clear_error(tmp_path: Path) -> None:

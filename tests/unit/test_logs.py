@@ -3,13 +3,16 @@
 import io
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamer.logs import HumanFormatter, JsonFormatter, RepeatFilter, set_up
+from streamer.audit import NAME, audit
+from streamer.logs import AUDIT, HumanFormatter, JsonFormatter, RepeatFilter, audit_log, set_up
 
 
 def record(message: str, *args: object, level: int = logging.INFO, name: str = "ustreamer.egress") -> logging.LogRecord:
@@ -77,7 +80,46 @@ def test_exception_is_part_of_the_line() -> None:
     assert "ZeroDivisionError: boom" in str(as_json(made)["exception"])
     human = HumanFormatter().format(made).split("\n")
     assert human[0].endswith("submit_failed endpoint=cloud")
-    assert human[-1] == "ZeroDivisionError: boom"
+    assert human[-1] == "  | ZeroDivisionError: boom"
+
+
+HOSTILE = [
+    pytest.param("x\n12:00:00.000 INFO    streamer.audit paused who=//veh1/1/1/0", id="newline"),
+    pytest.param("x\r\x1b[2K\x1b[1Afine", id="terminal"),
+    pytest.param("x\x85y\u2028z\u2029", id="line-separators"),
+    pytest.param("x\u202egnp.exe\u2066", id="direction"),
+    pytest.param("x\x00\x7f\x9b31m", id="control"),
+    pytest.param("x\ud800", id="half-a-pair"),
+    pytest.param("x\U000e0041", id="invisible-tag"),
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_from_the_network_stays_on_one_line_and_moves_no_cursor(text: str) -> None:
+    made = record("malformed_packet detail=%s", text)
+    assert HumanFormatter().format(made).isprintable()
+    line = JsonFormatter().format(made)
+    assert line.isprintable()
+    assert json.loads(line)["detail"] == text
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_from_the_network_in_an_error_is_part_of_its_traceback(text: str) -> None:
+    try:
+        raise ValueError(text)
+    except ValueError:
+        made = record("method_failed sink=%s", text, level=logging.ERROR)
+        made.exc_info = sys.exc_info()
+    first, *traceback = HumanFormatter().format(made).split("\n")
+    assert first.isprintable()
+    assert all(line.startswith("  | ") and line.isprintable() for line in traceback)
+    assert JsonFormatter().format(made).isprintable()
+
+
+def test_printable_text_of_any_language_is_left_as_it_is() -> None:
+    made = record("told text=%s", "Grüße, 世界 🚗 C:\\n")
+    assert HumanFormatter().format(made).endswith("text=Grüße, 世界 🚗 C:\\n")
+    assert "Grüße, 世界 🚗" in JsonFormatter().format(made)
 
 
 def test_human_line_is_time_level_part_and_text() -> None:
@@ -99,7 +141,7 @@ class Repeats:
     def passes(self, message: str, *args: object, **keys: Any) -> int | None:
         """How many were left out before this line; None if it is left out itself."""
         made = record(message, *args, **keys)
-        return made.left_out if self.filter.filter(made) else None  # type: ignore[attr-defined]
+        return getattr(made, "left_out", 0) if self.filter.filter(made) else None
 
 
 def test_same_kind_of_line_passes_once_in_its_time_and_says_how_many_were_left_out() -> None:
@@ -127,6 +169,11 @@ def test_critical_lines_always_pass() -> None:
     repeats = Repeats()
     made = [record("dying", level=logging.CRITICAL) for _ in range(3)]
     assert all(repeats.filter.filter(each) for each in made)
+
+
+def test_acts_in_the_audit_log_are_never_left_out() -> None:
+    repeats = Repeats()
+    assert [repeats.passes("paused who=%s", "http", name="streamer.audit") for _ in range(3)] == [0, 0, 0]
 
 
 def test_limit_of_zero_lets_everything_pass() -> None:
@@ -166,6 +213,7 @@ def root() -> Iterator[logging.Logger]:
     logger = logging.getLogger()
     handlers, level = logger.handlers[:], logger.level
     yield logger
+    audit_log(None)
     logger.handlers[:] = handlers
     logger.setLevel(level)
 
@@ -205,3 +253,70 @@ def test_setting_up_twice_does_not_double_the_lines(root: logging.Logger, monkey
     set_up()
     logging.getLogger("ustreamer.x").info("once")
     assert out.getvalue().count("\n") == 1
+
+
+# the audit log's file
+
+
+def test_acts_go_to_the_audit_log_whatever_the_level_is_and_to_nobody_else(
+    root: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stderr", out)
+    path = tmp_path / "audit.log"
+    previous = os.umask(0)
+    try:
+        set_up("error", "human", audit=path)
+    finally:
+        os.umask(previous)
+    audit("paused", who="//veh1/1/1/0", where="vehicle", rule="//veh1/2/1/8000\nfaked")
+    logging.getLogger("ustreamer.x").error("other")
+    (line,) = path.read_text().splitlines()
+    found = json.loads(line)
+    assert (found["part"], found["event"], found["who"]) == ("streamer.audit", "paused", "//veh1/1/1/0")
+    assert found["rule"] == "//veh1/2/1/8000\nfaked"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [text.split(" ")[-1] for text in out.getvalue().splitlines()] == ["rule=//veh1/2/1/8000\\nfaked", "other"]
+
+
+def test_audit_log_is_begun_again_after_it_was_renamed_and_appended_to_after_a_restart(
+    root: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    path = tmp_path / "audit.log"
+    for name in ("first", "second"):
+        set_up(audit=path)
+        audit(name, who="http", where="127.0.0.1")
+    path.rename(tmp_path / "audit.log.1")
+    audit("third", who="http", where="127.0.0.1")
+    assert [json.loads(line)["event"] for line in (tmp_path / "audit.log.1").read_text().splitlines()] == ["first", "second"]
+    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["third"]
+
+
+def test_audit_log_that_cannot_be_written_is_said_and_does_not_stop_the_act(
+    root: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stderr", out)
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    set_up(form="human", audit=folder / "audit.log")
+    (folder / "audit.log").unlink()
+    folder.rmdir()
+    audit("paused", who="http", where="127.0.0.1")
+    assert "audit_not_written file=" in out.getvalue()
+    assert "paused who=http" in out.getvalue()
+    folder.mkdir()
+    audit("resumed", who="http", where="127.0.0.1")
+    assert "resumed" in (folder / "audit.log").read_text()
+
+
+def test_audit_log_that_cannot_be_opened_changes_nothing(root: logging.Logger, tmp_path: Path) -> None:
+    before = root.handlers[:]
+    with pytest.raises(OSError, match="nowhere"):
+        set_up(audit=tmp_path / "nowhere" / "audit.log")
+    assert root.handlers == before
+
+
+def test_both_modules_mean_the_same_logger() -> None:
+    assert AUDIT == NAME
