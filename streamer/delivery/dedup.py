@@ -67,29 +67,34 @@ class SeenIds:
     def release(self, received: Received) -> None:
         """One holder is done with a received message. With the last one it has reached its outcome."""
         if received.holders == 1:
-            message = received.message
-            self.settled(message.id if message.attributes.sink is None else key_of(message))
+            self.settled(key_of(received.message))
         received.release()
 
     def note(self, message: UMessage) -> None:
         """A message arrived from where its source lives, and was not queued, or not yet."""
-        self.young.setdefault(message.id + _SCOPE, None)
+        self.young.setdefault(_name_of(message) + _SCOPE, None)
 
     def seen_at_home(self, message: UMessage) -> bool:
         """Whether a message has arrived from where its source lives, whatever sink a streamer has given it since."""
-        uuid = message.id
-        return uuid in self or uuid + _SCOPE in self or key_of(message) in self
+        name = _name_of(message)
+        return name in self or name + _SCOPE in self or key_of(message) in self
 
 
 def key_of(message: UMessage) -> bytes:
-    """What is remembered: the id, and for a Publish with a sink authority that as well.
+    """What is remembered: id and source, and for a Publish with a sink authority that as well.
 
-    Streamers send one copy of a Publish per subscribed authority; the copies share their id.
+    The id alone would let anybody suppress a message whose id they know or guess. Streamers send one copy of a Publish per
+    subscribed authority; the copies share their id.
     """
     attributes = message.attributes
     if attributes.sink is not None and attributes.type is UMessageType.PUBLISH:
-        return message.id + attributes.sink.authority.encode()
-    return message.id
+        return message.id + attributes.origin + attributes.sink.authority.encode()
+    return message.id + attributes.origin
+
+
+def _name_of(message: UMessage) -> bytes:
+    """The key of a message without the sink that a streamer may have set."""
+    return message.id + message.attributes.origin
 
 
 def scope(kind: str, name: str) -> bytes:

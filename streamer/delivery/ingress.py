@@ -190,7 +190,7 @@ class Ingress(UListener):
                 else:
                     self._turn_away(received, resolved.failure)
                 continue
-            key = message.id if attributes.sink is None else key_of(message)
+            key = message.id + attributes.origin if attributes.sink is None else key_of(message)
             if key in seen.young or key in seen.old:
                 self._seen_before(key, received)
             elif attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
-from streamer.delivery.dedup import SeenIds
+from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.failure_notices import FailureNotices
 from streamer.delivery.lane import Delivery, Lane, LaneQueue
 from streamer.delivery.queue import Room, RouteQueue, size_of
@@ -179,7 +179,7 @@ class Settler:
     def _send_notice(self, queue: RouteQueue, message: UMessage) -> None:
         size = size_of(message)
         received = Received(message)
-        self._seen.young[message.id] = None  # if the network echoes it, it is a duplicate
+        self._seen.young[key_of(message)] = None  # if the network echoes it, it is a duplicate
         level = message.attributes.priority_class
         if queue.room_for(size) is not Room.YES and not self.evict_for(queue, size, level, _NOTICE_EVICTED):
             self.refuse(received, queue, _NOTICE_REFUSED)

@@ -1,7 +1,8 @@
 """The binary form of messages in the journal: single ones, and segments of many. Pure.
 
-A single message is a serialized `uprotocol.v1.UMessage`. A segment has deliveries that are sent and not confirmed: first the
-flows, each with everything that its messages have in common, then the messages, each with the number of its flow.
+A single message is a serialized `uprotocol.v1.UMessage`; behind its attributes there may be its `Provenance`. A segment has
+deliveries that are sent and not confirmed: first the flows, each with everything that its messages have in common, then the
+messages, each with the number of its flow.
 """
 
 import json
@@ -12,7 +13,8 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from streamer.uprotocol.message import Attributes, UMessage
+from streamer.uprotocol.message import UNPROVEN, Attributes, Provenance, UMessage
+from streamer.uprotocol.proto import stored_v1_pb2 as stored
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, message_from_proto
 from streamer.uprotocol.uri import everything_at
@@ -58,7 +60,7 @@ def pack(message: UMessage) -> bytes:
     attributes = message.attributes
     rest = _encoded.get(attributes)
     if rest is None:
-        rest = attributes_to_proto(None, attributes).SerializeToString()
+        rest = _pack_attributes(attributes)
         if attributes.is_shared:
             if len(_encoded) >= _CACHE_SIZE:
                 _encoded.clear()
@@ -66,6 +68,23 @@ def pack(message: UMessage) -> bytes:
     uuid, payload = message.id, message.payload
     head = b"\x0a%b\x0a\x12\x09%b\x11%b%b" % (_varint(_ID_BYTES + len(rest)), uuid[7::-1], uuid[:7:-1], rest)
     return head if payload is None else b"%b\x12%b%b" % (head, _varint(len(payload)), payload)
+
+
+def _pack_attributes(attributes: Attributes) -> bytes:
+    packed = attributes_to_proto(None, attributes).SerializeToString()
+    identity, ceiling = attributes.provenance
+    if attributes.provenance == UNPROVEN:
+        return packed
+    return packed + stored.Provenance(identity=identity, ceiling=ceiling).SerializeToString()
+
+
+def _with_provenance(attributes: Attributes, packed: bytes) -> Attributes:
+    """The attributes with what was kept behind their fields."""
+    kept = stored.Provenance.FromString(packed)
+    if not kept.HasField("ceiling"):
+        return attributes
+    identity = kept.identity if kept.HasField("identity") else None
+    return replace(attributes, provenance=Provenance(identity, kept.ceiling))
 
 
 def _varint(number: int) -> bytes:
@@ -82,9 +101,12 @@ def _varint(number: int) -> bytes:
 def unpack(body: bytes) -> UMessage:
     """The opposite of `pack`. Raises `UnreadableError`."""
     try:
-        return message_from_proto(pb.UMessage.FromString(body))
+        proto = pb.UMessage.FromString(body)
+        message = message_from_proto(proto)
+        attributes = _with_provenance(message.attributes, proto.attributes.SerializeToString())
     except (DecodeError, ValueError) as exc:
         raise UnreadableError(f"not a message: {exc}") from exc
+    return message._replace(attributes=attributes)
 
 
 def sink_change(incoming: Attributes, outgoing: Attributes) -> str:
@@ -104,7 +126,7 @@ def outgoing(incoming: Attributes, change: str) -> Attributes:
 def pack_flow(flow: PackedFlow) -> bytes:
     """Serialize the common part of some messages of a segment."""
     names = json.dumps(flow[:4]).encode()
-    attributes = attributes_to_proto(None, flow.attributes).SerializeToString()
+    attributes = _pack_attributes(flow.attributes)
     return _FLOW.pack(len(names), len(attributes)) + names + attributes
 
 
@@ -137,9 +159,10 @@ def unpack_flows(body: bytes) -> tuple[list[PackedFlow], int]:
             at += _FLOW.size
             route, source, target, change = json.loads(body[at : at + names])
             at += names
-            proto = pb.UAttributes.FromString(body[at : at + attributes])
+            packed = body[at : at + attributes]
             at += attributes
-            flows.append(PackedFlow(route, source, target, change, attributes_from_proto(proto)))
+            read = _with_provenance(attributes_from_proto(pb.UAttributes.FromString(packed)), packed)
+            flows.append(PackedFlow(route, source, target, change, read))
     except (struct.error, DecodeError, ValueError) as exc:
         raise UnreadableError(f"not a segment: {exc}") from exc
     return flows, at

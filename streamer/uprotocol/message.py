@@ -6,9 +6,10 @@ That is why its hash is computed only once.
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
+from hashlib import blake2b
 from typing import NamedTuple
 
 from streamer.uprotocol.status import UCode
@@ -17,6 +18,10 @@ from streamer.uprotocol.uuid import UuidError, check_id, created_ms, new_id
 
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _UINT32_MAX = 0xFFFF_FFFF
+_ORIGIN_BYTES = 12
+
+HIGHEST_CLASS = 6
+"""CS6, as `Attributes.priority_class` counts."""
 
 
 class UMessageType(IntEnum):
@@ -56,9 +61,23 @@ class UPayloadFormat(IntEnum):
     SHM = 8
 
 
+class Provenance(NamedTuple):
+    """What a transport says of the way by which a message came. It never is on the wire.
+
+    ``identity`` is who sent it, as far as the network proves that (None: it proves nothing). ``ceiling`` is the highest
+    priority class that the message is treated in, 0 to 6, whatever its attributes say.
+    """
+
+    identity: str | None = None
+    ceiling: int = HIGHEST_CLASS
+
+
+UNPROVEN = Provenance()
+
+
 @dataclass(frozen=True)
 class Attributes:
-    """UAttributes without the id.
+    """UAttributes without the id, and their `Provenance`.
 
     ``ttl`` in milliseconds; ``reqid`` is a UUIDv7 as 16 bytes. None means absent, which is not the same as 0. ``token``
     is a credential: it is left out of the text form.
@@ -75,18 +94,30 @@ class Attributes:
     token: str | None = field(default=None, repr=False)
     traceparent: str | None = None
     payload_format: UPayloadFormat = UPayloadFormat.UNSPECIFIED
+    provenance: Provenance = UNPROVEN
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.type, self.source, self.sink, self.priority, self.ttl, self.reqid, self.traceparent))
+        # Every field: a peer chooses the values, and those that share a hash make every cache a list.
+        return hash(tuple(getattr(self, name) for name in _FIELDS))
 
     @cached_property
     def priority_class(self) -> int:
-        """0 (CS0) to 6 (CS6); unspecified is CS1 (`uattributes.adoc`)."""
-        return (self.priority or UPriority.CS1) - 1
+        """0 (CS0) to 6 (CS6), not above the ceiling; unspecified is CS1 (`uattributes.adoc`)."""
+        return min((self.priority or UPriority.CS1) - 1, self.provenance.ceiling)
+
+    @cached_property
+    def origin(self) -> bytes:
+        """A digest of the source, 12 bytes: with its id it names a message, whatever ids others choose."""
+        return _digest(self.source)
+
+    @cached_property
+    def extra_bytes(self) -> int:
+        """The size of what only some messages carry, and what may be long: token and traceparent."""
+        return sum(len(text.encode(errors="surrogatepass")) for text in (self.token, self.traceparent) if text)
 
     @cached_property
     def problems(self) -> tuple[str, ...]:
@@ -96,7 +127,21 @@ class Attributes:
     @property
     def is_shared(self) -> bool:
         """Whether other messages are likely to carry the same attributes, so that caching them pays."""
-        return self.reqid is None and self.traceparent is None
+        return self.reqid is None and self.traceparent is None and self.token is None
+
+    def below(self, ceiling: int) -> "Attributes":
+        """The same, treated in no higher priority class than ``ceiling``."""
+        if ceiling >= self.provenance.ceiling:
+            return self
+        return replace(self, provenance=self.provenance._replace(ceiling=ceiling))
+
+
+_FIELDS = tuple(each.name for each in fields(Attributes))
+
+
+@lru_cache(maxsize=8192)
+def _digest(source: UUri) -> bytes:
+    return blake2b(str(source).encode(errors="surrogatepass"), digest_size=_ORIGIN_BYTES).digest()
 
 
 class UMessage(NamedTuple):

@@ -1,6 +1,7 @@
 """A `Settler` with everything that it hands outcomes to, and queues to settle deliveries of."""
 
 from streamer.config.models import QueueBounds
+from streamer.delivery.dedup import key_of
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.lane import Delivery, Lane
 from streamer.delivery.queue import RouteQueue
@@ -56,7 +57,7 @@ class SettlerHarness:
     def arrived(self, message: UMessage) -> MemoryReceived:
         """A message that did not become a delivery yet."""
         received = MemoryReceived(message)
-        self.seen.young[message.id] = received
+        self.seen.young[key_of(message)] = received
         return received
 
     def notice_queue(self, name: str) -> RouteQueue:

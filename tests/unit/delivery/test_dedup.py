@@ -92,7 +92,18 @@ def test_copies_of_a_publish_for_different_authorities_are_different_messages() 
     bare = message()
     copies = [bare._replace(attributes=replace(bare.attributes, sink=everything_at(name))) for name in ("a", "b")]
     assert len({key_of(m) for m in (bare, *copies)}) == 3
-    assert key_of(bare) == bare.id
+    assert key_of(bare).startswith(bare.id)
+
+
+def test_the_same_id_from_another_source_is_another_message() -> None:
+    honest = message()
+    strangers = [
+        honest._replace(attributes=replace(honest.attributes, source=honest.attributes.source._replace(**change)))
+        for change in ({"authority": "evil"}, {"ue_id": 0x99}, {"version": 7}, {"resource": 0x9999})
+    ]
+    assert len({key_of(each) for each in (honest, *strangers)}) == 5
+    same = honest._replace(attributes=replace(honest.attributes, ttl=5, token="other"))
+    assert key_of(same) == key_of(honest)
 
 
 def test_whoever_must_look_before_ids_are_forgotten_is_asked_each_time() -> None:
@@ -148,7 +159,7 @@ def test_strays_are_judged_when_their_grace_is_over_and_not_before() -> None:
     harness.misrouted.take(forged, WRONG_WAY, 5.5)
     assert copy.acknowledged
     assert harness.misrouted.bytes > 0
-    harness.ids.young[copy.message.id] = None
+    harness.ids.young[key_of(copy.message)] = None
     harness.misrouted.expire(5.0 + GRACE_S - 0.01)
     assert len(harness.misrouted) == 2
     harness.misrouted.expire(5.0 + GRACE_S)
@@ -163,7 +174,7 @@ def test_second_stray_with_the_same_id_and_one_whose_original_is_known_are_copie
     harness = MisroutedHarness()
     first = MemoryReceived(message())
     known_already = MemoryReceived(message())
-    harness.ids.young[known_already.message.id] = None
+    harness.ids.young[key_of(known_already.message)] = None
     for copied in (first, MemoryReceived(first.message), known_already):
         harness.misrouted.take(copied, WRONG_WAY, 0.0)
     assert harness.duplicates == [first.message.id, known_already.message.id]
@@ -175,7 +186,7 @@ def test_stray_whose_original_is_about_to_be_forgotten_is_judged_in_time() -> No
     copy, other = MemoryReceived(message()), MemoryReceived(message())
     for copied in (copy, other):
         harness.misrouted.take(copied, WRONG_WAY, 0.0)
-    harness.ids.young[copy.message.id] = None
+    harness.ids.young[key_of(copy.message)] = None
     for turn in range(1, 4):
         harness.ids.turn(turn * 1000.0)
     assert harness.duplicates == [copy.message.id]

@@ -3,6 +3,7 @@
 import pytest
 
 from streamer.delivery import ingress as ingress_module
+from streamer.delivery.dedup import key_of
 from streamer.delivery.lane import Hold
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import UMessage, request
@@ -244,7 +245,7 @@ def test_with_a_journal_messages_that_would_be_lost_with_us_enter_beyond_the_bou
     kept = harness.receive(*numbered(2))
     (lost,) = harness.receive(message(2, payload=b"lost"), is_kept_by_source=False)
     harness.ingress.admit_all()
-    assert harness.seen.young[lost.message.id] is lost
+    assert harness.seen.young[key_of(lost.message)] is lost
     assert payloads(harness.waiting()) == [b"0", b"lost"]
     assert (len(harness.ingress.backlog), acknowledgements(kept)) == (1, [False, False])
 

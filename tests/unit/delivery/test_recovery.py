@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from streamer.delivery.dedup import key_of
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import REDELIVERED, RESTORED
 from streamer.delivery.pump import Pump
@@ -128,7 +129,7 @@ def test_a_copy_of_a_recovered_message_shares_its_fate(path: Path) -> None:
     with later(path) as harness:
         harness.recovery.run()
         (delivery,) = harness.queue.waiting()
-        assert harness.seen.young[sent.id] is delivery.received
+        assert harness.seen.young[key_of(sent)] is delivery.received
 
 
 def test_recovered_messages_are_sent_as_soon_as_the_link_is_up(path: Path) -> None:

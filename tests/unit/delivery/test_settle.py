@@ -2,6 +2,7 @@
 
 import pytest
 
+from streamer.delivery.dedup import key_of
 from streamer.delivery.lane import Delivery, DeliveryState
 from streamer.delivery.settle import NO_ROUTE
 from streamer.delivery.stats import Histogram, RouteStats
@@ -34,13 +35,13 @@ def is_forgotten(delivery: Delivery) -> bool:
 def test_a_delivered_message_is_counted_traced_and_acknowledged() -> None:
     harness = SettlerHarness()
     (delivery,) = harness.in_flight(message())
-    received, uuid = delivery.received, delivery.message.id
+    received, uuid, key = delivery.received, delivery.message.id, key_of(delivery.message)
     harness.settler.delivered([delivery])
     assert harness.queue.stats.outcomes == {(Outcome.DELIVERED, UCode.OK): 1}
     assert (harness.queue.messages, harness.queue.bytes) == (0, 0)
     assert harness.tracer.records == [(Outcome.DELIVERED, uuid)]
     assert acknowledged(received)
-    assert harness.seen.young == {uuid: None}
+    assert harness.seen.young == {key: None}
     assert is_forgotten(delivery)
 
 
@@ -69,10 +70,10 @@ def test_a_message_with_two_destinations_is_acknowledged_when_both_have_it() -> 
     )
     harness.settler.delivered([first])
     assert not shared.acknowledged
-    assert harness.seen.young[shared.message.id] is shared
+    assert harness.seen.young[key_of(shared.message)] is shared
     harness.settler.delivered([second])
     assert shared.acknowledged
-    assert harness.seen.young[shared.message.id] is None
+    assert harness.seen.young[key_of(shared.message)] is None
 
 
 # unconfirmed
@@ -119,14 +120,14 @@ def test_a_failed_message_is_counted_traced_told_and_acknowledged() -> None:
     harness = SettlerHarness()
     delivery = harness.accept(message())
     delivery.lane.drop(delivery)
-    received, uuid = delivery.received, delivery.message.id
+    received, uuid, key = delivery.received, delivery.message.id, key_of(delivery.message)
     harness.settler.fail(delivery, EXPIRED)
     assert harness.queue.stats.outcomes == {(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED): 1}
     assert (harness.queue.messages, harness.queue.bytes) == (0, 0)
     assert harness.tracer.records == [(Outcome.EXPIRED, uuid)]
     assert [(letter.route, letter.status.message) for letter in harness.letters()] == [("up", EXPIRED.text)]
     assert acknowledged(received)
-    assert harness.seen.young[uuid] is None
+    assert harness.seen.young[key] is None
     assert is_forgotten(delivery)
 
 
@@ -152,7 +153,7 @@ def test_a_message_that_is_turned_away_is_counted_and_told_where_it_came_in() ->
     assert harness.tracer.turned_away_at == [(NO_ROUTE, "vehicle", "")]
     assert [(letter.route, letter.endpoint) for letter in harness.letters()] == [("", "")]
     assert received.acknowledged
-    assert harness.seen.young[received.message.id] is None
+    assert harness.seen.young[key_of(received.message)] is None
 
 
 def test_an_outcome_that_is_no_failure_is_counted_and_told_to_nobody() -> None:

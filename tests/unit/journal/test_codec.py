@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.journal import codec
-from streamer.uprotocol.message import Attributes, UMessage, UMessageType, publish
+from streamer.uprotocol.message import Attributes, Provenance, UMessage, UMessageType, publish
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import new_id
@@ -29,6 +29,16 @@ def test_a_packed_message_is_one_that_others_can_read(message: UMessage) -> None
     read = pb.UMessage.FromString(codec.pack(message))
     assert read.payload == (message.payload or b"")
     assert read.attributes.source.authority_name == message.attributes.source.authority
+
+
+@pytest.mark.parametrize("provenance", [Provenance("backend-1", 3), Provenance("", 6), Provenance(None, 0)])
+@pytest.mark.parametrize("payload", [None, b"", b"x"])
+def test_what_the_transport_said_of_a_message_is_kept(provenance: Provenance, payload: bytes | None) -> None:
+    attributes = replace(PLAIN, provenance=provenance)
+    message = UMessage(new_id(NOW_MS), attributes, payload)
+    assert codec.unpack(codec.pack(message)) == message
+    flow = codec.PackedFlow("up", "vehicle", "cloud", "=", attributes)
+    assert codec.unpack_flows(codec.pack_segment([codec.pack_flow(flow)], []))[0] == [flow]
 
 
 def test_messages_with_the_same_attributes_keep_their_own_ids() -> None:

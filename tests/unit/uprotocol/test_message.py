@@ -12,6 +12,7 @@ from streamer.uprotocol.message import (
     Attributes,
     InvalidMessageError,
     Options,
+    Provenance,
     UMessage,
     UMessageType,
     UPayloadFormat,
@@ -316,6 +317,39 @@ def test_attributes_are_shared_unless_they_are_of_one_message(uuid: bytes) -> No
     assert PUBLISH.is_shared
     assert not replace(RESPONSE, reqid=uuid).is_shared
     assert not replace(PUBLISH, traceparent=f"00-{'a' * 32}-{'b' * 16}-01").is_shared
+    assert not replace(REQUEST, token="hunter2").is_shared
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    {
+        "token": [f"token {n}" for n in range(500)],
+        "permission_level": list(range(500)),
+        "commstatus": list(UCode),
+        "payload_format": list(UPayloadFormat),
+        "ttl": list(range(1, 500)),
+        "reqid": [bytes([n]) * 16 for n in range(250)],
+        "traceparent": [f"00-{n:032x}-{'b' * 16}-01" for n in range(1, 500)],
+        "provenance": [Provenance(f"client {n}") for n in range(500)] + [Provenance(None, n) for n in range(6)],
+    }.items(),
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_attributes_that_differ_have_hashes_that_differ(name: str, values: list[Any]) -> None:
+    assert len({hash(replace(REQUEST, **{name: value})) for value in values}) == len(values)
+
+
+def test_the_ceiling_lowers_the_class_and_leaves_the_priority_as_it_was() -> None:
+    lowered = replace(PUBLISH, priority=UPriority.CS5).below(2)
+    assert (lowered.priority_class, lowered.priority) == (2, UPriority.CS5)
+    assert lowered.below(4) is lowered
+    assert lowered.below(1).priority_class == 1
+    assert replace(PUBLISH, priority=UPriority.CS0).below(2).priority_class == 0
+
+
+def test_token_and_traceparent_count_their_bytes() -> None:
+    assert PUBLISH.extra_bytes == 0
+    assert replace(PUBLISH, token="ä" * 1000).extra_bytes == 2000
+    assert replace(PUBLISH, token="ab", traceparent="c" * 55).extra_bytes == 57
 
 
 def test_the_sink_that_a_streamer_set_can_be_removed() -> None:
