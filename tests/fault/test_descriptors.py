@@ -56,8 +56,10 @@ async def test_without_descriptors_everything_waits_and_with_them_everything_arr
                 def attempts() -> list[float]:
                     return [line["retry_in_s"] for line in said(daemon, "link_down") if "open files" in line["reason"]]
 
-                await until(lambda: len(attempts()) >= 4, what="four attempts to connect")
-                assert attempts()[3] > 1.5 * attempts()[0]  # it climbs, for all the jitter of a fifth
+                # Two waits of the same step differ by 1.2 / 0.8 at most. A link that comes up for a moment begins anew.
+                await until(
+                    lambda: len(attempts()) >= 4 and max(attempts()) > 1.5 * min(attempts()), what="waits that climb"
+                )
             await until(lambda: len(beta.arrived) >= 600 and len(alpha.arrived) >= 300, what="arrival of the rest")
             assert (sorted(ids(beta.arrived)), sorted(ids(alpha.arrived))) == (sorted(ids(down)), sorted(ids(up)))
             assert inversions(beta.arrived, down) == inversions(alpha.arrived, up) == 0
