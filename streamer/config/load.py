@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from streamer.config.messages import described, is_about_key, place, sentence
+from streamer.config.messages import described, is_about_key, kind_of, place, sentence
 from streamer.config.models import POLICY_KEYS, Config, QueuePolicy
-from streamer.config.secrets import WITHHELD, is_secret_location, is_secret_name, redacted, without_secrets
+from streamer.config.secrets import WITHHELD, is_secret_location, redacted, without_secrets, without_settings
 from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
 from streamer.transports.base import available_transports, loadable_transports
 from streamer.uprotocol.uri import ANY_AUTHORITY
@@ -127,10 +127,13 @@ class _Reporter:
                 value = value[part]
             except (LookupError, TypeError):
                 return "nothing"
-        names = self._document.variables.get(location, ())
-        if value is not None and (is_secret_location(location) or any(map(is_secret_name, names))):
+        if value is not None and is_secret_location(location):
             return WITHHELD
-        return described(value) + (f" (from {', '.join(names)})" if names else "")
+        if names := self._document.variables.get(location, ()):
+            return f"{kind_of(value)} from {', '.join(names)} {WITHHELD}"
+        if isinstance(value, str):
+            value = redacted(without_settings(value), self._document.secrets)
+        return described(value)
 
     def sorted(self) -> list[Problem]:
         """By line, column and key."""

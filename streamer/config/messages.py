@@ -120,6 +120,13 @@ def described(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
+def kind_of(value: Any) -> str:
+    """What kind of thing was found, where its text is not to be shown."""
+    if isinstance(value, str):
+        return "text"
+    return "a number" if isinstance(value, int | float) and not isinstance(value, bool) else described(value)
+
+
 def valid_keys(location: Location, data: Any) -> list[str]:
     """The keys that the mapping at ``location`` may have."""
     kind: Any = Config

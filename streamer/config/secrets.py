@@ -1,7 +1,8 @@
 """Keeps secrets out of the configuration file and out of messages about it.
 
 Passwords and keys come from files, named by ``*_file`` keys. A file that holds a secret itself is refused, and no
-message repeats the secret.
+message repeats the secret. What may be one in spite of its place (a value from the environment, what an address holds
+beside host and port) is not repeated either.
 """
 
 import re
@@ -12,11 +13,18 @@ from streamer.config.checks import Finding
 
 WITHHELD = "(withheld)"
 
-_SECRET = re.compile(r"(?:passw(?:or)?d|passphrase|secret|token|api_?-?key|credential)", re.IGNORECASE)
-_HOLDS_SECRET = re.compile(
-    r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|secret|access|private)[_-]?key)s?$", re.IGNORECASE
+_NAME = (
+    r"passw(?:or)?d|passphrase|passcode|secret|token|credential|(?:api|secret|access|private)[_-]?key"
+    r"|(?<![a-z])(?:pw|pwd|psk)(?![a-z])"
 )
+_SECRET = re.compile(_NAME, re.IGNORECASE)
+_HOLDS_SECRET = re.compile(rf"(?:{_NAME})s?(?:[_-]?(?:base64|b64|pem|hex))?$", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(?<=://)(.*)@")
+_SETTINGS = re.compile(r"[?#;]", re.DOTALL)
+"""Where the settings of an address begin: those of a URL, and of Zenoh's ``tls/host:7447#NAME=VALUE;NAME=VALUE``."""
+_SETTING = re.compile(r"[?#;&]\s*([^=?#;&\s]+)=([^;&]*)")
+_NAMES_A_FILE = re.compile(r"private_key$", re.IGNORECASE)
+"""In the settings of an address, where Zenoh's other form of the key ends in ``_base64``."""
 _SHORTEST = 3
 """Shorter texts are not searched for in messages: they would match by chance."""
 
@@ -46,11 +54,19 @@ def without_secrets(data: Any) -> tuple[Any, list[Finding], list[str]]:
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """``text`` with every one of ``secrets`` replaced."""
-    for secret in sorted(set(secrets), key=len, reverse=True):
+    """``text`` with every one of ``secrets`` replaced, also where it stands as Python shows it."""
+    for secret in sorted({form for each in secrets for form in (each, repr(each)[1:-1])}, key=len, reverse=True):
         if len(secret) >= _SHORTEST:
             text = text.replace(secret, WITHHELD)
     return text
+
+
+def without_settings(address: str) -> str:
+    """An address as far as it may be shown: nothing of one with a user, and of others host and port."""
+    if "@" in address:
+        return WITHHELD
+    settings = _SETTINGS.search(address)
+    return address if settings is None else f"{address[: settings.start()]}{settings[0]}{WITHHELD}"
 
 
 def _clean(data: Any, location: tuple[str | int, ...], mistakes: list[Finding], secrets: list[str]) -> Any:
@@ -73,7 +89,17 @@ def _clean(data: Any, location: tuple[str | int, ...], mistakes: list[Finding], 
         )
         secrets += [match[1], *match[1].split(":", 1)]
         return _CREDENTIALS.sub("", data)
+    if isinstance(data, str) and (found := [setting for setting in _SETTING.findall(data) if _is_secret_setting(*setting)]):
+        names = ", ".join(name for name, _ in found)
+        text = f"a secret does not belong here ({names}); expected the name of a file that holds it, or a config_file"
+        mistakes.append(Finding(location, text))
+        secrets += [value for _, value in found]
+        return data[: _SETTING.search(data).start()]  # type: ignore[union-attr]  # there is at least one
     return data
+
+
+def _is_secret_setting(name: str, value: str) -> bool:
+    return bool(value and _HOLDS_SECRET.search(name)) and not _NAMES_A_FILE.search(name)
 
 
 def _in_a_file(key: str, location: tuple[str | int, ...]) -> str:

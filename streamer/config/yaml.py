@@ -18,6 +18,9 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_NODES = 100_000
 
+_LONG = 8
+"""A value of the environment that is at least so long may be a secret, whatever its variable is called."""
+
 Location = tuple[str | int, ...]
 """Keys and list positions from the top of the file."""
 
@@ -54,7 +57,7 @@ class Document:
     variables: dict[Location, tuple[str, ...]] = field(default_factory=dict)
     """The values that contain environment variables, with the names of these."""
     secrets: list[str] = field(default_factory=list)
-    """Texts that no message may repeat."""
+    """Texts that no message may repeat, such as what comes from the environment."""
     mistakes: list[Mistake] = field(default_factory=list)
 
     def position(self, location: Location, of_key: bool = False) -> Position:
@@ -231,7 +234,7 @@ class _Walk:
             if default is not None and not value:
                 return str(default)
             names.append(name)
-            if value and is_secret_name(name):
+            if value and (is_secret_name(name) or len(value) >= _LONG):
                 self._document.secrets.append(value)
             return value or ""
 

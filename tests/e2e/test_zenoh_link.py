@@ -158,6 +158,19 @@ async def test_bad_config_file_is_a_configuration_error(tmp_path: Path, content:
     assert caught.value.key == key
 
 
+async def test_key_in_an_endpoint_is_not_logged_when_nobody_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret, nobody = "VE9QU0VDUkVU", free_endpoint().replace("tcp/", "tls/")
+    endpoint = f"{nobody}#connect_private_key_base64={secret};connect_certificate_base64={secret}"
+    file = tmp_path / "zenoh.json5"
+    file.write_text(json.dumps({"mode": "client", "connect": {"endpoints": [endpoint], "timeout_ms": 100}}))
+    async with running(config_file=file):
+        await until(lambda: "zenoh_open_failed" in caplog.text, "a failed attempt")
+    assert nobody in caplog.text
+    assert secret not in caplog.text
+
+
 def test_client_needs_somebody_to_connect_to() -> None:
     with pytest.raises(ValueError, match="expected connect, scouting or config_file"):
         ZenohOptions(mode="client")

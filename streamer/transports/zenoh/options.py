@@ -12,6 +12,8 @@ from streamer.transports.base import ListenerOptions, TransportOptions
 from streamer.transports.errors import ConfigurationError
 
 _ENDPOINT = re.compile(r"[a-z][a-z_\-]*/\S+")
+_SETTINGS = re.compile(r"(?:[?#]|[^\s/]*@).*", re.DOTALL)
+_PLACE = re.compile(r"(?:--> |line: )(\d+)(?::|, column: )(\d+)")
 
 # Zenoh's own defaults are 1 s and 4 s; uP-L1 requires the first attempt after half a second.
 _CONNECT_RETRY = {"period_init_ms": 500, "period_max_ms": 4000, "period_increase_factor": 2}
@@ -99,10 +101,7 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
         given = {"mode", "listen", "connect", "scouting"}
         _insert(config, "connect", "connect/retry", _CONNECT_RETRY)
     else:
-        try:
-            config = zenoh.Config.from_file(options.config_file)
-        except zenoh.ZError as exc:
-            raise ConfigurationError("config_file", f"{options.config_file}: {exc}") from exc
+        config = _read(options.config_file)
         given = options.model_fields_set
     for option, key, value in (
         ("mode", "mode", options.mode),
@@ -124,6 +123,26 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
     elif options.config_file is None and options.mode != "client":
         _insert(config, "wait_before_close_ms", _WAIT_BEFORE_CLOSE, _WAIT_BEFORE_CLOSE_US)
     return config
+
+
+def without_settings(exc: Exception) -> str:
+    """What Zenoh says about an endpoint, up to a user name or the endpoint's settings: they may hold a password or a key."""
+    text = str(exc)
+    kept = _SETTINGS.sub("", text)
+    return text if kept == text else f"{kept}… (the rest is withheld)"
+
+
+def _read(path: Path) -> zenoh.Config:
+    try:
+        path.read_bytes()
+        return zenoh.Config.from_file(path)
+    except OSError as exc:
+        raise ConfigurationError("config_file", f"{path}: {exc.strerror or type(exc).__name__}") from None
+    except zenoh.ZError as exc:  # its text quotes the file, with passwords and keys
+        place = _PLACE.search(str(exc))
+        where = f"{path}, line {place[1]}, column {place[2]}" if place else f"{path}"
+        text = f"{where}: expected a configuration that Zenoh accepts (the text is withheld)"
+        raise ConfigurationError("config_file", text) from None
 
 
 def _check_endpoints_of_file(config: zenoh.Config) -> None:

@@ -25,7 +25,13 @@ from streamer.transports.listening import ListeningTransport
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.intake import Intake
 from streamer.transports.zenoh.nodes import Nodes
-from streamer.transports.zenoh.options import DEFAULT_UNCERTAIN_S, ZenohOptions, session_config, wait_before_close_s
+from streamer.transports.zenoh.options import (
+    DEFAULT_UNCERTAIN_S,
+    ZenohOptions,
+    session_config,
+    wait_before_close_s,
+    without_settings,
+)
 from streamer.transports.zenoh.presence import OnPresence
 from streamer.transports.zenoh.presence_watch import PresenceWatch
 from streamer.transports.zenoh.receipts import Receipts
@@ -107,7 +113,7 @@ class ZenohTransport(ListeningTransport):
                     self.context.name,
                     failures,
                     retry_s,
-                    exc,
+                    without_settings(exc),
                 )
                 await asyncio.sleep(retry_s)
         session = self._session

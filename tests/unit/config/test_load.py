@@ -110,7 +110,7 @@ def test_variables_are_replaced_inside_values(path: Path) -> None:
 
 def test_a_variable_in_quotes_stays_text(path: Path) -> None:
     (problem,) = problems(path, PLAIN + 'queue_policy:\n  window: "${WINDOW}"\n', WINDOW="17")
-    assert str(problem) == f"{path}:9:11: queue_policy.window: expected a whole number, found '17' (from WINDOW)"
+    assert str(problem) == f"{path}:9:11: queue_policy.window: expected a whole number, found text from WINDOW (withheld)"
 
 
 def test_a_variable_cannot_change_the_structure(path: Path) -> None:
@@ -193,6 +193,11 @@ BROKER = PLAIN.replace(
     'cloud:\n    transport: mqtt5\n    authorities: ["*"]\n    options:\n      broker: mqtt://127.0.0.1\n',
 )
 
+ZENOH = PLAIN.replace(
+    "vehicle: {transport: memory, authorities: [veh1]}",
+    "vehicle:\n    transport: zenoh\n    authorities: [veh1]\n    options:\n      connect: CONNECT\n",
+)
+
 
 @pytest.mark.parametrize(
     "text",
@@ -218,12 +223,43 @@ BROKER = PLAIN.replace(
         BROKER + f"api_key: {SECRET}\n",
         BROKER + f"metrics: {{secret: {SECRET}, listen: {SECRET}}}\n",
         BROKER + f"trace: {{path: 'http://x:{SECRET}@y', token: 5}}\n",
+        # not behind the name of a secret
+        BROKER.replace("mqtt://127.0.0.1", f"me:{SECRET}@127.0.0.1:1883"),
+        BROKER.replace("mqtt://127.0.0.1", f"mqtt://127.0.0.1?password={SECRET}"),
+        BROKER.replace("mqtt://127.0.0.1", f"mqtt://127.0.0.1/?x={SECRET}"),
+        BROKER.replace("mqtt://127.0.0.1", f"mqtt://127.0.0.1#{SECRET}"),
+        BROKER.replace("mqtt://127.0.0.1", f"mqqt://127.0.0.1;jwt={SECRET}"),
+        *(
+            BROKER.replace("broker:", f"{key}: {SECRET}\n      topics: {SECRET}\n      broker:")
+            for key in ("connect_private_key_base64", "private_key_pem", "pwd", "psk", "jwt_token", "authToken", "secrets")
+        ),
+        *(
+            ZENOH.replace("CONNECT", text)
+            for text in (
+                f"tls/h:7447#connect_private_key_base64={SECRET}",
+                f"['tls/h:7447#connect_private_key_base64={SECRET}', 5]",
+                f"['tls/h:7447#root_ca_certificate=/ca.pem;listen_private_key_base64={SECRET}']",
+                f"['h:7447#password={SECRET}']",
+            )
+        ),
+        # variables of whatever name
+        BROKER.replace("broker:", "keep_alive_s: ${X}\n      broker:"),
+        BROKER.replace("broker:", "topics: ${X}\n      broker:"),
+        BROKER.replace("broker:", "tls: ${X}\n      broker:"),
+        BROKER.replace("mqtt://127.0.0.1", "${X}"),
+        BROKER.replace("to: cloud}", "to: '${X}'}"),
+        BROKER.replace('["*"]', "['${X}', '${X}']"),
+        BROKER.replace("authority: gateway.veh1", "authority: ${X}"),
+        BROKER.replace("mqtt5", "${X}"),
+        BROKER + "log: {level: '${X}'}\n",
+        BROKER + "dead_letter: {endpoints: ['${X}']}\n",
+        BROKER + "multicast: [{provider: //veh1/A8000/2/0, broadcast: b, partitions: {'': '${X}'}}]\n",
     ],
 )  # fmt: skip
 def test_no_secret_is_ever_printed(path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        load(path, {"MQTT_PASSWORD": SECRET, "TOKEN": SECRET, "THE_SECRET": SECRET})
+        load(path, {"MQTT_PASSWORD": SECRET, "TOKEN": SECRET, "THE_SECRET": SECRET, "X": SECRET})
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(caught.value)
     assert not any(SECRET in str(part) for problem in caught.value.problems for part in problem)

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from streamer.transports.errors import ConfigurationError
-from streamer.transports.zenoh.options import ZenohOptions, session_config, wait_before_close_s
+from streamer.transports.zenoh.options import ZenohOptions, session_config, wait_before_close_s, without_settings
 
 LEASE = "transport/link/tx/lease"
 
@@ -64,3 +64,56 @@ def test_shared_memory_is_off_whatever_a_file_says(tmp_path: Path, content: str 
     file.write_text(content or "{}")
     config = session_config(ZenohOptions(config_file=file if content else None))
     assert json.loads(config.get_json("transport/shared_memory/enabled")) is False
+
+
+SECRET = "VE9QU0VDUkVU"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("a.json5", f'{{\n connect: {{ endpoints: ["tls/h:7#connect_private_key_base64={SECRET}"]', ", line 2, column 25"),
+        ("b.json5", f"{{mode: '{SECRET}'}}", ", line 1, column 8"),
+        ("c.json5", f"{{transport: {{link: {{tls: {{'{SECRET}': 5}}}}}}}}", ", line 1, column 27"),
+        ("d.yaml", f"{SECRET}\n", ", line 1, column 1"),
+        ("e.json", f'{{"transport": {{"auth": {{"usrpwd": {{"password": {SECRET}', ", line 1, column 48"),
+        ("f.toml", f"password = '{SECRET}'", ""),
+        ("g.json5", f'{{connect: {{endpoints: ["{SECRET}"]}}}}', ", line 1, column 24"),
+    ],
+)
+def test_what_zenoh_cannot_read_is_not_repeated(tmp_path: Path, name: str, content: str, place: str) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises(ConfigurationError) as caught:
+        session_config(ZenohOptions(config_file=file))
+    assert SECRET not in str(caught.value)
+    assert caught.value.key == "config_file"
+    assert str(caught.value) == f"{file}{place}: expected a configuration that Zenoh accepts (the text is withheld)"
+    assert caught.value.__cause__ is None  # a traceback would repeat it
+    assert caught.value.__suppress_context__
+
+
+def test_config_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"zenoh\.json5: No such file or directory"):
+        session_config(ZenohOptions(config_file=tmp_path / "zenoh.json5"))
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("Unable to connect to any of [Single(tls/h:7#connect_private_key_base64=c2Vj)]. Timeout!", "[Single(tls/h:7"),
+        ("Can not listen on tcp/h:7?token=a b c: Address already in use", "tcp/h:7"),
+        ("Invalid address tcp/me:c2Vj@h:7 here", "Invalid address tcp/"),
+    ],
+)
+def test_what_zenoh_says_about_an_endpoint_ends_before_its_settings(said: str, kept: str) -> None:
+    shown = without_settings(Exception(said))
+    assert kept in shown
+    assert shown.endswith("(the rest is withheld)")
+    assert "c2Vj" not in shown
+    assert "a b c" not in shown
+
+
+def test_what_zenoh_says_otherwise_is_kept() -> None:
+    text = "Can not create a new TCP listener bound to tcp/127.0.0.1:7447: [127.0.0.1:7447: Address already in use]"
+    assert without_settings(Exception(text)) == text
