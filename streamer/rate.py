@@ -1,7 +1,8 @@
 """Token buckets: how much may happen per second, with what burst. Pure: time on the monotonic clock is passed in."""
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import Generic, Protocol, TypeVar
 
 
 class TokenBucket:
@@ -16,11 +17,13 @@ class TokenBucket:
         self._per_s = per_s
         self._burst = burst
         self._tokens = burst
-        self._since_s = float("-inf")
+        self._since_s: float | None = None
 
     def left(self, now_s: float) -> float:
         """The tokens that are there now; negative while a debt is left."""
-        if now_s > self._since_s:
+        if self._since_s is None:
+            self._since_s = now_s
+        elif now_s > self._since_s:
             self._tokens = min(self._burst, self._tokens + (now_s - self._since_s) * self._per_s)
             self._since_s = now_s
         return self._tokens
@@ -46,33 +49,68 @@ class TokenBucket:
         return self.left(now_s) >= self._burst
 
 
-class Buckets:
-    """A bucket for each key. Beyond ``most`` keys in use at a time, further ones share one bucket.
+class Pace:
+    """How fast messages may go: so many and so many bytes per second (None: any number), with a burst of ``burst_s``.
 
-    So that whoever invents keys cannot have more than ``most`` + 1 buckets, nor push the others out.
+    A message goes while there is something left of both; what it takes too much of is paid for by those after it.
     """
 
-    def __init__(self, per_s: float, burst: float, most: int) -> None:
-        self._per_s = per_s
-        self._burst = burst
+    __slots__ = ("_bytes", "_messages")
+
+    def __init__(self, messages: float | None, size: float | None, burst_s: float) -> None:
+        self._messages = None if messages is None else TokenBucket(messages, max(1.0, messages * burst_s))
+        self._bytes = None if size is None else TokenBucket(size, max(1.0, size * burst_s))
+
+    def ready_in(self, now_s: float) -> float:
+        """The seconds until a message may go; 0 if one may now."""
+        wait_s = 0.0 if self._messages is None else self._messages.ready_in(now_s, 1)
+        return wait_s if self._bytes is None else max(wait_s, self._bytes.ready_in(now_s, 1))
+
+    def spend(self, messages: int, size: int) -> None:
+        """Messages have gone."""
+        if self._messages is not None:
+            self._messages.spend(messages)
+        if self._bytes is not None:
+            self._bytes.spend(size)
+
+    def is_full(self, now_s: float) -> bool:
+        """Whether it is as if nothing had ever gone."""
+        return all(bucket is None or bucket.is_full(now_s) for bucket in (self._messages, self._bytes))
+
+
+class _Fills(Protocol):
+    def is_full(self, now_s: float) -> bool: ...
+
+
+B = TypeVar("B", bound=_Fills)
+
+
+class ByKey(Generic[B]):
+    """A bucket or pace for each key. Beyond ``most`` keys in use at a time, further ones share one.
+
+    So that whoever invents keys has no more than ``most`` + 1, and pushes nobody else's out.
+    """
+
+    def __init__(self, make: Callable[[], B], most: int) -> None:
+        self._make = make
         self._most = most
-        self._buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()  # the one that was used last at the end
-        self._shared = TokenBucket(per_s, burst)
+        self._by_key: OrderedDict[Hashable, B] = OrderedDict()  # the one that was used last at the end
+        self._shared = make()
 
     def __len__(self) -> int:
-        return len(self._buckets)
+        return len(self._by_key)
 
-    def of(self, key: Hashable, now_s: float) -> TokenBucket:
-        """The bucket of a key. Do not keep it: a full one may be forgotten."""
-        buckets = self._buckets
-        bucket = buckets.get(key)
-        if bucket is not None:
-            buckets.move_to_end(key)
-            return bucket
-        if len(buckets) >= self._most:
-            oldest, unused = next(iter(buckets.items()))
+    def of(self, key: Hashable, now_s: float) -> B:
+        """That of a key. Do not keep it: a full one may be forgotten."""
+        by_key = self._by_key
+        found = by_key.get(key)
+        if found is not None:
+            by_key.move_to_end(key)
+            return found
+        if len(by_key) >= self._most:
+            oldest, unused = next(iter(by_key.items()))
             if not unused.is_full(now_s):
                 return self._shared
-            del buckets[oldest]
-        bucket = buckets[key] = TokenBucket(self._per_s, self._burst)
-        return bucket
+            del by_key[oldest]
+        found = by_key[key] = self._make()
+        return found

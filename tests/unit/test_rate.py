@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.rate import Buckets, TokenBucket
+from streamer.rate import ByKey, Pace, TokenBucket
 
 
 def test_as_many_pass_as_the_burst_and_what_has_come_since() -> None:
@@ -50,14 +50,33 @@ def test_spends_what_is_not_there() -> None:
     assert bucket.left(1.0) == -1
 
 
+def test_a_pace_holds_for_messages_and_for_bytes() -> None:
+    pace = Pace(10, 1000, 2)
+    pace.spend(20, 100)
+    assert pace.ready_in(0.0) == pytest.approx(0.1)
+    pace = Pace(10, 1000, 2)
+    assert pace.is_full(0.0)
+    pace.spend(1, 4999)
+    assert pace.ready_in(0.0) == pytest.approx(3.0)
+    assert not pace.is_full(4.9)
+    assert pace.is_full(5.0)
+
+
+def test_a_pace_without_bounds_never_waits() -> None:
+    pace = Pace(None, None, 1)
+    pace.spend(10**9, 10**12)
+    assert pace.ready_in(0.0) == 0
+    assert pace.is_full(0.0)
+
+
 def test_each_key_has_a_bucket_of_its_own() -> None:
-    buckets = Buckets(1, 2, most=10)
+    buckets = ByKey(lambda: TokenBucket(1, 2), most=10)
     assert [buckets.of("a", 0.0).take(0.0) for _ in range(3)] == [True, True, False]
     assert buckets.of("b", 0.0).take(0.0)
 
 
 def test_invented_keys_share_a_bucket_and_push_nobody_out() -> None:
-    buckets = Buckets(1, 2, most=10)
+    buckets = ByKey(lambda: TokenBucket(1, 2), most=10)
     assert buckets.of("honest", 0.0).take(0.0, 2)
     passed = sum(buckets.of(f"invented {number}", 0.0).take(0.0) for number in range(1000))
     assert passed == 9 + 2
@@ -66,7 +85,7 @@ def test_invented_keys_share_a_bucket_and_push_nobody_out() -> None:
 
 
 def test_a_key_that_was_not_used_for_long_makes_room() -> None:
-    buckets = Buckets(1, 2, most=2)
+    buckets = ByKey(lambda: TokenBucket(1, 2), most=2)
     assert buckets.of("a", 0.0).take(0.0, 2)
     assert buckets.of("b", 1.0).take(1.0, 2)
     assert buckets.of("c", 2.0).take(2.0, 2)  # a is full again
