@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamer.traces.layout import BAD, CLOSED, Compaction, Folders, sync
+from streamer.traces.layout import BAD, CLOSED, Compaction, Folders, make_file, make_folder, sync
 from streamer.traces.record import SCHEMA, aligned
 
 logger = logging.getLogger("ustreamer.trace")
@@ -62,6 +62,7 @@ class HourlyFiles:
         for hour, batches in self._waiting.items():
             if hour not in self._writers:
                 path = self._folders.unfinished / self._final(hour).name
+                os.close(make_file(path))
                 self._writers[hour] = (
                     path,
                     pq.ParquetWriter(
@@ -87,7 +88,7 @@ class HourlyFiles:
             writer.add_key_value_metadata(SCHEMA.metadata)
             writer.close()
             final = self._final(hour)
-            final.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(final.parent)
             with path.open("rb") as file:
                 os.fsync(file.fileno())
             path.rename(final)

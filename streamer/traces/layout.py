@@ -6,13 +6,16 @@
     <path>/.spool/gateway.veh1/<run>-<number>.arrows.bad                      cannot be compacted, kept for inspection
     <path>/.spool/gateway.veh1/sealing/                                       Parquet files that are not complete yet
 
-Spark and other readers ignore hidden folders. A streamer touches only its own files.
+Spark and other readers ignore hidden folders. A streamer touches only its own files. Whatever the umask, owner and group can
+read them and nobody else: they tell who talks to whom.
 """
 
 import fcntl
 import os
+import stat
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -23,6 +26,8 @@ OPEN = ".arrows.open"
 CLOSED = ".arrows"
 BAD = ".arrows.bad"
 
+_FILE_MODE = 0o640
+_FOLDER_MODE = 0o750
 _NAMES = uuid.UUID("0f2b1f0a-6a51-4c0b-9c6c-6d2f6f1b7a55")
 
 
@@ -73,7 +78,7 @@ class Folders:
 
     def create(self) -> None:
         """Create the folders. Raises OSError."""
-        self.unfinished.mkdir(parents=True, exist_ok=True)
+        make_folder(self.unfinished)
 
     def lock(self, name: str, wait: bool) -> int:
         """Take a lock that ends with the process; returns its descriptor. Raises OSError, BlockingIOError if it is taken."""
@@ -129,6 +134,29 @@ class Folders:
             if file.parent != self.spool:
                 _remove_empty(file.parent, self.path)
         return Deleted(deleted, freed)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it; what exists stays as it is. Raises OSError."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    try:
+        folder.mkdir(mode=_FOLDER_MODE)
+    except FileExistsError:
+        if not folder.is_dir():  # otherwise another streamer has just made it
+            raise
+        return
+    with suppress(PermissionError):  # a file system without modes
+        folder.chmod(_FOLDER_MODE | folder.stat().st_mode & stat.S_ISGID)
+
+
+def make_file(path: Path) -> int:
+    """Make a file, and return its descriptor, for writing. Raises OSError, FileExistsError if there is one."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+    with suppress(PermissionError):
+        os.fchmod(descriptor, _FILE_MODE)
+    return descriptor
 
 
 def sync(folder: Path) -> None:

@@ -15,7 +15,7 @@ from typing import IO
 
 import pyarrow as pa
 
-from streamer.traces.layout import CLOSED, OPEN, Deleted, Folders
+from streamer.traces.layout import CLOSED, OPEN, Deleted, Folders, make_file
 from streamer.traces.record import SCHEMA, Buffer, to_columns
 
 logger = logging.getLogger("ustreamer.trace")
@@ -32,7 +32,7 @@ class Stream:
         self.path = path
         self.began_s = now_s
         self.bytes = 0
-        self._file: IO[bytes] = path.open("xb")
+        self._file: IO[bytes] = os.fdopen(make_file(path), "wb")
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), SCHEMA, options=_COMPRESSED)
 
     def write(self, batch: pa.RecordBatch) -> None:

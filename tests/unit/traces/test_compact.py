@@ -1,8 +1,11 @@
 """Compaction: from spool files to Parquet files by hour, exactly once, however often it is cut off."""
 
 import json
+import os
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +18,7 @@ from streamer.traces import compact
 from streamer.traces.compact import compact_spool
 from streamer.traces.layout import Compaction, Folders
 from streamer.traces.record import SCHEMA, Buffer, to_columns
+from streamer.traces.spool import SpoolWriter, Stream
 from tests.unit.traces.streams import NOON_MS, buffer, noon_buffer
 
 GIB = 1024**3
@@ -215,3 +219,46 @@ def test_the_process_prints_what_it_has_done(folders: Folders) -> None:
     failed = subprocess.run(command, capture_output=True, check=False)
     assert failed.returncode == 1
     assert len(Compaction(**json.loads(failed.stdout)).problems) == 1
+
+
+@pytest.fixture(params=[0o000, 0o077], ids=["umask-0", "umask-077"])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
+def test_nobody_outside_owner_and_group_can_read_a_trace(tmp_path: Path) -> None:
+    folders = Folders(tmp_path / "new" / "traces", "gateway.veh1")
+    spool = SpoolWriter(folders, 1, rotate_s=3600, rotate_bytes=1, max_bytes=GIB, on_closed=lambda: None)
+    spool.start()
+    for number in range(2):
+        spool.take(noon_buffer(number * 3, 3))
+    assert spool.stop(10)
+    assert compact_spool(folders, GIB).records == 6
+    spooled(folders, "9-1", noon_buffer(6, 1))  # what an earlier version has left open to everybody
+    compact_spool(folders, GIB)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new").rglob("*")}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o750}
+    assert {mode for path, mode in modes.items() if path.suffix == ".parquet"} == {0o640}
+    assert {mode for path, mode in modes.items() if path.suffix == ".lock"} <= {0o600}
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_trace_that_is_being_written_is_as_closed_as_a_complete_one(folders: Folders) -> None:
+    stream = Stream(folders.spool / "1-1.arrows.open", 0)
+    stream.write(to_columns(noon_buffer(0, 1), 0))
+    assert stat.S_IMODE(stream.path.stat().st_mode) == 0o640
+    stream.close()
+    (closed,) = folders.closed()
+    assert stat.S_IMODE(closed.stat().st_mode) == 0o640
+
+
+def test_a_folder_that_somebody_else_has_made_keeps_its_mode(tmp_path: Path) -> None:
+    shared = tmp_path / "traces"
+    shared.mkdir()
+    shared.chmod(0o2775)
+    Folders(shared, "gateway.veh1").create()
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o2775
+    assert stat.S_IMODE((shared / ".spool").stat().st_mode) == 0o2750  # and its group goes on to what is below
