@@ -63,7 +63,11 @@ class Daemon:
         self._admin: AdminServer | None = None
         if config.metrics is not None:
             self._admin = AdminServer(
-                self.router, self._exposition, config.metrics.host, config.metrics.port, self.service_host.pause_service
+                self.router,
+                self._exposition,
+                config.metrics,
+                self.service_host.pause_service,
+                config.control.http_token_file,
             )
         self._stopping = asyncio.Event()
 

@@ -1,11 +1,15 @@
 """The HTTP port: `/metrics`, `/healthz` (the event loop runs), `/readyz` (everything works), and the pages for pausing."""
 
+from pathlib import Path
+
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from streamer.admin.access import access
 from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
 from streamer.admin.pause import BODY_BYTES, PausePages
+from streamer.config.models import MetricsConfig
 from streamer.delivery.router import Router
 from streamer.journal.journal import JournalState
 from streamer.services.pause import PauseService
@@ -16,20 +20,25 @@ class AdminServer:
     """Serves the admin pages on one port, one request per connection."""
 
     def __init__(
-        self, router: Router, exposition: Exposition, host: str, port: int, pause_service: PauseService | None = None
+        self,
+        router: Router,
+        exposition: Exposition,
+        options: MetricsConfig,
+        pause_service: PauseService | None = None,
+        token_file: Path | None = None,
     ) -> None:
-        """Without ``pause_service`` there are no pages for pausing."""
+        """Without ``pause_service`` there are no pages for pausing; with ``token_file`` they ask for the token in it."""
         self._pause_service = pause_service
+        self._options = options
+        self._access = access(options, token_file)
         self._router = router
         self._exposition = exposition
-        self._host = host
-        self._port = port
         self._runner: web.AppRunner | None = None
         self._listener: AdminListener | None = None
 
     async def start(self) -> None:
         """Start listening. Raises OSError, for example if the port is taken."""
-        app = web.Application(middlewares=[_close_connection], client_max_size=BODY_BYTES)
+        app = web.Application(middlewares=[_close_connection, self._access], client_max_size=BODY_BYTES)
         app.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -43,7 +52,7 @@ class AdminServer:
         await self._runner.setup()
         factory = self._runner.server
         assert factory is not None
-        listener = AdminListener(factory, self._host.strip("[]"), self._port)
+        listener = AdminListener(factory, self._options.host, self._options.port)
         await listener.open()
         self._listener = listener
 

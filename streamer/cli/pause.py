@@ -11,6 +11,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
+from streamer.admin.access import read_token
 from streamer.cli.text import EX_CONFIG, as_table, complain, lines_out, plain
 from streamer.config.load import load
 from streamer.config.models import MetricsConfig
@@ -71,13 +72,21 @@ def _change(arguments: argparse.Namespace, what: str) -> int:
 
 
 def _ask(arguments: argparse.Namespace, page: str, asked: dict[str, str] | None) -> int:
-    metrics = load(arguments.config).metrics
+    config = load(arguments.config)
+    metrics, token_file = config.metrics, config.control.http_token_file
     if metrics is None:
         return complain(f"{arguments.config}: metrics: null: the daemon is told over that port", EX_CONFIG)
     if not metrics.port:
         return complain(f"{arguments.config}: metrics.listen: {metrics.listen}: the port is not known", EX_CONFIG)
+    headers = {"Content-Type": "application/json", "Host": "localhost"}  # the daemon may not know its other names
+    if token_file is not None and asked is not None:
+        try:
+            headers["Authorization"] = f"Bearer {read_token(token_file).decode()}"
+        except (OSError, ValueError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else exc
+            return complain(f"{arguments.config}: control.http_token_file: {token_file}: {reason}", 1)
     try:
-        answer = _fetch(metrics, page, asked)
+        answer = _fetch(metrics, page, asked, headers)
         lines_out(_listed(answer) if asked is None else [_result(asked, bool(answer["changed"]), page)])
     except _RefusedError as exc:
         return complain(plain(str(exc)), 1)
@@ -88,11 +97,10 @@ def _ask(arguments: argparse.Namespace, page: str, asked: dict[str, str] | None)
     return 0
 
 
-def _fetch(metrics: MetricsConfig, page: str, asked: dict[str, str] | None) -> Any:
+def _fetch(metrics: MetricsConfig, page: str, asked: dict[str, str] | None, headers: dict[str, str]) -> Any:
     """The answer of a page: to a GET, or to a POST if something is asked."""
     host = _ANY_ADDRESS.get(metrics.host, metrics.host)
     url = f"http://{f'[{host}]' if ':' in host else host}:{metrics.port}{page}"
-    headers = {"Content-Type": "application/json", "Host": "localhost"}  # the daemon accepts no other names of this machine
     request = Request(url, None if asked is None else json.dumps(asked).encode(), headers)
     try:
         with build_opener(ProxyHandler({})).open(request, timeout=_ANSWER_S) as answer:

@@ -20,6 +20,7 @@ from streamer.config.types import (
     Authority,
     Count,
     FilePath,
+    HostName,
     Name,
     Pattern,
     Section,
@@ -197,6 +198,8 @@ class MetricsConfig(Section):
     """The HTTP port for metrics, health and administration."""
 
     listen: str = "127.0.0.1:9464"
+    hosts: list[HostName] = []
+    """The names, besides localhost and that in ``listen``, by which clients may call the port. Addresses are always fine."""
 
     @field_validator("listen")
     @classmethod

@@ -61,6 +61,8 @@ class ControlConfig(Section):
     """Patterns of uEntities (resource 0). None: every uEntity at an authority of ``usubscription.local``."""
     http: Literal["loopback", "any"] = "loopback"
     """Who may do it over HTTP: programs on this machine, or everybody who reaches the port."""
+    http_token_file: FilePath | None = None
+    """A file with a token that they have to send, wherever they are. None: no token is asked for."""
 
 
 class MulticastConfig(Section):

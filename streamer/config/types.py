@@ -25,6 +25,7 @@ _UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**
 _UNITS |= {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,252}")
 _LONGEST_PARTITION = 512
 
 
@@ -117,6 +118,12 @@ def _name(text: str) -> str:
     return text
 
 
+def _host_name(text: str) -> str:
+    if not _HOST_NAME.fullmatch(text):
+        raise expected("the name of a host: at most 253 letters, digits and -._, without a port")
+    return text
+
+
 def _broadcast(text: str) -> str:
     try:
         return check_broadcast(text)
@@ -161,6 +168,7 @@ Topic = Annotated[UUri, PlainValidator(_topic), PlainSerializer(str), _AS_URI]
 Entity = Annotated[UUri, PlainValidator(_entity), PlainSerializer(str), _AS_URI]
 EntityPattern = Annotated[UUri, PlainValidator(_entity_pattern), PlainSerializer(str), _AS_URI]
 Name = Annotated[str, AfterValidator(_name)]
+HostName = Annotated[str, AfterValidator(_host_name)]
 FilePath = Annotated[Path, Field(strict=False)]
 TopicResource = Annotated[
     int, AfterValidator(_topic_resource), WithJsonSchema({"type": "integer", "minimum": FIRST_TOPIC, "maximum": LAST_TOPIC})

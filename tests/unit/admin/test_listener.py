@@ -10,6 +10,7 @@ import pytest
 from streamer.admin import listener
 from streamer.admin.metrics import Exposition
 from streamer.admin.server import AdminServer
+from streamer.config.models import MetricsConfig
 from tests.flow.harness import RouterHarness
 from tests.unit.admin.test_server import free_port
 
@@ -18,7 +19,7 @@ from tests.unit.admin.test_server import free_port
 async def number() -> AsyncIterator[int]:
     """The port of a running server."""
     harness, number = RouterHarness(), free_port()
-    server = AdminServer(harness.router, Exposition(harness.router), "127.0.0.1", number)
+    server = AdminServer(harness.router, Exposition(harness.router), MetricsConfig(listen=f"127.0.0.1:{number}"))
     await server.start()
     yield number
     await server.stop()
@@ -41,12 +42,12 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
 
 async def test_connection_ends_with_its_answer(number: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", number)
-    writer.write(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n" * 2)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
     assert (await ended(reader)).count(b"HTTP/1.1 200 OK") == 1
     writer.close()
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"])
+@pytest.mark.parametrize("begun", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 9\r\n\r\n"])
 async def test_a_slow_client_is_cut_off(number: int, begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "CONNECTION_TIMEOUT_S", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", number)
@@ -68,7 +69,7 @@ async def test_silent_clients_keep_nobody_out_and_take_a_bounded_number_of_conne
 
 async def test_stopping_cuts_what_is_open() -> None:
     harness, other = RouterHarness(), free_port()
-    server = AdminServer(harness.router, Exposition(harness.router), "127.0.0.1", other)
+    server = AdminServer(harness.router, Exposition(harness.router), MetricsConfig(listen=f"127.0.0.1:{other}"))
     await server.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", other)
     assert await health(other) == 200  # so the one before it was accepted
@@ -79,7 +80,7 @@ async def test_stopping_cuts_what_is_open() -> None:
 
 async def test_host_may_be_a_name() -> None:
     harness, number = RouterHarness(), free_port()
-    server = AdminServer(harness.router, Exposition(harness.router), "localhost", number)
+    server = AdminServer(harness.router, Exposition(harness.router), MetricsConfig(listen=f"localhost:{number}"))
     await server.start()
     assert await health(number) == 200
     await server.stop()

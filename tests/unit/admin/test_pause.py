@@ -16,6 +16,7 @@ from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages, is_address
 from streamer.admin.server import AdminServer
 from streamer.cli.main import main
+from streamer.config.models import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule
 from streamer.services.pause import PauseService
@@ -46,7 +47,7 @@ class AdminHarness:
         router = self.harness.router
         self.control = PauseService(self.state, router, options, GATEWAY, ())
         self.port = free_port()
-        self.server = AdminServer(router, Exposition(router), "127.0.0.1", self.port, self.control)
+        self.server = AdminServer(router, Exposition(router), MetricsConfig(listen=f"127.0.0.1:{self.port}"), self.control)
 
 
 @pytest.fixture
@@ -172,7 +173,7 @@ async def test_too_many_rules_and_a_failing_disk_are_told_apart(admin: AdminHarn
 
 async def test_without_control_there_are_no_such_pages() -> None:
     harness, port = RouterHarness(configuration()), free_port()
-    server = AdminServer(harness.router, Exposition(harness.router), "127.0.0.1", port)
+    server = AdminServer(harness.router, Exposition(harness.router), MetricsConfig(listen=f"127.0.0.1:{port}"))
     await server.start()
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session, session.get("/paused") as answer:
         assert answer.status == 404
@@ -356,7 +357,7 @@ async def test_an_older_streamer_is_reported(
     admin: AdminHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port()
-    server = AdminServer(admin.harness.router, Exposition(admin.harness.router), "127.0.0.1", port)
+    server = AdminServer(admin.harness.router, Exposition(admin.harness.router), MetricsConfig(listen=f"127.0.0.1:{port}"))
     await server.start()
     config = written(tmp_path / "s.yaml", {"listen": f"127.0.0.1:{port}"})
     assert await run("pause", "--config", config, "--topic", TOPIC) == 1

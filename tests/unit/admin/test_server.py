@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
 from streamer.admin.server import AdminServer, unready
+from streamer.config.models import MetricsConfig
 from streamer.transports.base import LinkState
 from tests.flow.harness import RouterHarness
 
@@ -31,7 +32,7 @@ async def harness() -> AsyncIterator[RouterHarness]:
 @pytest.fixture
 async def http(harness: RouterHarness) -> AsyncIterator[aiohttp.ClientSession]:
     port = free_port()
-    server = AdminServer(harness.router, Exposition(harness.router), "127.0.0.1", port)
+    server = AdminServer(harness.router, Exposition(harness.router), MetricsConfig(listen=f"127.0.0.1:{port}"))
     await server.start()
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         yield session
@@ -106,7 +107,9 @@ async def test_port_that_is_taken_is_an_os_error_and_stopping_afterwards_is_fine
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        server = AdminServer(harness.router, Exposition(harness.router), "127.0.0.1", taken.getsockname()[1])
+        server = AdminServer(
+            harness.router, Exposition(harness.router), MetricsConfig(listen=f"127.0.0.1:{taken.getsockname()[1]}")
+        )
         with pytest.raises(OSError, match="address already in use"):
             await server.start()
         await server.stop()
@@ -116,6 +119,6 @@ async def test_port_that_is_taken_is_an_os_error_and_stopping_afterwards_is_fine
 async def test_port_is_free_again_after_stopping(harness: RouterHarness) -> None:
     port = free_port()
     for _ in range(2):
-        server = AdminServer(harness.router, Exposition(harness.router), "127.0.0.1", port)
+        server = AdminServer(harness.router, Exposition(harness.router), MetricsConfig(listen=f"127.0.0.1:{port}"))
         await server.start()
         await server.stop()
