@@ -65,7 +65,7 @@ def test_a_misspelt_choice_is_told_with_the_nearest_one_unless_it_is_withheld() 
 def test_an_unknown_key_is_told_with_those_that_are_known() -> None:
     location, text = said(raw(log={"levl": "debug"}))
     assert location == ("log", "levl")
-    assert text == "unknown key; expected one of level, format, repeat_s; did you mean 'level'?"
+    assert text == "unknown key; expected one of level, format, repeat_s, audit; did you mean 'level'?"
     assert is_about_key(mistake(raw(log={"levl": "debug"})))
 
 
