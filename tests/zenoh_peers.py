@@ -98,16 +98,21 @@ class Outcomes:
 
 @asynccontextmanager
 async def running(
-    events: EventLog | None = None, *, serves: tuple[str, ...] = (), **options: Any
+    events: EventLog | None = None, *, authority: str = OWN, serves: tuple[str, ...] = (), **options: Any
 ) -> AsyncIterator[ZenohTransport]:
-    context = TransportContext("vehicle", OWN, serves=serves, events=events or EventLog(), now_ms=now_ms)
+    context = TransportContext("vehicle", authority, serves=serves, events=events or EventLog(), now_ms=now_ms)
     transport = ZenohTransport(context, ZenohOptions.model_validate(options))
-    await transport.authenticate(UUri(OWN, 4, 1, 0))
+    await transport.authenticate(UUri(authority, 4, 1, 0))
     await transport.start()
     try:
         yield transport
     finally:
         await transport.stop()
+
+
+def receipts_of(key_file: Path, *streamers: str) -> dict[str, Any]:
+    """The option by which a streamer believes the receipts of others."""
+    return {"key_file": str(key_file), "streamers": list(streamers)}
 
 
 async def until_up(transport: ZenohTransport) -> None:

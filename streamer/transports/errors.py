@@ -45,6 +45,7 @@ class Malformed(StrEnum):
     NUMBER = "number"
     ATTACHMENT = "attachment"
     SIZE = "size"
+    RECEIPT = "receipt"
 
 
 class MalformedPacketError(ValueError):

@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 from streamer.transports.base import UNCONFIRMED
 from streamer.transports.errors import LinkLostError
-from streamer.transports.zenoh.receipts import RECEIPTS, SERVES
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri, everything_at
@@ -14,28 +15,34 @@ from tests.waiting import until
 from tests.zenoh_peers import (
     ANYTHING,
     ENTITY,
+    OWN,
     TOPIC,
     Outcomes,
     Parcel,
     PeerProcess,
-    RawSubscriber,
     free_endpoint,
     now_ms,
     raw_peer,
+    receipts_of,
     running,
     until_up,
 )
 
 ELSEWHERE = UUri.parse("//veh2/1/1/0")
+FAR = "cloud-gateway"
 
 
 @asynccontextmanager
-async def two_streamers(inbox: RecordingListener) -> AsyncIterator[tuple[ZenohTransport, ZenohTransport]]:
+async def two_streamers(
+    inbox: RecordingListener, key_file: Path, uncertain_s: float = 3
+) -> AsyncIterator[tuple[ZenohTransport, ZenohTransport]]:
     """One that sends, and one that serves the authority ``cloud``, has ``inbox`` listen, and is known to the first."""
     endpoint = free_endpoint()
     async with (
-        running(listen=[endpoint], uncertain_s=3) as sender,
-        running(connect=[endpoint], uncertain_s=3, serves=("cloud",)) as receiver,
+        running(listen=[endpoint], uncertain_s=uncertain_s, receipts=receipts_of(key_file, FAR)) as sender,
+        running(
+            authority=FAR, connect=[endpoint], uncertain_s=3, serves=("cloud",), receipts=receipts_of(key_file, OWN)
+        ) as receiver,
     ):
         await receiver.register_listener(ANYTHING, everything_at("cloud"), inbox)
         await receiver.register_listener(ANYTHING, everything_at("veh2"), inbox)
@@ -49,9 +56,9 @@ def parcels(count: int, sink: UUri = ENTITY) -> list[Parcel]:
     return [Parcel(notification(now_ms(), TOPIC, sink, b"%d" % n)) for n in range(count)]
 
 
-async def test_message_for_a_streamer_is_delivered_when_it_has_acknowledged_it() -> None:
+async def test_message_for_a_streamer_is_delivered_when_it_has_acknowledged_it(key_file: Path) -> None:
     inbox, outcomes, other = RecordingListener(releases=False), Outcomes(), Outcomes()
-    async with two_streamers(inbox) as (sender, _):
+    async with two_streamers(inbox, key_file) as (sender, _):
         sent, marker = parcels(3), parcels(1, ELSEWHERE)
         sender.submit(sent, outcomes.done)
         sender.submit(marker, other.done)
@@ -66,9 +73,9 @@ async def test_message_for_a_streamer_is_delivered_when_it_has_acknowledged_it()
         assert outcomes.reported == [(parcel, None) for parcel in sent]
 
 
-async def test_many_messages_are_confirmed_in_order() -> None:
+async def test_many_messages_are_confirmed_in_order(key_file: Path) -> None:
     inbox, outcomes = RecordingListener(), Outcomes()
-    async with two_streamers(inbox) as (sender, _):
+    async with two_streamers(inbox, key_file) as (sender, _):
         sent = parcels(5000)
         for start in range(0, 5000, 100):
             sender.submit(sent[start : start + 100], outcomes.done)
@@ -78,9 +85,9 @@ async def test_many_messages_are_confirmed_in_order() -> None:
         assert len(sender._receipts.ledger) == 0
 
 
-async def test_streamer_that_goes_before_it_has_acknowledged_confirms_nothing() -> None:
+async def test_streamer_that_goes_before_it_has_acknowledged_confirms_nothing(key_file: Path) -> None:
     inbox, outcomes = RecordingListener(releases=False), Outcomes()
-    async with two_streamers(inbox) as (sender, receiver):
+    async with two_streamers(inbox, key_file) as (sender, receiver):
         sent = parcels(10)
         sender.submit(sent, outcomes.done)
         await until(lambda: len(inbox.received) == 10, "all messages")
@@ -91,64 +98,53 @@ async def test_streamer_that_goes_before_it_has_acknowledged_confirms_nothing() 
         assert all(isinstance(error, LinkLostError) for _, error in outcomes.reported)
 
 
-async def test_flow_without_receipts_is_given_up_after_three_times_the_uncertain_time() -> None:
-    inbox, outcomes, endpoint = RecordingListener(releases=False), Outcomes(), free_endpoint()
-    async with (
-        running(listen=[endpoint], uncertain_s=0.2) as sender,
-        running(connect=[endpoint], serves=("cloud",)) as receiver,
-    ):
-        await receiver.register_listener(ANYTHING, everything_at("cloud"), inbox)
-        await until(lambda: sender._receipts.ledger.is_needed, "the token")
+async def test_message_without_receipt_is_unconfirmed_after_three_times_the_uncertain_time(key_file: Path) -> None:
+    inbox, outcomes = RecordingListener(releases=False), Outcomes()
+    async with two_streamers(inbox, key_file, uncertain_s=0.2) as (sender, _):
         sent = parcels(2)
         sender.submit(sent, outcomes.done)
         await until(lambda: len(outcomes.reported) == 2, "every outcome")
-        assert [parcel for parcel, _ in outcomes.reported] == sent
-        assert all(isinstance(error, LinkLostError) for _, error in outcomes.reported)
-        # The same messages again, and now they are safe.
-        again = Outcomes()
-        sender.submit(sent, again.done)
-        await until(lambda: len(inbox.received) == 4, "the messages again")
+        assert outcomes.reported == [(parcel, UNCONFIRMED) for parcel in sent]
+        late, after = Outcomes(), parcels(2)
+        sender.submit(after[:1], late.done)
+        await until(lambda: late.reported == [(after[0], UNCONFIRMED)], "a silent streamer is not waited for")
+        await until(lambda: len(inbox.received) == 3, "the messages")
         for received in inbox.received:
             received.release()
-        await until(lambda: again.reported == [(parcel, None) for parcel in sent], "the receipts")
+        await until(lambda: not sender._receipts.ledger._silent, "a receipt, although too late")
+        sender.submit(after[1:], late.done)
+        await until(lambda: len(inbox.received) == 4, "the last message")
+        inbox.received[-1].release()
+        await until(lambda: late.reported[1:] == [(after[1], None)], "the receipt of the last message")
 
 
-async def test_other_nodes_see_no_receipts_unless_they_subscribe_and_send_as_before() -> None:
-    endpoint, inbox = free_endpoint(), RecordingListener()
-    async with running(listen=[endpoint], serves=("cloud",)) as receiver:
+async def test_streamer_whose_link_comes_back_confirms_again(key_file: Path) -> None:
+    """The token comes back for the same session, and the counter goes on."""
+    inbox, outcomes, endpoint = RecordingListener(), Outcomes(), free_endpoint()
+    link: dict[str, Any] = {"mode": "client", "connect": [endpoint], "uncertain_s": 3}
+    async with (
+        running(**link, receipts=receipts_of(key_file, FAR)) as sender,
+        running(**link, authority=FAR, serves=("cloud",), receipts=receipts_of(key_file, OWN)) as receiver,
+    ):
+        await receiver.register_listener(ANYTHING, everything_at("cloud"), inbox)
+        for number in (1, 2):
+            async with PeerProcess.running(mode="router", listen=[endpoint]):
+                await until(lambda: sender._receipts.ledger.is_needed, "the token")
+                sender.submit(parcels(1), outcomes.done)
+                await until(lambda: len(outcomes.reported) >= number, "the result")  # noqa: B023  # awaited in here
+            await until(lambda: not sender._receipts.ledger.is_needed, "it is gone")
+        assert [error for _, error in outcomes.reported] == [None, None]
+
+
+async def test_without_a_key_there_are_no_tokens_and_nothing_waits() -> None:
+    endpoint, inbox, outcomes = free_endpoint(), RecordingListener(), Outcomes()
+    async with running(listen=[endpoint], authority=FAR, serves=("cloud",)) as receiver:
         await receiver.register_listener(ANYTHING, everything_at("cloud"), inbox)
         with raw_peer(connect=[endpoint]) as peer:
             await until_up(receiver)
-            tokens: list[str] = []
-            peer.liveliness().declare_subscriber(
-                f"{SERVES}/**", lambda sample: tokens.append(str(sample.key_expr)), history=True
-            )
-            assert receiver._session is not None
-            token = f"{SERVES}/{receiver._session.zid()}/cloud"
-            await until(lambda: tokens == [token], "the token")
-            assert receiver._receipts._has_listener is False
-            subscriber = RawSubscriber(peer, key=f"{RECEIPTS}/*")
-            await until(lambda: receiver._receipts._has_listener, "somebody listens")
-            message = notification(now_ms(), TOPIC, ENTITY)
             async with running(connect=[endpoint]) as sender:
-                await until(lambda: sender._receipts.ledger.is_needed, "the token")
-                await sender.send(message)
-            await until(subscriber.poll, "the receipt")
-            assert [sample.payload.to_bytes() for sample in subscriber.samples] == [message.id]
-
-
-async def test_killed_streamer_loses_what_it_has_not_acknowledged() -> None:
-    """Its token goes with its link."""
-    endpoint, outcomes = free_endpoint(), Outcomes()
-    async with running(listen=[endpoint], uncertain_s=3) as sender:
-        async with PeerProcess.running(connect=[endpoint]) as peer, PeerProcess.running(connect=[endpoint]):
-            await peer.subscribe("up/**")
-            await peer.token(f"{SERVES}/abc/cloud")
-            await until(lambda: sender._receipts.ledger.is_needed, "the token")
-            sent = parcels(3)
-            sender.submit(sent, outcomes.done)
-            await until(lambda: len(sender._receipts.ledger) == 3, "the messages are put")
-            await peer.kill()
-            await until(lambda: len(outcomes.reported) == 3, "every outcome")
-        assert [parcel for parcel, _ in outcomes.reported] == sent
-        assert all(isinstance(error, LinkLostError) for _, error in outcomes.reported)
+                await until_up(sender)
+                sent = parcels(1)
+                sender.submit(sent, outcomes.done)
+                await until(lambda: outcomes.reported == [(sent[0], UNCONFIRMED)], "the result")
+            assert list(peer.liveliness().get("ustreamer/**")) == []

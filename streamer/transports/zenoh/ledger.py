@@ -1,8 +1,9 @@
 """Messages that wait for a receipt of another streamer. Pure, time is passed in.
 
-A message is *receipted* if a live streamer serves its sink's authority. It has no result before that streamer's receipt.
-Flows keep their order: a receipt that comes out of turn waits for the earlier ones, and with a lost message everything that
-was submitted after it in the same flow is lost too.
+A message is *receipted* if a live streamer serves its sink's authority. It has no result before the receipt of such a
+streamer, or until it has waited too long: then it has the result that it would have without receipts, and that streamer is
+not waited for any more until it gives a receipt. Flows keep their order: a receipt that comes out of turn waits for the
+earlier ones, and with a lost message everything that was submitted after it in the same flow is lost too.
 """
 
 from collections import deque
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from streamer.transports.base import Done, Parcel, SendResult
 from streamer.transports.errors import LinkLostError, SendError
 from streamer.transports.results import ResultRuns
+from streamer.transports.zenoh.receipt_proofs import Streamer
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
 
@@ -18,16 +20,22 @@ _Flow = tuple[UUri, UUri]
 
 
 class _Entry:
-    """One receipted message. ``put_s`` is when Zenoh took it; ``is_lost`` if it was lost before that."""
+    """One receipted message.
 
-    __slots__ = ("done", "flow", "has_receipt", "is_lost", "parcel", "put_s", "streamer")
+    ``put_s`` is when Zenoh took it, ``result`` what that means without a receipt; ``is_lost`` if it was lost before that.
+    It waits for ``streamer`` (if any) until it ``has_receipt`` or has waited too long.
+    """
 
-    def __init__(self, parcel: Parcel, done: Done, flow: _Flow, streamer: str) -> None:
+    __slots__ = ("done", "flow", "has_receipt", "is_lost", "parcel", "put_s", "result", "streamer", "waits")
+
+    def __init__(self, parcel: Parcel, done: Done, flow: _Flow, streamer: Streamer | None) -> None:
         self.parcel = parcel
         self.done = done
         self.flow = flow
         self.streamer = streamer
         self.put_s: float | None = None
+        self.result: SendResult = None
+        self.waits = streamer is not None
         self.has_receipt = False
         self.is_lost = False
 
@@ -37,7 +45,8 @@ class ReceiptLedger:
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._streamers: dict[str, list[str]] = {}  # authority → ids of the streamers that serve it
+        self._streamers: dict[str, list[Streamer]] = {}  # by the authority that they serve
+        self._silent: set[Streamer] = set()  # of these, those that have not given a receipt in time
         self._entries: dict[bytes, _Entry] = {}
         self._flows: dict[_Flow, deque[_Entry]] = {}
 
@@ -51,13 +60,13 @@ class ReceiptLedger:
 
     # -- streamers
 
-    def add_streamer(self, streamer: str, authority: str) -> None:
+    def add_streamer(self, streamer: Streamer, authority: str) -> None:
         """A streamer serves an authority."""
         streamers = self._streamers.setdefault(authority, [])
         if streamer not in streamers:
             streamers.append(streamer)
 
-    def remove_streamer(self, streamer: str, authority: str) -> None:
+    def remove_streamer(self, streamer: Streamer, authority: str) -> None:
         """It no longer does: what it has not receipted is lost."""
         streamers = self._streamers.get(authority, [])
         if streamer not in streamers:
@@ -65,6 +74,8 @@ class ReceiptLedger:
         streamers.remove(streamer)
         if not streamers:
             del self._streamers[authority]
+        if not self.is_known(streamer):
+            self._silent.discard(streamer)
         lost = {
             entry.flow
             for entry in self._entries.values()
@@ -72,6 +83,10 @@ class ReceiptLedger:
         }
         for flow in lost:
             self._lose(flow)
+
+    def is_known(self, streamer: Streamer) -> bool:
+        """Whether a streamer serves anybody."""
+        return any(streamer in streamers for streamers in self._streamers.values())
 
     # -- messages
 
@@ -83,17 +98,20 @@ class ReceiptLedger:
             sink = message.attributes.sink
             if sink is None or message.id in self._entries:
                 continue
-            streamers = self._streamers.get(sink.authority)
+            streamer = self._awaited(sink.authority)
             flow = (message.attributes.source, sink)
             entries = self._flows.get(flow)
-            if streamers or entries:
-                entry = self._entries[message.id] = _Entry(parcel, done, flow, streamers[0] if streamers else "")
+            if streamer is not None or entries:
+                entry = self._entries[message.id] = _Entry(parcel, done, flow, streamer)
                 if entries is None:
                     entries = self._flows[flow] = deque()
                 entry.is_lost = bool(entries) and entries[-1].is_lost  # it would overtake those that will be sent again
                 entries.append(entry)
                 found = True
         return found
+
+    def _awaited(self, authority: str) -> Streamer | None:
+        return next((s for s in self._streamers.get(authority, ()) if s not in self._silent), None)
 
     def put(self, parcels: Sequence[Parcel], result: SendResult, done: Done, now_s: float) -> None:
         """Zenoh has taken these, or refused them: tell the results of those that do not wait for a receipt."""
@@ -114,27 +132,38 @@ class ReceiptLedger:
                 self._remove(entry)
                 results.add(done, parcel, LinkLostError("the streamer on the other side is gone"))
             else:
-                entry.put_s = now_s
-                if entry.has_receipt:
-                    self._settle(entry.flow, results)
+                entry.put_s, entry.result = now_s, result
+                self._settle(entry.flow, results)
         results.tell()
 
-    def receipts(self, ids: bytes) -> None:
-        """Receipts have come: ids of 16 bytes each. Unknown ones belong to other streamers, or come too late."""
+    def receipts(self, streamer: Streamer, ids: bytes) -> None:
+        """Receipts of a streamer have come: ids of 16 bytes each.
+
+        Those of messages that were not sent to it do not count. Unknown ones were sent by others, or come too late.
+        """
+        self._silent.discard(streamer)
         results = ResultRuns()
         for start in range(0, len(ids) - 15, 16):
             entry = self._entries.get(ids[start : start + 16])
-            if entry is not None and not entry.is_lost:
-                entry.has_receipt = True
+            if entry is None or entry.is_lost:
+                continue
+            if streamer in self._streamers.get(entry.flow[1].authority, ()):
+                entry.waits, entry.has_receipt = False, True
                 self._settle(entry.flow, results)
         results.tell()
 
     def tick(self, now_s: float) -> None:
-        """Call lost every flow whose first message has waited too long."""
+        """No longer wait for the receipts of a flow whose first message has waited too long."""
+        results = ResultRuns()
         for flow, entries in list(self._flows.items()):
             put_s = entries[0].put_s
             if put_s is not None and now_s - put_s >= self._patience_s:
-                self._lose(flow)
+                for entry in entries:
+                    if entry.waits and entry.streamer is not None:
+                        self._silent.add(entry.streamer)
+                    entry.waits = False
+                self._settle(flow, results)
+        results.tell()
 
     def lose_all(self) -> None:
         """The link is lost, and everything that waits with it."""
@@ -154,12 +183,12 @@ class ReceiptLedger:
         results.tell()
 
     def _settle(self, flow: _Flow, results: ResultRuns) -> None:
-        """Tell what is delivered: everything at the head of a flow that was put and has its receipt."""
+        """Tell the results at the head of a flow: of everything that was put and waits no more."""
         entries = self._flows.get(flow)
-        while entries and entries[0].has_receipt and entries[0].put_s is not None:
+        while entries and not entries[0].waits and entries[0].put_s is not None:
             entry = entries[0]
             self._remove(entry)
-            results.add(entry.done, entry.parcel, None)
+            results.add(entry.done, entry.parcel, None if entry.has_receipt else entry.result)
 
     def _remove_up_to(self, entry: _Entry) -> list[_Entry]:
         """Remove this one and all earlier ones of its flow, which are returned."""

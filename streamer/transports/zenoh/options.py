@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import zenoh
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from streamer.transports.base import ListenerOptions, TransportOptions
 from streamer.transports.errors import ConfigurationError
+from streamer.transports.zenoh.receipt_proofs import SHORTEST_KEY, ReceiptKey
+from streamer.uprotocol.uri import ANY_AUTHORITY, is_authority
 
 _ENDPOINT = re.compile(r"[a-z][a-z_\-]*/\S+")
 _SETTINGS = re.compile(r"(?:[?#]|[^\s/]*@).*", re.DOTALL)
@@ -36,6 +38,35 @@ _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_befo
 _WAIT_BEFORE_CLOSE_US = 1_000_000
 
 
+class ReceiptOptions(BaseModel):
+    """Receipts between streamers that share the key in ``key_file``. Only ``streamers``, by authority, are believed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    key_file: Path
+    streamers: list[str] = Field(min_length=1)
+
+    @field_validator("streamers")
+    @classmethod
+    def _authorities(cls, streamers: list[str]) -> list[str]:
+        for number, streamer in enumerate(streamers, 1):
+            if streamer == ANY_AUTHORITY or not is_authority(streamer):
+                raise ValueError(f"item {number}: expected the authority of a streamer, for instance gateway")
+        return streamers
+
+    def key(self) -> ReceiptKey:
+        """The key, read now. Raises `ConfigurationError` with the option, never with the content."""
+        try:
+            secret = self.key_file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+        except OSError as exc:
+            text = f"{self.key_file}: {exc.strerror or type(exc).__name__}"
+            raise ConfigurationError("receipts.key_file", text) from None
+        if len(secret) < SHORTEST_KEY:
+            text = f"{self.key_file}: {len(secret)} bytes; expected at least {SHORTEST_KEY}"
+            raise ConfigurationError("receipts.key_file", text)
+        return ReceiptKey(secret)
+
+
 class ZenohOptions(TransportOptions):
     """Options of a ``zenoh`` endpoint.
 
@@ -52,7 +83,8 @@ class ZenohOptions(TransportOptions):
     default is 1000, and for a client Zenoh's 5000: if it is shorter than the router's, a stalled receiver behind the router
     costs us the link to the router.
 
-    Zenoh silently drops messages of more than ``max_message_bytes``, without assembling them in memory.
+    Zenoh silently drops messages of more than ``max_message_bytes``, without assembling them in memory. With ``receipts``
+    streamers confirm to each other.
     """
 
     model_config = ConfigDict(strict=True)
@@ -68,6 +100,7 @@ class ZenohOptions(TransportOptions):
     lease_ms: int | None = Field(default=None, ge=100)
     wait_before_close_ms: int | None = Field(default=None, ge=50)
     max_message_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    receipts: Annotated[ReceiptOptions, Field(strict=False)] | None = None
     listeners: ListenerOptions = ListenerOptions()
 
     @field_validator("listen", "connect")

@@ -1,34 +1,40 @@
-"""Receipts between streamers, beside the wire format that everybody else knows.
+"""Receipts between streamers that share a key, beside the wire format that everybody else knows.
 
-    ustreamer/1/serves/<zid>/<authority>   liveliness token: this streamer delivers to that authority
-    ustreamer/1/receipts/<zid>             ids of messages that this streamer has delivered or keeps on disk, 16 bytes each
-
-When a message for an authority that it serves is acknowledged (`Received.acknowledge`), a streamer publishes a receipt if
-anybody listens, also for a duplicate. The streamer that sent the message waits for the receipt (`ledger`). Everything here
-runs on the event loop, and leaves what can block to the control thread.
+When a message for an authority that it serves is acknowledged (`Received.acknowledge`), a streamer gives a receipt to every
+streamer that expects receipts, also for a duplicate. The streamer that sent the message waits for the receipt (`ledger`).
+Tokens and receipts that do not prove themselves (`receipt_proofs`), or come from a streamer that the configuration does not
+name, are counted and change nothing. Everything here runs on the event loop, except for proofs, which are checked on Zenoh's
+threads, and leaves what can block to the control thread.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
 
 import zenoh
 
 from streamer.transports.base import Done, Parcel, Received, SendResult
 from streamer.transports.zenoh.control import ControlThread, tell_loop
 from streamer.transports.zenoh.ledger import ReceiptLedger
-from streamer.transports.zenoh.presence_watch import is_matching
+from streamer.transports.zenoh.receipt_proofs import HELLO, MOST_IDS, RECEIPTS, SERVES, ReceiptKey, Streamer, giver_of
 from streamer.uprotocol.message import UMessage
 
 logger = logging.getLogger("ustreamer.zenoh")
 
-SERVES = "ustreamer/1/serves"
-RECEIPTS = "ustreamer/1/receipts"
-
 _FLUSH_S = 0.001
-_MOST = 4096  # ids in one receipt
 _MAX_IDS = 65536
 _TICK_S = 1.0
+_MAX_SESSIONS = 4  # of one streamer at a time: a token of an earlier session may be still there, or be repeated by somebody
+_MAX_COUNTERS = 64  # remembered per streamer: a token comes back with its link, and the counter goes on then
+_HOW: dict[str, Any] = {
+    "priority": zenoh.Priority.INTERACTIVE_HIGH,
+    "congestion_control": zenoh.CongestionControl.BLOCK,
+    "allowed_destination": zenoh.Locality.REMOTE,
+}
 
 
 class Receipted(Received):
@@ -45,30 +51,48 @@ class Receipted(Received):
 
 
 class Receipts:
-    """Both halves: the receipts that we give, and those that we wait for."""
+    """Both halves: the receipts that we give, and those that we wait for.
 
-    def __init__(self, name: str, serves: Sequence[str], patience_s: float) -> None:
-        self.serves = frozenset(serves)
+    ``streamers`` are the authorities of those that are believed; ``refused`` is told how many tokens and receipts were not.
+    Nothing is given or expected until there is a key.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        authority: str,
+        serves: Sequence[str],
+        streamers: Sequence[str],
+        patience_s: float,
+        refused: Callable[[int], None],
+    ) -> None:
+        self.serves = frozenset(serves) if streamers else frozenset()
         self.ledger = ReceiptLedger(patience_s)
         self._name = name
+        self._streamers = frozenset(streamers)
+        self._refused = refused
+        self._refusals = 0
+        self._refusals_lock = threading.Lock()
+        self._own = Streamer(authority, secrets.token_hex(16))
+        self._key: ReceiptKey
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
         self._session: zenoh.Session | None = None
-        self._own = ""
         self._declared: list[object] = []  # kept here because Zenoh undeclares what nobody references
-        self._publisher: zenoh.Publisher | None = None
-        self._listening = False
-        self._has_listener: bool | None = None
+        self._receivers: dict[Streamer, list[zenoh.LivelinessToken]] = {}  # oldest first
+        self._givers: dict[Streamer, set[str]] = {}  # whom they serve; oldest first
+        self._counters: dict[Streamer, int] = {}  # of the latest receipt
+        self._counter = 0
         self._ids: list[bytes] = []
         self._sending = False
         self._ticker: asyncio.TimerHandle | None = None
 
-    def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session) -> None:
-        """The session is open and our subscriptions are declared: announce whom we serve, and learn who serves whom."""
+    def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session, key: ReceiptKey) -> None:
+        """The session is open and our subscriptions are declared: announce ourselves, and learn who else is there."""
         self._loop = loop
         self._control = control
         self._session = session
-        self._own = str(session.zid())
+        self._key = key
         control.post(lambda: self._declare_blocking(session))
 
     def lose_all(self) -> None:
@@ -87,10 +111,10 @@ class Receipts:
     # -- receiving
 
     def acknowledge(self, uuid: bytes) -> None:
-        """A message is safe here: give a receipt, if anybody listens."""
-        if not self._has_listener or self._session is None:
+        """A message is safe here: give a receipt, if anybody expects one."""
+        if not self._receivers or self._session is None:
             return
-        if len(self._ids) >= _MAX_IDS:  # nobody takes receipts; the senders will send again
+        if len(self._ids) >= _MAX_IDS:  # nobody takes receipts; the senders do without
             return
         self._ids.append(uuid)
         if not self._sending:
@@ -101,8 +125,10 @@ class Receipts:
         if self._session is None or not self._ids:
             self._sending = False
             return
-        ids, self._ids = b"".join(self._ids[:_MOST]), self._ids[_MOST:]
-        self._control.post(lambda: self._put_blocking(ids))
+        ids, self._ids = b"".join(self._ids[:MOST_IDS]), self._ids[MOST_IDS:]
+        self._counter += 1
+        receivers = tuple(self._receivers)
+        self._control.post(partial(self._put_blocking, self._session, receivers, self._counter, ids))
 
     def _flushed(self) -> None:
         """The last receipts are out: go on if there are more."""
@@ -111,13 +137,21 @@ class Receipts:
         else:
             self._sending = False
 
-    def _matched(self, is_matched: bool) -> None:
-        self._has_listener = is_matched
+    def _receiver(self, is_there: bool, receiver: Streamer) -> None:
+        """A streamer expects receipts, or no longer does."""
+        if (session := self._session) is None or not self.serves:
+            return
+        if not is_there:
+            self._drop_receiver(receiver)
+        elif receiver not in self._receivers:
+            for oldest in _beyond(_MAX_SESSIONS - 1, self._receivers, receiver.authority):
+                self._drop_receiver(oldest)
+            tokens = self._receivers[receiver] = []
+            self._control.post(partial(self._serve_blocking, session, receiver, tokens))
 
-    def _first_status(self, is_matched: bool) -> None:
-        """The status when the publisher was declared, unless the listener was called since."""
-        if self._has_listener is None:
-            self._has_listener = is_matched
+    def _drop_receiver(self, receiver: Streamer) -> None:
+        if (tokens := self._receivers.pop(receiver, None)) is not None:
+            self._control.post(partial(_undeclare_blocking, tokens))
 
     # -- sending
 
@@ -133,71 +167,114 @@ class Receipts:
         if len(self.ledger) and self._session is not None:
             self._ticker = self._loop.call_later(_TICK_S, self._tick)
 
-    def _saw_token(self, is_there: bool, streamer: str, authority: str) -> None:
-        """Subscribe to receipts first, then act on the token. Tokens keep their order."""
-        if (session := self._session) is None:
-            return
-
-        def listen_first() -> None:  # on the control thread
-            self._listen_blocking(session)
-            tell_loop(self._loop, self._token, is_there, streamer, authority)
-
-        self._control.post(listen_first)
-
-    def _token(self, is_there: bool, streamer: str, authority: str) -> None:
+    def _giver(self, is_there: bool, giver: Streamer, authority: str) -> None:
+        """A streamer gives us receipts for messages to an authority, or no longer does."""
         if self._session is None:
             return
-        found, lost = "zenoh_streamer_found endpoint=%s zid=%s serves=%s", "zenoh_streamer_lost endpoint=%s zid=%s serves=%s"
-        logger.info(found if is_there else lost, self._name, streamer, authority)
         if is_there:
-            self.ledger.add_streamer(streamer, authority)
+            for oldest in _beyond(_MAX_SESSIONS, {**self._givers, giver: ()}, giver.authority):
+                for served in self._givers.pop(oldest):
+                    self.ledger.remove_streamer(oldest, served)
+            self._givers.setdefault(giver, set()).add(authority)
+            self._counters.setdefault(giver, -1)
+            for oldest in _beyond(_MAX_COUNTERS, self._counters, giver.authority):
+                del self._counters[oldest]
+            self.ledger.add_streamer(giver, authority)
+        elif authority in self._givers.get(giver, ()):
+            self._givers[giver].remove(authority)
+            if not self._givers[giver]:
+                del self._givers[giver]
+            self.ledger.remove_streamer(giver, authority)
         else:
-            self.ledger.remove_streamer(streamer, authority)
+            return
+        text = "zenoh_streamer_%s endpoint=%s streamer=%s serves=%s"
+        logger.info(text, "found" if is_there else "lost", self._name, giver.authority, authority)
 
-    def _arrived(self, ids: bytes) -> None:
-        if self._session is not None:
-            self.ledger.receipts(ids)
+    def _arrived(self, giver: Streamer, counter: int, ids: bytes) -> None:
+        if self._session is None:
+            return
+        if giver not in self._givers:  # its link is gone
+            return
+        if counter <= self._counters.get(giver, -1):
+            self._refuse()
+            return
+        self._counters[giver] = counter
+        self.ledger.receipts(giver, ids)
+
+    def _tell_refusals(self) -> None:
+        with self._refusals_lock:
+            number, self._refusals = self._refusals, 0
+        self._refused(number)
 
     # -- control thread
 
     def _declare_blocking(self, session: zenoh.Session) -> None:
-        liveliness, remote = session.liveliness(), zenoh.Locality.REMOTE
+        """Subscribe to receipts first: before anybody knows that we expect some."""
+        liveliness, own = session.liveliness(), self._own
+        receipts = f"{RECEIPTS}/*/*/{own.path}"
+        self._declared += [
+            session.declare_subscriber(receipts, self._on_receipt, allowed_origin=zenoh.Locality.REMOTE),
+            liveliness.declare_subscriber(f"{SERVES}/*/*/{own.path}/*/*", self._on_serves, history=True),
+            liveliness.declare_token(self._key.hello(own)),
+        ]
         if self.serves:
-            publisher = self._publisher = session.declare_publisher(
-                f"{RECEIPTS}/{self._own}",
-                priority=zenoh.Priority.INTERACTIVE_HIGH,
-                congestion_control=zenoh.CongestionControl.BLOCK,
-                allowed_destination=remote,
-            )
-            self._declared.append(publisher.declare_matching_listener(self._on_matching))
-            tell_loop(self._loop, self._first_status, is_matching(publisher))
-            self._declared += [liveliness.declare_token(f"{SERVES}/{self._own}/{name}") for name in sorted(self.serves)]
-        self._declared.append(liveliness.declare_subscriber(f"{SERVES}/*/*", self._on_token, history=True))
+            self._declared.append(liveliness.declare_subscriber(f"{HELLO}/*/*/*", self._on_hello, history=True))
 
-    def _listen_blocking(self, session: zenoh.Session) -> None:
-        """Subscribe to receipts: before the first message that needs one is sent, and only if somebody gives them."""
-        if self._listening:
-            return
-        self._listening = True
-        receipts = session.declare_subscriber(f"{RECEIPTS}/*", self._on_receipts, allowed_origin=zenoh.Locality.REMOTE)
-        self._declared.append(receipts)
+    def _serve_blocking(self, session: zenoh.Session, receiver: Streamer, tokens: list[zenoh.LivelinessToken]) -> None:
+        for authority in sorted(self.serves):
+            tokens.append(session.liveliness().declare_token(self._key.serves(self._own, receiver, authority)))
 
-    def _put_blocking(self, ids: bytes) -> None:
+    def _put_blocking(self, session: zenoh.Session, receivers: Sequence[Streamer], counter: int, ids: bytes) -> None:
         try:
-            if self._publisher is not None:
-                self._publisher.put(ids)
+            for receiver in receivers:
+                session.put(*self._key.receipt(self._own, receiver, counter, ids), **_HOW)
         finally:
             tell_loop(self._loop, self._flushed)
 
     # -- threads of Zenoh
 
-    def _on_matching(self, status: zenoh.MatchingStatus) -> None:
-        tell_loop(self._loop, self._matched, status.matching)
+    def _on_hello(self, sample: zenoh.Sample) -> None:
+        receiver = self._key.read_hello(str(sample.key_expr))
+        if receiver == self._own:
+            return
+        if receiver is None or receiver.authority not in self._streamers:
+            self._refuse()
+        else:
+            tell_loop(self._loop, self._receiver, sample.kind == zenoh.SampleKind.PUT, receiver)
 
-    def _on_token(self, sample: zenoh.Sample) -> None:
-        streamer, _, authority = str(sample.key_expr)[len(SERVES) + 1 :].partition("/")
-        if streamer != self._own:
-            tell_loop(self._loop, self._saw_token, sample.kind == zenoh.SampleKind.PUT, streamer, authority)
+    def _on_serves(self, sample: zenoh.Sample) -> None:
+        served = self._key.read_serves(str(sample.key_expr), self._own)
+        if served is None or served[0].authority not in self._streamers:
+            self._refuse()
+        else:
+            tell_loop(self._loop, self._giver, sample.kind == zenoh.SampleKind.PUT, *served)
 
-    def _on_receipts(self, sample: zenoh.Sample) -> None:
-        tell_loop(self._loop, self._arrived, sample.payload.to_bytes())
+    def _on_receipt(self, sample: zenoh.Sample) -> None:
+        key = str(sample.key_expr)
+        giver = giver_of(key)
+        receipt = None
+        if giver is not None and giver.authority in self._streamers:
+            receipt = self._key.read_receipt(key, sample.payload.to_bytes())
+        if giver is None or receipt is None:
+            self._refuse()
+        else:
+            tell_loop(self._loop, self._arrived, giver, *receipt)
+
+    def _refuse(self) -> None:
+        """Count it; the loop hears of many at a time."""
+        with self._refusals_lock:
+            self._refusals += 1
+            is_first = self._refusals == 1
+        if is_first:
+            tell_loop(self._loop, self._tell_refusals)
+
+
+def _beyond(limit: int, streamers: Iterable[Streamer], authority: str) -> list[Streamer]:
+    """The oldest sessions of a streamer beyond a bound. ``streamers`` are in the order in which they came."""
+    sessions = [streamer for streamer in streamers if streamer.authority == authority]
+    return sessions[: max(0, len(sessions) - limit)]
+
+
+def _undeclare_blocking(tokens: list[zenoh.LivelinessToken]) -> None:
+    for token in tokens:
+        token.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type

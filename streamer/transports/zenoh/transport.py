@@ -20,7 +20,7 @@ import zenoh
 
 from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
 from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, TransportContext
-from streamer.transports.errors import LinkLostError
+from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.intake import Intake
@@ -34,6 +34,7 @@ from streamer.transports.zenoh.options import (
 )
 from streamer.transports.zenoh.presence import OnPresence
 from streamer.transports.zenoh.presence_watch import PresenceWatch
+from streamer.transports.zenoh.receipt_proofs import ReceiptKey
 from streamer.transports.zenoh.receipts import Receipts
 from streamer.transports.zenoh.sender import Publishers, Sender
 from streamer.transports.zenoh.wire import key_filter
@@ -64,7 +65,15 @@ class ZenohTransport(ListeningTransport):
         self._sender: Sender | None = None
         self._nodes: Nodes | None = None
         self._presence_watch = PresenceWatch(context.name)
-        self._receipts = Receipts(context.name, context.serves, _PATIENCE * (options.uncertain_s or DEFAULT_UNCERTAIN_S))
+        self._receipts = Receipts(
+            context.name,
+            context.authority,
+            context.serves,
+            () if options.receipts is None else options.receipts.streamers,
+            _PATIENCE * (options.uncertain_s or DEFAULT_UNCERTAIN_S),
+            self._receipts_refused,
+        )
+        self._receipt_key: ReceiptKey | None = None
         self._was_up = False
         self._stopped = False
         self._intake = Intake(context, self.registry, self._receipts, options.receive_buffer)
@@ -91,6 +100,8 @@ class ZenohTransport(ListeningTransport):
     async def start(self) -> None:
         """Begin to open the session. It is tried until it succeeds. Raises `ConfigurationError`."""
         config = session_config(self.options)
+        if self.options.receipts is not None:
+            self._receipt_key = self.options.receipts.key()
         self._mode = self.options.effective_mode(config)
         self._loop = asyncio.get_running_loop()
         zenoh.try_init_log_from_env()  # type: ignore[no-untyped-call]  # incomplete stubs; silent unless RUST_LOG is set
@@ -133,7 +144,8 @@ class ZenohTransport(ListeningTransport):
         # All this after the subscriptions: the link is not called up before we listen.
         await self._control.ask(lambda: nodes.watch(session))
         self._presence_watch.open(self._loop, self._control, session)
-        self._receipts.open(self._loop, self._control, session)
+        if self._receipt_key is not None:
+            self._receipts.open(self._loop, self._control, session, self._receipt_key)
         self._update_link()
 
     def _open_blocking(self, config: zenoh.Config) -> None:
@@ -182,6 +194,12 @@ class ZenohTransport(ListeningTransport):
                 self._close_blocking()
             except zenoh.ZError as exc:
                 logger.info("zenoh_close_failed endpoint=%s error=%s", self.context.name, exc)
+
+    def _receipts_refused(self, number: int) -> None:
+        """Somebody claims to be a streamer, or repeats what one has said."""
+        error = MalformedPacketError(Malformed.RECEIPT, "it does not prove that it comes from a streamer under receipts")
+        for _ in range(number):
+            self.context.events.packet_malformed(error)
 
     # -- link
 

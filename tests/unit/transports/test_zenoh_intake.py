@@ -29,6 +29,11 @@ ANYONE = everything_at("*")
 ASK = request(NOW_MS, APP, METHOD, 1000)
 
 
+def no_receipts() -> Receipts:
+    """Receipts that are off."""
+    return Receipts("vehicle", "gateway.veh1", (), (), 1.0, lambda number: None)
+
+
 class FakeControl:
     """Declares nothing."""
 
@@ -42,7 +47,7 @@ class IntakeHarness:
     def __init__(self) -> None:
         self.registry = ListenerRegistry(ListenerOptions(max_listeners=3000))
         context = TransportContext("vehicle", "gateway.veh1")
-        self.intake = Intake(context, self.registry, Receipts("vehicle", (), 1.0), 10)
+        self.intake = Intake(context, self.registry, no_receipts(), 10)
         self.listener = RecordingListener()
         nothing: Any = object()
         control: Any = FakeControl()

@@ -6,6 +6,7 @@ from typing import Any
 from streamer.transports.base import UNCONFIRMED, SendResult, Unconfirmed
 from streamer.transports.errors import LinkLostError, PermanentError, SendError
 from streamer.transports.zenoh.ledger import ReceiptLedger
+from streamer.transports.zenoh.receipt_proofs import Streamer
 from streamer.uprotocol.message import notification, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -16,16 +17,17 @@ CLOUD = UUri.parse("//cloud/1/1/0")
 OTHER = UUri.parse("//cloud/2/1/0")
 ELSEWHERE = UUri.parse("//veh2/2/1/0")
 PATIENCE_S = 45.0
+S1, S2 = Streamer("gateway1", "1" * 32), Streamer("gateway2", "2" * 32)
 
 
 class LedgerHarness:
-    """A ledger that knows of one streamer, ``s1``, which serves ``cloud``. ``a1`` and ``a2`` are messages of one flow."""
+    """A ledger that knows of one streamer, ``S1``, which serves ``cloud``. ``a1`` and ``a2`` are messages of one flow."""
 
     sinks = {"a": CLOUD, "b": OTHER, "x": ELSEWHERE}
 
     def __init__(self) -> None:
         self.ledger = ReceiptLedger(PATIENCE_S)
-        self.ledger.add_streamer("s1", "cloud")
+        self.ledger.add_streamer(S1, "cloud")
         self.parcels: dict[str, Parcel] = {}
         self.said: list[str] = []
 
@@ -38,8 +40,8 @@ class LedgerHarness:
         self.ledger.put([self.parcels[name] for name in names], outcome, self.done, now_s)
         return self.heard()
 
-    def receipts(self, *names: str) -> list[str]:
-        self.ledger.receipts(b"".join(self.parcels[name].message.id for name in names))
+    def receipts(self, *names: str, by: Streamer = S1) -> list[str]:
+        self.ledger.receipts(by, b"".join(self.parcels[name].message.id for name in names))
         return self.heard()
 
     def done(self, parcels: Sequence[Any], outcome: SendResult) -> None:
@@ -94,7 +96,7 @@ def test_streamer_that_goes_loses_everything_unreceipted_in_order() -> None:
     d.submit("a1", "b1", "a2", "a3")
     d.put("a1", "b1", "a2", "a3")
     d.receipts("a2")
-    d.ledger.remove_streamer("s1", "cloud")
+    d.ledger.remove_streamer(S1, "cloud")
     assert sorted(d.heard()) == ["lost a1 a2 a3", "lost b1"]
     assert d.receipts("a1") == []
     assert not d.ledger.is_needed
@@ -104,40 +106,88 @@ def test_what_is_not_put_when_the_streamer_goes_is_lost_once_it_is_and_so_is_wha
     d = LedgerHarness()
     d.submit("a1", "a2")
     d.put("a1")
-    d.ledger.remove_streamer("s1", "cloud")
+    d.ledger.remove_streamer(S1, "cloud")
     assert d.heard() == ["lost a1"]
     assert d.submit("a3")  # it would overtake a2
-    d.ledger.add_streamer("s2", "cloud")
+    d.ledger.add_streamer(S2, "cloud")
     assert d.put("a2", "a3") == ["lost a2 a3"]
     d.submit("a4")
     d.put("a4")
-    assert d.receipts("a4") == ["delivered a4"]
+    assert d.receipts("a4", by=S2) == ["delivered a4"]
 
 
 def test_streamer_that_serves_the_same_authority_takes_over() -> None:
     d = LedgerHarness()
-    d.ledger.add_streamer("s2", "cloud")
+    d.ledger.add_streamer(S2, "cloud")
     d.submit("a1")
     d.put("a1")
-    d.ledger.remove_streamer("s2", "cloud")
+    d.ledger.remove_streamer(S2, "cloud")
     assert d.heard() == []
-    d.ledger.add_streamer("s2", "cloud")
-    d.ledger.remove_streamer("s1", "cloud")
+    d.ledger.add_streamer(S2, "cloud")
+    d.ledger.remove_streamer(S1, "cloud")
     assert d.heard() == ["lost a1"]
     assert d.submit("a2")
 
 
-def test_flow_without_receipts_is_given_up_in_the_end() -> None:
+def test_flow_without_receipts_is_unconfirmed_in_the_end() -> None:
     d = LedgerHarness()
-    d.submit("a1", "a2", "b1")
+    d.submit("a1", "a2", "b1", "a3")
     d.put("a1", "a2", now_s=100.0)
     d.put("b1", now_s=101.0)
     d.ledger.tick(100.0 + PATIENCE_S - 0.1)
     assert d.heard() == []
     d.ledger.tick(100.0 + PATIENCE_S)
-    assert d.heard() == ["lost a1 a2"]
+    assert d.heard() == ["unconfirmed a1 a2"]
+    assert d.put("a3") == ["unconfirmed a3"]
     d.ledger.tick(101.0 + PATIENCE_S)
-    assert d.heard() == ["lost b1"]
+    assert d.heard() == ["unconfirmed b1"]
+    assert len(d.ledger) == 0
+
+
+def test_streamer_that_was_silent_is_not_waited_for_until_it_gives_a_receipt() -> None:
+    d = LedgerHarness()
+    d.submit("a1")
+    d.put("a1", now_s=100.0)
+    d.ledger.tick(100.0 + PATIENCE_S)
+    d.heard()
+    assert not d.submit("a2")
+    assert d.put("a2") == ["unconfirmed a2"]
+    assert d.receipts("a1") == []
+    assert d.submit("a3")
+    assert d.put("a3") == []
+    assert d.receipts("a3") == ["delivered a3"]
+
+
+def test_another_streamer_is_waited_for_while_one_is_silent() -> None:
+    d = LedgerHarness()
+    d.submit("a1")
+    d.put("a1", now_s=100.0)
+    d.ledger.tick(100.0 + PATIENCE_S)
+    d.heard()
+    d.ledger.add_streamer(S2, "cloud")
+    assert d.submit("a2")
+    d.put("a2")
+    assert d.receipts("a2", by=S2) == ["delivered a2"]
+
+
+def test_receipt_before_the_end_of_the_patience_counts_although_an_earlier_one_is_missing() -> None:
+    d = LedgerHarness()
+    d.submit("a1", "a2")
+    d.put("a1", "a2", now_s=100.0)
+    assert d.receipts("a2") == []
+    d.ledger.tick(100.0 + PATIENCE_S)
+    assert d.heard() == ["unconfirmed a1", "delivered a2"]
+
+
+def test_receipt_of_a_streamer_that_the_message_was_not_sent_to_does_not_count() -> None:
+    d = LedgerHarness()
+    d.ledger.add_streamer(S2, "veh2")
+    d.submit("a1", "x1")
+    d.put("a1", "x1")
+    assert d.receipts("a1", by=S2) == []
+    assert d.receipts("x1", by=S1) == []
+    assert d.receipts("x1", by=S2) == ["delivered x1"]
+    assert d.receipts("a1", by=S1) == ["delivered a1"]
 
 
 def test_lost_put_loses_the_earlier_messages_of_its_flow_in_order() -> None:
@@ -181,5 +231,5 @@ def test_receipts_that_are_not_ours_or_cut_short_are_ignored() -> None:
     d = LedgerHarness()
     d.submit("a1")
     d.put("a1")
-    d.ledger.receipts(b"x" * 16 + d.parcels["a1"].message.id[:15])
+    d.ledger.receipts(S1, b"x" * 16 + d.parcels["a1"].message.id[:15])
     assert d.heard() == []

@@ -8,7 +8,14 @@ import pytest
 from pydantic import ValidationError
 
 from streamer.transports.errors import ConfigurationError
-from streamer.transports.zenoh.options import ZenohOptions, session_config, wait_before_close_s, without_settings
+from streamer.transports.zenoh.options import (
+    ReceiptOptions,
+    ZenohOptions,
+    session_config,
+    wait_before_close_s,
+    without_settings,
+)
+from streamer.transports.zenoh.receipt_proofs import ReceiptKey, Streamer
 
 LEASE = "transport/link/tx/lease"
 
@@ -117,3 +124,28 @@ def test_what_zenoh_says_about_an_endpoint_ends_before_its_settings(said: str, k
 def test_what_zenoh_says_otherwise_is_kept() -> None:
     text = "Can not create a new TCP listener bound to tcp/127.0.0.1:7447: [127.0.0.1:7447: Address already in use]"
     assert without_settings(Exception(text)) == text
+
+
+def test_key_for_receipts_is_read_without_the_end_of_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b"k" * 16 + b"\r\n")
+    hello = ReceiptOptions(key_file=file, streamers=["gateway"]).key().hello(Streamer("gateway", "1"))
+    assert ReceiptKey(b"k" * 16).read_hello(hello) == Streamer("gateway", "1")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"secret", b"fifteen bytes!!\n"])
+def test_key_for_receipts_that_is_missing_or_short_is_refused_and_not_shown(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigurationError) as caught:
+        ReceiptOptions(key_file=file, streamers=["gateway"]).key()
+    assert caught.value.key == "receipts.key_file"
+    assert str(file) in str(caught.value)
+    assert not content or content.decode().strip() not in str(caught.value)
+
+
+@pytest.mark.parametrize("streamers", [[], ["*"], ["a/b"], ["Gateway"], None])
+def test_streamers_that_are_believed_have_to_be_named(streamers: Any) -> None:
+    with pytest.raises(ValidationError):
+        ZenohOptions.model_validate({"receipts": {"key_file": "/x", "streamers": streamers}})

@@ -1,0 +1,105 @@
+"""What proves that a token or a receipt comes from a streamer that has the shared key. Pure.
+
+    ustreamer/2/hello/<streamer>/<session>/<proof>                                         token: expects receipts
+    ustreamer/2/serves/<giver>/<session>/<receiver>/<its session>/<authority>/<proof>      token: gives it receipts
+    ustreamer/2/receipts/<giver>/<session>/<receiver>/<its session>                        counter, ids, proof
+
+A *session* is 16 random bytes, drawn whenever a streamer opens its Zenoh session. A proof is an HMAC-SHA256 over everything
+else, in the place of the text or at its end. It covers both sessions: what was recorded before either side restarted proves
+nothing to the other one. Within a session the counter only rises, so that nothing counts twice.
+"""
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+
+HELLO = "ustreamer/2/hello"
+SERVES = "ustreamer/2/serves"
+RECEIPTS = "ustreamer/2/receipts"
+
+MOST_IDS = 4096
+"""Ids in one receipt, 16 bytes each."""
+
+SHORTEST_KEY = 16
+
+_COUNTER = 8
+_PROOF = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Streamer:
+    """One streamer, from when it has opened its Zenoh session until it closes it. ``session`` is hexadecimal."""
+
+    authority: str
+    session: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.authority}/{self.session}"
+
+
+class ReceiptKey:
+    """Makes and checks proofs with the key that all streamers share. What does not prove itself reads as None."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def hello(self, streamer: Streamer) -> str:
+        """The token of a streamer that expects receipts."""
+        key = f"{HELLO}/{streamer.path}"
+        return f"{key}/{self._prove(key)}"
+
+    def read_hello(self, key: str) -> Streamer | None:
+        """The streamer that has declared this token."""
+        match self._proven(key).split("/")[3:]:
+            case [authority, session]:
+                return Streamer(authority, session)
+        return None
+
+    def serves(self, giver: Streamer, receiver: Streamer, authority: str) -> str:
+        """The token of a streamer that gives receipts to another one, for messages to an authority."""
+        key = f"{SERVES}/{giver.path}/{receiver.path}/{authority}"
+        return f"{key}/{self._prove(key)}"
+
+    def read_serves(self, key: str, receiver: Streamer) -> tuple[Streamer, str] | None:
+        """The streamer that has declared this token to ``receiver``, and the authority."""
+        match self._proven(key).split("/")[3:]:
+            case [giver, session, to, its_session, authority] if receiver == Streamer(to, its_session):
+                return Streamer(giver, session), authority
+        return None
+
+    def receipt(self, giver: Streamer, receiver: Streamer, counter: int, ids: bytes) -> tuple[str, bytes]:
+        """A receipt: its key, and its payload."""
+        key = f"{RECEIPTS}/{giver.path}/{receiver.path}"
+        payload = counter.to_bytes(_COUNTER, "big") + ids
+        return key, payload + self._mac(key, payload)
+
+    def read_receipt(self, key: str, payload: bytes) -> tuple[int, bytes] | None:
+        """The counter and the ids of a receipt."""
+        length = len(payload) - _COUNTER - _PROOF
+        if not 0 < length <= 16 * MOST_IDS or length % 16:
+            return None
+        content, proof = payload[:-_PROOF], payload[-_PROOF:]
+        if not hmac.compare_digest(self._mac(key, content), proof):
+            return None
+        return int.from_bytes(content[:_COUNTER], "big"), content[_COUNTER:]
+
+    def _proven(self, key: str) -> str:
+        """A token without its proof; nothing if that is wrong."""
+        text, _, proof = key.rpartition("/")
+        return text if hmac.compare_digest(self._prove(text).encode(), proof.encode()) else ""
+
+    def _prove(self, key: str) -> str:
+        return self._mac(key, b"").hex()
+
+    def _mac(self, key: str, content: bytes) -> bytes:
+        text = key.encode()
+        return hmac.digest(self._secret, len(text).to_bytes(4, "big") + text + content, hashlib.sha256)
+
+
+def giver_of(key: str) -> Streamer | None:
+    """Who claims to have given a receipt with this key."""
+    match key.split("/")[3:]:
+        case [authority, session, _, _]:
+            return Streamer(authority, session)
+    return None
