@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from streamer.config.exposure import exposures
 from streamer.config.messages import described, is_about_key, kind_of, place, sentence
 from streamer.config.models import POLICY_KEYS, Config, QueuePolicy
 from streamer.config.secrets import WITHHELD, is_secret_location, redacted, without_secrets, without_settings
@@ -156,6 +157,7 @@ def warnings(config: Config) -> list[str]:
 
 
 def _warnings(config: Config) -> Iterator[str]:
+    yield from exposures(config)
     if config.journal is None:
         yield "journal: null: memory only; what is queued is lost if the process is killed"
     if not config.routes:

@@ -34,6 +34,12 @@ def is_secret_name(name: object) -> bool:
     return isinstance(name, str) and bool(_SECRET.search(name))
 
 
+def is_secret_file(name: str) -> bool:
+    """Whether the file that a key with this name names holds a secret."""
+    stem = name.removesuffix("_file")
+    return stem != name and (is_secret_name(stem) or stem == "key" or stem.endswith("_key"))
+
+
 def is_secret_location(location: tuple[str | int, ...]) -> bool:
     """Whether the value there may be a secret. The names of endpoints do not count."""
     if location[:1] == ("endpoints",):

@@ -203,6 +203,10 @@ class TransportOptions(BaseModel):
         """Whether a Publish needs a sink authority on this network, as on an off-vehicle MQTT broker."""
         return False
 
+    def exposures(self) -> Sequence[str]:
+        """What these options leave open to others on the network, for ``streamer check``: ``KEY: sentence`` each."""
+        return ()
+
 
 class UTransport(ABC):
     """One connection to one network of uEntities.

@@ -5,11 +5,13 @@ contains them.
 """
 
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from streamer.transports.addresses import is_loopback
 from streamer.transports.base import ListenerOptions, TransportOptions
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.wire import Structure
@@ -115,6 +117,13 @@ class Mqtt5Options(TransportOptions):
     @property
     def port(self) -> int:
         return self._url.port or _PORTS[self._url.scheme]
+
+    def exposures(self) -> Sequence[str]:
+        if self.uses_tls or is_loopback(self.host):
+            return ()
+        has_password = self.password_file is not None
+        what = "the user name and the password" if has_password else "messages, with the tokens in them,"
+        return (f"broker: {what} go to {self.host} unencrypted, and anybody in between can change them; use mqtts://",)
 
     def credentials(self) -> tuple[str | None, bytes | None]:
         """User name and password, read now. Raises `ConfigurationError` with the option, never with the content."""

@@ -2,18 +2,22 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import zenoh
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from streamer.transports.addresses import is_loopback
 from streamer.transports.base import ListenerOptions, TransportOptions
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.zenoh.receipt_proofs import SHORTEST_KEY, ReceiptKey
 from streamer.uprotocol.uri import ANY_AUTHORITY, is_authority
 
 _ENDPOINT = re.compile(r"[a-z][a-z_\-]*/\S+")
+_OPEN = re.compile(r"(?:tcp|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):?[^?#]*")
+"""A Zenoh endpoint without encryption, up to its settings."""
 _SETTINGS = re.compile(r"(?:[?#]|[^\s/]*@).*", re.DOTALL)
 _PLACE = re.compile(r"(?:--> |line: )(\d+)(?::|, column: )(\d+)")
 
@@ -118,6 +122,17 @@ class ZenohOptions(TransportOptions):
         if self.mode == "client" and not (self.connect or self.scouting or self.config_file):
             raise ValueError("mode client: expected connect, scouting or config_file, to find a router with")
         return self
+
+    def exposures(self) -> Sequence[str]:
+        found = [
+            f"listen: {address[0]} is open to everybody who reaches it, who can then send in any name; listen on tls/ with "
+            "client certificates (config_file), or on a loopback address"
+            for address in map(_OPEN.match, self.listen)
+            if address is not None and not is_loopback(address["host"])
+        ]
+        if self.scouting:
+            found.append("scouting: true: everybody on the local network is told where the streamer is, and may connect")
+        return found
 
     def effective_mode(self, config: zenoh.Config) -> str:
         """The mode, ``config_file`` included."""

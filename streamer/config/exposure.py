@@ -1,0 +1,72 @@
+"""Says what a valid configuration leaves open to others: on the network, at the HTTP port, in files with secrets.
+
+These are hints, not mistakes: each can be what somebody wants. Nothing is opened or connected; of files with secrets, only
+the mode is looked at.
+"""
+
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from streamer.config.models import Config
+from streamer.config.secrets import is_secret_file
+from streamer.transports.addresses import is_loopback
+
+_NOT_FOR_OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IXOTH | stat.S_IWGRP
+
+
+def exposures(config: Config) -> Iterator[str]:
+    """A sentence for each thing that is open."""
+    for name, endpoint in config.endpoints.items():
+        for text in endpoint.options.exposures():
+            yield f"endpoints.{name}.options.{text}"
+    metrics, control = config.metrics, config.control
+    if metrics is not None and not is_loopback(metrics.host):
+        if control.http == "any" and control.http_token_file is None:
+            yield (
+                f"control.http: any, and metrics.listen is {metrics.listen}: whoever reaches the port can pause and resume "
+                "topics; set control.http_token_file, or use loopback"
+            )
+        elif control.http == "any":
+            yield (
+                f"control.http: any, and metrics.listen is {metrics.listen}: the token of control.http_token_file "
+                "goes there unencrypted; put a proxy with TLS before the port, or use loopback"
+            )
+    for key, path in _secret_files(config, ""):
+        yield from _open_file(key, path)
+
+
+def _secret_files(part: Any, key: str) -> Iterator[tuple[str, Path]]:
+    """Every path in the configuration whose key says that the file holds a secret."""
+    if isinstance(part, Path):
+        if is_secret_file(key.rpartition(".")[2]):
+            yield key, part
+        return
+    if isinstance(part, BaseModel):
+        parts: Mapping[Any, Any] = {name: getattr(part, name) for name in type(part).model_fields}
+    elif isinstance(part, Mapping):
+        parts = part
+    elif isinstance(part, list | tuple):
+        parts = dict(enumerate(part))
+    else:
+        return
+    for name, inner in parts.items():
+        here = f"{key}[{name}]" if isinstance(name, int) else f"{key}.{name}".lstrip(".")
+        yield from _secret_files(inner, here)
+
+
+def _open_file(key: str, path: Path) -> Iterator[str]:
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:  # it may come later, or belong to another user; what needs it says so
+        return
+    if mode & _NOT_FOR_OTHERS:
+        who = "others on this machine" if mode & stat.S_IRWXO else "its group"
+        verb = "change" if mode & (stat.S_IWOTH | stat.S_IWGRP) else "read"
+        yield (
+            f"{key}: {path} has mode {mode:04o}, so {who} can {verb} it; expected 0600 or 0640. (Secrets that a container "
+            "or systemd mounts often are 0444, which is fine as long as nobody else gets in there.)"
+        )
