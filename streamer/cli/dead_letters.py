@@ -149,7 +149,7 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
 def _list(arguments: argparse.Namespace, file: LetterFile, config: Config, now_ms: int) -> int:
     found = file.find(_filter(arguments, now_ms))
     if arguments.json:
-        lines_out(json.dumps(_as_json(letter, now_ms), ensure_ascii=False) for letter in found)
+        lines_out(json.dumps(_as_json(letter, now_ms)) for letter in found)  # in ASCII: nothing that a terminal would obey
         return 0 if found else 1
     if not found:
         return _nothing()
@@ -169,7 +169,7 @@ def _show(arguments: argparse.Namespace, file: LetterFile, config: Config, now_m
         try:
             message = message_from_proto(pb.UMessage.FromString(file.body(letter.number)))
         except (CorruptEntryError, DecodeError, ValueError) as exc:
-            lines_out([f"the message cannot be shown: {exc}"])
+            lines_out([f"the message cannot be shown: {plain(str(exc))}"])
         else:
             lines_out(as_table(list(_content(message, now_ms))))
             lines_out(_preview(message.payload or b""))
@@ -197,7 +197,7 @@ def _redrive(arguments: argparse.Namespace, file: LetterFile, config: Config, no
     for letter in found:
         why_not = _obstacle(letter, file, arguments.ttl, now_ms)
         if why_not:
-            staying.append(f"not redriven: {format_id(letter.id)} {plain(letter.source)}: {why_not}")
+            staying.append(f"not redriven: {format_id(letter.id)} {plain(letter.source)}: {plain(why_not)}")
         else:
             going.append(letter.number)
     lines_out(staying[:_MAX_LINES])

@@ -18,7 +18,7 @@ import uvloop
 
 from streamer import __version__, logs
 from streamer.cli import dead_letters, explain, pause, traces
-from streamer.cli.text import EX_CONFIG, complain
+from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.daemon import Daemon
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except ConfigError as exc:
         for problem in exc.problems:
-            print(problem, file=sys.stderr)
+            print(plain(str(problem)), file=sys.stderr)
         count = len(exc.problems)
         print(f"{arguments.config}: {count} {'problem' if count == 1 else 'problems'}", file=sys.stderr)
         return EX_CONFIG
@@ -90,7 +90,7 @@ def _run(arguments: argparse.Namespace) -> int:
         problems = _flat(group)
     for problem in problems:
         where = f"options.{problem.key}: " if isinstance(problem, ConfigurationError) else ""
-        print(f"{arguments.config}: {where}{problem}", file=sys.stderr)
+        print(f"{arguments.config}: {where}{plain(str(problem))}", file=sys.stderr)
     if any(isinstance(problem, ConfigurationError) for problem in problems):
         return EX_CONFIG
     return 1 if problems else 0

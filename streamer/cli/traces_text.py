@@ -54,10 +54,10 @@ class Printer:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         _time(_ended(row)),
-        row["outcome"],
-        row["ucode"],
+        plain(row["outcome"]),
+        plain(row["ucode"]),
         plain(row["route"]),
-        row["msg_type"].capitalize(),
+        plain(row["msg_type"]).capitalize(),
         _uri(row, "src"),
         "→",
         _uri(row, "sink"),
@@ -85,10 +85,10 @@ def message_lines(rows: Sequence[dict[str, Any]], id_: bytes, config: Path | Non
 
 def _facts(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "id", format_id(row["msg_id"])
-    yield "type", row["msg_type"].capitalize()
+    yield "type", plain(row["msg_type"]).capitalize()
     yield "source", _uri(row, "src")
     yield "sink", _uri(row, "sink")
-    yield "outcome", f"{row['outcome']} ({row['ucode']}) at {_time(_ended(row))}"
+    yield "outcome", f"{plain(row['outcome'])} ({plain(row['ucode'])}) at {_time(_ended(row))}"
     yield "streamer", plain(row["streamer"])
     yield "route", plain(row["route"])
     yield "endpoints", f"from {_endpoint(row, 'ingress')} to {_endpoint(row, 'egress')}"
@@ -98,7 +98,7 @@ def _facts(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "waited", _length(row["queue_wait_us"])
     yield "latency", _length(row["latency_us"])
     yield "retries", f"{row['retries']}{', may have left before' if row['redelivered'] else ''}"
-    yield "priority", row["priority"]
+    yield "priority", plain(row["priority"])
     yield "payload", f"{row['payload_bytes']} bytes"
     if row["req_id"] is not None:
         yield "answers", format_id(row["req_id"])
@@ -128,7 +128,7 @@ def summary_lines(summary: "Summary", window_ms: int, now_ms: int) -> Iterator[s
     if summary.reasons:
         yield ""
         reasons = sorted(summary.reasons.items(), key=lambda item: (-item[1], item[0]))
-        rows = [(plain(name), outcome, code, str(count)) for (name, outcome, code), count in reasons]
+        rows = [(plain(name), plain(outcome), plain(code), str(count)) for (name, outcome, code), count in reasons]
         yield from as_table([("NOT DELIVERED ON", "OUTCOME", "UCODE", "MESSAGES"), *rows])
     yield ""
     yield (

@@ -365,3 +365,24 @@ def test_letters_of_no_known_kind_are_listed(run: Run, journal: Path) -> None:
     assert status == 0
     assert out.splitlines()[1].split()[1:5] == ["99", "vehicle-cloud", "9", "nowhere"]
     assert UMessageType.PUBLISH.name.capitalize() in out
+
+
+HOSTILE = "\x1b]0;owned\x07\x9b31m\u202eevil\u2028\x7f\n"
+"""What a terminal would obey: a new title, a colour by a C1 control, text from right to left, a line separator."""
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["show", IDS[0]], ["redrive", "--all"], ["purge", "--all"]])
+def test_a_terminal_is_shown_nothing_that_it_would_obey(tmp_path: Path, run: Run, words: list[str]) -> None:
+    options = Options(ttl=1000, token=HOSTILE, payload_format=UPayloadFormat.TEXT)
+    message = publish(NOW_MS - HOUR_MS, SPEED, HOSTILE.encode(), options)
+    letter = letter_of(1, message, UCode.UNAVAILABLE, 1000, HOSTILE)._replace(
+        ingress=HOSTILE, target=HOSTILE, outcome=HOSTILE, text=HOSTILE, source=HOSTILE, sink=HOSTILE
+    )
+    desk = JournalHarness(tmp_path / "hostile.db").open()
+    desk.write(Batch(letters=[letter]))
+    desk.close()
+    words = [format_id(message.id) if word == IDS[0] else word for word in words]
+    _, out, err = run(*words, journal="{path: " + str(tmp_path / "hostile.db") + "}")
+    printed = (out + err).replace("\n", "")
+    assert printed
+    assert printed.isprintable()

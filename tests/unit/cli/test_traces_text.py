@@ -115,3 +115,21 @@ def test_the_summary_as_json_has_the_same_numbers() -> None:
     assert found["not_delivered"] == [
         {"route": "vehicle-cloud", "outcome": "expired", "ucode": "DEADLINE_EXCEEDED", "messages": 1}
     ]
+
+
+def test_records_of_a_hostile_file_reach_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b]0;owned\x07\x9b31m\u202e\u2028\x7f"
+    texts = (
+        *("route", "src_authority", "sink_authority", "msg_type", "priority", "ingress", "egress", "ingress_transport"),
+        *("egress_transport", "outcome", "ucode", "traceparent"),
+    )
+    rows = shown(
+        row(1, msg_id=QUESTION, sink_ue_id=1, sink_ue_version=1, sink_resource_id=0, **dict.fromkeys(texts, hostile))
+    )
+    for is_json in (False, True):
+        Printer(is_json, rows).add(rows)
+    lines = [*capsys.readouterr().out.splitlines(), *message_lines(rows, QUESTION, None)]
+    told = summed_up(row(1, route=hostile, outcome="rejected", ucode=hostile))
+    lines += [*summary_lines(told, 1000, NOW_MS), json.dumps(summary_json(told, 1000, NOW_MS))]
+    assert len(lines) > 20
+    assert [line for line in lines if not line.isprintable()] == []
