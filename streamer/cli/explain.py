@@ -7,6 +7,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from streamer.clock import SystemClock
@@ -38,6 +39,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     explain.add_argument("--source", type=_uri, required=True, metavar="URI", help="such as //veh1/A8000/2/8A50")
     explain.add_argument("--sink", type=_uri, metavar="URI", help="not for a Publish")
     explain.add_argument("--type", choices=sorted(_TYPES), required=True, help="the message's type")
+    explain.add_argument("--identity", metavar="NAME", help="who sends it, as the network proves it; default: nobody")
+    explain.add_argument("--permission-level", type=int, metavar="N", help="what a Request claims; default: nothing")
     explain.add_argument(
         "--from", dest="ingress", metavar="ENDPOINT", help="where it arrives; default: where its source lives"
     )
@@ -89,29 +92,42 @@ def _explain(arguments: argparse.Namespace) -> int:
         print(f"no endpoint {arguments.ingress!r}; there are {', '.join(table.authorities)}", file=sys.stderr)
         return 2
     ingress = arguments.ingress or (homes[0] if homes else next(iter(table.authorities)))
-    attributes = _attributes(kind, arguments.source, arguments.sink)
+    attributes = _attributes(kind, arguments)
     if attributes.problems:
         decision = _rejected(attributes.problems)
     else:
         interested = remembered.interest.of(arguments.source)
-        decision = decide(kind, arguments.source, arguments.sink, ingress, table, interested)
+        decision = decide(kind, arguments.source, arguments.sink, ingress, table, interested, arguments.identity)
+        decision = _as_claimed(decision, attributes)
     sink = "" if arguments.sink is None else f" → {arguments.sink}"
     print(f"{arguments.type} {arguments.source}{sink} from {ingress}")
     _print_decision(decision, arguments.source, remembered.pause_rules)
     return 0 if decision.hops else 1
 
 
-def _attributes(kind: UMessageType, source: UUri, sink: UUri | None) -> Attributes:
-    """A message of that type with these addresses. Only the addresses can be wrong: it has everything else."""
+def _attributes(kind: UMessageType, arguments: argparse.Namespace) -> Attributes:
+    """A message of that type with these addresses. Only what was given can be wrong: it has everything else."""
     is_call = kind in (UMessageType.REQUEST, UMessageType.RESPONSE)
     return Attributes(
         kind,
-        source,
-        sink,
+        arguments.source,
+        arguments.sink,
         priority=UPriority.CS4 if is_call else UPriority.UNSPECIFIED,
         ttl=1000 if kind is UMessageType.REQUEST else None,
         reqid=new_id(SystemClock().wall_ms()) if kind is UMessageType.RESPONSE else None,
+        permission_level=arguments.permission_level,
     )
+
+
+def _as_claimed(decision: Decision, attributes: Attributes) -> Decision:
+    """The decision with what its method demands of the caller."""
+    permit = decision.permit
+    if permit is None or permit.demand is None or decision.failure is not None:
+        return decision
+    refused = permit.refusal(attributes)
+    if refused is None:
+        return replace(decision, why=(*decision.why, str(permit.demand)))
+    return Decision((), refused.failure, (*decision.why, refused.because))
 
 
 def _rejected(problems: Sequence[str]) -> Decision:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from streamer.config.types import OWN_NAME
 from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.uri import ANY_AUTHORITY, UriError, UUri
 
@@ -45,6 +46,7 @@ def findings(raw: Any) -> Iterator[Finding]:
     if authorities:
         yield from _dead_letter(raw, authorities)
         yield from _routes(list(_items(_part(raw, "routes"))), authorities)
+        yield from _permissions(_part(_part(raw, "permissions"), "endpoints"), authorities)
     yield from _multicast(_items(_part(raw, "multicast")))
 
 
@@ -108,11 +110,8 @@ def _patterns(position: int, route: Any, start: Any, authorities: Mapping[str, l
     if not isinstance(start, str) or start not in authorities:
         return
     for index, pattern in enumerate(_items(_part(route, "publish"))):
-        try:
-            authority = UUri.parse(pattern).authority if isinstance(pattern, str) else _part(pattern, "authority")
-        except UriError:
-            continue
-        if not isinstance(authority, str) or authority in (ANY_AUTHORITY, *authorities[start]):
+        authority = _authority_of(pattern)
+        if authority is None or authority in (ANY_AUTHORITY, *authorities[start]):
             continue
         homes = [name for name, listed in authorities.items() if authority in listed]
         if homes:
@@ -122,6 +121,50 @@ def _patterns(position: int, route: Any, start: Any, authorities: Mapping[str, l
                 "where this route starts; expected an authority of "
                 f"{start!r} ({', '.join(authorities[start]) or 'none listed'})",
             )
+
+
+def _permissions(endpoints: Any, authorities: Mapping[str, list[str]]) -> Iterator[Finding]:
+    """Rules and identities are about sources that live behind their endpoint; others never come in there."""
+    for name, section in endpoints.items() if isinstance(endpoints, Mapping) else ():
+        here = ("permissions", "endpoints", name)
+        if name not in authorities:
+            yield Finding(here, _unknown_endpoint(str(name), authorities))
+            continue
+        for index, rule in enumerate(_items(_part(section, "rules"))):
+            for kind in ("allow", "deny"):
+                authority = _authority_of(_part(_part(rule, kind), "from", "from_"))
+                if authority is not None and _is_elsewhere(authority, name, authorities):
+                    yield Finding((*here, "rules", index, kind, "from"), _never_comes(authority, name, authorities))
+        identities = _part(section, "identities")
+        for identity, spoken_for in identities.items() if isinstance(identities, Mapping) else ():
+            for index, text in enumerate(_items(spoken_for)):
+                if isinstance(text, str) and text != OWN_NAME and _is_elsewhere(text, name, authorities):
+                    yield Finding((*here, "identities", identity, index), _never_comes(text, name, authorities))
+
+
+def _is_elsewhere(authority: str, endpoint: str, authorities: Mapping[str, list[str]]) -> bool:
+    """Whether no source of this authority lives behind the endpoint: `RoutingTable.homes`."""
+    if authority == ANY_AUTHORITY or authority in authorities[endpoint]:
+        return False
+    return ANY_AUTHORITY not in authorities[endpoint] or any(authority in listed for listed in authorities.values())
+
+
+def _never_comes(authority: str, endpoint: str, authorities: Mapping[str, list[str]]) -> str:
+    homes = [name for name, listed in authorities.items() if authority in listed]
+    lives = f"lives at {' and '.join(map(repr, homes))}" if homes else "lives at no endpoint"
+    return (
+        f"{authority!r} {lives}, so nothing from it comes in through {endpoint!r}; expected an authority of {endpoint!r} "
+        f"({', '.join(authorities[endpoint]) or 'none listed'}), or *"
+    )
+
+
+def _authority_of(pattern: Any) -> str | None:
+    """The authority of a pattern, which may be text; None if it is none."""
+    try:
+        found = UUri.parse(pattern).authority if isinstance(pattern, str) else _part(pattern, "authority")
+    except UriError:
+        return None
+    return found if isinstance(found, str) else None
 
 
 def _multicast(broadcasts: Iterable[Any]) -> Iterator[Finding]:

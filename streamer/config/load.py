@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from streamer.config.exposure import exposures
 from streamer.config.messages import described, is_about_key, kind_of, place, sentence
 from streamer.config.models import POLICY_KEYS, Config, QueuePolicy
+from streamer.config.permissions import hints
 from streamer.config.secrets import WITHHELD, is_secret_location, redacted, without_secrets, without_settings
 from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
 from streamer.transports.base import available_transports, loadable_transports
@@ -162,6 +163,7 @@ def _warnings(config: Config) -> Iterator[str]:
         yield "journal: null: memory only; what is queued is lost if the process is killed"
     if not config.routes:
         yield "routes: empty; nothing is forwarded"
+    yield from hints(config.permissions, config.endpoints)
     for route in config.routes:
         far = config.endpoints[route.to]
         is_addressed = route.to in config.addressed

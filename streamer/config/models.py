@@ -13,6 +13,7 @@ from pydantic import Field, ModelWrapValidatorHandler, ValidationError, Validati
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamer.config.checks import ORIGIN, RESERVED_ROUTES, findings, nearest
+from streamer.config.permissions import PermissionsConfig
 from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
 from streamer.config.types import (
     GIB,
@@ -270,6 +271,8 @@ class Config(Section):
     endpoints: Annotated[dict[Name, EndpointConfig], Field(min_length=1)]
     queue_policy: QueuePolicy = QueuePolicy()  # before routes, which add their own keys to it
     routes: list[RouteConfig]
+    permissions: PermissionsConfig | None = None
+    """None: what the routes allow."""
     journal: JournalConfig | None = None
     dead_letter: DeadLetterConfig = DeadLetterConfig()
     metrics: MetricsConfig | None = MetricsConfig()

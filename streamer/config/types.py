@@ -28,6 +28,9 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,252}")
 _LONGEST_PARTITION = 512
 
+OWN_NAME = "{identity}"
+"""Stands for the authority whose name is the identity itself."""
+
 
 def expected(what: str) -> PydanticCustomError:
     """The error of a value that is not what was expected. `streamer.config.messages` adds what was found."""
@@ -62,6 +65,12 @@ def _single_authority(text: str) -> str:
         raise expected(
             "one authority, no wildcard: at most 128 lower-case letters, digits and -._~, or an IP literal in brackets"
         )
+    return text
+
+
+def _spoken_for(text: str) -> str:
+    if text != OWN_NAME and not is_authority(text):
+        raise expected(f'an authority, "*" for all, or "{OWN_NAME}" for the one that is called as the identity is')
     return text
 
 
@@ -108,6 +117,13 @@ _topic = _exactly(
 )
 _entity = _exactly(
     "a uEntity without wildcards such as //veh1/A8000/2/0: resource 0", lambda uri: uri.is_entity and not uri.has_wildcard
+)
+_any_pattern = _exactly(
+    "a pattern such as //veh1/FFFFFFFF/FF/FFFF: //authority/ue_id/version/resource in hex", lambda uri: True
+)
+_method_pattern = _exactly(
+    "a pattern of methods such as //veh1/FFFFFFFF/FF/FFFF: resource 1 to 7FFF, or FFFF for all of them",
+    lambda uri: uri.is_method or uri.resource == ANY_RESOURCE,
 )
 _entity_pattern = _exactly("a pattern of uEntities such as //veh1/FFFFFFFF/FF/0: resource 0", lambda uri: uri.is_entity)
 
@@ -162,11 +178,14 @@ Size = Annotated[
 ]
 Authority = Annotated[str, AfterValidator(_authority)]
 SingleAuthority = Annotated[str, AfterValidator(_single_authority)]
+SpokenFor = Annotated[str, AfterValidator(_spoken_for)]
 _AS_URI = WithJsonSchema({"type": "string", "pattern": "^(up:)?//"})
 Pattern = Annotated[UUri, PlainValidator(_pattern), PlainSerializer(str), _AS_URI]
 Topic = Annotated[UUri, PlainValidator(_topic), PlainSerializer(str), _AS_URI]
 Entity = Annotated[UUri, PlainValidator(_entity), PlainSerializer(str), _AS_URI]
 EntityPattern = Annotated[UUri, PlainValidator(_entity_pattern), PlainSerializer(str), _AS_URI]
+AnyPattern = Annotated[UUri, PlainValidator(_any_pattern), PlainSerializer(str), _AS_URI]
+MethodPattern = Annotated[UUri, PlainValidator(_method_pattern), PlainSerializer(str), _AS_URI]
 Name = Annotated[str, AfterValidator(_name)]
 HostName = Annotated[str, AfterValidator(_host_name)]
 FilePath = Annotated[Path, Field(strict=False)]

@@ -269,7 +269,7 @@ class Ingress(UListener):
             if lane.retired:
                 lane = leg.lane = queue.lane(leg.key)
             attributes = leg.attributes
-            outgoing = UMessage(message.id, attributes, message.payload) if leg.changes_sink else message
+            outgoing = UMessage(message.id, attributes, message.payload) if leg.is_changed else message
             if not queue.is_patient:
                 size = size_of(message)
                 room = queue.room_for(size)
@@ -282,7 +282,7 @@ class Ingress(UListener):
             if lane.hold and lane.hold & Hold.PAUSED and not queue.has_room_for_paused(size_of(message)):
                 self._settler.refuse(received, queue, _PAUSED)
                 continue
-            if leg.changes_sink:  # if the network echoes it, it is a duplicate
+            if leg.is_changed:  # if the network echoes it, it is a duplicate
                 self._seen.young.setdefault(key_of(outgoing), None)
                 if leg.once is not None:
                     self._seen.young[key_of(outgoing) + leg.once] = None

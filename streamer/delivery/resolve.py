@@ -1,11 +1,13 @@
-"""What to do with messages, found out once per set of attributes: validation, the decision, the lanes.
+"""What to do with messages, found out once per set of attributes: validation, the decision, permissions, the lanes.
 
-It reads and decides; nothing is counted, sent or turned away here.
+It reads and decides; nothing is counted, sent or turned away here. A new decision that denies something goes into the audit
+log: once for a flow, not for each message.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 
+from streamer.audit import DENIED, audit
 from streamer.delivery.dedup import scope
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import Lane
@@ -24,17 +26,18 @@ _MAX_SAMPLERS = 65_536
 
 _ARRIVED = Failure(Outcome.LOCAL, UCode.OK, "another streamer has carried it to where its sink lives")
 
-_Flow = tuple[UMessageType, UUri, UUri | None]
+_Flow = tuple[UMessageType, UUri, UUri | None, str | None]
+"""Type, source, sink, and the sender's identity as far as the network proves it."""
 
 
 class Leg:
     """One lane for messages with the same attributes; ``attributes`` are those that they are sent with.
 
-    ``once`` is the scope in which ids are remembered if the leg removes the sink by which copies of a Publish differ;
-    ``sampler`` leaves out messages beyond the sample period.
+    ``is_changed``: those are not the ones that the messages came with. ``once`` is the scope in which ids are remembered if
+    the leg removes the sink by which copies of a Publish differ; ``sampler`` leaves out messages beyond the sample period.
     """
 
-    __slots__ = ("attributes", "changes_sink", "egress", "key", "lane", "once", "queue", "sampler")
+    __slots__ = ("attributes", "egress", "is_changed", "key", "lane", "once", "queue", "sampler")
 
     def __init__(
         self, queue: RouteQueue, egress: Egress, attributes: Attributes, before: Attributes, sampler: Sampler | None = None
@@ -42,8 +45,9 @@ class Leg:
         self.queue = queue
         self.egress = egress
         self.attributes = attributes
-        self.changes_sink = attributes is not before
-        self.once = scope("route", queue.name) if self.changes_sink and before.sink is not None else None
+        self.is_changed = attributes is not before
+        changes_sink = attributes.sink != before.sink
+        self.once = scope("route", queue.name) if changes_sink and before.sink is not None else None
         self.key: FlowKey = (attributes.source, attributes.sink)
         self.lane: Lane = queue.lane(self.key)
         self.sampler = sampler
@@ -102,19 +106,39 @@ class Resolver:
         if attributes.problems:
             text = "invalid attributes: " + "; ".join(attributes.problems)
             return Resolved((), Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text))
-        flow = (attributes.type, attributes.source, attributes.sink)
-        decision = self._decisions.get(flow)
-        if decision is None:
-            decision = decide(*flow, self._endpoint, self._table, self._interest.of(attributes.source))
-            self._decisions.remember(attributes.source, flow, decision)
+        decision = self._decision(attributes)
         if decision.failure is not None:
             return self._decline(attributes, decision.failure)
+        permitted = attributes
+        if decision.permit is not None:
+            refused = decision.permit.refusal(attributes)
+            if refused is not None:
+                self._audit(attributes, refused.because)
+                return Resolved((), refused.failure)
+            permitted = decision.permit.applied(attributes)
         legs = []
         for hop in decision.hops:
             queue, egress = self._queues[hop.route.name]
-            outgoing = attributes if hop.sink == attributes.sink else replace(attributes, sink=hop.sink)
+            outgoing = permitted if hop.sink == permitted.sink else replace(permitted, sink=hop.sink)
             legs.append(Leg(queue, egress, outgoing, attributes, self._sampler(hop, outgoing)))
         return Resolved(tuple(legs), None)
+
+    def _decision(self, attributes: Attributes) -> Decision:
+        flow = (attributes.type, attributes.source, attributes.sink, attributes.provenance.identity)
+        decision = self._decisions.get(flow)
+        if decision is None:
+            kind, source, sink, identity = flow
+            decision = decide(kind, source, sink, self._endpoint, self._table, self._interest.of(source), identity)
+            self._decisions.remember(source, flow, decision)
+            if decision.denied_by:
+                self._audit(attributes, decision.denied_by)
+        return decision
+
+    def _audit(self, attributes: Attributes, because: str) -> None:
+        sink = {} if attributes.sink is None else {"sink": str(attributes.sink)}
+        by = {} if attributes.provenance.identity is None else {"identity": attributes.provenance.identity}
+        kind = attributes.type.name.lower()
+        audit(DENIED, who=str(attributes.source), where=self._endpoint, type=kind, **sink, **by, because=because)
 
     def _sampler(self, hop: Hop, outgoing: Attributes) -> Sampler | None:
         """The sampler for a hop; the same one as before if the period is the same."""
@@ -131,14 +155,15 @@ class Resolver:
     def _decline(self, attributes: Attributes, failure: Failure) -> Resolved:
         """What to do with messages that no route takes: those that arrived from the wrong side may be copies.
 
-        They are not if their source lives behind no endpoint of ours, or on the network of their sink: the original would
-        never arrive here. Dead letters of another streamer are not waited for: their failure is not reported anyway. A
-        copy that has reached the network of its sink needs nothing from us.
+        They are not if their source lives here (it is the sender that is not authenticated), or behind no endpoint of ours,
+        or on the network of their sink: the original would never arrive here. Dead letters of another streamer are not
+        waited for: their failure is not reported anyway. A copy that has reached the network of its sink needs nothing from
+        us.
         """
         homes = self._table.homes(attributes.source.authority)
         source, sink = attributes.source, attributes.sink
         is_report = source[1:3] == USTREAMER and attributes.type is UMessageType.PUBLISH
-        if failure.code is not UCode.UNAUTHENTICATED or is_report or not homes:
+        if failure.code is not UCode.UNAUTHENTICATED or is_report or not homes or self._endpoint in homes:
             return Resolved((), failure)
         if sink is None or sink.authority in (ANY_AUTHORITY, self._table.authority):
             return Resolved((), failure, is_misrouted=True)

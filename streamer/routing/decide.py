@@ -11,13 +11,16 @@ The rules, in order:
    interested in it. One that is addressed to us is meant for the interested authorities behind us.
 6. Split horizon: nothing goes back to an endpoint where the source's authority lives.
 7. Transient mark: a multicast that arrived from a network that connects devices is not published to another such one.
+8. What would go on, or be answered, has to be permitted (`streamer.routing.permissions`). What has arrived already, or goes
+   nowhere quietly, needs no permission.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.permissions import Denial, Permit
 from streamer.routing.table import RoutingTable, TableRoute
 from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessageType
@@ -41,11 +44,16 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Either hops or a failure. ``why`` explains it to people, one line per rule that applied."""
+    """Either hops or a failure. ``why`` explains it to people, one line per rule that applied.
+
+    Where permissions are configured, ``permit`` is what allowed it, and ``denied_by`` why it was denied.
+    """
 
     hops: tuple[Hop, ...] = ()
     failure: Failure | None = None
     why: tuple[str, ...] = ()
+    permit: Permit | None = None
+    denied_by: str = ""
 
 
 def decide(
@@ -55,10 +63,12 @@ def decide(
     ingress: str,
     table: RoutingTable,
     interested: Mapping[str, int] = _NOBODY,
+    identity: str | None = None,
 ) -> Decision:
     """Decide for a valid message of type ``kind`` that came in through endpoint ``ingress``.
 
-    ``interested`` are the authorities that have subscribed to the topic ``source``, each with its sample period in ms.
+    ``interested`` are the authorities that have subscribed to the topic ``source``, each with its sample period in ms;
+    ``identity`` is who sent it, as far as the network proves that.
     """
     if ingress == LOCAL_ENDPOINT:
         if sink is None:
@@ -78,6 +88,25 @@ def decide(
             UCode.UNAUTHENTICATED,
             f"source authority {source.authority!r} {lives}, not behind {ingress}",
         )
+    decision = _route(kind, source, sink, ingress, homes, table, interested)
+    if table.permissions is None or (decision.failure is not None and not decision.failure.is_reported):
+        return decision
+    verdict = table.permissions.judge(kind, source, sink, ingress, identity)
+    if isinstance(verdict, Denial):
+        return Decision((), verdict.failure, (verdict.because,), denied_by=verdict.because)
+    return replace(decision, why=(f"{verdict.name} allows it", *decision.why), permit=verdict)
+
+
+def _route(
+    kind: UMessageType,
+    source: UUri,
+    sink: UUri | None,
+    ingress: str,
+    homes: tuple[str, ...],
+    table: RoutingTable,
+    interested: Mapping[str, int],
+) -> Decision:
+    """Where a message from a network goes that is not ours, and whose source lives there."""
     if sink is not None and sink[:3] in table.services:
         inner = table.to_services(ingress)
         assert inner is not None

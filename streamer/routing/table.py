@@ -4,6 +4,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from streamer.config.models import Config, QueuePolicy
+from streamer.routing.permissions import Permissions
 from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION, EntityId
@@ -33,7 +34,7 @@ class RoutingTable:
 
     ``addressed`` names the endpoints on whose network a Publish needs a sink authority, ``connecting`` those that connect
     devices. ``services`` are our own uEntities, ``inner`` the ways to and from them. ``multicast`` are the topics of
-    multicast ids.
+    multicast ids. Without ``permissions``, what the routes allow is permitted.
     """
 
     authority: str
@@ -44,6 +45,7 @@ class RoutingTable:
     services: frozenset[Entity] = frozenset()
     inner: tuple[TableRoute, ...] = ()
     multicast: frozenset[UUri] = frozenset()
+    permissions: Permissions | None = None
 
     @classmethod
     def from_config(
@@ -77,6 +79,7 @@ class RoutingTable:
             _services(config, entities, addressed),
             _inner(config) if entities else (),
             frozenset(multicast),
+            None if config.permissions is None else Permissions(config.permissions),
         )
 
     def homes(self, authority: str) -> tuple[str, ...]:

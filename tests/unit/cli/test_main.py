@@ -231,6 +231,78 @@ def test_question_that_makes_no_sense_is_wrong_usage(
     assert capsys.readouterr().err.strip() == told
 
 
+GUARDED = """
+permissions:
+  endpoints:
+    cloud:
+      max_permission_level: 3
+      identities: {backend-7f: [fleet]}
+      rules: [deny: {to: //veh1/A/1/8}, allow: {to: //veh1/FFFFFFFF/FF/FFFF}]
+  methods: [{method: //veh1/A/1/9, permission_level: 2}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "printed"),
+    [
+        (
+            7,
+            ["--identity", "backend-7f"],
+            [
+                "  permissions.endpoints.cloud.rules[1] allows it",
+                "  route cloud-vehicle: 'veh1' lives behind vehicle",
+                "goes over route cloud-vehicle to endpoint vehicle, sink //veh1/A/1/7",
+            ],
+        ),
+        (
+            8,
+            ["--identity", "backend-7f"],
+            [
+                "  permissions.endpoints.cloud.rules[0] denies it",
+                "goes nowhere: rejected (PERMISSION_DENIED), not permitted",
+            ],
+        ),
+        (
+            7,
+            [],
+            [
+                "  permissions.endpoints.cloud.identities: the network proves no identity of the sender",
+                "goes nowhere: rejected (UNAUTHENTICATED), not permitted",
+            ],
+        ),
+        (
+            9,
+            ["--identity", "backend-7f", "--permission-level", "1"],
+            [
+                "  permissions.endpoints.cloud.rules[1] allows it",
+                "  route cloud-vehicle: 'veh1' lives behind vehicle",
+                "  permissions.methods[0] demands permission level 2: it claims 1, and its endpoint may claim 3",
+                "goes nowhere: rejected (PERMISSION_DENIED), not permitted",
+            ],
+        ),
+        (
+            9,
+            ["--identity", "backend-7f", "--permission-level", "2"],
+            [
+                "  permissions.endpoints.cloud.rules[1] allows it",
+                "  route cloud-vehicle: 'veh1' lives behind vehicle",
+                "  permissions.methods[0] demands permission level 2",
+                "goes over route cloud-vehicle to endpoint vehicle, sink //veh1/A/1/9",
+            ],
+        ),
+    ],
+    ids=["allowed", "denied", "nobody", "low", "high"],
+)
+def test_the_rule_that_allows_or_denies_is_named(
+    good: str, method: int, more: list[str], printed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path(good).open("a") as file:
+        file.write(GUARDED)
+    asked = ["--source", "//fleet/C/1/0", "--sink", f"//veh1/A/1/{method}", "--type", "request"]
+    main(["explain", "--config", good, *asked, *more])
+    assert capsys.readouterr().out.splitlines()[1:] == printed
+
+
 def test_explaining_connects_nothing(good: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamer.transports.memory.MemoryTransport.start", None)
     assert main(["explain", "--config", good, "--source", SPEED, "--type", "publish"]) == 0

@@ -115,3 +115,58 @@ def test_the_nearest_name_is_suggested_and_none_if_none_is_near() -> None:
     assert nearest("widnow", ["window", "retry"]) == "; did you mean 'window'?"
     assert nearest("que", ["queue_policy", "window"]) == "; did you mean 'queue_policy'?"
     assert nearest("zzz", ["window"]) == nearest("", ["window"]) == nearest(None, []) == ""
+
+
+def permitted(rules: Any = (), identities: Any = None, endpoint: str = "vehicle", endpoints: Any = ENDPOINTS) -> Any:
+    section = {"endpoints": {endpoint: {"rules": list(rules), "identities": identities}}}
+    return found(endpoints, permissions=section)
+
+
+def test_permissions_name_endpoints_that_exist() -> None:
+    ((location, message),) = permitted(endpoint="vehicel")
+    assert location == ("permissions", "endpoints", "vehicel")
+    assert message == "expected one of the endpoints (vehicle, cloud, phone), found 'vehicel'; did you mean 'vehicle'?"
+
+
+def test_a_rule_is_about_sources_that_live_behind_its_endpoint() -> None:
+    rules = [
+        {"allow": {"from": "//veh1/A/1/0"}},
+        {"deny": {"from": "//phone1/A/1/0"}},
+        {"allow": {"from": "//*/A/1/0", "to": "//phone1/A/1/7"}},
+        {"allow": {"from": "//veh2/A/1/0"}},
+        {"allow": {"from": "not an address"}},
+        {"allow": None},
+        5,
+    ]
+    here = ("permissions", "endpoints", "vehicle", "rules")
+    assert permitted(rules) == [
+        (
+            (*here, 1, "deny", "from"),
+            "'phone1' lives at 'phone', so nothing from it comes in through 'vehicle'; expected an authority of 'vehicle' "
+            "(veh1), or *",
+        ),
+        (
+            (*here, 3, "allow", "from"),
+            "'veh2' lives at no endpoint, so nothing from it comes in through 'vehicle'; expected an authority of 'vehicle' "
+            "(veh1), or *",
+        ),
+    ]
+
+
+def test_where_everybody_else_lives_a_rule_may_name_anybody_else() -> None:
+    rules = [{"allow": {"from": "//veh2/A/1/0"}}, {"allow": {"from": "//veh1/A/1/0"}}]
+    assert [location[-3:] for location, _ in permitted(rules, endpoint="cloud")] == [(1, "allow", "from")]
+
+
+def test_an_identity_speaks_for_authorities_that_live_behind_its_endpoint() -> None:
+    identities = {"a": ["veh1", "*", "{identity}"], "b": ["phone1"], "c": 5}
+    ((location, message),) = permitted(identities=identities)
+    assert location == ("permissions", "endpoints", "vehicle", "identities", "b", 0)
+    assert message.startswith("'phone1' lives at 'phone', so nothing from it comes in through 'vehicle'")
+
+
+@pytest.mark.parametrize(
+    "section", [5, [], {"endpoints": 5}, {"endpoints": {"vehicle": 5}}, {"endpoints": {5: {}}}], ids=str
+)
+def test_permissions_that_cannot_be_read_are_left_to_their_models(section: Any) -> None:
+    assert [location for location, _ in found(permissions=section)] in ([], [("permissions", "endpoints", 5)])

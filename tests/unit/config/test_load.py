@@ -26,6 +26,7 @@ routes:
   - {from: vehicle, to: cloud}
   - {from: cloud, to: vehicle}
 """
+PERMISSIONS = "permissions: {endpoints: {vehicle: {rules: [allow: {}]}, cloud: {rules: [allow: {}]}}}\n"
 
 
 @pytest.fixture
@@ -287,12 +288,14 @@ def test_problems_are_sorted_by_line(path: Path) -> None:
 
 
 def test_a_hint_says_what_memory_only_means(path: Path) -> None:
-    assert warnings(loaded(path, PLAIN)) == ["journal: null: memory only; what is queued is lost if the process is killed"]
-    assert warnings(loaded(path, PLAIN + "journal: {path: /tmp/j.db}\n")) == []
+    assert warnings(loaded(path, PLAIN + PERMISSIONS)) == [
+        "journal: null: memory only; what is queued is lost if the process is killed"
+    ]
+    assert warnings(loaded(path, PLAIN + PERMISSIONS + "journal: {path: /tmp/j.db}\n")) == []
 
 
 def test_a_hint_names_a_publish_without_receivers(path: Path) -> None:
-    text = BROKER + "journal: {path: /tmp/j.db}\n"
+    text = BROKER + PERMISSIONS + "journal: {path: /tmp/j.db}\n"
     published = text.replace("to: cloud}", 'to: cloud, publish: ["//veh1/FFFFFFFF/FF/FFFF"]}')
     (warning,) = warnings(loaded(path, published))
     assert warning.startswith("route vehicle-cloud: nothing says who a Publish to 'cloud' is for")
@@ -306,13 +309,17 @@ def test_a_hint_names_a_publish_without_receivers(path: Path) -> None:
 
 
 def test_a_hint_names_receivers_that_live_elsewhere(path: Path) -> None:
-    text = PLAIN.replace("from: cloud,", "publish_to: [veh2], from: cloud,") + "journal: {path: /tmp/j.db}\nroutes: []\n"
+    text = (
+        PLAIN.replace("from: cloud,", "publish_to: [veh2], from: cloud,")
+        + PERMISSIONS
+        + "journal: {path: /tmp/j.db}\nroutes: []\n"
+    )
     (warning,) = warnings(loaded(path, text.replace("routes: []\n", "")))
     assert warning == "route cloud-vehicle: publish_to names veh2, not reached through 'vehicle'"
 
 
 def test_a_hint_says_that_there_are_no_routes(path: Path) -> None:
-    text = PLAIN.partition("routes:")[0] + "routes: []\njournal: {path: /tmp/j.db}\n"
+    text = PLAIN.partition("routes:")[0] + PERMISSIONS + "routes: []\njournal: {path: /tmp/j.db}\n"
     assert warnings(loaded(path, text)) == ["routes: empty; nothing is forwarded"]
 
 
@@ -327,3 +334,8 @@ def test_the_schema_knows_the_keys_as_the_file_has_them() -> None:
     assert "broker" in definitions["mqtt5.options"]["properties"]
     references = [value for key, value in _pairs(schema) if key == "$ref"]
     assert {reference.removeprefix("#/$defs/") for reference in references} <= set(definitions)
+
+
+def test_a_hint_says_that_a_file_without_permissions_is_open(path: Path) -> None:
+    (hint,) = warnings(loaded(path, PLAIN + "journal: {path: /tmp/j.db}\n"))
+    assert hint.startswith("permissions: null: open; ")

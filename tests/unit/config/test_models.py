@@ -55,6 +55,7 @@ def test_everything_but_authority_endpoints_and_routes_has_its_documented_defaul
         flow_window=1000,
         retry=RetryConfig(initial_ms=500, factor=2.0, max_ms=10_000, jitter=0.2, attempts=10),
     )
+    assert config.permissions is None
     assert config.journal is None
     assert config.trace is None
     assert (config.dead_letter.resource, config.dead_letter.endpoints) == (0x8001, ["origin"])

@@ -67,7 +67,7 @@ def test_attributes_that_leave_as_they_came_are_the_same_object() -> None:
     attributes = message().attributes
     (leg,) = ResolverHarness().resolver.resolve(attributes).legs
     assert leg.attributes is attributes
-    assert not leg.changes_sink
+    assert not leg.is_changed
 
 
 def test_a_publish_gets_a_copy_for_each_authority_where_the_network_wants_one() -> None:
@@ -76,7 +76,7 @@ def test_a_publish_gets_a_copy_for_each_authority_where_the_network_wants_one() 
     assert [leg.attributes.sink for leg in resolved.legs] == [everything_at("fleet"), everything_at("backup")]
     assert [leg.key for leg in resolved.legs] == [(topic(), everything_at("fleet")), (topic(), everything_at("backup"))]
     assert resolved.copies == {harness.cloud: 2}
-    assert all(leg.changes_sink and leg.once is None for leg in resolved.legs)
+    assert all(leg.is_changed and leg.once is None for leg in resolved.legs)
 
 
 def test_a_leg_that_removes_the_sink_of_a_publish_remembers_what_has_gone_there() -> None:

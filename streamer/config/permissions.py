@@ -1,0 +1,140 @@
+"""The section ``permissions``: who may send what to whom, in whose name, and what methods demand of their callers."""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from streamer.config.types import AnyPattern, MethodPattern, Name, Section, SpokenFor
+from streamer.uprotocol.uri import ANY_RESOURCE, FIRST_TOPIC, LAST_METHOD, UUri, everything_at
+
+TypeName = Literal["publish", "request", "response", "notification"]
+PriorityName = Literal["CS0", "CS1", "CS2", "CS3", "CS4", "CS5", "CS6"]
+Level = Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
+
+TYPES: tuple[TypeName, ...] = ("publish", "request", "response", "notification")
+
+EVERYTHING = str(everything_at("*"))
+
+
+class DenyConfig(Section):
+    """The messages that a rule is about. A key that is left out leaves it open."""
+
+    from_: AnyPattern = Field(default=EVERYTHING, validate_default=True, alias="from")
+    """The pattern of sources."""
+    to: AnyPattern = Field(default=EVERYTHING, validate_default=True)
+    """The pattern of sinks; of a Publish, of its topic."""
+    types: Annotated[list[TypeName], Field(min_length=1)] = list(TYPES)
+
+    @model_validator(mode="after")
+    def _can_match(self) -> "DenyConfig":
+        if not any(fits(kind, self.from_, self.to) for kind in self.types):
+            raise PydanticCustomError(
+                "check",
+                "{text}",
+                {"text": f"no {' or '.join(self.types)} goes from {self.from_} to {self.to}: {_ADDRESSES}"},
+            )
+        return self
+
+
+_ADDRESSES = (
+    "a Publish has a topic (8000 to FFFE) as from and to, a Request goes from 0 to a method (1 to 7FFF), a Response from a "
+    "method to 0, a Notification to 0"
+)
+
+
+class AllowConfig(DenyConfig):
+    """The same, and how what is allowed is treated."""
+
+    max_priority: PriorityName = "CS6"
+    """No such message is treated in a higher priority class."""
+
+
+class RuleConfig(Section):
+    """Either an allow or a deny."""
+
+    allow: AllowConfig | None = None
+    deny: DenyConfig | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> "RuleConfig":
+        if (self.allow is None) == (self.deny is None):
+            raise PydanticCustomError("check", "expected either allow or deny; deny: {} is about everything")
+        return self
+
+
+class EndpointPermissions(Section):
+    """What may come in through one endpoint."""
+
+    rules: list[RuleConfig] = []
+    """The first that matches decides. What none matches is denied."""
+    identities: Annotated[dict[str, Annotated[list[SpokenFor], Field(min_length=1)]], Field(min_length=1)] | None = None
+    """Who may speak for whom: the identity that the network proves, and the authorities of sources. ``*`` is every identity,
+    or every authority; ``{identity}`` is the authority that is called as the identity is. None: identities do not matter."""
+    max_priority: PriorityName = "CS6"
+    """Nothing from here is treated in a higher priority class."""
+    max_permission_level: Level = 0
+    """The highest permission level that is believed. A message that claims more is passed on with this one."""
+
+
+class MethodConfig(Section):
+    """What methods demand of a Request."""
+
+    method: MethodPattern
+    permission_level: Level = 0
+    """The lowest permission level that may call them."""
+
+
+class PermissionsConfig(Section):
+    """Who may do what. With this section, what no rule allows is denied."""
+
+    endpoints: dict[Name, EndpointPermissions] = {}
+    methods: list[MethodConfig] = []
+    """The first whose pattern matches decides. A method that none matches demands nothing."""
+
+
+def fits(kind: TypeName, source: UUri, target: UUri) -> bool:
+    """Whether a message of that type can have addresses that match, as far as the resources tell."""
+    sources, targets = _RESOURCES[kind]
+    return any(_meets(source, each) for each in sources) and any(_meets(target, each) for each in targets)
+
+
+_TOPICS, _METHODS, _ENTITY = (FIRST_TOPIC, ANY_RESOURCE - 1), (1, LAST_METHOD), (0, 0)
+_RESOURCES: dict[TypeName, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]] = {
+    "publish": ((_TOPICS,), (_TOPICS,)),
+    "request": ((_ENTITY,), (_METHODS,)),
+    "response": ((_METHODS,), (_ENTITY,)),
+    "notification": ((_METHODS, _TOPICS), (_ENTITY,)),
+}
+
+
+def _meets(pattern: UUri, resources: tuple[int, int]) -> bool:
+    return pattern.resource == ANY_RESOURCE or resources[0] <= pattern.resource <= resources[1]
+
+
+def hints(section: PermissionsConfig | None, endpoints: Iterable[str]) -> Iterator[str]:
+    """What is allowed in a file, but may not be intended."""
+    if section is None:
+        yield "permissions: null: open; everybody behind an endpoint may send what its routes allow, also to our services"
+        return
+    for name in endpoints:
+        if name not in section.endpoints:
+            yield f"permissions.endpoints: no {name}; nothing that comes in there is allowed"
+    for name, endpoint in section.endpoints.items():
+        here = f"permissions.endpoints.{name}"
+        for index, earlier in _unreachable([rule.allow or rule.deny or DenyConfig() for rule in endpoint.rules]):
+            yield f"{here}.rules[{index}]: never reached; rules[{earlier}] matches everything that it matches"
+
+
+def _unreachable(rules: list[DenyConfig]) -> Iterator[tuple[int, int]]:
+    """Rules that an earlier one covers, each with the first such one.
+
+    A pattern that matches another pattern matches everything that the other does: wildcards match only wildcards there.
+    """
+    for index, rule in enumerate(rules):
+        kinds = {kind for kind in rule.types if fits(kind, rule.from_, rule.to)}
+        for position, earlier in enumerate(rules[:index]):
+            if kinds <= set(earlier.types) and earlier.from_.matches(rule.from_) and earlier.to.matches(rule.to):
+                yield index, position
+                break

@@ -1,0 +1,225 @@
+"""Who may send what to whom: the section ``permissions`` of the configuration, made ready to be asked for every flow.
+
+The law of this file:
+- Rules belong to the endpoint that a message comes in through. The first that matches decides; if none does, the message is
+  denied, also at an endpoint that the section does not name.
+- ``from`` is compared with the source, ``to`` with the sink. The source of a Publish is its topic: both are compared with
+  that, whatever sink its network needs.
+- Where identities are given, only a message whose identity the network proves comes in, and only in the name of an authority
+  that this identity may speak for.
+- What a message says of itself is believed up to a bound: its priority up to the ceilings of endpoint and rule, its
+  permission level up to that of the endpoint.
+- What methods demand is asked of every Request, also of one to our own services.
+
+Who is denied learns `NOT_PERMITTED`, and nothing of the rules: those are in ``because``.
+
+Pure: no event loop, no clock, no logger, no file.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, TypeVar
+
+from streamer.config.permissions import TYPES, DenyConfig, EndpointPermissions, PermissionsConfig, PriorityName
+from streamer.config.types import OWN_NAME
+from streamer.routing.outcome import Failure, Outcome
+from streamer.uprotocol.message import HIGHEST_CLASS, Attributes, UMessageType
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_INSTANCE, ANY_RESOURCE, ANY_TYPE, ANY_VERSION, UUri, everything_at
+
+NOT_PERMITTED = "not permitted"
+"""The text of every refusal: the rules are no business of whoever breaks them."""
+
+_EVERYTHING = everything_at(ANY_AUTHORITY)
+_KINDS = {name: UMessageType[name.upper()] for name in TYPES}
+
+T = TypeVar("T")
+
+
+class Demand(NamedTuple):
+    """What a method demands of a Request. ``name`` is the place in the configuration."""
+
+    name: str
+    level: int
+
+    def __str__(self) -> str:
+        return f"{self.name} demands permission level {self.level}"
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """It is denied: ``failure`` is for the sender, ``because`` for the operator."""
+
+    failure: Failure
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """A rule allows it. ``name`` is the rule's place in the configuration."""
+
+    name: str
+    ceiling: int = HIGHEST_CLASS
+    max_level: int = 0
+    demand: Demand | None = None
+
+    def applied(self, attributes: Attributes) -> Attributes:
+        """The attributes that a message goes on with: the same object unless they claim too much."""
+        if (attributes.permission_level or 0) > self.max_level:
+            attributes = replace(attributes, permission_level=self.max_level)
+        return attributes.below(self.ceiling)
+
+    def refusal(self, attributes: Attributes) -> Denial | None:
+        """Why a Request with these attributes may not call its method; None if it may."""
+        level = min(attributes.permission_level or 0, self.max_level)
+        if self.demand is None or level >= self.demand.level:
+            return None
+        claimed = f"it claims {attributes.permission_level or 0}, and its endpoint may claim {self.max_level}"
+        return _denied(UCode.PERMISSION_DENIED, f"{self.demand}: {claimed}")
+
+
+class Permissions:
+    """All rules. Asking costs about the same with a few rules or hundreds, see `FirstMatch`."""
+
+    def __init__(self, config: PermissionsConfig) -> None:
+        self._endpoints = {name: _Endpoint(name, section) for name, section in config.endpoints.items()}
+        self._demands = FirstMatch(
+            ((UMessageType.REQUEST,), _EVERYTHING, each.method, Demand(f"permissions.methods[{at}]", each.permission_level))
+            for at, each in enumerate(config.methods)
+        )
+
+    def judge(
+        self, kind: UMessageType, source: UUri, sink: UUri | None, ingress: str, identity: str | None
+    ) -> Permit | Denial:
+        """Whether a message may come in through ``ingress``, and how far what it says of itself is believed."""
+        endpoint = self._endpoints.get(ingress)
+        if endpoint is None:
+            return _denied(UCode.PERMISSION_DENIED, f"permissions.endpoints has no {ingress}: nothing is allowed there")
+        problem = endpoint.unproven(source.authority, identity)
+        if problem:
+            return _denied(UCode.UNAUTHENTICATED, f"{endpoint.name}.identities: {problem}")
+        target = source if kind is UMessageType.PUBLISH or sink is None else sink
+        found = endpoint.rules.find(kind, source, target)
+        if found is None:
+            return _denied(UCode.PERMISSION_DENIED, f"{endpoint.name}.rules: none of them allows it")
+        if isinstance(found, Denial):
+            return found
+        demand = self._demands.find(kind, source, target) if kind is UMessageType.REQUEST else None
+        return replace(found, demand=demand) if demand is not None else found
+
+
+class _Endpoint:
+    """What the configuration says of one endpoint."""
+
+    def __init__(self, name: str, section: EndpointPermissions) -> None:
+        self.name = f"permissions.endpoints.{name}"
+        self.rules = FirstMatch(self._rules(section))
+        self._identities = section.identities
+
+    def _rules(self, section: EndpointPermissions) -> Iterable["_Entry[Permit | Denial]"]:
+        for at, rule in enumerate(section.rules):
+            name = f"{self.name}.rules[{at}]"
+            about: DenyConfig
+            verdict: Permit | Denial
+            if rule.allow is not None:
+                about = rule.allow
+                ceiling = min(_class(section.max_priority), _class(rule.allow.max_priority))
+                verdict = Permit(name, ceiling, section.max_permission_level)
+            else:
+                assert rule.deny is not None
+                about = rule.deny
+                verdict = _denied(UCode.PERMISSION_DENIED, f"{name} denies it")
+            yield tuple(_KINDS[kind] for kind in about.types), about.from_, about.to, verdict
+
+    def unproven(self, authority: str, identity: str | None) -> str:
+        """Why a message from ``authority`` may not come in with this identity; empty if it may."""
+        if self._identities is None:
+            return ""
+        if not identity:
+            return "the network proves no identity of the sender"
+        spoken_for = (*self._identities.get(identity, ()), *self._identities.get(ANY_AUTHORITY, ()))
+        if ANY_AUTHORITY in spoken_for or authority in spoken_for or (OWN_NAME in spoken_for and identity == authority):
+            return ""
+        return f"{identity!r} may not speak for {authority!r}"
+
+
+def _class(priority: PriorityName) -> int:
+    return int(priority[2:])
+
+
+def _denied(code: UCode, because: str) -> Denial:
+    return Denial(Failure(Outcome.REJECTED, code, NOT_PERMITTED), because)
+
+
+# Wildcards are all ones: with its wildcard bits set, a name equals every pattern that matches it and has the same shape.
+_Entry = tuple[Iterable[UMessageType], UUri, UUri, T]
+_Half = tuple[bool, int]
+"""Whether a pattern names an authority, and the bits of its numbers that are wildcards."""
+_Key = tuple[str, int, str, int]
+
+
+class _Shape(Generic[T]):
+    """The patterns whose wildcards are at the same places, by what is left of them."""
+
+    __slots__ = ("first", "found", "source", "target")
+
+    def __init__(self, source: _Half, target: _Half, first: int) -> None:
+        self.source = source
+        self.target = target
+        self.first = first
+        self.found: dict[_Key, tuple[int, T]] = {}
+
+
+class FirstMatch(Generic[T]):
+    """Finds the first entry whose patterns match. A search is one look-up for each combination of wildcards in use, and not
+    one comparison for each entry.
+    """
+
+    def __init__(self, entries: Iterable["_Entry[T]"]) -> None:
+        self._by_kind: dict[UMessageType, list[_Shape[T]]] = {}
+        known: dict[tuple[UMessageType, _Half, _Half], _Shape[T]] = {}
+        for position, (kinds, source, target, value) in enumerate(entries):
+            halves = _half(source), _half(target)
+            key = (source.authority, _number(source), target.authority, _number(target))
+            for kind in kinds:
+                shape = known.get((kind, *halves))
+                if shape is None:
+                    shape = known[kind, *halves] = _Shape(*halves, position)
+                    self._by_kind.setdefault(kind, []).append(shape)
+                shape.found.setdefault(key, (position, value))
+
+    def find(self, kind: UMessageType, source: UUri, target: UUri) -> T | None:
+        """The value of the first entry of this type that matches both addresses, which have no wildcards."""
+        best: tuple[int, T] | None = None
+        from_authority, to_authority = source.authority, target.authority
+        from_number, to_number = _number(source), _number(target)
+        for shape in self._by_kind.get(kind, ()):  # in the order of their first entries
+            if best is not None and best[0] < shape.first:
+                break
+            (names_source, source_bits), (names_target, target_bits) = shape.source, shape.target
+            hit = shape.found.get(
+                (
+                    from_authority if names_source else ANY_AUTHORITY,
+                    from_number | source_bits,
+                    to_authority if names_target else ANY_AUTHORITY,
+                    to_number | target_bits,
+                )
+            )
+            if hit is not None and (best is None or hit[0] < best[0]):
+                best = hit
+        return None if best is None else best[1]
+
+
+def _number(uri: UUri) -> int:
+    return uri.ue_id << 24 | uri.version << 16 | uri.resource
+
+
+def _half(pattern: UUri) -> _Half:
+    wildcards = UUri(
+        "",
+        (ANY_INSTANCE << 16 if pattern.instance_id == ANY_INSTANCE else 0)
+        | (ANY_TYPE if pattern.type_id == ANY_TYPE else 0),
+        ANY_VERSION if pattern.version == ANY_VERSION else 0,
+        ANY_RESOURCE if pattern.resource == ANY_RESOURCE else 0,
+    )
+    return pattern.authority != ANY_AUTHORITY, _number(wildcards)

@@ -1,0 +1,193 @@
+"""Attacks by peers that may connect: what they send comes in only as far as `permissions` allows it."""
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamer.uprotocol.message import Provenance, UMessage, UPriority, response
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from tests.flow.harness import CLIMATE, CLOUD_APP, CLOUD_METHOD, ORDERS, VEHICLE_APP, RouterHarness, configuration
+
+STRANGER = UUri("stranger", 0xC0, 1, 0)
+
+
+def guarded(
+    *rules: dict[str, Any], methods: list[dict[str, Any]] | None = None, routes: Any = None, **cloud: Any
+) -> RouterHarness:
+    """The vehicle may send everything, the cloud what these rules allow."""
+    endpoints = {"vehicle": {"rules": [{"allow": {}}]}, "cloud": {"rules": list(rules), **cloud}}
+    changes = {} if routes is None else {"routes": routes}
+    return RouterHarness(configuration(permissions={"endpoints": endpoints, "methods": methods or []}, **changes))
+
+
+def sent_by(message: UMessage, identity: str | None) -> UMessage:
+    """As if a network had proved who sent it."""
+    return message._replace(attributes=replace(message.attributes, provenance=Provenance(identity)))
+
+
+# rules
+
+
+async def test_a_stranger_s_request_is_denied_and_it_learns_nothing_of_the_rules() -> None:
+    async with guarded({"allow": {"from": "//cloud/FFFFFFFF/FF/FFFF"}}) as h:
+        h.arrive("cloud", asked := h.ask(STRANGER))
+        assert h.sent("vehicle") == []
+        (answer,) = h.sent("cloud")
+        assert (answer.attributes.reqid, answer.attributes.commstatus) == (asked.id, UCode.PERMISSION_DENIED)
+        assert b"not permitted" in (answer.payload or b"")
+        assert b"rule" not in (answer.payload or b"")
+        assert b"cloud" not in (answer.payload or b"")
+        h.arrive("cloud", allowed := h.ask(CLOUD_APP))
+        assert h.sent("vehicle") == [allowed]
+
+
+async def test_the_answer_to_an_allowed_request_goes_back() -> None:
+    async with guarded({"allow": {"types": ["request"]}}) as h:
+        h.arrive("cloud", asked := h.ask())
+        h.arrive("vehicle", answer := response(h.clock.ms, asked))
+        assert h.sent("cloud") == [answer]
+
+
+async def test_an_unasked_response_or_notification_is_denied_where_only_requests_are_allowed() -> None:
+    async with guarded({"allow": {"types": ["request"]}}) as h:
+        asked = h.ask(VEHICLE_APP, CLOUD_METHOD)
+        h.arrive("cloud", response(h.clock.ms, asked), h.notify(source=ORDERS, sink=VEHICLE_APP))
+        assert h.sent("vehicle") == []
+        assert h.outcomes("none") == {"rejected": 2}
+
+
+@pytest.mark.parametrize("is_listed", [True, False], ids=["by a pattern", "by interest"])
+async def test_a_publish_is_denied_however_it_would_be_forwarded(is_listed: bool) -> None:
+    publish = ["//*/FFFFFFFF/FF/FFFF"] if is_listed else []
+    async with guarded(
+        {"deny": {"to": str(ORDERS)}}, {"allow": {}}, routes=[{"from": "cloud", "to": "vehicle", "publish": publish}]
+    ) as h:
+        other = ORDERS._replace(resource=0x9001)
+        for topic in (ORDERS, other):
+            h.router.set_interest(topic, {"veh1": 0}, "test")
+        await asyncio.sleep(0)  # the turn of the loop after which it holds
+        await h.router.subscriber.catch_up()
+        h.arrive("cloud", h.speed(source=ORDERS), allowed := h.speed(source=other))
+        assert h.sent("vehicle") == [allowed]
+        assert h.outcomes("none") == {"rejected": 1}
+
+
+async def test_an_endpoint_that_the_section_forgets_lets_nothing_in() -> None:
+    config = configuration(permissions={"endpoints": {"cloud": {"rules": [{"allow": {}}]}}})
+    async with RouterHarness(config) as h:
+        h.arrive("vehicle", h.notify(), h.speed())
+        assert h.sent("cloud") == []
+        assert h.outcomes("none") == {"rejected": 2}
+
+
+async def test_a_reload_closes_and_opens_at_once() -> None:
+    async with guarded({"allow": {}}) as h:
+        h.arrive("cloud", first := h.ask())
+        section = h.config.permissions
+        assert section is not None
+        closed = section.model_copy(update={"endpoints": {"vehicle": section.endpoints["vehicle"]}})
+        await h.router.reload(h.config.model_copy(update={"permissions": closed}))
+        h.arrive("cloud", h.ask())
+        assert h.sent("vehicle") == [first]
+        await h.router.reload(h.config)
+        h.arrive("cloud", third := h.ask())
+        assert h.sent("vehicle") == [first, third]
+
+
+# identities
+
+
+async def test_nobody_speaks_for_an_authority_that_is_not_bound_to_its_identity() -> None:
+    async with guarded({"allow": {}}, identities={"backend-7f": ["cloud"]}) as h:
+        asked = h.ask()
+        h.arrive("cloud", sent_by(asked, "mallory"), sent_by(h.ask(), None), sent_by(h.ask(STRANGER), "backend-7f"))
+        assert h.sent("vehicle") == []
+        assert h.outcomes("none") == {"rejected": 3}
+        h.arrive("cloud", sent_by(asked, "backend-7f"))  # its id was not taken by the one that was not allowed
+        assert [message.id for message in h.sent("vehicle")] == [asked.id]
+
+
+async def test_a_message_without_a_proven_sender_does_not_wait_for_an_original() -> None:
+    """It came in where its source lives: it is no misrouted copy."""
+    async with guarded({"allow": {}}, identities={"backend-7f": ["cloud"]}) as h:
+        (received,) = h.arrive("cloud", h.notify(source=ORDERS, sink=VEHICLE_APP))
+        assert h.outcomes("none") == {"rejected": 1}
+        assert received.acknowledged
+
+
+async def test_decisions_for_one_identity_are_not_used_for_another() -> None:
+    async with guarded({"allow": {}}, identities={"backend-7f": ["cloud"]}) as h:
+        for identity in ("backend-7f", "mallory", "backend-7f", None):
+            h.arrive("cloud", sent_by(h.ask(), identity))
+        assert len(h.sent("vehicle")) == 2
+
+
+# what a message says of itself
+
+
+async def test_messages_above_the_ceiling_do_not_overtake() -> None:
+    async with guarded({"allow": {}}, max_priority="CS2") as h:
+        h.transports["vehicle"].lose_link()
+        low = h.notify(source=ORDERS, sink=VEHICLE_APP, priority=UPriority.CS3)
+        high = h.notify(source=ORDERS._replace(resource=0x9001), sink=VEHICLE_APP, priority=UPriority.CS6)
+        h.arrive("cloud", low, high)
+        h.transports["vehicle"].restore_link()
+        h.pass_time(50)
+        sent = h.sent("vehicle")
+        assert [message.id for message in sent] == [low.id, high.id]
+        assert [message.attributes.priority for message in sent] == [UPriority.CS3, UPriority.CS6]
+
+
+@pytest.mark.parametrize(("claimed", "arrives"), [(5, 2), (2, 2), (1, 1), (None, None)])
+async def test_a_permission_level_leaves_no_higher_than_its_endpoint_may_claim(
+    claimed: int | None, arrives: int | None
+) -> None:
+    async with guarded({"allow": {}}, max_permission_level=2) as h:
+        h.arrive("cloud", h.ask(permission_level=claimed))
+        assert [message.attributes.permission_level for message in h.sent("vehicle")] == [arrives]
+
+
+async def test_a_method_is_called_only_with_the_level_that_it_demands() -> None:
+    async with guarded(
+        {"allow": {}}, methods=[{"method": str(CLIMATE), "permission_level": 2}], max_permission_level=2
+    ) as h:
+        low, none, high = (h.ask(permission_level=level) for level in (1, None, 9))
+        h.arrive("cloud", low, none, high)
+        assert [message.id for message in h.sent("vehicle")] == [high.id]
+        assert {(m.attributes.reqid, m.attributes.commstatus) for m in h.sent("cloud")} == {
+            (low.id, UCode.PERMISSION_DENIED),
+            (none.id, UCode.PERMISSION_DENIED),
+        }
+
+
+async def test_a_method_demands_its_level_of_requests_from_every_endpoint() -> None:
+    async with guarded({"allow": {}}, methods=[{"method": str(CLOUD_METHOD), "permission_level": 1}]) as h:
+        h.arrive("vehicle", h.ask(VEHICLE_APP, CLOUD_METHOD, permission_level=1))
+        assert [message.attributes.type for message in h.sent("cloud")] == []
+        assert [message.attributes.commstatus for message in h.sent("vehicle")] == [UCode.PERMISSION_DENIED]
+
+
+async def test_a_duplicate_is_known_although_it_left_with_other_attributes() -> None:
+    async with guarded({"allow": {}}, max_priority="CS0", max_permission_level=0) as h:
+        message = h.ask(permission_level=7)
+        h.arrive("cloud", message, message)
+        assert len(h.sent("vehicle")) == 1
+        assert h.outcomes("none") == {"duplicate": 1}
+
+
+# the audit log
+
+
+async def test_a_denied_flow_is_in_the_audit_log_once_with_the_rule(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "streamer.audit")
+    async with guarded({"deny": {"from": str(STRANGER)}}, {"allow": {}}) as h:
+        h.arrive("cloud", *(h.ask(STRANGER, payload=b"secret") for _ in range(3)), h.ask())
+    lines = [record.getMessage() for record in caplog.records if record.name == "streamer.audit"]
+    assert lines == [
+        f"denied who={STRANGER} where=cloud type=request sink={CLIMATE} "
+        "because=permissions.endpoints.cloud.rules[0] denies it"
+    ]
