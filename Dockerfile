@@ -4,19 +4,25 @@
 #   docker build --tag ustreamer .
 #   docker run --read-only --volume ./streamer.yaml:/etc/ustreamer/streamer.yaml:ro --stop-timeout 45 ustreamer
 
-FROM python:3.11-slim AS builder
+# Base image and packages are known by their hashes, so that the same source makes the same image. The digest is that of the
+# list for all platforms. To renew it: docker buildx imagetools inspect python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b AS builder
 
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /source
+COPY requirements ./requirements
+RUN python -m venv /opt/build \
+    && /opt/build/bin/pip install --require-hashes --only-binary :all: --requirement requirements/build.lock \
+    && python -m venv /opt/ustreamer \
+    && /opt/ustreamer/bin/pip install --require-hashes --only-binary :all: --requirement requirements/run.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY streamer ./streamer
-RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
-    && python -m venv /opt/ustreamer \
-    && /opt/ustreamer/bin/pip install --no-cache-dir /wheels/*.whl \
+RUN /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
+    && /opt/ustreamer/bin/pip install --no-index --no-deps /wheels/*.whl \
     && /opt/ustreamer/bin/pip uninstall --yes pip setuptools
 
 
-FROM python:3.11-slim
+FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
 
 LABEL org.opencontainers.image.title="uStreamer" \
       org.opencontainers.image.description="Routes uProtocol messages between MQTT 5 and Zenoh and loses none of them" \

@@ -2,16 +2,20 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+# LOCKED=1 installs the files that requirements/*.lock name, known by their hashes, and nothing else. CI sets it.
+LOCKED ?=
 PROTOS := $(wildcard streamer/uprotocol/proto/*.proto)
 # What `make nightly` plays: so many records on that day and on each of the 7 days before, into that folder.
 NIGHTLY ?= build/nightly
 DAY ?= $(shell $(PYTHON) -c "import datetime as d; print(d.datetime.now(d.UTC).date() - d.timedelta(days=1))")
 RECORDS ?= 60000
+# Where `make sbom` writes the bill of materials.
+SBOM ?= build/sbom.cdx.json
 
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint bench bench-tests bench-spark fault nightly spark-zip proto clean
+.PHONY: demo test lint bench bench-tests bench-spark fault nightly spark-zip proto lock sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -27,6 +31,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.structure
+	$(BIN)/python -m tests.vulnerabilities
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.run $(ARGS)
@@ -57,6 +62,19 @@ spark-zip:
 proto: $(VENV)/.dev
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
 
+# The locks, after a change of dependencies. What is locked stays as it is unless it no longer fits; ARGS=--upgrade renews it.
+LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes
+lock: $(VENV)/.dev
+	$(LOCK) $(ARGS) --extra dev --output-file requirements/dev.lock pyproject.toml requirements/build.in
+	$(LOCK) --no-annotate --constraint requirements/dev.lock --output-file requirements/run.lock pyproject.toml
+	$(LOCK) --no-annotate --constraint requirements/dev.lock --output-file requirements/build.lock requirements/build.in
+
+# What the image contains, for whoever has to know: CycloneDX, JSON.
+sbom: $(VENV)/.dev
+	mkdir -p $(dir $(SBOM))
+	$(BIN)/cyclonedx-py requirements requirements/run.lock --pyproject pyproject.toml --output-reproducible \
+		--output-format JSON --output-file $(SBOM)
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf spark-warehouse metastore_db derby.log
@@ -64,17 +82,23 @@ clean:
 
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(if $(LOCKED),$(call locked,build),$(BIN)/python -m pip install --quiet --upgrade pip)
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.venv pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	$(call install,demo)
 	touch $@
 
 $(VENV)/.spark: $(VENV)/.venv pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[spark,java]'
+	$(call install,spark$(COMMA)java)
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.venv pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+$(VENV)/.dev: $(VENV)/.venv pyproject.toml $(if $(LOCKED),requirements/dev.lock)
+	$(call install,dev)
 	touch $@
+
+# Locked, the environment always has everything: there is one lock for developers.
+COMMA := ,
+locked = $(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation --requirement requirements/$(1).lock
+install = $(if $(LOCKED),$(call locked,dev) && $(OURSELVES),$(BIN)/python -m pip install --quiet --editable '.[$(1)]')
+OURSELVES = $(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
