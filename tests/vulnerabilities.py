@@ -1,4 +1,4 @@
-"""Asks for known vulnerabilities of what requirements/run.lock names: `python -m tests.vulnerabilities`, part of `make lint`.
+"""Asks for known vulnerabilities of what requirements/run.lock names (`python -m tests.vulnerabilities`, in `make lint`).
 
 Without a network, or where the database does not know our packages, it says so and is content: nobody should need the
 internet to work on this. It never takes longer than `LIMIT_S`.
