@@ -19,7 +19,7 @@ from streamer.transports.base import LinkState, TransportContext, Unconfirmed
 from streamer.transports.errors import SendError
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
-from streamer.transports.zenoh.wire import decode, encode_attachment, key_for
+from streamer.transports.zenoh.wire import PRIORITIES, Decoder, encode_attachment, key_for
 from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.independent import is_matched
@@ -33,6 +33,7 @@ METHOD = UUri.parse("//veh1/A8000/2/7")
 ANYTHING = everything_at("*")
 
 LATE_S = 15.0
+_DECODER = Decoder("", max_header_bytes=1 << 20, max_token_bytes=65_535)
 
 
 def free_port() -> int:
@@ -124,6 +125,7 @@ def put(peer: zenoh.Session, message: UMessage) -> None:
         key_for(message.attributes, ""),
         message.payload or b"",
         attachment=encode_attachment(message),
+        priority=getattr(zenoh.Priority, PRIORITIES[message.attributes.priority_class]),
         congestion_control=zenoh.CongestionControl.BLOCK,
     )
 
@@ -145,7 +147,7 @@ class RawSubscriber:
         self._subscriber.undeclare()
 
     def messages(self) -> list[UMessage]:
-        return [decode(s.payload.to_bytes(), bytes(s.attachment or b"")) for s in self.poll()]
+        return [_DECODER.message_of(sample) for sample in self.poll()]
 
 
 async def until_matched(peer: zenoh.Session, key: str) -> None:

@@ -73,7 +73,6 @@ class Ingress(UListener):
         self._custody = custody
         self._paused = False
         self._resolver = Resolver(name, interest or Interest())
-        self._resolved = self._resolver.known
         self._resolve = self._resolver.resolve
         self.closed = False
         self._pump = pump
@@ -178,12 +177,12 @@ class Ingress(UListener):
 
     def _take(self, batch: Iterable[Received]) -> None:
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        seen = self._seen
+        seen, resolve = self._seen, self._resolve
         seen.turn(now_s)
         for received in batch:
             message = received.message
             attributes = message.attributes
-            resolved = self._resolved.get(attributes) or self._resolve(attributes)
+            resolved = resolve(attributes)
             if resolved.failure is not None:
                 if resolved.is_misrouted:
                     self.misrouted.take(received, resolved.failure, now_s)
@@ -269,7 +268,9 @@ class Ingress(UListener):
             if lane.retired:
                 lane = leg.lane = queue.lane(leg.key)
             attributes = leg.attributes
-            outgoing = UMessage(message.id, attributes, message.payload) if leg.is_changed else message
+            outgoing = message
+            if leg.is_changed:
+                outgoing = UMessage(message.id, attributes.carrying_as(message.attributes), message.payload)
             if not queue.is_patient:
                 size = size_of(message)
                 room = queue.room_for(size)

@@ -1,4 +1,4 @@
-"""What to do with messages, found out once per set of attributes: validation, the decision, permissions, the lanes.
+"""What to do with messages, found out once per set of shared attributes: validation, the decision, permissions, the lanes.
 
 It reads and decides; nothing is counted, sent or turned away here. A new decision that denies something goes into the audit
 log: once for a flow, not for each message.
@@ -67,8 +67,13 @@ class Resolved:
             self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
 
 
+def _invalid(problems: Iterable[str]) -> Resolved:
+    text = "invalid attributes: " + "; ".join(problems)
+    return Resolved((), Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text))
+
+
 class Resolver:
-    """Resolves what arrives through ``endpoint``. ``known`` are the results so far; look there first."""
+    """Resolves what arrives through ``endpoint``."""
 
     def __init__(self, endpoint: str, interest: Interest) -> None:
         self.known: BySource[Attributes, Resolved] = BySource()
@@ -96,16 +101,25 @@ class Resolver:
             self.known.forget(topic)
 
     def resolve(self, attributes: Attributes) -> Resolved:
-        """Find out, and remember it in `known` if other messages are likely to have the same attributes."""
-        resolved = self._decide(attributes)
-        if attributes.is_shared:
-            self.known.remember(attributes.source, attributes, resolved)
-        return resolved
+        """Find out what to do with a message. What is found for its shared attributes is remembered."""
+        shared = attributes.shared
+        resolved = self.known.get(shared) or self._resolve(shared)
+        if (attributes is shared and attributes.type is not UMessageType.RESPONSE) or resolved.failure is not None:
+            return resolved
+        problems = attributes.carried_problems
+        return _invalid(problems) if problems else resolved
+
+    def _resolve(self, shared: Attributes) -> Resolved:
+        try:
+            return self.known[shared]
+        except KeyError:
+            resolved = self._decide(shared)
+            self.known.remember(shared.source, shared, resolved)
+            return resolved
 
     def _decide(self, attributes: Attributes) -> Resolved:
-        if attributes.problems:
-            text = "invalid attributes: " + "; ".join(attributes.problems)
-            return Resolved((), Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text))
+        if attributes.shared_problems:
+            return _invalid(attributes.shared_problems)
         decision = self._decision(attributes)
         if decision.failure is not None:
             return self._decline(attributes, decision.failure)
@@ -125,8 +139,9 @@ class Resolver:
 
     def _decision(self, attributes: Attributes) -> Decision:
         flow = (attributes.type, attributes.source, attributes.sink, attributes.provenance.identity)
-        decision = self._decisions.get(flow)
-        if decision is None:
+        try:
+            decision = self._decisions[flow]
+        except KeyError:
             kind, source, sink, identity = flow
             decision = decide(kind, source, sink, self._endpoint, self._table, self._interest.of(source), identity)
             self._decisions.remember(source, flow, decision)

@@ -12,7 +12,7 @@ from streamer.demo.ledger import NO_ANSWER, Ledger
 from streamer.demo.processes import DemoError
 from streamer.demo.timing import now_ms, now_s, ticks
 from streamer.transports.errors import MalformedPacketError
-from streamer.transports.zenoh.wire import PRIORITIES, decode, encode_attachment, key_filter, key_for
+from streamer.transports.zenoh.wire import PRIORITIES, Decoder, encode_attachment, key_filter, key_for
 from streamer.uprotocol.message import (
     Attributes,
     Options,
@@ -32,6 +32,7 @@ SPEED_S = 0.02
 DOOR_S = 0.7
 FORBIDDEN_S = 1.9
 PATIENCE_S = 5.0
+_HEADER_BYTES = 8192
 
 _JSON = UPayloadFormat.JSON
 
@@ -42,6 +43,7 @@ class Vehicle:
     def __init__(self, endpoint: str, ledger: Ledger) -> None:
         self._endpoint = endpoint
         self._ledger = ledger
+        self._decoder = Decoder(scenario.VEHICLE, _HEADER_BYTES, _HEADER_BYTES)
         self._loop = asyncio.get_running_loop()
         self._session: zenoh.Session
         self._publishers: list[zenoh.Publisher] = []
@@ -91,16 +93,15 @@ class Vehicle:
         return all(status.matching for status in statuses)
 
     def _on_sample(self, sample: zenoh.Sample) -> None:
-        """On a thread of Zenoh: take the bytes along and return at once."""
-        attachment = None if sample.attachment is None else sample.attachment.to_bytes()
+        """On a thread of Zenoh: return at once."""
         try:
-            self._loop.call_soon_threadsafe(self._take, sample.payload.to_bytes(), attachment)
+            self._loop.call_soon_threadsafe(self._take, sample)
         except RuntimeError:  # the loop is closed: the demo is over
             return
 
-    def _take(self, payload: bytes, attachment: bytes | None) -> None:
+    def _take(self, sample: zenoh.Sample) -> None:
         try:
-            message = decode(payload, attachment)
+            message = self._decoder.message_of(sample)
         except MalformedPacketError:
             self._ledger.unknown += 1
             return

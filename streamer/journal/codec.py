@@ -13,22 +13,22 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from streamer.uprotocol.cache import Cache
 from streamer.uprotocol.message import UNPROVEN, Attributes, Provenance, UMessage
 from streamer.uprotocol.proto import stored_v1_pb2 as stored
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
-from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, message_from_proto
+from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, carried_to_proto, message_from_proto
 from streamer.uprotocol.uri import everything_at
 
 UNCHANGED = "="
 
-_CACHE_SIZE = 8192
 _ID_BYTES = 20  # of the field with the id: tag, length, two tags with 8 bytes each
 _NO_PAYLOAD = 0xFFFF_FFFF
 _COUNT = struct.Struct("<I")
 _FLOW = struct.Struct("<II")
 _RECORD = struct.Struct("<IQQ16sI")  # flow, seq, entered_ms, id, length of the payload
 
-_encoded: dict[Attributes, bytes] = {}
+_encoded: Cache[Attributes, bytes] = Cache()
 
 
 class UnreadableError(ValueError):
@@ -58,13 +58,14 @@ class PackedMessage(NamedTuple):
 def pack(message: UMessage) -> bytes:
     """Serialize one message. What it shares with others of its flow is serialized once."""
     attributes = message.attributes
-    rest = _encoded.get(attributes)
-    if rest is None:
-        rest = _pack_attributes(attributes)
-        if attributes.is_shared:
-            if len(_encoded) >= _CACHE_SIZE:
-                _encoded.clear()
-            _encoded[attributes] = rest
+    shared = attributes.shared
+    try:
+        rest = _encoded[shared]
+    except KeyError:
+        rest = _pack_attributes(shared)
+        _encoded.remember(shared, rest)
+    if attributes is not shared:
+        rest += carried_to_proto(attributes).SerializeToString()
     uuid, payload = message.id, message.payload
     head = b"\x0a%b\x0a\x12\x09%b\x11%b%b" % (_varint(_ID_BYTES + len(rest)), uuid[7::-1], uuid[:7:-1], rest)
     return head if payload is None else b"%b\x12%b%b" % (head, _varint(len(payload)), payload)

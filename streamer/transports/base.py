@@ -18,7 +18,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from streamer.clock import SystemClock
 from streamer.transports.errors import MalformedPacketError, SendError
@@ -206,6 +206,17 @@ class TransportOptions(BaseModel):
     def exposures(self) -> Sequence[str]:
         """What these options leave open to others on the network, for ``streamer check``: ``KEY: sentence`` each."""
         return ()
+
+
+class WireOptions(TransportOptions):
+    """The base of the ``Options`` of a transport whose peers are not to be trusted with its memory.
+
+    The attributes of one message may take ``max_header_bytes`` on the wire, its token ``max_token_bytes`` of that. A packet
+    beyond either is malformed (`Malformed.HEADER`); that is found out before it is decoded.
+    """
+
+    max_header_bytes: int = Field(default=8192, ge=1024, le=1024 * 1024)
+    max_token_bytes: int = Field(default=1024, ge=0, le=65_535)
 
 
 class UTransport(ABC):

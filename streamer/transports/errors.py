@@ -46,6 +46,9 @@ class Malformed(StrEnum):
     ATTACHMENT = "attachment"
     SIZE = "size"
     RECEIPT = "receipt"
+    HEADER = "header"
+    ADDRESS = "address"
+    IDENTITY = "identity"
 
 
 class MalformedPacketError(ValueError):
@@ -54,6 +57,13 @@ class MalformedPacketError(ValueError):
     def __init__(self, reason: Malformed, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
+
+
+def check_token(token: str, max_bytes: int) -> None:
+    """Raise `MalformedPacketError` for a token that is too long. Its text is not repeated."""
+    size = len(token) if token.isascii() else len(token.encode(errors="surrogatepass"))
+    if size > max_bytes:
+        raise MalformedPacketError(Malformed.HEADER, f"a token of {size} bytes, more than max_token_bytes {max_bytes}")
 
 
 class ConfigurationError(ValueError):

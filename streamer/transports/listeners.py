@@ -135,16 +135,17 @@ class ListenerRegistry:
         return self._listeners.filters()
 
     def matching(self, attributes: Attributes) -> tuple[UListener, ...]:
-        """The listeners for a message, each once. Remembered per `Attributes`."""
-        found = self._cache.get(attributes)
-        if found is None:
+        """The listeners for a message, each once. Remembered per `Attributes.shared`."""
+        shared = attributes.shared
+        try:
+            return self._cache[shared]
+        except KeyError:
             unique: dict[UListener, None] = {}
-            for listeners in self._listeners.matching(attributes):
+            for listeners in self._listeners.matching(shared):
                 unique.update(dict.fromkeys(listeners))
             found = tuple(unique)
-            if attributes.is_shared:
-                self._cache.remember(attributes.source, attributes, found)
-        return found
+            self._cache.remember(shared.source, shared, found)
+            return found
 
     def deliver(self, batch: Sequence[Received]) -> None:
         """Hand a batch to its listeners, in order. A message without a listener is released at once."""

@@ -1,38 +1,39 @@
-"""A cache of what was computed for flows: bounded, and cleared source by source. Pure."""
+"""A cache of what was computed for flows that is cleared source by source. Pure."""
 
-from collections.abc import Hashable
-from typing import Generic, TypeVar
-
+from streamer.uprotocol.cache import Generations, K, V
 from streamer.uprotocol.uri import UUri
 
-_SIZE = 8192
 
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-
-
-class BySource(dict[K, V], Generic[K, V]):
-    """Read it as a dict. When it is full it is emptied: everything in it can be computed again.
+class BySource(Generations[K, V]):
+    """Knows the source of each entry.
 
     It is one dict, not one per source: every message reads it, entries are removed only when something changes.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._keys: dict[UUri, list[K]] = {}
+        self._keys: dict[UUri, dict[K, None]] = {}
+        self._swept = self._old
 
     def remember(self, source: UUri, key: K, value: V) -> None:
         """Keep the value for ``key``, whose messages all come from ``source``."""
-        if key not in self:
-            if len(self) >= _SIZE:
-                self.clear()
-            self._keys.setdefault(source, []).append(key)
-        self[key] = value
+        self._keep(key, value)
+        self._keys.setdefault(source, {})[key] = None
+        if self._old is not self._swept:  # a generation was forgotten
+            self._sweep()
 
     def forget(self, source: UUri) -> None:
         """Remove the entries of one source."""
         for key in self._keys.pop(source, ()):
-            del self[key]
+            self.pop(key, None)
+            self._old.pop(key, None)
+
+    def _sweep(self) -> None:
+        self._swept = self._old
+        everything, self._keys = self._keys, {}
+        for source, keys in everything.items():
+            if kept := {key: None for key in keys if key in self or key in self._old}:
+                self._keys[source] = kept
 
     def clear(self) -> None:
         """Remove everything."""

@@ -2,7 +2,8 @@
 
 A message is its id, its `Attributes` and its payload. `Attributes` are UAttributes without the id. Messages of one flow
 share them: transports hand out the same object for all of them, and the router remembers what it decided for that object.
-That is why its hash is computed only once.
+That is why its hash is computed only once. What is different in every message (reqid, token, traceparent) is *carried*: such
+attributes are a cheap copy of the shared ones, and know them (`Attributes.shared`).
 """
 
 import re
@@ -75,6 +76,13 @@ class Provenance(NamedTuple):
 UNPROVEN = Provenance()
 
 
+class _SharedByAll:
+    """`Attributes.shared` of attributes that carry nothing: they themselves. Others have an entry of their own."""
+
+    def __get__(self, attributes: "Attributes", owner: object = None) -> "Attributes":
+        return attributes
+
+
 @dataclass(frozen=True)
 class Attributes:
     """UAttributes without the id, and their `Provenance`.
@@ -96,13 +104,40 @@ class Attributes:
     payload_format: UPayloadFormat = UPayloadFormat.UNSPECIFIED
     provenance: Provenance = UNPROVEN
 
+    shared = _SharedByAll()
+    """The same without what is carried. What is found out for flows is remembered for these."""
+
+    def __post_init__(self) -> None:
+        if self.reqid is not None or self.token is not None or self.traceparent is not None:
+            self.__dict__["shared"] = replace(self, reqid=None, token=None, traceparent=None)
+
+    def carrying(self, reqid: bytes | None, token: str | None, traceparent: str | None) -> "Attributes":
+        """These attributes, with what one message has for itself. Costs no more than the copy."""
+        shared = self.shared
+        if reqid is None and token is None and traceparent is None:
+            return shared
+        carried = object.__new__(Attributes)
+        values = carried.__dict__
+        values.update(shared.__dict__)
+        for found_out in _OF_ALL_FIELDS:
+            values.pop(found_out, None)
+        values["reqid"], values["token"], values["traceparent"] = reqid, token, traceparent
+        values["shared"] = shared
+        return carried
+
+    def carrying_as(self, other: "Attributes") -> "Attributes":
+        """These attributes, with what ``other`` carries."""
+        return self.shared if other.shared is other else self.carrying(other.reqid, other.token, other.traceparent)
+
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
         # Every field: a peer chooses the values, and those that share a hash make every cache a list.
-        return hash(tuple(getattr(self, name) for name in _FIELDS))
+        if self.shared is self:
+            return hash(tuple(getattr(self, name) for name in _FIELDS))
+        return hash((self.shared, self.reqid, self.token, self.traceparent))
 
     @cached_property
     def priority_class(self) -> int:
@@ -122,12 +157,17 @@ class Attributes:
     @cached_property
     def problems(self) -> tuple[str, ...]:
         """Every rule for this message type that these attributes break; empty if they are valid."""
+        return (*self.shared_problems, *self.carried_problems)
+
+    @cached_property
+    def shared_problems(self) -> tuple[str, ...]:
+        """Those of the problems that all messages with the same `shared` have."""
         return tuple(_problems(self))
 
     @property
-    def is_shared(self) -> bool:
-        """Whether other messages are likely to carry the same attributes, so that caching them pays."""
-        return self.reqid is None and self.traceparent is None and self.token is None
+    def carried_problems(self) -> list[str]:
+        """Those of the problems that are in what this message carries, or should carry."""
+        return _carried_problems(self)
 
     def below(self, ceiling: int) -> "Attributes":
         """The same, treated in no higher priority class than ``ceiling``."""
@@ -137,6 +177,7 @@ class Attributes:
 
 
 _FIELDS = tuple(each.name for each in fields(Attributes))
+_OF_ALL_FIELDS = ("_hash", "problems", "extra_bytes", "shared")
 
 
 @lru_cache(maxsize=8192)
@@ -224,19 +265,24 @@ def _problems(a: Attributes) -> list[str]:
                 found.append("sink: expected a uEntity (resource 0)")
             if a.priority < UPriority.CS4:
                 found.append("priority: a Response needs CS4 or higher, as its Request had")
-            if a.reqid is None:
-                found.append("reqid: a Response needs the id of its Request")
         case UMessageType.UNSPECIFIED:
             found.append("type: expected Publish, Request, Response or Notification")
 
+    for name, value in (("ttl", a.ttl), ("permission_level", a.permission_level)):
+        if value is not None and not 0 <= value <= _UINT32_MAX:
+            found.append(f"{name}: expected 32 bits")
+    return found
+
+
+def _carried_problems(a: Attributes) -> list[str]:
+    found: list[str] = []
     if a.reqid is not None:
         try:
             check_id(a.reqid)
         except UuidError as exc:
             found.append(f"reqid {exc}")
-    for name, value in (("ttl", a.ttl), ("permission_level", a.permission_level)):
-        if value is not None and not 0 <= value <= _UINT32_MAX:
-            found.append(f"{name}: expected 32 bits")
+    elif a.type is UMessageType.RESPONSE:
+        found.append("reqid: a Response needs the id of its Request")
     if a.traceparent is not None and not _TRACEPARENT.fullmatch(a.traceparent):
         found.append("traceparent: expected the W3C form version-traceid-parentid-flags")
     return found

@@ -45,6 +45,11 @@ def attributes_to_proto(uuid: bytes | None, a: Attributes) -> pb.UAttributes:
     )
 
 
+def carried_to_proto(a: Attributes) -> pb.UAttributes:
+    """Only what a message carries for itself. Its bytes go behind those of the shared attributes (`Attributes.shared`)."""
+    return pb.UAttributes(reqid=None if a.reqid is None else id_to_proto(a.reqid), token=a.token, traceparent=a.traceparent)
+
+
 def attributes_from_proto(p: pb.UAttributes) -> Attributes:
     """`Attributes` from protobuf. Raises ValueError for an enum number that is not in the specification."""
     return Attributes(

@@ -13,6 +13,7 @@ import uvloop
 import zenoh
 
 from streamer.transports.mqtt5 import wire as mqtt_wire
+from streamer.transports.mqtt5.decoder import Decoder
 from streamer.transports.zenoh import wire as zenoh_wire
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.uri import everything_at
@@ -26,6 +27,7 @@ class Down(asyncio.Protocol):
     def __init__(self, session: zenoh.Session) -> None:
         self.session = session
         self.keys: dict[object, zenoh.KeyExpr] = {}
+        self.decoder = Decoder("off-vehicle", "gateway", 1024)
         self.rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -48,7 +50,7 @@ class Down(asyncio.Protocol):
             if not isinstance(packet, mqtt5.PublishPacket):
                 continue
             assert packet.packet_id is not None
-            message = mqtt_wire.decode(packet)
+            message = self.decoder.decode(packet)
             key = self.keys.get(message.attributes)
             if key is None:
                 key = self.session.declare_keyexpr(zenoh_wire.key_for(message.attributes, "gateway"))
@@ -71,6 +73,7 @@ class Up(asyncio.Protocol):
     def __init__(self, session: zenoh.Session) -> None:
         self.loop = asyncio.get_running_loop()
         self.encoder = mqtt_wire.Encoder("off-vehicle", "gateway")
+        self.decoder = zenoh_wire.Decoder("gateway", 8192, 1024)
         self.unconfirmed = 0
         self.next_id = 0
         self.rest = b""
@@ -100,8 +103,7 @@ class Up(asyncio.Protocol):
             if sample is None:
                 self.again.set()
                 break
-            assert sample.attachment is not None
-            message = zenoh_wire.decode(sample.payload.to_bytes(), sample.attachment.to_bytes())
+            message = self.decoder.message_of(sample)
             addressed = self.attributes.get(message.attributes)
             if addressed is None:
                 addressed = type(message.attributes)(UMessageType.PUBLISH, message.attributes.source, everything_at("cloud"))

@@ -1,5 +1,7 @@
 """The MQTT 5 transport against a scripted broker: what it acknowledges, skips, and ends the connection for."""
 
+from typing import Any
+
 import mqtt5
 import pytest
 
@@ -67,8 +69,10 @@ async def test_message_with_qos_0_is_delivered_without_acknowledgement(fake: Fak
     endpoint, inbox = Endpoint(fake.url), RecordingListener()
     async with endpoint.running():
         peer = await subscribed(fake, endpoint, inbox)
-        properties = mqtt5.read(memoryview(incoming("a", 1)))[0].user_properties  # type: ignore[union-attr]  # a PUBLISH
-        peer.write(mqtt5.PublishPacket("a", b"q0", user_properties=properties), incoming("b", 9))
+        with_qos_1: Any = mqtt5.read(memoryview(incoming("a", 1)))[0]
+        peer.write(
+            mqtt5.PublishPacket(with_qos_1.topic, b"q0", user_properties=with_qos_1.user_properties), incoming("b", 9)
+        )
         assert (await peer.next(mqtt5.PubAckPacket)).packet_id == 9
         assert inbox.payloads == [b"q0", b"b"]
 

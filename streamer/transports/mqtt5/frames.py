@@ -30,6 +30,10 @@ _STUB_BYTES = 5 + 2 + 0xFFFF + 2
 """The longest that fixed header, topic and packet id of a PUBLISH can be."""
 
 
+_CONTROL_BYTES = 16 * 1024
+"""The longest packet that is no PUBLISH. None needs that: it leaves room for what brokers say in words."""
+
+
 class ProtocolError(Exception):
     """The connection cannot go on; ``reason`` is the code for our DISCONNECT (MQTT 5, 3.14.2.1)."""
 
@@ -48,6 +52,7 @@ class FrameReader:
 
     def __init__(self, max_packet_bytes: int) -> None:
         self._max_packet_bytes = max_packet_bytes
+        self._max_control_bytes = min(_CONTROL_BYTES, max_packet_bytes)
         self._stub = bytearray()
         self._to_skip = 0  # bytes of a PUBLISH that are still to be skipped
         self._chunks: list[bytes] = []
@@ -94,10 +99,11 @@ class FrameReader:
                     self._needed = rest + 1
                     break
                 size = length + used + 1
-            if size > self._max_packet_bytes:
-                first = data[position]
-                if first & KIND != PUBLISH or first & QOS_ABOVE_1:
-                    detail = f"a packet of {size} bytes, more than max_packet_bytes {self._max_packet_bytes}"
+            is_publish = data[position] & KIND == PUBLISH
+            most = self._max_packet_bytes if is_publish else self._max_control_bytes
+            if size > most:
+                if not is_publish or data[position] & QOS_ABOVE_1:
+                    detail = f"a packet of {size} bytes: expected at most {most}"
                     return frames, ProtocolError(mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE, detail)
                 self._to_skip = size
                 position += self._skip(view[position:], frames)
@@ -130,6 +136,23 @@ class FrameReader:
         return used
 
 
+def check_header(frame: memoryview, max_bytes: int) -> None:
+    """Raise `MalformedPacketError` for a PUBLISH with more than ``max_bytes`` of properties, before they are decoded.
+
+    Decoding makes an object of every few bytes: a packet of 16 MiB would hold up everything for more than a second.
+    """
+    if len(frame) <= max_bytes:
+        return
+    try:
+        start = _body_of(frame)
+        position = start + 2 + int.from_bytes(frame[start : start + 2], "big") + (2 if frame[0] & QOS else 0)
+        size, _ = _variable_int(frame, position)
+    except IndexError:
+        return  # it ends before: `read` says so
+    if size > max_bytes:
+        raise MalformedPacketError(Malformed.HEADER, f"{size} bytes of properties, more than max_header_bytes {max_bytes}")
+
+
 def read(frame: memoryview) -> Any:
     """Decode one complete packet; its type follows from the first byte. Raises `MalformedPacketError`."""
     try:
@@ -148,20 +171,32 @@ def read(frame: memoryview) -> Any:
 
 def _announced_bytes(frame: memoryview) -> int:
     """The length of a packet according to its header."""
-    length, used = 0, 0
+    length, used = _variable_int(frame, 1)
+    return 1 + used + length
+
+
+def _variable_int(frame: memoryview, start: int) -> tuple[int, int]:
+    """A variable byte integer (MQTT 5, 1.5.5), and the number of its bytes."""
+    value, used = 0, 0
     while True:
-        digit = frame[1 + used]
-        length |= (digit & 0x7F) << (7 * used)
+        digit = frame[start + used]
+        value |= (digit & 0x7F) << (7 * used)
         used += 1
-        if digit < 0x80:
-            return 1 + used + length
+        if digit < 0x80 or used == 4:
+            return value, used
+
+
+def _body_of(frame: memoryview) -> int:
+    """Where a packet begins behind its fixed header."""
+    start = 2
+    while frame[start - 1] > 0x7F:
+        start += 1
+    return start
 
 
 def publish_packet_id(frame: memoryview) -> int:
     """The packet id of a PUBLISH that the codec cannot read (QoS above 0). Raises `ProtocolError`."""
-    start = 2
-    while frame[start - 1] > 0x7F:
-        start += 1
+    start = _body_of(frame)
     topic_bytes = int.from_bytes(frame[start : start + 2], "big")
     position = start + 2 + topic_bytes
     packet_id = int.from_bytes(frame[position : position + 2], "big")
@@ -176,9 +211,7 @@ def puback(frame: memoryview) -> tuple[int, int]:
         return frame[2] << 8 | frame[3], 0
     if len(frame) < 5 or (frame[1] > 0x7F and len(frame) < 6):
         raise _malformed(f"a PUBACK of {len(frame)} bytes")
-    start = 2
-    while frame[start - 1] > 0x7F:  # a reason string can make it long
-        start += 1
+    start = _body_of(frame)  # a reason string can make it long
     return frame[start] << 8 | frame[start + 1], frame[start + 2]
 
 

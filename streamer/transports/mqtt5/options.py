@@ -12,9 +12,9 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from streamer.transports.addresses import is_loopback
-from streamer.transports.base import ListenerOptions, TransportOptions
+from streamer.transports.base import ListenerOptions, WireOptions
 from streamer.transports.errors import ConfigurationError
-from streamer.transports.mqtt5.wire import Structure
+from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
 _UINT32_MAX = 0xFFFF_FFFF
@@ -49,7 +49,7 @@ class ReconnectOptions(BaseModel):
     jitter: float = Field(default=0.2, ge=0, le=1)
 
 
-class Mqtt5Options(TransportOptions):
+class Mqtt5Options(WireOptions):
     """Options of an ``mqtt5`` endpoint. All but ``broker`` have a default."""
 
     broker: str
@@ -64,6 +64,7 @@ class Mqtt5Options(TransportOptions):
     ack_timeout_s: float = Field(default=20, gt=0)
     connect_timeout_s: float = Field(default=10, gt=0)
     max_packet_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, le=0x0FFF_FFFF)
+    identity_property: str | None = Field(default=None, min_length=1, max_length=256)
     username: str | None = None
     username_file: Path | None = None
     password_file: Path | None = None
@@ -86,6 +87,13 @@ class Mqtt5Options(TransportOptions):
         if url.path not in ("", "/") or url.query or url.fragment:
             raise ValueError("expected nothing after the port")
         return broker
+
+    @field_validator("identity_property")
+    @classmethod
+    def _check_identity_property(cls, name: str | None) -> str | None:
+        if name in ATTRIBUTE_PROPERTIES:
+            raise ValueError("expected a name that is not a message attribute's: uP and 1 to 12 are")
+        return name
 
     @model_validator(mode="after")
     def _check_together(self) -> "Mqtt5Options":

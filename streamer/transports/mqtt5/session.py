@@ -31,7 +31,7 @@ Sent = tuple[Parcel, Done]
 MAX_PACKET_ID = 65_535
 MAX_UNCONFIRMED = 50_000  # leaves packet ids for subscriptions
 _PUBACK = b"\x40\x02"
-_OVERHEAD_BYTES = 600  # memory that a message takes besides its payload
+_OVERHEAD_BYTES = 600  # memory that a message takes besides its payload, token and traceparent
 
 
 class Skipped:
@@ -55,7 +55,7 @@ class MqttReceived(Received):
     def __init__(self, message: UMessage, redelivered: bool, packet_id: int, session: "Session") -> None:
         super().__init__(message, redelivered)
         self.packet_id = packet_id
-        self.size = _OVERHEAD_BYTES + len(message.payload or b"")
+        self.size = _OVERHEAD_BYTES + message.attributes.extra_bytes + len(message.payload or b"")
         self.settled = False
         self._session = session
         self._epoch = session.epoch

@@ -20,12 +20,13 @@ from streamer.transports.errors import ConfigurationError, LinkLostError, Malfor
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.connection import Connection
+from streamer.transports.mqtt5.decoder import Decoder
 from streamer.transports.mqtt5.frames import KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError, named
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscriptions import Subscriptions, batches, subscribe_to
-from streamer.transports.mqtt5.wire import Encoder, connack_code, decode, topic_filter
+from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
 from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.mqtt5")
@@ -49,6 +50,7 @@ class Mqtt5Transport(ListeningTransport):
         self.refused_subscriptions = 0
         self._refused: dict[str, str] = {}  # topic filters that the broker refused, and its reason
         encoder = Encoder(options.topics, context.authority)
+        self._decoder = Decoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
         self._session = Session(options.window, encoder.encode, self._acknowledge_soon)
         self._subscriptions = Subscriptions()
         self._task: asyncio.Task[None] | None = None
@@ -195,6 +197,7 @@ class Mqtt5Transport(ListeningTransport):
 
     def _on_frames(self, connection: Connection, read: list[memoryview]) -> None:
         session = self._session
+        decode, max_header_bytes = self._decoder.decode, self.options.max_header_bytes
         most = _TOLERANCE * self.options.receive_maximum
         batch: list[Received] = []
         error: ProtocolError | None = None
@@ -214,6 +217,7 @@ class Mqtt5Transport(ListeningTransport):
                     self._overflow()
                     continue
                 try:
+                    frames.check_header(frame, max_header_bytes)
                     packet = frames.read(frame)
                     message = decode(packet)
                 except MalformedPacketError as exc:

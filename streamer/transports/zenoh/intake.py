@@ -17,7 +17,7 @@ from streamer.transports.zenoh.filter_subscription import FilterSubscription
 from streamer.transports.zenoh.receipts import Receipted, Receipts
 from streamer.transports.zenoh.subscription import KeySubscription
 from streamer.transports.zenoh.topic_subscription import TopicSubscription
-from streamer.transports.zenoh.wire import decode, key_filter, narrowed
+from streamer.transports.zenoh.wire import Decoder, key_filter, narrowed
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.uri import UUri
@@ -31,11 +31,14 @@ THREADS_AT_MOST = 32
 class Intake:
     """The subscriptions of one session, each with room for ``buffer`` samples."""
 
-    def __init__(self, context: TransportContext, registry: ListenerRegistry, receipts: Receipts, buffer: int) -> None:
+    def __init__(
+        self, context: TransportContext, registry: ListenerRegistry, receipts: Receipts, buffer: int, decoder: Decoder
+    ) -> None:
         self._context = context
         self._registry = registry
         self._receipts = receipts
         self._buffer = buffer
+        self._message_of = decoder.message_of
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
         self._session: zenoh.Session | None = None
@@ -121,19 +124,19 @@ class Intake:
     def _take(self, subscription: KeySubscription, samples: Sequence[zenoh.Sample]) -> None:
         """Deliver one batch. A message that comes through several subscriptions is taken from the canonical one."""
         batch: list[Received] = []
-        canonical, serves = self._canonical, self._receipts.serves
+        canonical, serves, message_of = self._canonical, self._receipts.serves, self._message_of
         for sample in samples:
-            attachment = sample.attachment
             try:
-                message = decode(sample.payload.to_bytes(), None if attachment is None else attachment.to_bytes())
+                message = message_of(sample)
             except MalformedPacketError as exc:
                 self._context.events.packet_malformed(exc)
                 continue
             attributes = message.attributes
+            shared = attributes.shared
             try:
-                chosen = canonical[attributes]
+                chosen = canonical[shared]
             except KeyError:
-                chosen = self._choose(attributes)
+                chosen = self._choose(shared)
             # A closing subscription delivers what it still has: its copies were the chosen ones until a moment ago. If a
             # message is delivered twice because of that, both copies have the same id.
             if chosen is subscription or (subscription.closing and chosen is not None):
@@ -149,8 +152,7 @@ class Intake:
         """The first subscription whose filter matches. Zenoh's `*` can match more than the filter does."""
         matching = (part for parts in self._subscriptions.matching(attributes) for part in parts)
         chosen = next((part for part in matching if filter_matches(*part.filter, attributes)), None)
-        if attributes.is_shared:
-            self._canonical.remember(attributes.source, attributes, chosen)
+        self._canonical.remember(attributes.source, attributes, chosen)
         return chosen
 
     def _ended(self, subscription: KeySubscription) -> None:

@@ -10,7 +10,7 @@ import zenoh
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from streamer.transports.addresses import is_loopback
-from streamer.transports.base import ListenerOptions, TransportOptions
+from streamer.transports.base import ListenerOptions, WireOptions
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.zenoh.receipt_proofs import SHORTEST_KEY, ReceiptKey
 from streamer.uprotocol.uri import ANY_AUTHORITY, is_authority
@@ -71,7 +71,7 @@ class ReceiptOptions(BaseModel):
         return ReceiptKey(secret)
 
 
-class ZenohOptions(TransportOptions):
+class ZenohOptions(WireOptions):
     """Options of a ``zenoh`` endpoint.
 
     ``listen`` and ``connect`` hold Zenoh endpoints (``tcp/192.168.0.2:7447``); with an empty ``listen`` nothing listens.

@@ -57,7 +57,7 @@ class Publishers:
 
     def put(self, message: UMessage) -> SendError | None:
         """Hand one message to Zenoh, or return why not. Can block while a receiver takes nothing."""
-        attributes = message.attributes
+        attributes = message.attributes.shared
         try:
             put = self._puts.get(attributes) or self._find_put(attributes)
         except zenoh.ZError as exc:
@@ -81,10 +81,9 @@ class Publishers:
                 put = self._publishers[text, level] = publisher.put
             else:
                 put = partial(self._session.put, zenoh.KeyExpr(text), priority=_ZENOH_PRIORITIES[level], **_HOW)
-        if attributes.is_shared:
-            if len(self._puts) >= _ROUTES:
-                self._puts.clear()
-            self._puts[attributes] = put
+        if len(self._puts) >= _ROUTES:
+            self._puts.clear()
+        self._puts[attributes] = put
         return put
 
 

@@ -1,15 +1,19 @@
 """uProtocol messages as Zenoh keys, attachments and priorities (`up-l1/zenoh.adoc`).
 
 Pure: text and bytes in, text and bytes out. What all messages of a flow have in common is computed once per `Attributes`
-and remembered. Only the id differs, which comes first, in 20 bytes of fixed layout.
+(sending) or once per key, priority and fields (receiving) and remembered: also that the key is the one for the message.
+Senders can be held to their keys by access control, so an address that is not the key's is somebody else's. What differs is
+the id, which comes first, in 20 bytes of fixed layout, and what only some messages carry (`Attributes.carrying`).
 """
 
+import zenoh
 from google.protobuf.message import DecodeError
 
-from streamer.transports.errors import Malformed, MalformedPacketError
+from streamer.transports.errors import Malformed, MalformedPacketError, check_token
+from streamer.uprotocol.cache import Cache
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
-from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, id_from_proto
+from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, carried_to_proto, id_from_proto
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_INSTANCE, ANY_RESOURCE, ANY_TYPE, ANY_VERSION, UUri
 from streamer.uprotocol.uuid import UuidError, check_id
 
@@ -19,14 +23,17 @@ NO_SINK = "{}/{}/{}/{}/{}"
 PRIORITIES = ("BACKGROUND", "DATA_LOW", "DATA", "DATA_HIGH", "INTERACTIVE_LOW", "INTERACTIVE_HIGH", "REAL_TIME")
 """Zenoh's name for each priority class, CS0 to CS6."""
 
+_LOWEST_PRIORITY = 7  # Zenoh's number for BACKGROUND; REAL_TIME is 1
+
 # The marker, then field 1 of UAttributes (18 bytes long) with field 1 of UUID (fixed64); field 2 of UUID follows.
 _HEAD = b"\x01\x0a\x12\x09"
 _LSB_TAG = 0x11
 _REST = 21  # where the fields after the id begin
 
-_CACHE_SIZE = 8192
-_encoded: dict[Attributes, bytes] = {}
-_decoded: dict[bytes, Attributes] = {}
+Arrived = tuple[str, int, bytes]
+"""What the messages of one flow have in common when they arrive: key, priority class, fields after the id."""
+
+_encoded: Cache[Attributes, bytes] = Cache()
 
 
 def key_for(attributes: Attributes, own_authority: str) -> str:
@@ -72,55 +79,124 @@ def encode_attachment(message: UMessage) -> bytes:
 
     A Publish is sent without the sink that a streamer may have set, because Rust receivers refuse a Publish that has one.
     """
-    attributes = message.attributes
-    rest = _encoded.get(attributes)
-    if rest is None:
-        proto = attributes_to_proto(None, attributes)
-        if attributes.type is UMessageType.PUBLISH:
-            proto.ClearField("sink")
-        rest = proto.SerializeToString()
-        if attributes.is_shared:
-            if len(_encoded) >= _CACHE_SIZE:
-                _encoded.clear()
-            _encoded[attributes] = rest
-    uuid = message.id
+    attributes, uuid = message.attributes, message.id
+    shared = attributes.shared
+    rest = _encoded.get(shared) or _encode(shared)
+    if attributes is not shared:
+        rest += carried_to_proto(attributes).SerializeToString()
     return b"%b%b\x11%b%b" % (_HEAD, uuid[7::-1], uuid[:7:-1], rest)
 
 
-def decode(payload: bytes, attachment: bytes | None) -> UMessage:
-    """A message from a sample. Raises `MalformedPacketError`; the rules per message type are not checked here."""
-    if attachment is None:
-        raise MalformedPacketError(Malformed.MARKER, "no attachment")
-    if attachment[:4] == _HEAD and len(attachment) > _REST and attachment[12] == _LSB_TAG:
-        uuid = attachment[11:3:-1] + attachment[20:12:-1]
-        if uuid[6] >> 4 != 7 or uuid[8] >> 6 != 0b10:
-            raise MalformedPacketError(Malformed.ID, f"{uuid.hex()}: expected a UUIDv7")
-        attributes = _decoded.get(attachment[_REST:]) or _decode_rest(attachment[_REST:])
+def _encode(shared: Attributes) -> bytes:
+    try:
+        return _encoded[shared]
+    except KeyError:
+        proto = attributes_to_proto(None, shared)
+        if shared.type is UMessageType.PUBLISH:
+            proto.ClearField("sink")
+        rest = proto.SerializeToString()
+        _encoded.remember(shared, rest)
+        return rest
+
+
+class Decoder:
+    """Decodes the samples of one endpoint; ``own_authority`` is the endpoint's own."""
+
+    def __init__(self, own_authority: str, max_header_bytes: int, max_token_bytes: int) -> None:
+        self._own_authority = own_authority
+        self._max_header_bytes = max_header_bytes
+        self._max_token_bytes = max_token_bytes
+        self._flows: Cache[Arrived, Attributes] = Cache(_bytes_of)
+        self._interned: Cache[Attributes, Attributes] = Cache()
+
+    def message_of(self, sample: zenoh.Sample) -> UMessage:
+        """The message in a sample of a session. Raises `MalformedPacketError`."""
+        attachment = sample.attachment
+        return self.decode(
+            str(sample.key_expr),
+            _LOWEST_PRIORITY - int(sample.priority),  # type: ignore[call-overload]  # it has int(), not in the stubs
+            sample.payload.to_bytes(),
+            None if attachment is None else attachment.to_bytes(),
+        )
+
+    def decode(self, key: str, level: int, payload: bytes, attachment: bytes | None) -> UMessage:
+        """A message from a sample. Raises `MalformedPacketError`; the rules per message type are not checked here.
+
+        ``level``: the priority class that the sample came in, 0 to 6. The message is treated in no higher one.
+        """
+        if attachment is None:
+            raise MalformedPacketError(Malformed.MARKER, "no attachment")
+        if len(attachment) > self._max_header_bytes:
+            detail = f"an attachment of {len(attachment)} bytes, more than max_header_bytes {self._max_header_bytes}"
+            raise MalformedPacketError(Malformed.HEADER, detail)
+        attributes = None
+        if attachment[:4] == _HEAD and len(attachment) > _REST and attachment[12] == _LSB_TAG:
+            uuid = attachment[11:3:-1] + attachment[20:12:-1]
+            if uuid[6] >> 4 != 7 or uuid[8] >> 6 != 0b10:
+                raise MalformedPacketError(Malformed.ID, f"{uuid.hex()}: expected a UUIDv7")
+            rest = attachment[_REST:]
+            attributes = self._flows.get((key, level, rest)) or self._read(key, level, rest)
         if attributes is None:
-            uuid, attributes = _decode_slowly(attachment)
-    else:
-        uuid, attributes = _decode_slowly(attachment)
-    # Zenoh does not distinguish "no payload" from an empty one. A format comes only with a payload.
-    if not payload and attributes.payload_format is UPayloadFormat.UNSPECIFIED:
-        return UMessage(uuid, attributes, None)
-    return UMessage(uuid, attributes, payload)
+            uuid, proto = _parse_whole(attachment)
+            attributes = self._with_carried(key, level, None, proto)
+        # Zenoh does not distinguish "no payload" from an empty one. A format comes only with a payload.
+        if not payload and attributes.payload_format is UPayloadFormat.UNSPECIFIED:
+            return UMessage(uuid, attributes, None)
+        return UMessage(uuid, attributes, payload)
+
+    def _read(self, key: str, level: int, rest: bytes) -> Attributes | None:
+        """The fields after the id. None if a second id is among them, which would override the first."""
+        proto = _parse(rest)
+        return None if proto.HasField("id") else self._with_carried(key, level, rest, proto)
+
+    def _with_carried(self, key: str, level: int, rest: bytes | None, proto: pb.UAttributes) -> Attributes:
+        """The attributes of a sample that carries something of its own, or belongs to a flow that is not well known.
+
+        ``rest`` are the bytes of ``proto``, if they are known.
+        """
+        reqid = id_from_proto(proto.reqid) if proto.HasField("reqid") else None
+        token = proto.token if proto.HasField("token") else None
+        traceparent = proto.traceparent if proto.HasField("traceparent") else None
+        if token is not None:
+            check_token(token, self._max_token_bytes)
+        if rest is None or reqid is not None or token is not None or traceparent is not None:
+            for name in ("id", "reqid", "token", "traceparent"):
+                proto.ClearField(name)
+            rest = proto.SerializeToString()
+        arrived = (key, level, rest)
+        try:
+            shared = self._flows[arrived]
+        except KeyError:
+            shared = self._learn(arrived, proto)
+        return shared.carrying(reqid, token, traceparent)
+
+    def _learn(self, arrived: Arrived, proto: pb.UAttributes) -> Attributes:
+        key, level, _ = arrived
+        attributes = _attributes(proto)
+        if not self._agrees(attributes, key):
+            raise MalformedPacketError(Malformed.ADDRESS, "source and sink are not those of the key")
+        if level < attributes.priority_class:
+            attributes = attributes.below(level)
+        try:
+            attributes = self._interned[attributes]
+        except KeyError:
+            self._interned.remember(attributes, attributes)
+        self._flows.remember(arrived, attributes)
+        return attributes
+
+    def _agrees(self, attributes: Attributes, key: str) -> bool:
+        """Whether a message may be on that key. An address without authority is local: to the sender, or to us."""
+        sender = key.split("/", 2)[1] if "/" in key else ""
+        return key in (key_for(attributes, sender), key_for(attributes, self._own_authority))
 
 
-def _decode_rest(rest: bytes) -> Attributes | None:
-    """The fields after the id. None if a second id is among them, which would override the first."""
-    proto = _parse(rest)
-    if proto.HasField("id"):
-        return None
-    attributes = _attributes(proto)
-    if attributes.is_shared:
-        if len(_decoded) >= _CACHE_SIZE:
-            _decoded.clear()
-        _decoded[rest] = attributes
-    return attributes
+def _bytes_of(arrived: Arrived) -> int:
+    key, _, rest = arrived
+    return len(key) + len(rest)
 
 
-def _decode_slowly(attachment: bytes) -> tuple[bytes, Attributes]:
-    """Decode an attachment whose fields are in any order and form that protobuf allows."""
+def _parse_whole(attachment: bytes) -> tuple[bytes, pb.UAttributes]:
+    """Parse an attachment whose fields are in any order and form that protobuf allows."""
     if attachment[:1] != bytes((ATTACHMENT_VERSION,)):
         raise MalformedPacketError(Malformed.VERSION, f"attachment begins with {attachment[:1].hex() or 'nothing'}")
     if len(attachment) == 1:
@@ -132,7 +208,7 @@ def _decode_slowly(attachment: bytes) -> tuple[bytes, Attributes]:
         uuid = check_id(id_from_proto(proto.id))
     except UuidError as exc:
         raise MalformedPacketError(Malformed.ID, str(exc)) from exc
-    return uuid, _attributes(proto)
+    return uuid, proto
 
 
 def _parse(data: bytes) -> pb.UAttributes:

@@ -11,6 +11,7 @@ from streamer.routing.table import RoutingTable, TableRoute
 from streamer.uprotocol.message import Attributes, UMessageType, UPriority, notification, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
+from streamer.uprotocol.uuid import new_id
 from tests.clock import START_MS
 from tests.unit.delivery.ingress_harness import AUTHORITIES, CLOUD_APP, EVERY_TOPIC, PHONE_APP, IngressHarness
 from tests.unit.delivery.messages import message, queue_policy, topic
@@ -97,11 +98,30 @@ def test_the_result_is_remembered_for_messages_with_the_same_attributes() -> Non
     assert harness.resolver.known.get(message(1).attributes) is None
 
 
-def test_attributes_of_a_single_message_are_not_remembered() -> None:
+def test_messages_that_carry_something_for_themselves_share_one_result() -> None:
     harness = ResolverHarness()
-    traced = replace(NEW, traceparent=f"00-{'1' * 32}-{'2' * 16}-01")
-    harness.resolver.resolve(traced)
-    assert traced not in harness.resolver.known
+    traced = [replace(NEW, token=f"t{n}", traceparent=f"00-{n:032x}-{n:016x}-01") for n in (1, 2)]
+    first, second = (harness.resolver.resolve(each) for each in traced)
+    assert first is second
+    assert list(harness.resolver.known) == [NEW]
+
+
+def test_what_a_message_carries_is_checked_for_each_message() -> None:
+    harness = ResolverHarness()
+    harness.resolver.resolve(NEW)
+    failure = harness.resolver.resolve(replace(NEW, traceparent="here")).failure
+    assert failure is not None
+    assert "traceparent" in failure.text
+    assert harness.resolver.resolve(NEW).failure is None
+
+
+def test_a_response_without_reqid_is_invalid_although_others_share_its_attributes() -> None:
+    harness = ResolverHarness()
+    answer = Attributes(UMessageType.RESPONSE, topic()._replace(resource=7), UUri("cloud", 1, 1, 0), UPriority.CS4)
+    harness.resolver.resolve(replace(answer, reqid=new_id(1)))
+    failure = harness.resolver.resolve(answer).failure
+    assert failure is not None
+    assert "reqid" in failure.text
 
 
 def test_a_new_table_is_used_for_what_was_known() -> None:
@@ -171,6 +191,7 @@ def test_samplers_are_bounded_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatc
     for flow in range(3):
         harness.want(topic(flow), phone1=100)
     samplers = [harness.resolver.resolve(message(flow).attributes).legs[0].sampler for flow in range(3)]
+    harness.resolver.forget(topic(flow) for flow in range(3))
     again = [harness.resolver.resolve(message(flow).attributes).legs[0].sampler for flow in (1, 2, 0)]
     assert again[:2] == samplers[1:]
     assert again[2] is not samplers[0]

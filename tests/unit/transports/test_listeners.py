@@ -276,7 +276,7 @@ def test_cost_of_a_message_does_not_depend_on_the_number_of_topics(topics: int, 
     before = CountingUri.compared
     registry.deliver([MemoryReceived(message) for message in messages])
     assert listener.messages == messages
-    assert CountingUri.compared - before == len(FEW_OTHERS) * len(messages)
+    assert CountingUri.compared - before == len(FEW_OTHERS)  # once: they differ only in what each carries for itself
 
 
 def test_adding_or_removing_a_topic_costs_nothing_for_messages_of_others() -> None:

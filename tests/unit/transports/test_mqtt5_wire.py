@@ -1,15 +1,13 @@
 """The mapping between uProtocol messages and MQTT 5 packets, as in the specification and in other implementations."""
 
 from dataclasses import replace
-from typing import Any
 
 import mqtt5
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from streamer.transports.errors import Malformed, MalformedPacketError, PermanentError, RefusedError
+from streamer.transports.errors import PermanentError, RefusedError
 from streamer.transports.mqtt5 import frames, wire
+from streamer.uprotocol import cache
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
@@ -36,13 +34,6 @@ def through_codec(data: bytes) -> mqtt5.PublishPacket:
 
 def written(attributes: Attributes, payload: bytes | None = b"x", topic: str = "a/b") -> mqtt5.PublishPacket:
     return through_codec(wire.encode(UMessage(ID, attributes, payload), topic, 7))
-
-
-def packet(properties: list[tuple[str, str]] | None = None, payload: bytes = b"x", **fields: Any) -> mqtt5.PublishPacket:
-    changes = dict(properties or [])
-    usual = {"uP": "1", "1": format_id(ID), "2": "up-pub.v1", "3": str(TOPIC)}
-    merged = {key: value for key, value in (usual | changes).items() if value != "-"}
-    return mqtt5.PublishPacket("a/b", payload, user_properties=list(merged.items()), **fields)
 
 
 # -- what is written --------------------------------------------------------------------------------------------------
@@ -124,7 +115,7 @@ def test_resent_packet_differs_in_the_duplicate_mark_only() -> None:
 
 
 def test_encoder_gives_the_same_bytes_from_memory_and_after_forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_REMEMBERED", 2)
+    monkeypatch.setattr(cache, "_ENTRIES", 2)
     encoder = wire.Encoder("in-vehicle", "veh1")
     messages = [UMessage(ID, replace(PUBLISH, ttl=ttl), b"x") for ttl in range(1, 6)]
     first = [encoder.encode(message, 1, False) for message in messages]
@@ -134,128 +125,6 @@ def test_encoder_gives_the_same_bytes_from_memory_and_after_forgetting(monkeypat
 def test_token_that_no_mqtt_string_holds_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="65535"):
         written(replace(PUBLISH, token="x" * 70_000))
-
-
-# -- what is read -----------------------------------------------------------------------------------------------------
-
-_authorities = st.sampled_from(["veh1", "cloud.example", "[::1]", ""])
-_names = st.builds(UUri, _authorities, st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFF), st.integers(0, 0xFFFF))
-_uint32 = st.none() | st.integers(0, 2**32 - 1)
-_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
-_attributes = st.builds(
-    Attributes,
-    st.sampled_from([kind for kind in UMessageType if kind]),
-    _names,
-    st.none() | _names,
-    priority=st.sampled_from(UPriority),
-    ttl=_uint32,
-    permission_level=_uint32,
-    commstatus=st.none() | st.sampled_from(UCode),
-    reqid=st.none() | st.binary(min_size=16, max_size=16),
-    token=st.none() | _text,
-    traceparent=st.none() | _text,
-    payload_format=st.sampled_from(UPayloadFormat),
-)
-
-
-@given(_attributes, st.binary(max_size=300).filter(bool), st.integers(0, 2**48 - 1))
-def test_every_attribute_arrives_as_it_was_sent(attributes: Attributes, payload: bytes, created_ms: int) -> None:
-    message = UMessage(new_id(created_ms), attributes, payload)
-    for _ in range(2):  # learned, then remembered
-        assert wire.decode(through_codec(wire.encode(message, "a/b", 7))) == message
-
-
-@given(st.permutations(list(range(8))))
-def test_order_of_properties_does_not_matter(order: list[int]) -> None:
-    sent = written(REQUEST)
-    properties = sent.user_properties
-    shuffled = mqtt5.PublishPacket(
-        "a/b", b"x", user_properties=[properties[index] for index in order] + properties[8:], message_expiry_interval=2
-    )
-    assert wire.decode(shuffled) == UMessage(ID, REQUEST, b"x")
-
-
-def test_messages_of_a_flow_share_their_attributes() -> None:
-    first = wire.decode(packet([("6", "5000")], message_expiry_interval=5))
-    later = wire.decode(packet([("6", "5000"), ("1", format_id(new_id(1)))], message_expiry_interval=4))
-    assert first.attributes is later.attributes
-    assert first.id != later.id
-
-
-def test_decoding_leaves_the_packet_alone() -> None:
-    sent = packet()
-    assert wire.decode(sent) == wire.decode(sent)
-
-
-def test_many_flows_are_forgotten_and_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_REMEMBERED", 3)
-    for ttl in range(10):
-        assert wire.decode(packet([("6", str(ttl))])).attributes.ttl == ttl
-
-
-@pytest.mark.parametrize(
-    ("properties", "expiry_s", "ttl"),
-    [([], None, None), ([], 3, 3000), ([("6", "2500")], 3, 2500), ([("6", "0")], None, 0)],
-)
-def test_ttl_property_wins_over_the_expiry_interval(
-    properties: list[tuple[str, str]], expiry_s: int | None, ttl: int | None
-) -> None:
-    assert wire.decode(packet(properties, message_expiry_interval=expiry_s)).attributes.ttl == ttl
-
-
-def test_first_of_equal_keys_wins() -> None:
-    both = packet()
-    doubled = [*both.user_properties, ("3", "//other/1/1/8000"), ("1", "nonsense"), ("uP", "2")]
-    assert wire.decode(mqtt5.PublishPacket("a/b", b"x", user_properties=doubled)) == UMessage(ID, PUBLISH, b"x")
-
-
-def test_empty_payload_is_none_unless_a_content_type_says_that_it_is_one() -> None:
-    assert wire.decode(packet(payload=b"")).payload is None
-    assert wire.decode(packet(payload=b"", content_type="7")).payload == b""
-
-
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [
-        (packet([("uP", "-")]), Malformed.MARKER),
-        (packet([("uP", "-"), ("1", "-")]), Malformed.MARKER),
-        (packet([("uP", "2")]), Malformed.VERSION),
-        (packet([("uP", "2"), ("1", "-")]), Malformed.VERSION),
-        (packet([("uP", "")]), Malformed.VERSION),
-        (packet([("1", "-")]), Malformed.ID),
-        (packet([("1", "nonsense")]), Malformed.ID),
-        (packet([("1", "00000000-0000-4000-8000-000000000000")]), Malformed.ID),
-        (packet(correlation_data=b"short"), Malformed.ID),
-        (packet([("2", "-")]), Malformed.CODE),
-        (packet([("2", "up-nix.v1")]), Malformed.CODE),
-        (packet([("3", "-")]), Malformed.URI),
-        (packet([("3", "veh1/1/1/1")]), Malformed.URI),
-        (packet([("3", "//VEH1/1/1/1")]), Malformed.URI),
-        (packet([("4", "//veh1/1/1")]), Malformed.URI),
-        (packet([("5", "CS7")]), Malformed.CODE),
-        (packet([("5", "UNSPECIFIED")]), Malformed.CODE),
-        (packet([("6", "1.5")]), Malformed.NUMBER),
-        (packet([("6", "-5")]), Malformed.NUMBER),
-        (packet([("6", "٣")]), Malformed.NUMBER),
-        (packet([("6", str(2**32))]), Malformed.NUMBER),
-        (packet(message_expiry_interval=2**32 - 1), Malformed.NUMBER),
-        (packet([("7", "9" * 5000)]), Malformed.NUMBER),
-        (packet([("8", "seventeen")]), Malformed.CODE),
-        (packet([("8", "17")]), Malformed.CODE),
-        (packet(content_type="9"), Malformed.CODE),
-        (packet(content_type="application/json"), Malformed.CODE),
-    ],
-)
-def test_malformed_packet_is_refused_with_its_reason(bad: mqtt5.PublishPacket, reason: Malformed) -> None:
-    with pytest.raises(MalformedPacketError) as caught:
-        wire.decode(bad)
-    assert caught.value.reason is reason
-
-
-def test_no_error_repeats_a_token() -> None:
-    with pytest.raises(MalformedPacketError) as caught:
-        wire.decode(packet([("10", "hush"), ("2", "bad")]))
-    assert "hush" not in str(caught.value)
 
 
 # -- topics -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.transports.errors import Malformed, MalformedPacketError
-from streamer.transports.zenoh.wire import NO_SINK, PRIORITIES, decode, encode_attachment, key_filter, key_for
+from streamer.transports.zenoh.wire import NO_SINK, PRIORITIES, Decoder, encode_attachment, key_filter, key_for
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import attributes_to_proto
@@ -18,6 +18,8 @@ from streamer.uprotocol.uuid import check_id, new_id
 TOPIC = UUri.parse("//veh1/A8000/2/8A50")
 PUBLISH = Attributes(UMessageType.PUBLISH, TOPIC)
 ID = new_id(1_700_000_000_000)
+OWN = "gateway"
+DECODER = Decoder(OWN, max_header_bytes=8192, max_token_bytes=1024)
 
 uuids = st.binary(min_size=16, max_size=16).map(
     lambda raw: raw[:6] + bytes((0x70 | raw[6] & 0x0F, raw[7], 0x80 | raw[8] & 0x3F)) + raw[9:]
@@ -55,9 +57,14 @@ def attachment_of(proto: pb.UAttributes) -> bytes:
     return b"\x01" + proto.SerializeToString()
 
 
-def refusal(attachment: bytes | None) -> Malformed:
+def decode(payload: bytes, attachment: bytes | None, attributes: Attributes = PUBLISH) -> UMessage:
+    """Decode on the key of a message with these attributes, sent with the highest priority."""
+    return DECODER.decode(key_for(attributes, OWN), 6, payload, attachment)
+
+
+def refusal(attachment: bytes | None, key: str = key_for(PUBLISH, "")) -> Malformed:
     with pytest.raises(MalformedPacketError) as caught:
-        decode(b"payload", attachment)
+        DECODER.decode(key, 6, b"payload", attachment)
     return caught.value.reason
 
 
@@ -118,15 +125,15 @@ def test_what_was_encoded_is_decoded_to_the_same(uuid: bytes, attributes: Attrib
     attachment = encode_attachment(UMessage(uuid, attributes, payload))
     unknown = not payload and attributes.payload_format is UPayloadFormat.UNSPECIFIED
     expected = UMessage(uuid, without_publish_sink(attributes), None if unknown else payload)
-    assert decode(payload, attachment) == expected
-    assert decode(payload, attachment) == expected  # and again, from memory
+    assert decode(payload, attachment, attributes) == expected
+    assert decode(payload, attachment, attributes) == expected  # and again, from memory
 
 
 @given(uuids, any_attributes)
 def test_fields_may_come_in_any_order(uuid: bytes, attributes: Attributes) -> None:
     rest = attributes_to_proto(None, attributes).SerializeToString()
     only_id = pb.UAttributes(id=attributes_to_proto(uuid, attributes).id).SerializeToString()
-    assert decode(b"x", b"\x01" + rest + only_id) == UMessage(uuid, attributes, b"x")
+    assert decode(b"x", b"\x01" + rest + only_id, attributes) == UMessage(uuid, attributes, b"x")
 
 
 @given(uuids, uuids)
@@ -210,9 +217,9 @@ def test_unknown_enum_numbers_are_refused(name: str) -> None:
     assert refusal(attachment_of(proto)) is Malformed.CODE
 
 
-def valid_or_malformed(payload: bytes, attachment: bytes | None) -> None:
+def valid_or_malformed(payload: bytes, attachment: bytes | None, attributes: Attributes = PUBLISH) -> None:
     try:
-        message = decode(payload, attachment)
+        message = decode(payload, attachment, attributes)
     except MalformedPacketError:
         return
     assert isinstance(message.attributes, Attributes)
@@ -229,5 +236,5 @@ def test_damaged_attachments_raise_nothing_but_malformed(uuid: bytes, attributes
     damaged = bytearray(encode_attachment(UMessage(uuid, attributes)))
     damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(damaged)))
-    valid_or_malformed(b"x", bytes(damaged))
-    valid_or_malformed(b"x", bytes(damaged[:cut]))
+    valid_or_malformed(b"x", bytes(damaged), attributes)
+    valid_or_malformed(b"x", bytes(damaged[:cut]), attributes)

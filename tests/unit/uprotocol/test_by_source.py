@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.uprotocol import by_source
+from streamer.uprotocol import cache
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.uri import UUri
 
@@ -33,15 +33,28 @@ def test_entries_stay_until_their_source_is_forgotten(steps: list[tuple[str, Key
         assert known == model
 
 
-def test_it_is_bounded_and_keeps_the_latest_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_source, "_SIZE", 10)
+def test_it_is_bounded_and_knows_where_each_entry_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_ENTRIES", 10)
     known: BySource[Key, int] = BySource()
     for n in range(1000):
         source = SOURCES[n % 3]
         known.remember(source, (source, n), n)
-        assert len(known) <= 10
-        assert sum(len(each) for each in known._keys.values()) == len(known)
+        assert len(known) + len(known._old) <= 20
+        assert sum(len(each) for each in known._keys.values()) <= 20
         assert known[source, n] == n
     for source in SOURCES:
         known.forget(source)
-    assert known == {}
+    assert (known, known._old, known._keys) == ({}, {}, {})
+
+
+def test_what_is_used_again_can_be_forgotten_after_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_ENTRIES", 10)
+    known: BySource[Key, int] = BySource()
+    used, other = SOURCES[:2]
+    known.remember(used, (used, 0), 1)
+    for n in range(1000):
+        known.remember(other, (other, n), n)
+        assert known[used, 0] == 1
+    known.forget(used)
+    with pytest.raises(KeyError):
+        known[used, 0]

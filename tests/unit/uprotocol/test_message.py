@@ -312,12 +312,28 @@ def test_token_is_never_printed() -> None:
     assert "hunter2" not in f"{message!r} {message.attributes} {message.attributes.problems}"
 
 
-@given(ids)
-def test_attributes_are_shared_unless_they_are_of_one_message(uuid: bytes) -> None:
-    assert PUBLISH.is_shared
-    assert not replace(RESPONSE, reqid=uuid).is_shared
-    assert not replace(PUBLISH, traceparent=f"00-{'a' * 32}-{'b' * 16}-01").is_shared
-    assert not replace(REQUEST, token="hunter2").is_shared
+@given(attributes, st.none() | ids, st.none() | st.text(max_size=5), st.none() | traceparents)
+def test_what_one_message_carries_does_not_change_what_it_shares(
+    a: Attributes, reqid: bytes | None, token: str | None, traceparent: str | None
+) -> None:
+    shared = a.shared
+    carried = shared.carrying(reqid, token, traceparent)
+    assert carried == replace(a, reqid=reqid, token=token, traceparent=traceparent)
+    assert hash(carried) == hash(replace(a, reqid=reqid, token=token, traceparent=traceparent))
+    assert carried.shared is shared
+    assert carried.shared.shared is shared
+    assert carried.carrying_as(a) == a
+    assert carried.problems == replace(a, reqid=reqid, token=token, traceparent=traceparent).problems
+    assert carried.extra_bytes == sum(len(text.encode()) for text in (token, traceparent) if text)
+    assert (shared.reqid, shared.token, shared.traceparent) == (None, None, None)
+
+
+def test_what_is_found_out_for_shared_attributes_is_known_to_those_that_carry_more() -> None:
+    found_out = (REQUEST.shared_problems, REQUEST.origin, REQUEST.priority_class)
+    carried = REQUEST.carrying(None, "hunter2", None)
+    assert {"shared_problems", "origin", "priority_class"} <= carried.__dict__.keys()
+    assert (carried.shared_problems, carried.origin, carried.priority_class) == found_out
+    assert "hunter2" not in repr(carried)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,230 @@
+"""PUBLISH packets as uProtocol messages (uP-L1 `mqtt_5.adoc`): the opposite of `wire`.
+
+Pure: no event loop, no clock, no logger. What all messages of a flow have in common is found out once per topic and set of
+user properties, and remembered: also that the topic is the one for the message. Senders can be held to their topics by the
+broker, so an address that is not the topic's is somebody else's.
+"""
+
+from sys import getsizeof
+from typing import TypeVar
+
+from mqtt5 import PublishPacket
+
+from streamer.transports.errors import Malformed, MalformedPacketError, check_token
+from streamer.transports.mqtt5.wire import (
+    COMMSTATUS,
+    ID,
+    MARKER,
+    PERMISSION_LEVEL,
+    PRIORITY,
+    SINK,
+    SOURCE,
+    TOKEN,
+    TRACEPARENT,
+    TTL,
+    TYPE,
+    TYPES,
+    Property,
+    Structure,
+    topic_for,
+)
+from streamer.uprotocol.cache import Cache
+from streamer.uprotocol.message import UNPROVEN, Attributes, Provenance, UMessage, UPayloadFormat, UPriority
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UriError, UUri
+from streamer.uprotocol.uuid import UuidError, parse_id
+
+T = TypeVar("T")
+
+Arrived = tuple[str, tuple[Property, ...], int | None, str | None]
+"""What the messages of one flow have in common when they arrive: topic, user properties, expiry interval, content type."""
+
+_PRIORITIES = {priority.name: priority for priority in UPriority if priority}
+_FORMATS = {str(int(item)): item for item in UPayloadFormat}
+_CODES = {str(int(code)): code for code in UCode}
+
+_UINT32_MAX = 0xFFFF_FFFF
+_PAIR_BYTES = 64  # of a tuple of two
+
+
+class Decoder:
+    """Decodes the packets of one endpoint, whose topics have one structure.
+
+    ``own_authority`` is the endpoint's own. A token of more than ``max_token_bytes`` is refused. The user property named
+    ``identity_property`` was added by the broker: who has sent the packet.
+    """
+
+    def __init__(
+        self, structure: Structure, own_authority: str, max_token_bytes: int, identity_property: str | None = None
+    ) -> None:
+        self._structure = structure
+        self._own_authority = own_authority
+        self._max_token_bytes = max_token_bytes
+        self._identity_property = identity_property
+        self._flows: Cache[Arrived, Attributes] = Cache(_bytes_of)
+        self._interned: Cache[Attributes, Attributes] = Cache()
+
+    def decode(self, packet: PublishPacket) -> UMessage:
+        """The message in a PUBLISH packet. Raises `MalformedPacketError`; the rules per type are not checked here.
+
+        Messages of one flow share their `Attributes`. An empty payload without a content type is no payload.
+        """
+        properties = packet.user_properties
+        content_type = packet.content_type
+        # Every known sender puts the id second, behind the marker; nothing says that it has to be there.
+        usual = len(properties) > 1 and properties[1][0] == ID and properties[0][0] == MARKER
+        index = 1 if usual else _find_id(properties)
+        rest = (*properties[:index], *properties[index + 1 :])
+        arrived = (packet.topic, rest, packet.message_expiry_interval, content_type)
+        attributes = self._flows.get(arrived) or self._with_carried(arrived)
+        reqid = packet.correlation_data
+        if reqid is not None:
+            if len(reqid) != 16:
+                raise MalformedPacketError(Malformed.ID, f"correlation data of {len(reqid)} bytes: expected 16")
+            attributes = attributes.carrying(reqid, attributes.token, attributes.traceparent)
+        try:
+            uuid = parse_id(properties[index][1])
+        except UuidError as exc:
+            raise MalformedPacketError(Malformed.ID, str(exc)) from None
+        return UMessage(uuid, attributes, packet.payload or (None if content_type is None else b""))
+
+    def _with_carried(self, arrived: Arrived) -> Attributes:
+        """The attributes of a packet that has a token or traceparent, or belongs to a flow that is not well known."""
+        token = traceparent = None
+        properties: list[Property] = []
+        topic, rest, expiry_s, content_type = arrived
+        for item in rest:
+            key, value = item
+            if key == TOKEN:
+                token = value if token is None else token
+            elif key == TRACEPARENT:
+                traceparent = value if traceparent is None else traceparent
+            else:
+                properties.append(item)
+        if token is not None:
+            check_token(token, self._max_token_bytes)
+        arrived = (topic, tuple(properties), expiry_s, content_type)
+        try:
+            shared = self._flows[arrived]
+        except KeyError:
+            shared = self._learn(arrived)
+        return shared.carrying(None, token, traceparent)
+
+    def _learn(self, arrived: Arrived) -> Attributes:
+        topic, properties, _, _ = arrived
+        identity = None if self._identity_property is None else _identity(properties, self._identity_property)
+        attributes = _attributes(arrived, identity)
+        if not self._agrees(attributes, topic):
+            raise MalformedPacketError(Malformed.ADDRESS, "source and sink are not those of the topic")
+        # The broker counts the expiry interval down, so packets that differ in it are still one flow.
+        try:
+            attributes = self._interned[attributes]
+        except KeyError:
+            self._interned.remember(attributes, attributes)
+        self._flows.remember(arrived, attributes)
+        return attributes
+
+    def _agrees(self, attributes: Attributes, topic: str) -> bool:
+        """Whether a message may be on that topic. An address without authority is local: to the sender, or to us."""
+        sender = topic.partition("/")[0]
+        try:
+            return topic in (
+                topic_for(attributes, self._structure, sender),
+                topic_for(attributes, self._structure, self._own_authority),
+            )
+        except ValueError:
+            return False
+
+
+def _bytes_of(arrived: Arrived) -> int:
+    topic, properties, _, _ = arrived
+    return getsizeof(topic) + sum(_PAIR_BYTES + getsizeof(key) + getsizeof(value) for key, value in properties)
+
+
+def _identity(properties: tuple[Property, ...], name: str) -> str | None:
+    found = [value for key, value in properties if key == name]
+    if len(found) > 1:  # one of them is not the broker's
+        raise MalformedPacketError(Malformed.IDENTITY, f"{len(found)} user properties {name!r}: expected the broker's own")
+    return found[0] if found else None
+
+
+def _find_id(properties: list[Property]) -> int:
+    for index, (key, _) in enumerate(properties):
+        if key == ID:
+            return index
+    _check_marker(dict(reversed(properties)))  # a packet that is not uProtocol at all is reported as that
+    raise MalformedPacketError(Malformed.ID, "no id (user property 1)")
+
+
+def _check_marker(values: dict[str, str]) -> None:
+    marker = values.get(MARKER)
+    if marker is None:
+        raise MalformedPacketError(Malformed.MARKER, "no user property uP")
+    if marker.partition(".")[0] != "1":
+        raise MalformedPacketError(Malformed.VERSION, f"uP {marker[:64]!r}: expected major version 1")
+
+
+def _attributes(arrived: Arrived, identity: str | None) -> Attributes:
+    _, properties, expiry_s, content_type = arrived
+    values = dict(reversed(properties))  # of equal keys the first counts
+    _check_marker(values)
+    kind = _look_up(TYPES, values, TYPE, "type")
+    if kind is None:
+        raise MalformedPacketError(Malformed.CODE, "no type (user property 2)")
+    source = _uri(values, SOURCE, "source")
+    if source is None:
+        raise MalformedPacketError(Malformed.URI, "no source (user property 3)")
+    ttl = _number(values, TTL, "ttl")
+    if ttl is None and expiry_s is not None:
+        ttl = expiry_s * 1000
+        if ttl > _UINT32_MAX:
+            raise MalformedPacketError(Malformed.NUMBER, f"message expiry interval {ttl // 1000} s: beyond a ttl")
+    payload_format = UPayloadFormat.UNSPECIFIED
+    if content_type is not None:
+        payload_format = _FORMATS.get(content_type) or _bad_format(content_type)
+    return Attributes(
+        kind,
+        source,
+        _uri(values, SINK, "sink"),
+        priority=_look_up(_PRIORITIES, values, PRIORITY, "priority") or UPriority.UNSPECIFIED,
+        ttl=ttl,
+        permission_level=_number(values, PERMISSION_LEVEL, "permission level"),
+        commstatus=_look_up(_CODES, values, COMMSTATUS, "commstatus"),
+        payload_format=payload_format,
+        provenance=UNPROVEN if identity is None else Provenance(identity),
+    )
+
+
+def _bad_format(content_type: str) -> UPayloadFormat:
+    if content_type == "0":
+        return UPayloadFormat.UNSPECIFIED
+    raise MalformedPacketError(Malformed.CODE, f"content type {content_type[:64]!r}: expected a payload format number")
+
+
+def _look_up(table: dict[str, T], values: dict[str, str], key: str, name: str) -> T | None:
+    text = values.get(key)
+    if text is None:
+        return None
+    found = table.get(text)
+    if found is None:
+        raise MalformedPacketError(Malformed.CODE, f"unknown {name} {text[:64]!r}")
+    return found
+
+
+def _uri(values: dict[str, str], key: str, name: str) -> UUri | None:
+    text = values.get(key)
+    if text is None:
+        return None
+    try:
+        return UUri.parse(text)
+    except UriError as exc:
+        raise MalformedPacketError(Malformed.URI, f"{name}: {str(exc)[:300]}") from None
+
+
+def _number(values: dict[str, str], key: str, name: str) -> int | None:
+    text = values.get(key)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= _UINT32_MAX):
+        raise MalformedPacketError(Malformed.NUMBER, f"{name} {text[:64]!r}: expected a decimal number of 32 bits")
+    return int(text)

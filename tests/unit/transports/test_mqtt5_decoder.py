@@ -1,0 +1,180 @@
+"""PUBLISH packets as messages: what is read, what is remembered, what is malformed."""
+
+from typing import Any
+
+import mqtt5
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from streamer.transports.errors import Malformed, MalformedPacketError
+from streamer.transports.mqtt5 import frames, wire
+from streamer.transports.mqtt5.decoder import Decoder
+from streamer.uprotocol import cache
+from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uuid import format_id, new_id
+
+ID = new_id(1_790_000_000_000)
+OWN = "gateway"
+TOPIC = UUri.parse("//veh1/A8000/2/8A50")
+PUBLISH = Attributes(UMessageType.PUBLISH, TOPIC)
+REQUEST = Attributes(
+    UMessageType.REQUEST,
+    UUri.parse("//veh1/403BA/3/0"),
+    UUri.parse("//cloud/CD/4/B"),
+    priority=UPriority.CS4,
+    ttl=1500,
+    token="secret",
+    permission_level=5,
+)
+IN_VEHICLE = wire.topic_for(PUBLISH, "in-vehicle", OWN)
+
+
+def decoder(structure: wire.Structure = "in-vehicle", identity_property: str | None = None) -> Decoder:
+    return Decoder(structure, OWN, max_token_bytes=1024, identity_property=identity_property)
+
+
+def decode(packet: mqtt5.PublishPacket) -> UMessage:
+    return decoder().decode(packet)
+
+
+def through_codec(data: bytes) -> mqtt5.PublishPacket:
+    packet: mqtt5.PublishPacket = frames.read(memoryview(data))
+    return packet
+
+
+def packet(
+    properties: list[tuple[str, str]] | None = None, payload: bytes = b"x", topic: str = IN_VEHICLE, **fields: Any
+) -> mqtt5.PublishPacket:
+    changes = dict(properties or [])
+    usual = {"uP": "1", "1": format_id(ID), "2": "up-pub.v1", "3": str(TOPIC)}
+    merged = {key: value for key, value in (usual | changes).items() if value != "-"}
+    return mqtt5.PublishPacket(topic, payload, user_properties=list(merged.items()), **fields)
+
+
+_authorities = st.sampled_from(["veh1", "cloud.example", "[::1]", ""])
+_names = st.builds(UUri, _authorities, st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFF), st.integers(0, 0xFFFF))
+_uint32 = st.none() | st.integers(0, 2**32 - 1)
+_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
+_attributes = st.builds(
+    Attributes,
+    st.sampled_from([kind for kind in UMessageType if kind]),
+    _names,
+    st.none() | _names,
+    priority=st.sampled_from(UPriority),
+    ttl=_uint32,
+    permission_level=_uint32,
+    commstatus=st.none() | st.sampled_from(UCode),
+    reqid=st.none() | st.binary(min_size=16, max_size=16),
+    token=st.none() | _text,
+    traceparent=st.none() | _text,
+    payload_format=st.sampled_from(UPayloadFormat),
+)
+
+
+@given(_attributes, st.binary(max_size=300).filter(bool), st.integers(0, 2**48 - 1))
+def test_every_attribute_arrives_as_it_was_sent(attributes: Attributes, payload: bytes, created_ms: int) -> None:
+    assume(attributes.sink is not None)
+    message = UMessage(new_id(created_ms), attributes, payload)
+    topic = wire.topic_for(attributes, "off-vehicle", OWN)
+    reader = decoder("off-vehicle")
+    for _ in range(2):  # learned, then remembered
+        assert reader.decode(through_codec(wire.encode(message, topic, 7))) == message
+
+
+@given(st.permutations(list(range(8))))
+def test_order_of_properties_does_not_matter(order: list[int]) -> None:
+    topic = wire.topic_for(REQUEST, "in-vehicle", OWN)
+    sent = through_codec(wire.encode(UMessage(ID, REQUEST, b"x"), topic, 7))
+    properties = sent.user_properties
+    shuffled = mqtt5.PublishPacket(
+        topic, b"x", user_properties=[properties[index] for index in order] + properties[8:], message_expiry_interval=2
+    )
+    assert decode(shuffled) == UMessage(ID, REQUEST, b"x")
+
+
+def test_messages_of_a_flow_share_their_attributes() -> None:
+    reader = decoder()
+    first = reader.decode(packet([("6", "5000")], message_expiry_interval=5))
+    later = reader.decode(packet([("6", "5000"), ("1", format_id(new_id(1)))], message_expiry_interval=4))
+    assert first.attributes is later.attributes
+    assert first.id != later.id
+
+
+def test_decoding_leaves_the_packet_alone() -> None:
+    sent, reader = packet(), decoder()
+    assert reader.decode(sent) == reader.decode(sent)
+
+
+def test_many_flows_are_forgotten_and_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_ENTRIES", 3)
+    reader = decoder()
+    for ttl in range(10):
+        assert reader.decode(packet([("6", str(ttl))])).attributes.ttl == ttl
+
+
+@pytest.mark.parametrize(
+    ("properties", "expiry_s", "ttl"),
+    [([], None, None), ([], 3, 3000), ([("6", "2500")], 3, 2500), ([("6", "0")], None, 0)],
+)
+def test_ttl_property_wins_over_the_expiry_interval(
+    properties: list[tuple[str, str]], expiry_s: int | None, ttl: int | None
+) -> None:
+    assert decode(packet(properties, message_expiry_interval=expiry_s)).attributes.ttl == ttl
+
+
+def test_first_of_equal_keys_wins() -> None:
+    both = packet()
+    doubled = [*both.user_properties, ("3", "//other/1/1/8000"), ("1", "nonsense"), ("uP", "2")]
+    assert decode(mqtt5.PublishPacket(IN_VEHICLE, b"x", user_properties=doubled)) == UMessage(ID, PUBLISH, b"x")
+
+
+def test_empty_payload_is_none_unless_a_content_type_says_that_it_is_one() -> None:
+    assert decode(packet(payload=b"")).payload is None
+    assert decode(packet(payload=b"", content_type="7")).payload == b""
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (packet([("uP", "-")]), Malformed.MARKER),
+        (packet([("uP", "-"), ("1", "-")]), Malformed.MARKER),
+        (packet([("uP", "2")]), Malformed.VERSION),
+        (packet([("uP", "2"), ("1", "-")]), Malformed.VERSION),
+        (packet([("uP", "")]), Malformed.VERSION),
+        (packet([("1", "-")]), Malformed.ID),
+        (packet([("1", "nonsense")]), Malformed.ID),
+        (packet([("1", "00000000-0000-4000-8000-000000000000")]), Malformed.ID),
+        (packet(correlation_data=b"short"), Malformed.ID),
+        (packet([("2", "-")]), Malformed.CODE),
+        (packet([("2", "up-nix.v1")]), Malformed.CODE),
+        (packet([("3", "-")]), Malformed.URI),
+        (packet([("3", "veh1/1/1/1")]), Malformed.URI),
+        (packet([("3", "//VEH1/1/1/1")]), Malformed.URI),
+        (packet([("4", "//veh1/1/1")]), Malformed.URI),
+        (packet([("5", "CS7")]), Malformed.CODE),
+        (packet([("5", "UNSPECIFIED")]), Malformed.CODE),
+        (packet([("6", "1.5")]), Malformed.NUMBER),
+        (packet([("6", "-5")]), Malformed.NUMBER),
+        (packet([("6", "٣")]), Malformed.NUMBER),
+        (packet([("6", str(2**32))]), Malformed.NUMBER),
+        (packet(message_expiry_interval=2**32 - 1), Malformed.NUMBER),
+        (packet([("7", "9" * 5000)]), Malformed.NUMBER),
+        (packet([("8", "seventeen")]), Malformed.CODE),
+        (packet([("8", "17")]), Malformed.CODE),
+        (packet(content_type="9"), Malformed.CODE),
+        (packet(content_type="application/json"), Malformed.CODE),
+    ],
+)
+def test_malformed_packet_is_refused_with_its_reason(bad: mqtt5.PublishPacket, reason: Malformed) -> None:
+    with pytest.raises(MalformedPacketError) as caught:
+        decode(bad)
+    assert caught.value.reason is reason
+
+
+def test_no_error_repeats_a_token() -> None:
+    with pytest.raises(MalformedPacketError) as caught:
+        decode(packet([("10", "hush"), ("2", "bad")]))
+    assert "hush" not in str(caught.value)
