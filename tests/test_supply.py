@@ -76,7 +76,9 @@ def test_every_file_that_may_be_installed_is_known_by_its_hash(lock: Path) -> No
 def test_binary_packages_are_locked_for_both_platforms() -> None:
     """The files of a release are many: Pythons, platforms, the source. One or two would be those of this machine."""
     binary = {"aiohttp", "eclipse-zenoh", "mqtt5", "numpy", "protobuf", "pyarrow", "pydantic-core", "pyyaml", "uvloop"}
-    hashes = {canonicalize_name(requirement.name): count for requirement, count in entries(ROOT / "requirements/run.lock")}
+    hashes: dict[str, int] = {
+        canonicalize_name(requirement.name): count for requirement, count in entries(ROOT / "requirements/run.lock")
+    }
     assert {name: hashes[name] for name in binary if hashes[name] < 3} == {}
 
 
