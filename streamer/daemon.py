@@ -16,6 +16,7 @@ from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, load
 from streamer.config.models import Config
 from streamer.delivery.router import TICK_S, Router
+from streamer.journal.batches import LetterBounds
 from streamer.journal.journal import Journal, JournalState
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import LinkState, TransportContext, TransportEvents, UTransport, load_transport
@@ -279,8 +280,10 @@ def _journal(config: Config) -> Journal | None:
         return None
     store = config.dead_letter.store
     post = asyncio.get_running_loop().call_soon_threadsafe
-    letter_bytes = min(store.bytes, config.journal.max_bytes // _LETTERS_SHARE)
-    return Journal(config.journal.path, config.journal.max_bytes, store.messages, letter_bytes, post)
+    share = config.journal.max_bytes // _LETTERS_SHARE
+    rejected = store.rejected
+    letters = LetterBounds(store.messages, min(store.bytes, share), rejected.messages, min(rejected.bytes, share // 4))
+    return Journal(config.journal.path, config.journal.max_bytes, letters, post)
 
 
 def _tracing(config: Config, transports: dict[str, UTransport]) -> "Tracing | None":

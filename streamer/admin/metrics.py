@@ -107,6 +107,14 @@ class RouterCollector(Collector):
         for (route, code), number in router.dead_letters.items():
             letters.add_metric((route or "none", code.name), number)
         yield letters
+        suppressed = CounterMetricFamily(
+            "ustreamer_reports_suppressed",
+            "Failures of messages that no route took, reported to nobody because there were too many.",
+            labels=("endpoint",),
+        )
+        for endpoint, number in router.reports_suppressed.items():
+            suppressed.add_metric((endpoint,), number)
+        yield suppressed
 
     def _subscriptions(self, router: RouterAccount) -> Iterable[Metric]:
         yield GaugeMetricFamily(

@@ -40,6 +40,20 @@ POLICY_KEYS = ("queue", "window", "flow_window", "absent_s", "retry")
 _LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
 
 
+class RateConfig(Section):
+    """How fast messages may go, as a token bucket: so many per second, and ``burst_s`` seconds' worth at once."""
+
+    messages: Annotated[float, Field(gt=0)] | None = None
+    bytes: Size | None = None
+    burst_s: Annotated[float, Field(ge=0.1)] = 2
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> "RateConfig":
+        if self.messages is None and self.bytes is None:
+            raise expected("messages, bytes or both: how many per second")
+        return self
+
+
 class QueueBounds(Section):
     """The bounds of a queue, and what happens at a bound."""
 
@@ -179,11 +193,26 @@ class JournalConfig(Section):
     """Payloads of queued messages that are also kept in memory. Beyond that they are only in the journal."""
 
 
+class RejectedStoreConfig(Section):
+    """How many dead letters the journal keeps of messages that were never accepted, beside those of accepted ones."""
+
+    messages: Count = 5000
+    bytes: Size = 16 * MIB
+
+
 class DeadLetterStoreConfig(Section):
     """How many dead letters the journal keeps for ``streamer dead-letters``. The oldest are deleted first."""
 
     messages: Count = 10_000
     bytes: Size = 64 * MIB
+    rejected: RejectedStoreConfig = RejectedStoreConfig()
+
+
+class ReportRateConfig(RateConfig):
+    """How often it is reported that no route took a message, for each source authority and endpoint."""
+
+    messages: Annotated[float, Field(gt=0)] | None = 10
+    burst_s: Annotated[float, Field(ge=0.1)] = 10
 
 
 class DeadLetterConfig(Section):
@@ -193,6 +222,8 @@ class DeadLetterConfig(Section):
     endpoints: list[str] = [ORIGIN]
     queue: DeadLetterQueueConfig = DeadLetterQueueConfig()
     store: DeadLetterStoreConfig = DeadLetterStoreConfig()
+    report_rate: ReportRateConfig | None = ReportRateConfig()
+    """None: any number."""
 
 
 class MetricsConfig(Section):

@@ -19,6 +19,7 @@ from functools import partial
 from streamer.clock import Clock
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.lane import Delivery, DeliveryState
+from streamer.delivery.queue import Tally
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.delivery.unconfirmed_batch import UnconfirmedBatch
 from streamer.journal import codec
@@ -33,7 +34,11 @@ logger = logging.getLogger("ustreamer.custody")
 FLUSH_S = 0.01
 PATIENCE_S = 0.05
 
-_MAX_LETTERS = 10_000  # that wait while the disk is full
+# Letters that wait while the disk is full. Of accepted messages the oldest go; those that anybody can cause come in no more.
+_MAX_LETTERS = 10_000
+_MAX_LETTER_BYTES = 64 * 1024 * 1024
+_MAX_REJECTED = 1000
+_MAX_REJECTED_BYTES = 8 * 1024 * 1024
 _PURGE_AT = 1000
 
 _FULL = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "the journal is full")
@@ -69,6 +74,7 @@ class Custody:
         self._purge_at = self._purge_recent_at = _PURGE_AT
         self._room_came = False  # something was deleted from the journal since
         self._done: Batch = Batch()
+        self._letters, self._rejected = Tally(), Tally()  # what waits in it, of accepted messages and of others
         self._is_due = False
         self._turned = asyncio.Event()  # set at the end of every flush and commit
 
@@ -142,9 +148,18 @@ class Custody:
         """Keep a dead letter for `streamer dead-letters`."""
         self.schedule()
         letters = self._done.letters
-        if len(letters) >= _MAX_LETTERS:
-            del letters[0]
+        size = len(letter.body) + ENTRY_BYTES
+        if letter.is_rejected:
+            held, most, most_bytes = self._rejected, _MAX_REJECTED, _MAX_REJECTED_BYTES
+        else:
+            held, most, most_bytes = self._letters, _MAX_LETTERS, _MAX_LETTER_BYTES
+        while held.messages and (held.messages >= most or held.bytes + size > most_bytes):
             self.letters_dropped += 1
+            if letter.is_rejected:
+                return
+            at = next(at for at, each in enumerate(letters) if not each.is_rejected)
+            held.add(-1, -len(letters.pop(at).body) - ENTRY_BYTES)
+        held.add(1, size)
         letters.append(letter)
 
     def letter_done(self, number: int) -> None:
@@ -192,6 +207,7 @@ class Custody:
             recent, self._starved = self._starved + recent, []
             self._room_came = False
         transaction, self._done = self._done, Batch()
+        self._letters, self._rejected = Tally(), Tally()
         batches = [batch for store in self._stores for batch in store.take_unstored(now_s)]
         for batch in batches:
             if batch.shares and batch.body is not None:

@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from streamer.journal import codec
 from streamer.journal.entries import Letter
-from streamer.routing.outcome import Failure
+from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import (
     Attributes,
     InvalidMessageError,
@@ -27,11 +27,17 @@ from streamer.uprotocol.uuid import created_ms, new_id
 from streamer.uprotocol.well_known import USTREAMER
 
 _LONGEST_TTL_MS = 0xFFFF_FFFF
+_LONGEST_TEXT = 500
+_NOT_ALLOWED = "not allowed"
 
 
 @dataclass(frozen=True, slots=True)
 class FailedMessage:
-    """What the streamer knows about a message that it could not deliver. Times in Unix milliseconds."""
+    """What the streamer knows about a message that it could not deliver. Times in Unix milliseconds.
+
+    ``is_stranger``: it was not allowed, or does not come from where its source lives. Then nobody is told its payload, nor
+    how things are here, and a report is hardly larger than what caused it.
+    """
 
     message: UMessage
     failure: Failure
@@ -40,20 +46,34 @@ class FailedMessage:
     route: str = ""
     endpoint: str = ""
     attempts: int = 0
+    is_stranger: bool = False
+
+    @property
+    def was_accepted(self) -> bool:
+        """Whether it was in our custody. Anybody can send us what is not. `Letter.is_rejected` says the opposite."""
+        outcome = self.failure.outcome
+        return outcome is Outcome.DEAD_LETTERED or (outcome is Outcome.EXPIRED and bool(self.route))
+
+    @property
+    def told(self) -> str:
+        """The reason, as far as others may know it."""
+        return _NOT_ALLOWED if self.is_stranger else self.failure.text[:_LONGEST_TEXT]
 
 
-def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri | None, keep_token: bool) -> UMessage:
+def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri | None) -> UMessage:
     """The dead letter of ``failed``, published by the streamer ``authority``.
 
-    ``sink`` is the authority that it is addressed to where the network needs one. The access token travels only back to
-    where it came from.
+    ``sink`` is the authority that it is addressed to where the network needs one. It never has the access token: whoever
+    may read the topic could use it.
     """
     original = failed.message
-    if not keep_token and original.attributes.token is not None:
+    if failed.is_stranger:
+        original = original._replace(payload=None)
+    if original.attributes.token is not None:
         original = original._replace(attributes=replace(original.attributes, token=None))
     payload = pb.DeadLetter(
         message=message_to_proto(original),
-        status=status_to_proto(failed.failure.code, failed.failure.text),
+        status=status_to_proto(failed.failure.code, failed.told),
         route=failed.route,
         endpoint=failed.endpoint,
         attempts=failed.attempts,
@@ -113,7 +133,7 @@ def error_response(failed: FailedMessage) -> UMessage | None:
     if request.attributes.priority < UPriority.CS4:
         request = request._replace(attributes=replace(request.attributes, priority=UPriority.CS4))
     code = failed.failure.code
-    payload = status_to_proto(code, failed.failure.text).SerializeToString()
+    payload = status_to_proto(code, failed.told).SerializeToString()
     try:
         return response(failed.last_ms, request, payload, commstatus=code, payload_format=UPayloadFormat.PROTOBUF)
     except InvalidMessageError:

@@ -2,13 +2,18 @@
 
 They are ordinary messages, in ordinary lanes. Their queues have no source endpoint, so what fails in them is counted and
 causes no further notice. The settler sends what is made here.
+
+What was never accepted may come from anybody, under any name. So its notices are treated in the lowest class: they push out
+none of those about accepted messages. If no route took it they have a rate. If its source does not live where it came from
+they go nowhere but there, and to nobody in particular.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from streamer.clock import Clock
 from streamer.config.checks import ORIGIN
-from streamer.config.models import QueueBounds, QueueConfig, QueuePolicy
+from streamer.config.models import QueueBounds, QueueConfig, QueuePolicy, RateConfig
 from streamer.delivery.custody import Custody
 from streamer.delivery.dead_letter import (
     FailedMessage,
@@ -17,8 +22,9 @@ from streamer.delivery.dead_letter import (
     letter_of,
 )
 from streamer.delivery.lane import Delivery, LaneOwner, LaneQueue
-from streamer.delivery.queue import RouteQueue
+from streamer.delivery.queue import RouteQueue, size_of
 from streamer.delivery.stats import RouteStats
+from streamer.rate import ByKey, Pace
 from streamer.routing.outcome import Failure
 from streamer.transports.base import Received
 from streamer.transports.local import LOCAL_ENDPOINT
@@ -26,6 +32,10 @@ from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at, is_authority
 from streamer.uprotocol.well_known import USTREAMER
+
+# Source authorities with a rate of their own, at all endpoints together. Further ones share one.
+_MAX_RATES = 256
+_NOT_ALLOWED = (UCode.UNAUTHENTICATED, UCode.PERMISSION_DENIED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,7 @@ class NoticeOptions:
     endpoints: tuple[str, ...]
     queue: QueueBounds
     policy: QueuePolicy
+    report_rate: RateConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +64,15 @@ class NoticePath:
 
 
 class FailureNotices:
-    """Turns failures into dead letters and answers. ``dead_letters`` counts them by route and code."""
+    """Turns failures into dead letters and answers. ``dead_letters`` counts them by route and code, ``suppressed`` counts
+    by ingress the failures that were reported to nobody because there were too many.
+    """
 
     def __init__(self, options: NoticeOptions, custody: Custody, clock: Clock) -> None:
         self.options = options
         self.dead_letters: dict[tuple[str, UCode], int] = {}
+        self.suppressed: dict[str, int] = {}
+        self._rates = _rates(options.report_rate)
         self._custody = custody
         self._clock = clock
         self._paths: dict[str, NoticePath] = {}
@@ -69,6 +84,8 @@ class FailureNotices:
         letters = None if name == LOCAL_ENDPOINT else self._queue(f"dead-letter/{name}", name, owner)
         responses = self._queue(f"rpc-error/{name}", name, owner)
         self._paths[name] = NoticePath(letters, responses, authorities, addressed)
+        if letters is not None:
+            self.suppressed[name] = 0
         return (responses,) if letters is None else (letters, responses)
 
     def _queue(self, name: str, target: str, owner: LaneOwner) -> RouteQueue:
@@ -76,6 +93,8 @@ class FailureNotices:
 
     def use(self, options: NoticeOptions, authorities: dict[str, tuple[str, ...]]) -> None:
         """Take other options, and other authorities behind the endpoints, from now on."""
+        if options.report_rate != self.options.report_rate:
+            self._rates = _rates(options.report_rate)
         self.options = options
         for name, path in self._paths.items():
             for queue in (path.dead_letters, path.responses):
@@ -119,31 +138,69 @@ class FailureNotices:
         self.dead_letters[counted] = self.dead_letters.get(counted, 0) + 1
         if self._custody.journal is not None:
             self._custody.letter(letter_of(failed, ingress, self._custody.number()))
+        if failed.was_accepted or failed.route:
+            notices = self._told(failed, ingress, ())
+        else:
+            notices = self._told_briefly(failed, ingress)
+        if failed.was_accepted:
+            return notices
+        return [(queue, notice._replace(attributes=notice.attributes.below(0))) for queue, notice in notices]
+
+    def _told(self, failed: FailedMessage, ingress: str, elsewhere: Collection[str]) -> list[tuple[RouteQueue, UMessage]]:
+        """All notices of a failure. ``elsewhere`` is where its source lives, if it does not live where it came in."""
         notices: list[tuple[RouteQueue, UMessage]] = []
         answer = error_response(failed)
         origin = self._paths.get(ingress)  # None: an earlier run had that endpoint, this one has not
         if answer is not None and origin is not None:
             notices.append((origin.responses, answer))
+        sender = "" if elsewhere else failed.message.attributes.source.authority
         for name in dict.fromkeys(ingress if name == ORIGIN else name for name in self.options.endpoints):
             path = self._paths.get(name)
-            if path is None or path.dead_letters is None:
+            if path is None or path.dead_letters is None or name in elsewhere:
                 continue
-            for sink in self._sinks(path, failed, is_origin=name == ingress):
-                letter = dead_letter(failed, self.options.authority, self.options.resource, sink, keep_token=name == ingress)
+            for sink in self._sinks(path, sender, is_origin=name == ingress):
+                letter = dead_letter(failed, self.options.authority, self.options.resource, sink)
                 notices.append((path.dead_letters, letter))
         return notices
+
+    def _told_briefly(self, failed: FailedMessage, ingress: str) -> list[tuple[RouteQueue, UMessage]]:
+        """The notices of a message that no route took, unless there were too many. Our own services hear of any number."""
+        authority = failed.message.attributes.source.authority
+        homes = (ingress,) if ingress == LOCAL_ENDPOINT else self._homes(authority)
+        is_at_home = ingress in homes
+        if not is_at_home or failed.failure.code in _NOT_ALLOWED:
+            failed = replace(failed, is_stranger=True)
+        elsewhere = () if is_at_home else homes or (LOCAL_ENDPOINT,)
+        if self._rates is None or ingress == LOCAL_ENDPOINT:
+            return self._told(failed, ingress, elsewhere)
+        now_s = self._clock.monotonic_s()
+        pace = self._rates.of((authority, ingress), now_s)
+        if pace.ready_in(now_s):
+            self.suppressed[ingress] = self.suppressed.get(ingress, 0) + 1
+            return []
+        notices = self._told(failed, ingress, elsewhere)
+        pace.spend(1, sum(size_of(notice) for _, notice in notices))
+        return notices
+
+    def _homes(self, authority: str) -> tuple[str, ...]:
+        """The endpoints behind which an authority lives; see `RoutingTable.homes`."""
+        named = tuple(name for name, path in self._paths.items() if authority in path.authorities)
+        return named or tuple(name for name, path in self._paths.items() if ANY_AUTHORITY in path.authorities)
 
     def _is_dead_letter(self, message: UMessage) -> bool:
         source = message.attributes.source
         ours = USTREAMER.at(source.authority, self.options.resource)
         return message.attributes.type is UMessageType.PUBLISH and source == ours
 
-    def _sinks(self, path: NoticePath, failed: FailedMessage, is_origin: bool) -> list[UUri | None]:
+    def _sinks(self, path: NoticePath, sender: str, is_origin: bool) -> list[UUri | None]:
         """Whom a dead letter is addressed to: on a network that wants an authority, whoever sent the message."""
         if not path.addressed:
             return [None]
         if is_origin:
-            sender = failed.message.attributes.source.authority
             return [everything_at(sender if sender and is_authority(sender) else ANY_AUTHORITY)]
         named = [authority for authority in path.authorities if authority != ANY_AUTHORITY]
         return [everything_at(authority) for authority in named or (ANY_AUTHORITY,)]
+
+
+def _rates(rate: RateConfig | None) -> ByKey[Pace] | None:
+    return None if rate is None else ByKey(lambda: Pace(rate.messages, rate.bytes, rate.burst_s), _MAX_RATES)

@@ -308,6 +308,7 @@ class Router:
             self.custody.spilled,
             self.redrive.count,
             self.notices.dead_letters,
+            self.notices.suppressed,
         )
 
     def unsettled(self) -> int:
@@ -369,4 +370,11 @@ class Router:
 
 def _notice_options(config: Config) -> NoticeOptions:
     letters = config.dead_letter
-    return NoticeOptions(config.authority, letters.resource, tuple(letters.endpoints), letters.queue, config.queue_policy)
+    return NoticeOptions(
+        config.authority,
+        letters.resource,
+        tuple(letters.endpoints),
+        letters.queue,
+        config.queue_policy,
+        letters.report_rate,
+    )

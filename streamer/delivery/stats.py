@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import LinkState
@@ -104,3 +104,5 @@ class RouterAccount:
     redriven: int
     dead_letters: Mapping[tuple[str, UCode], int]
     """Dead letters that were made, by route and code."""
+    reports_suppressed: Mapping[str, int] = field(default_factory=dict)
+    """Failures that were reported to nobody because there were too many, by the endpoint where they came in."""

@@ -3,17 +3,20 @@
 Python's sqlite3 releases the GIL and takes it again at every step of a statement. Beside a busy event loop that costs up to
 a switch interval (5 ms) each time: a step for every row would cost seconds. Here all columns are passed as JSON, all bodies
 as one blob, and the triggers of a temporary view do the rest without the GIL. They also count the bytes of the entries, and
-evict dead letters.
+evict dead letters. A letter of a message that was never accepted does not replace one of an accepted message, whose id and
+route it may claim.
 """
 
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 from zlib import crc32
 
 from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Row, Segment
+from streamer.journal.schema import LETTER_INDEXES, REJECTED
 from streamer.journal.sqlite import transaction
 
 _MAX_BLOB_BYTES = 64 << 20
@@ -22,16 +25,34 @@ _SUM = f"ifnull(sum(length(body) + {ENTRY_BYTES}), 0)"
 _LETTERS_SUM = f"ifnull(sum(size + {ENTRY_BYTES}), 0)"
 _IN = "number IN (SELECT value FROM json_each({}))"
 
-_COUNT = "INSERT INTO totals SELECT (SELECT {sum} FROM rows) + (SELECT {sum} FROM segments), {letters}, NULL, 0 FROM letters"
+_COUNT = """INSERT INTO totals
+    SELECT (SELECT {sum} FROM rows) + (SELECT {sum} FROM segments), {letters}, NULL, NULL, 0 FROM letters"""
+_REJECTED_NOW = REJECTED.replace("outcome", "value->>5").replace("route", "value->>2")  # by the columns of a `Letter`
+
+
+def _evict_up_to(kind: str, most: str, most_bytes: str) -> str:
+    """The number up to which the letters of a kind are evicted: the oldest ones, as far as they are beyond the bounds."""
+    return f"""max(
+        ifnull((SELECT number FROM letters WHERE {kind} ORDER BY number DESC LIMIT 1 OFFSET {most}), -1),
+        ifnull((SELECT max(number) FROM (
+            SELECT number, sum(size + {ENTRY_BYTES}) OVER (ORDER BY number DESC) AS held FROM letters WHERE {kind}
+        ) WHERE held > {most_bytes}), -1))"""
+
+
+_EVICTED = f"number <= (SELECT evict_up_to FROM totals) AND NOT {REJECTED}"
+_EVICTED_REJECTED = f"number <= (SELECT evict_rejected_up_to FROM totals) AND {REJECTED}"
+
 _SETUP = (
-    "CREATE TEMP TABLE totals (bytes INTEGER, letter_bytes INTEGER, evict_up_to INTEGER, evicted INTEGER)",
+    """CREATE TEMP TABLE totals (
+        bytes INTEGER, letter_bytes INTEGER, evict_up_to INTEGER, evict_rejected_up_to INTEGER, evicted INTEGER
+    )""",
     _COUNT.format(sum=_SUM, letters=_LETTERS_SUM),
     """CREATE TEMP VIEW batch AS SELECT 0 AS bodies, 0 AS rows, 0 AS segments, 0 AS letters,
         0 AS rows_done, 0 AS segments_done, 0 AS letters_done, 0 AS letters_kept, 0 AS added, 0 AS max_letters,
-        0 AS max_letter_bytes""",
+        0 AS max_bytes, 0 AS max_rejected, 0 AS max_rejected_bytes""",
     # Other programs delete letters too, which goes unnoticed here: letters are counted anew whenever some are written.
     f"""CREATE TEMP TRIGGER apply_batch INSTEAD OF INSERT ON batch BEGIN
-        UPDATE totals SET evict_up_to = NULL, bytes = bytes + NEW.added
+        UPDATE totals SET bytes = bytes + NEW.added
             - (SELECT {_SUM} FROM rows WHERE {_IN.format("NEW.rows_done")})
             - (SELECT {_SUM} FROM segments WHERE {_IN.format("NEW.segments_done")});
         DELETE FROM rows WHERE {_IN.format("NEW.rows_done")};
@@ -45,30 +66,37 @@ _SETUP = (
         INSERT OR REPLACE INTO letters SELECT value->>0, substr(NEW.bodies, value->>1, 16), value->>2, value->>3,
             value->>4, value->>5, value->>6, value->>7, value->>8, value->>9, value->>10, value->>11, value->>12,
             value->>13, value->>14, value->>16, substr(NEW.bodies, value->>15, value->>16), NULL, NULL
-            FROM json_each(NEW.letters);
-        UPDATE totals SET evict_up_to = max(
-            ifnull((SELECT number FROM letters ORDER BY number DESC LIMIT 1 OFFSET NEW.max_letters), -1),
-            ifnull((SELECT max(number) FROM (
-                SELECT number, sum(size + {ENTRY_BYTES}) OVER (ORDER BY number DESC) AS held FROM letters
-            ) WHERE held > NEW.max_letter_bytes), -1)
+            FROM json_each(NEW.letters) WHERE NOT ({_REJECTED_NOW} AND EXISTS (
+                SELECT 1 FROM letters WHERE id = substr(NEW.bodies, value->>1, 16) AND route = value->>2 AND NOT {REJECTED}
+            ));
+        UPDATE totals SET
+            evict_up_to = {_evict_up_to(f"NOT {REJECTED}", "NEW.max_letters", "NEW.max_bytes")},
+            evict_rejected_up_to = {_evict_up_to(REJECTED, "NEW.max_rejected", "NEW.max_rejected_bytes")}
+            WHERE NEW.letters <> '[]';
+        UPDATE totals SET evicted = evicted + (SELECT count(*) FROM letters WHERE {_EVICTED}) + (
+            SELECT count(*) FROM letters WHERE {_EVICTED_REJECTED}
         ) WHERE NEW.letters <> '[]';
-        UPDATE totals SET evicted = evicted + (SELECT count(*) FROM letters WHERE number <= evict_up_to)
-            WHERE evict_up_to IS NOT NULL;
-        DELETE FROM letters WHERE number <= (SELECT evict_up_to FROM totals);
+        DELETE FROM letters WHERE NEW.letters <> '[]' AND {_EVICTED};
+        DELETE FROM letters WHERE NEW.letters <> '[]' AND {_EVICTED_REJECTED};
         UPDATE totals SET letter_bytes = (SELECT {_LETTERS_SUM} FROM letters)
             WHERE NEW.letters <> '[]' OR NEW.letters_done <> '[]';
     END""",
 )
-_APPLY = "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_APPLY = "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _TOTALS = "SELECT bytes + letter_bytes, evicted FROM totals"
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class LetterBounds(NamedTuple):
-    """How many dead letters the file keeps; beyond that the oldest are evicted."""
+    """How many dead letters the file keeps; beyond that the oldest are evicted.
+
+    Letters of messages that were never accepted have bounds of their own, so that nobody can push out the others.
+    """
 
     max_letters: int
     max_bytes: int
+    max_rejected: int
+    max_rejected_bytes: int
 
 
 class Totals(NamedTuple):
@@ -82,6 +110,9 @@ def set_up(connection: sqlite3.Connection) -> None:
     """Prepare a connection for `apply`, and count the entries in the file. Raises sqlite3.Error."""
     for statement in _SETUP:
         connection.execute(statement)
+    with suppress(sqlite3.OperationalError):  # the disk may be full; an older file works without them
+        for index in LETTER_INDEXES:
+            connection.execute(index)
 
 
 def recount(connection: sqlite3.Connection) -> None:
@@ -148,7 +179,7 @@ def _parameters(batch: Batch, top: int, bounds: LetterBounds) -> tuple[object, .
             at += size
         added += at - start + ENTRY_BYTES * len(segments)
         segments_done = segments_done + [segment.number for segment in batch.segments if segment.number <= top]
-    for letter in batch.letters:
+    for letter in sorted(batch.letters, key=lambda letter: not letter.is_rejected):  # the others replace them
         number, uuid, *columns, body = letter
         size = len(body)
         letters.append((number, at, *columns, crc32(body), at + 16, size))

@@ -61,6 +61,11 @@ class Letter(NamedTuple):
     sink: str
     body: bytes
 
+    @property
+    def is_rejected(self) -> bool:
+        """Whether the message was never accepted, as `schema.REJECTED` says in SQL: anybody can cause such a letter."""
+        return self.outcome == "rejected" or (self.outcome == "expired" and not self.route)
+
 
 @dataclass(slots=True)
 class Batch:

@@ -50,8 +50,7 @@ class Journal:
         self,
         path: Path,
         max_bytes: int,
-        max_letters: int,
-        max_letter_bytes: int,
+        letters: LetterBounds,
         post: Post,
         *,
         retry_s: float = 1.0,
@@ -69,7 +68,7 @@ class Journal:
         self.letters_evicted = 0
         self.last_commit_s = 0.0
         self._post = post
-        self._store = Store(path, LetterBounds(max_letters, max_letter_bytes))
+        self._store = Store(path, letters)
         self._reader = Reader(path, lambda: self._store.generation)
         self._retry_s = retry_s
         self._idle_s = idle_s

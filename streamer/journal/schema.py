@@ -15,6 +15,15 @@ def is_whole(row: Mapping[str, object]) -> bool:
     return isinstance(body, bytes) and crc32(body) == row["crc"]
 
 
+REJECTED = "(outcome = 'rejected' OR (outcome = 'expired' AND route = ''))"
+"""Selects the letters of messages that were never accepted, in files of any age: anybody can cause such letters."""
+
+LETTER_INDEXES = (
+    f"CREATE INDEX IF NOT EXISTS letters_rejected ON letters (number, size, outcome, route) WHERE {REJECTED}",
+    f"CREATE INDEX IF NOT EXISTS letters_accepted ON letters (number, size, outcome, route) WHERE NOT {REJECTED}",
+)
+"""Files that were written before these bounds get them when they are opened."""
+
 JOURNAL = FileForm(
     application_id=0x75537472,  # "uStr"
     version=1,
@@ -32,6 +41,7 @@ JOURNAL = FileForm(
     },
     indexes=(
         "CREATE INDEX letters_by_size ON letters (number, size)",
+        *LETTER_INDEXES,
         "CREATE INDEX letters_to_redrive ON letters (number) WHERE redrive IS NOT NULL",
     ),
     error=JournalError,

@@ -12,6 +12,7 @@ from streamer.routing.pause_rules import PauseRule
 from streamer.uprotocol.message import UMessage
 from tests.clock import FakeClock
 from tests.flow.harness import ORDERS, VEHICLE_APP, RouterHarness, configuration
+from tests.unit.journal.harness import BOUNDS
 from tests.waiting import until
 
 MIB = 1 << 20
@@ -60,7 +61,9 @@ async def journaled_run(
 ) -> AsyncIterator[JournaledRun]:
     """A router on ``path``, under these rules, that has recovered what was there. It ends as by a kill."""
     config = configuration(journal={"path": str(path), "max_bytes": max_bytes, "memory": memory}, **changes)
-    journal = Journal(path, max_bytes, 1000, max_bytes // 4, asyncio.get_running_loop().call_soon_threadsafe)
+    journal = Journal(
+        path, max_bytes, BOUNDS._replace(max_bytes=max_bytes // 4), asyncio.get_running_loop().call_soon_threadsafe
+    )
     opened = asyncio.Event()
     harness: RouterHarness
     journal.start(opened.set, lambda letters, ttls: harness.router.redrive.take(letters, ttls))

@@ -18,6 +18,7 @@ from streamer.uprotocol.status import UCode
 from tests.clock import FakeClock
 from tests.flow.harness import CLIMATE, CLOUD_APP, CLOUD_METHOD, ORDERS, SPEED, VEHICLE_APP, RouterHarness, configuration
 from tests.flow.journaled_run import DOWN, MIB, journaled_run, order
+from tests.unit.journal.harness import BOUNDS
 from tests.waiting import until
 
 
@@ -159,7 +160,7 @@ async def test_after_the_drain_the_rest_is_in_the_journal(tmp_path: Path) -> Non
 
 async def test_a_journal_that_cannot_be_used_makes_sources_wait_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "occupied").write_text("a file where the directory should be")
-    journal = Journal(tmp_path / "occupied" / "j.db", MIB, 1000, MIB, asyncio.get_running_loop().call_soon_threadsafe)
+    journal = Journal(tmp_path / "occupied" / "j.db", MIB, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe)
     tried = journal.start(lambda: None)
     assert await asyncio.to_thread(tried.wait, 10)
     assert journal.state is JournalState.FAILING

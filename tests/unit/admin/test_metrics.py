@@ -16,6 +16,7 @@ from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import ORDERS, RouterHarness, configuration
+from tests.unit.journal.harness import BOUNDS
 
 NAMES = {
     # name: (type, labels)
@@ -27,6 +28,7 @@ NAMES = {
     "ustreamer_queue_oldest_age_seconds": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_retries_total": ("counter", {"route", "ingress", "egress"}),
     "ustreamer_dead_letters_total": ("counter", {"route", "code"}),
+    "ustreamer_reports_suppressed_total": ("counter", {"endpoint"}),
     "ustreamer_end_to_end_latency_seconds": ("histogram", {"route", "ingress", "egress"}),
     "ustreamer_in_daemon_latency_seconds": ("histogram", {"route", "ingress", "egress"}),
     "ustreamer_received_messages_total": ("counter", {"endpoint", "transport"}),
@@ -259,7 +261,7 @@ async def test_reloads_and_lag_are_exposed() -> None:
 
 
 async def test_the_journal_has_metrics_if_there_is_one(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db", 1 << 20, 10, 1 << 20, lambda call, *args: None)
+    journal = Journal(tmp_path / "j.db", 1 << 20, BOUNDS, lambda call, *args: None)
     assert journal.start(lambda: None).wait(10)
     try:
         async with RouterHarness(journal=journal) as harness:
@@ -273,7 +275,7 @@ async def test_the_journal_has_metrics_if_there_is_one(tmp_path: Path) -> None:
 
 async def test_a_journal_that_cannot_be_used_makes_the_streamer_unready(tmp_path: Path) -> None:
     (tmp_path / "occupied").write_text("no directory")
-    journal = Journal(tmp_path / "occupied" / "j.db", 1 << 20, 10, 1 << 20, lambda call, *args: None)
+    journal = Journal(tmp_path / "occupied" / "j.db", 1 << 20, BOUNDS, lambda call, *args: None)
     assert journal.start(lambda: None).wait(10)
     try:
         async with RouterHarness(journal=journal) as harness:

@@ -17,7 +17,7 @@ from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage
 from tests.clock import FakeClock
 from tests.unit.delivery.messages import FakeOwner, queue_policy
-from tests.unit.journal.harness import PROMPT_S, ManualLoop
+from tests.unit.journal.harness import BOUNDS, PROMPT_S, ManualLoop
 
 ROOMY = 1 << 30
 
@@ -118,7 +118,7 @@ class CustodyHarness:
 def journaled(path: Path, max_bytes: int = ROOMY, memory_bytes: int = ROOMY) -> Iterator[CustodyHarness]:
     """A custody with a journal at ``path``."""
     loop = ManualLoop()
-    journal = Journal(path, max_bytes, 1000, 1 << 20, loop.post, retry_s=PROMPT_S, idle_s=PROMPT_S)
+    journal = Journal(path, max_bytes, BOUNDS, loop.post, retry_s=PROMPT_S, idle_s=PROMPT_S)
     opened: list[str] = []
     journal.start(lambda: opened.append("opened"))
     try:

@@ -233,6 +233,26 @@ def test_the_oldest_letters_go_while_the_disk_takes_none(path: Path, monkeypatch
         assert harness.custody.letters_dropped == 1
 
 
+def test_letters_that_anybody_can_cause_push_nothing_out_while_the_disk_takes_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custody_module, "_MAX_LETTERS", 3)
+    monkeypatch.setattr(custody_module, "_MAX_REJECTED_BYTES", 2 * (ENTRY_BYTES + 100))
+    with journaled(path) as harness:
+        genuine = [harness.journal.number() for _ in range(3)]
+        for number in genuine:
+            harness.custody.letter(letter(number, number))
+        forged = [harness.journal.number() for _ in range(5)]
+        for number in forged:
+            harness.custody.letter(letter(number, number, b"x" * 100, outcome="rejected"))
+        harness.write()
+        assert harness.in_file("letters") == genuine + forged[:2]
+        assert harness.custody.letters_dropped == 3
+        harness.custody.letter(letter(late := harness.journal.number(), late, b"x" * 100, outcome="rejected"))
+        harness.write()
+        assert late in harness.in_file("letters")
+
+
 # the end
 
 

@@ -32,6 +32,10 @@ APP, METHOD, TOPIC = UUri("cloud", 0xC, 1, 0), UUri("veh1", 0xB, 1, 7), UUri("ve
 FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
 
 
+def without_token(message: UMessage) -> UMessage:
+    return message._replace(attributes=replace(message.attributes, token=None))
+
+
 def story(message: UMessage, failure: Failure = FULL) -> FailedMessage:
     return FailedMessage(message, failure, NOW_MS, NOW_MS + 1500, "up", "cloud", 3)
 
@@ -39,33 +43,63 @@ def story(message: UMessage, failure: Failure = FULL) -> FailedMessage:
 @given(messages, st.sampled_from(UCode), st.text(st.characters(codec="utf-8"), max_size=30))
 def test_dead_letter_carries_the_original_untouched_and_the_whole_story(message: UMessage, code: UCode, text: str) -> None:
     told = story(message, Failure(Outcome.DEAD_LETTERED, code, text))
-    letter = dead_letter(told, "gateway", 0x8001, None, keep_token=True)
+    letter = dead_letter(told, "gateway", 0x8001, None)
     assert letter.check() is letter
     assert letter.attributes == Attributes(
         UMessageType.PUBLISH, UUri("gateway", 4, 1, 0x8001), payload_format=UPayloadFormat.PROTOBUF
     )
     assert created_ms(letter.id) == NOW_MS + 1500
     content = ustreamer.DeadLetter.FromString(letter.payload or b"")
-    assert message_from_proto(content.message) == message
+    assert message_from_proto(content.message) == without_token(message)
     assert (content.status.code, content.status.message) == (code, text)
     assert (content.route, content.endpoint, content.attempts, content.streamer) == ("up", "cloud", 3, "gateway")
     assert content.first_time.ToMilliseconds() == NOW_MS
     assert content.last_time.ToMilliseconds() == NOW_MS + 1500
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_token_leaves_only_where_it_may(keep: bool) -> None:
+def test_the_access_token_never_leaves_in_a_dead_letter() -> None:
     plain = publish(NOW_MS, TOPIC, b"x")
     secret = plain._replace(attributes=replace(plain.attributes, token="hunter2"))
-    letter = dead_letter(story(secret), "gateway", 0x8001, None, keep_token=keep)
-    assert (b"hunter2" in (letter.payload or b"")) is keep
+    letter = dead_letter(story(secret), "gateway", 0x8001, None)
+    assert b"hunter2" not in (letter.payload or b"")
     content = ustreamer.DeadLetter.FromString(letter.payload or b"")
-    assert message_from_proto(content.message) == (secret if keep else plain)
+    assert message_from_proto(content.message) == plain
+
+
+def test_about_a_stranger_only_the_code_and_the_header_are_told() -> None:
+    sent = publish(NOW_MS, TOPIC, b"x" * 1000)
+    told = replace(story(sent, Failure(Outcome.REJECTED, UCode.UNAUTHENTICATED, "lives behind vehicle")), is_stranger=True)
+    content = ustreamer.DeadLetter.FromString(dead_letter(told, "gateway", 0x8001, None).payload or b"")
+    assert message_from_proto(content.message) == sent._replace(payload=None)
+    assert (content.status.code, content.status.message) == (UCode.UNAUTHENTICATED, "not allowed")
+
+
+def test_the_reason_is_told_up_to_a_length() -> None:
+    content = ustreamer.DeadLetter.FromString(
+        dead_letter(story(publish(NOW_MS, TOPIC), FULL._replace(text="x" * 10_000)), "gateway", 0x8001, None).payload or b""
+    )
+    assert content.status.message == "x" * 500
+
+
+@pytest.mark.parametrize(
+    ("outcome", "route", "was_accepted"),
+    [
+        (Outcome.REJECTED, "", False),
+        (Outcome.REJECTED, "up", False),
+        (Outcome.EXPIRED, "", False),
+        (Outcome.EXPIRED, "up", True),
+        (Outcome.DEAD_LETTERED, "", True),
+        (Outcome.DEAD_LETTERED, "up", True),
+    ],
+)
+def test_what_was_accepted_can_be_told_from_what_was_not(outcome: Outcome, route: str, was_accepted: bool) -> None:
+    failed = replace(story(publish(NOW_MS, TOPIC), FULL._replace(outcome=outcome)), route=route)
+    assert failed.was_accepted is was_accepted
 
 
 def test_dead_letter_is_addressed_where_the_network_wants_it() -> None:
     sink = everything_at("cloud")
-    letter = dead_letter(story(publish(NOW_MS, TOPIC)), "gateway", 0x9000, sink, keep_token=False)
+    letter = dead_letter(story(publish(NOW_MS, TOPIC)), "gateway", 0x9000, sink)
     assert (letter.attributes.sink, letter.attributes.source.resource) == (sink, 0x9000)
     letter.check()
 

@@ -76,11 +76,23 @@ def test_at_the_bound_the_oldest_notice_goes_and_no_notice_tells_of_it() -> None
 
 def test_a_notice_that_has_to_go_itself_at_the_bound_is_counted_and_no_notice_tells_of_it() -> None:
     harness = SettlerHarness(endpoints=("cloud",), most_notices=1)
-    turn_away(harness, question(UPriority.CS6), question(UPriority.CS4))
+    fail(harness, harness.accept(question(UPriority.CS6)))
+    fail(harness, harness.accept(question(UPriority.CS4)))
     queue = harness.notice_queue("rpc-error/vehicle")
     assert [answer.attributes.priority for answer in harness.answers()] == [UPriority.CS6]
     assert queue.stats.outcomes == {(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED): 1}
-    assert harness.notices.dead_letters == {("", UCode.DEADLINE_EXCEEDED): 2}
+    assert harness.notices.dead_letters == {("up", UCode.DEADLINE_EXCEEDED): 2}
+
+
+def test_notices_about_what_was_never_accepted_push_out_only_each_other() -> None:
+    harness = SettlerHarness(most_notices=2)
+    turn_away(harness, question(UPriority.CS6), question(UPriority.CS6))
+    fail(harness, harness.accept(question()))
+    turn_away(harness, *(question(UPriority.CS6) for _ in range(10)))
+    fail(harness, harness.accept(question()))
+    turn_away(harness, question(UPriority.CS6))
+    assert [letter.route for letter in harness.letters()] == ["up", "up"]
+    assert [answer.attributes.priority for answer in harness.answers()] == [UPriority.CS4, UPriority.CS4]
 
 
 def test_a_notice_that_fails_is_counted_and_no_notice_tells_of_it() -> None:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, Letter, Row, Segment
 from streamer.journal.journal import Journal, OnRedrive
 
 PROMPT_S = 0.01
+BOUNDS = LetterBounds(1000, 1 << 20, 1000, 1 << 20)
 
 
 class ManualLoop:
@@ -34,7 +36,12 @@ class JournalHarness:
     def __init__(self, path: Path, max_letters: int = 100, max_letter_bytes: int = 1 << 20) -> None:
         self.loop = ManualLoop()
         self.journal = Journal(
-            path, 1 << 30, max_letters, max_letter_bytes, self.loop.post, retry_s=PROMPT_S, idle_s=PROMPT_S
+            path,
+            1 << 30,
+            BOUNDS._replace(max_letters=max_letters, max_bytes=max_letter_bytes),
+            self.loop.post,
+            retry_s=PROMPT_S,
+            idle_s=PROMPT_S,
         )
         self.opened: list[str] = []
 
@@ -72,10 +79,10 @@ def segment(number: int, body: bytes = b"segment") -> Segment:
     return Segment(number, "cloud", body)
 
 
-def letter(number: int, uuid: int = 0, body: bytes = b"letter", route: str = "r") -> Letter:
+def letter(number: int, uuid: int = 0, body: bytes = b"letter", route: str = "r", outcome: str = "expired") -> Letter:
     key = uuid.to_bytes(16, "big")
     return Letter(
-        number, key, route, "vehicle", "cloud", "expired", 4, "too late", 2, 1000, 2000, 1, "//veh1/A/1/8000", "", body
+        number, key, route, "vehicle", "cloud", outcome, 4, "too late", 2, 1000, 2000, 1, "//veh1/A/1/8000", "", body
     )
 
 

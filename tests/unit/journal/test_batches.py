@@ -9,11 +9,11 @@ import pytest
 from streamer.journal import batches
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import ENTRY_BYTES, Batch
-from streamer.journal.schema import JOURNAL
+from streamer.journal.schema import JOURNAL, REJECTED
 from streamer.journal.sqlite import build
 from tests.unit.journal.harness import letter, row, segment
 
-BOUNDS = LetterBounds(3, 10_000)
+BOUNDS = LetterBounds(3, 10_000, 3, 10_000)
 
 
 class File:
@@ -115,16 +115,71 @@ def test_the_oldest_letters_go_beyond_their_number(file: File) -> None:
 
 
 def test_the_oldest_letters_go_beyond_their_bytes(file: File) -> None:
-    file.bounds = LetterBounds(100, 3 * (ENTRY_BYTES + 100))
+    file.bounds = LetterBounds(100, 3 * (ENTRY_BYTES + 100), 3, 10_000)
     file.apply(Batch(letters=[letter(number, number, b"x" * 100) for number in range(1, 5)]))
     assert file.numbers("letters") == [2, 3, 4]
     file.apply(Batch(letters=[letter(5, 5, b"x" * 300)]))
     assert file.numbers("letters") == [4, 5]
 
 
+def test_letters_of_what_was_never_accepted_push_out_only_each_other(file: File) -> None:
+    file.apply(Batch(letters=[letter(number, number) for number in (1, 2, 3)]))
+    flood = [letter(number, number, outcome="rejected", route="" if number % 2 else "r") for number in range(4, 10_050)]
+    file.apply(Batch(letters=flood))
+    file.apply(Batch(letters=[letter(10_050, 10_050, route="")]))
+    assert file.numbers("letters") == [1, 2, 3, 10_048, 10_049, 10_050]
+    assert batches.totals(file.connection).evicted == 10_047 - 3
+    file.apply(Batch(letters=[letter(10_051, 10_051)]))
+    assert file.numbers("letters") == [2, 3, 10_048, 10_049, 10_050, 10_051]
+    assert file.bytes == file.recounted
+
+
+def test_letters_of_what_was_never_accepted_have_their_own_bytes(file: File) -> None:
+    file.bounds = LetterBounds(100, 10_000, 100, 2 * (ENTRY_BYTES + 100))
+    file.apply(Batch(letters=[letter(number, number, b"x" * 100) for number in (1, 2, 3)]))
+    file.apply(Batch(letters=[letter(number, number, b"x" * 100, outcome="rejected") for number in (4, 5, 6)]))
+    assert file.numbers("letters") == [1, 2, 3, 5, 6]
+
+
+@pytest.mark.parametrize("forged_first", [True, False])
+def test_a_letter_of_what_was_never_accepted_replaces_none_of_an_accepted_message(file: File, forged_first: bool) -> None:
+    genuine, forged = letter(1, 7, b"genuine"), letter(2, 7, b"forged", outcome="rejected")
+    file.apply(Batch(letters=[genuine]))
+    file.apply(Batch(letters=[forged]))
+    assert file.numbers("letters") == [1]
+    later, again = letter(3, 8, b"genuine"), letter(4, 8, b"forged", outcome="rejected")
+    file.apply(Batch(letters=[again, later] if forged_first else [later, again]))
+    assert file.numbers("letters") == [1, 3]
+    file.apply(Batch(letters=[letter(5, 9, outcome="rejected")]))
+    file.apply(Batch(letters=[letter(6, 9, outcome="rejected")]))
+    assert file.numbers("letters") == [1, 3, 6]
+    assert file.bytes == file.recounted
+
+
+@pytest.mark.parametrize(
+    ("outcome", "route"), [(outcome, route) for outcome in ("rejected", "expired", "dead_lettered") for route in ("", "r")]
+)
+def test_the_file_and_the_entry_agree_on_what_was_never_accepted(file: File, outcome: str, route: str) -> None:
+    entry = letter(1, 1, route=route, outcome=outcome)
+    file.apply(Batch(letters=[entry]))
+    ((is_rejected,),) = file.connection.execute(f"SELECT {REJECTED} FROM letters")
+    assert bool(is_rejected) is entry.is_rejected
+
+
+def test_a_file_that_was_written_before_has_its_letters_told_apart_without_reading_their_bodies(file: File) -> None:
+    for name in ("letters_rejected", "letters_accepted"):
+        file.connection.execute(f"DROP INDEX {name}")
+    for name in ("VIEW batch", "TABLE totals"):
+        file.connection.execute(f"DROP {name}")
+    batches.set_up(file.connection)
+    for kind, index in ((REJECTED, "letters_rejected"), (f"NOT {REJECTED}", "letters_accepted")):
+        plan = file.connection.execute(f"EXPLAIN QUERY PLAN SELECT sum(size) FROM letters WHERE {kind}").fetchall()
+        assert f"COVERING INDEX {index}" in plan[0][-1]
+
+
 def test_no_letter_goes_while_none_comes(file: File) -> None:
     file.apply(Batch(letters=[letter(number, number) for number in range(1, 4)]))
-    file.bounds = LetterBounds(1, 1)
+    file.bounds = LetterBounds(1, 1, 3, 10_000)
     file.apply(Batch(rows=[row(4)]))
     assert file.numbers("letters") == [1, 2, 3]
 

@@ -38,7 +38,7 @@ class JournalFile:
     table = "rows"
 
     def __init__(self, path: Path) -> None:
-        self._store = Store(path, LetterBounds(100, 1 << 20))
+        self._store = Store(path, LetterBounds(100, 1 << 20, 3, 10_000))
         self._reader = Reader(path, lambda: self._store.generation)
         self._store.open()
 

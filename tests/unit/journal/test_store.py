@@ -12,7 +12,7 @@ from tests.unit.journal.harness import execute, letter, letters_in, row, segment
 
 
 def opened(path: Path) -> Store:
-    store = Store(path, LetterBounds(3, 10_000))
+    store = Store(path, LetterBounds(3, 10_000, 3, 10_000))
     store.open()
     return store
 
