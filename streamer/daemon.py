@@ -315,6 +315,13 @@ def _beyond_reload(old: Config, new: Config) -> list[str]:
     if old.log.audit != new.log.audit:
         found.append("log.audit: changed; restart to use it")
     for key in ("journal", "metrics", "remember", "trace", "state", "usubscription", "control"):
-        if getattr(old, key) != getattr(new, key):
+        if _fixed(old, key) != _fixed(new, key):
             found.append(f"{key}: changed; restart to use it")
     return found
+
+
+def _fixed(config: Config, key: str) -> object:
+    """A section without the permissions in it, which a reload changes."""
+    section = getattr(config, key)
+    permissions = {"usubscription": ("subscribe", "fetch", "reset"), "control": ("allow",)}.get(key)
+    return section.model_dump(exclude=set(permissions)) if permissions and section is not None else section

@@ -12,7 +12,9 @@ from typing import Any
 
 from aiohttp import web
 
+from streamer.audit import DENIED, audit
 from streamer.routing.pause_rules import PauseRule, PauseRuleError
+from streamer.services.access import Caller
 from streamer.services.pause import PausedRule, PauseService
 from streamer.uprotocol.status import UCode, UStatusError
 
@@ -40,33 +42,37 @@ class PausePages:
         return web.json_response({"paused": [_as_json(each) for each in self._service.rules()]})
 
     async def _pause(self, request: web.Request) -> web.Response:
-        self._check(request)
+        by = self._check(request)
         try:
-            changed = await self._service.pause(await _rule(request))
+            changed = await self._service.pause(await _rule(request), by)
         except UStatusError as exc:
             return _refused(exc.message, _STATUS[exc.code])
         return web.json_response({"changed": changed})
 
     async def _resume(self, request: web.Request) -> web.Response:
-        self._check(request)
+        by = self._check(request)
         try:
-            await self._service.resume(await _rule(request))
+            await self._service.resume(await _rule(request), by)
         except UStatusError as exc:
             return _refused(exc.message, _STATUS[exc.code])
         return web.json_response({"changed": True})
 
-    def _check(self, request: web.Request) -> None:
-        """Raises an HTTP error if the client may not do this."""
-        if "Origin" in request.headers:
-            raise _refusal("refused to pages in a browser: expected no Origin", web.HTTPForbidden)
-        if not is_address(request.headers.get("Host", "")):
-            raise _refusal("expected an IP address or localhost as Host", web.HTTPForbidden)
+    def _check(self, request: web.Request) -> Caller:
+        """The client, for the audit log. Raises an HTTP error if it may not do this."""
         transport = request.transport
-        if self._service.is_open_to_all or (
-            transport is not None and is_near(transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
-        ):
-            return
-        raise _refusal("accepted only from this machine, unless control.http is any", web.HTTPForbidden)
+        peer, own = (None, None) if transport is None else map(transport.get_extra_info, ("peername", "sockname"))
+        by = Caller("http", str(peer[0]) if peer else "unknown")
+        if "Origin" in request.headers:
+            raise self._denied(by, "refused to pages in a browser: expected no Origin")
+        if not is_address(request.headers.get("Host", "")):
+            raise self._denied(by, "expected an IP address or localhost as Host")
+        if self._service.is_open_to_all or is_near(peer, own):
+            return by
+        raise self._denied(by, "accepted only from this machine, unless control.http is any")
+
+    def _denied(self, by: Caller, text: str) -> web.HTTPClientError:
+        audit(DENIED, **by._asdict(), reason=text)
+        return _refusal(text, web.HTTPForbidden)
 
 
 def is_near(peer: tuple[Any, ...] | None, own: tuple[Any, ...] | None) -> bool:

@@ -11,6 +11,7 @@ from streamer.config.types import (
     EntityPattern,
     FilePath,
     PartitionName,
+    Pattern,
     Section,
     SingleAuthority,
     Topic,
@@ -39,6 +40,14 @@ class ExternalUsubscriptionConfig(Section):
     """How often everything is fetched again, in addition to the notifications of changes."""
 
 
+class SubscribePermission(Section):
+    """Who may subscribe to topics that no route publishes to them."""
+
+    from_: EntityPattern = Field(alias="from")
+    """A pattern of uEntities (resource 0)."""
+    topics: Annotated[list[Pattern], Field(min_length=1)]
+
+
 class UsubscriptionConfig(Section):
     """The uSubscription service."""
 
@@ -49,16 +58,30 @@ class UsubscriptionConfig(Section):
     """How long a Subscribe or Unsubscribe to another device waits for the answer before it is sent again."""
     page: Count = 1000
     """The most entries in one answer to FetchSubscribers or FetchSubscriptions."""
+    subscribe: list[SubscribePermission] = []
+    """What uEntities elsewhere may subscribe to, beside the topics that routes publish to their authority."""
+    fetch: list[EntityPattern] | None = None
+    """Who may list the subscriptions of others: patterns of uEntities (resource 0). None: those at local authorities."""
+    reset: list[EntityPattern] | None = None
+    """Whose Reset counts, as `fetch`. A service elsewhere resets only what belongs to its own authority."""
     max_subscriptions: Count = 100_000
+    max_subscriptions_per_authority: Count = 10_000
+    max_subscriptions_per_subscriber: Count = 1000
+    max_authorities_per_topic: Count = 64
+    """Authorities that the configuration does not name: where a Publish needs an address, each is another copy."""
     max_observers: Count = 10_000
+    max_observers_per_authority: Count = 1000
+    max_observers_per_topic: Count = 64
     external: ExternalUsubscriptionConfig | None = None
 
 
 class ControlConfig(Section):
     """Who may pause and resume topics."""
 
-    allow: list[EntityPattern] | None = None
-    """Patterns of uEntities (resource 0). None: every uEntity at an authority of ``usubscription.local``."""
+    allow: list[EntityPattern] = []
+    """Patterns of uEntities (resource 0) that may do it over uProtocol. Empty: nobody."""
+    max_rules: Count = 100
+    """Pause rules that one uEntity may have added."""
     http: Literal["loopback", "any"] = "loopback"
     """Who may do it over HTTP: programs on this machine, or everybody who reaches the port."""
     http_token_file: FilePath | None = None

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from streamer.clock import Clock
 from streamer.config.models import Config
-from streamer.routing.table import local_authorities
+from streamer.config.services import UsubscriptionConfig
+from streamer.services.access import Access
 from streamer.services.multicast import MulticastReceivers
 from streamer.services.pause import PauseService
 from streamer.services.router import RouterForServices
@@ -46,16 +47,17 @@ class ServiceHost:
         self.state = StateFile(state_path(config), TABLES)
         self._transport = transport
         self._problem = ""  # why the file cannot be used
-        local = local_authorities(config, addressed)
-        self.pause_service = PauseService(self.state, router, config.control, config.authority, local)
-        self.receivers = MulticastReceivers(self.state, router, config.catalogue)
+        self._addressed = addressed
+        options = config.usubscription
+        access = Access.from_config(config, addressed)
+        self.pause_service = PauseService(self.state, router, config.control, access)
+        most = (options or UsubscriptionConfig()).max_authorities_per_topic
+        self.receivers = MulticastReceivers(self.state, router, config.catalogue, access, most)
         self._rpc = RpcService(transport, USTREAMER, {**self.pause_service.methods(), **self.receivers.methods()})
         self.subscriptions: USubscription | Follower | None = None
-        options = config.usubscription
         if options is not None:
-            options = options.model_copy(update={"local": list(local)})
             kind = USubscription if options.external is None else Follower
-            self.subscriptions = kind(transport, self.state, router, options, config.authority, clock)
+            self.subscriptions = kind(transport, self.state, router, options, access, clock)
 
     def open(self) -> None:
         """Open the file and restore what is in it. To be called before the router recovers and starts.
@@ -109,7 +111,11 @@ class ServiceHost:
 
     def use(self, config: Config) -> None:
         """Apply what a reload may change."""
-        self.receivers.use(config.catalogue)
+        access = Access.from_config(config, self._addressed)
+        self.pause_service.use(access)
+        self.receivers.use(config.catalogue, access)
+        if self.subscriptions is not None:
+            self.subscriptions.use(access)
 
     async def run(self) -> None:
         """Serve until cancelled."""

@@ -2,7 +2,8 @@
 
 A receiver is the uEntity that calls core.ustreamer. For the router its authority counts: that is interested in a topic as
 long as one registration of one of its uEntities covers it, whatever ordinary subscriptions there are. A registration is on
-disk before it is answered. It outlives the catalogue: it covers the topics that its id has now.
+disk before it is answered. It outlives the catalogue and the permissions: it covers the topics that its id has now, as far
+as its receiver may subscribe to them now.
 
 `restore` is called once the state file is open, before the router starts.
 """
@@ -10,12 +11,14 @@ disk before it is answered. It outlives the catalogue: it covers the topics that
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
 
+from streamer.audit import DENIED, audit
 from streamer.routing.interest import EVERY_MESSAGE
+from streamer.services.access import Access
 from streamer.services.router import RouterForServices
 from streamer.services.rpc import Method
 from streamer.services.state import Row, StateError, StateFile, Statement
@@ -30,6 +33,9 @@ REGISTER, UNREGISTER, RESOLVE = 0x10, 0x11, 0x12
 """The methods' resource ids."""
 
 MAX_REGISTRATIONS = 100_000
+MAX_OF_AUTHORITY = 10_000
+MAX_OF_RECEIVER = 1000
+"""Of all, of the receivers at one authority, and of one of them."""
 
 _PAGE = 250  # topics in one response: below 100 kB
 
@@ -70,13 +76,20 @@ class MulticastReceivers:
         ) STRICT""",
     }
 
-    def __init__(self, state: StateFile, router: RouterForServices, catalogue: Catalogue) -> None:
+    def __init__(
+        self, state: StateFile, router: RouterForServices, catalogue: Catalogue, access: Access, max_authorities: int
+    ) -> None:
+        """``max_authorities``: of those that the configuration does not name, the most that may receive one topic."""
         self._state = state
         self._catalogue = catalogue
         self._router = router
+        self._access = access
+        self._max_authorities = max_authorities
         self._count = 0
+        self._count_at: Counter[str] = Counter()  # by authority
+        self._count_of: Counter[UUri] = Counter()  # by receiver
         self._receivers: dict[tuple[str, MulticastId], set[UUri]] = {}  # by authority and id
-        self._interested: dict[UUri, Counter[str]] = {}  # topic → authority → number of its ids that cover it; never 0
+        self._interested: dict[UUri, Counter[str]] = {}  # topic → authority → number of registrations that cover it; never 0
         self._turn = asyncio.Lock()
 
     def restore(self) -> None:
@@ -85,12 +98,13 @@ class MulticastReceivers:
             if registration not in self:
                 self._add(registration)
 
-    def use(self, catalogue: Catalogue) -> None:
-        """Use another catalogue from now on. The router is told only about changes."""
-        before, self._interested, self._catalogue = self._interested, {}, catalogue
-        for authority, pattern in self._receivers:
-            for topic in catalogue.expand(pattern):
-                self._interested.setdefault(topic, Counter())[authority] += 1
+    def use(self, catalogue: Catalogue, access: Access) -> None:
+        """Use another catalogue and other permissions from now on. The router is told only about changes."""
+        before, self._interested, self._catalogue, self._access = self._interested, {}, catalogue, access
+        for (authority, pattern), holders in self._receivers.items():
+            for receiver in holders:
+                for topic in self._topics_for(receiver, pattern):
+                    self._interested.setdefault(topic, Counter())[authority] += 1
         for topic in before.keys() | self._interested.keys():
             if before.get(topic, Counter()).keys() != self._interested.get(topic, Counter()).keys():
                 self._tell(topic)
@@ -98,16 +112,55 @@ class MulticastReceivers:
     async def register(self, registration: Registration) -> frozenset[UUri]:
         """Add a registration; it is on disk afterwards. Returns the topics that its id has now.
 
-        Raises `UStatusError`: NOT_FOUND if the id has no topic, RESOURCE_EXHAUSTED, UNAVAILABLE if the disk fails.
+        Raises `UStatusError`: NOT_FOUND if the id has no topic, PERMISSION_DENIED, RESOURCE_EXHAUSTED, UNAVAILABLE if the
+        disk fails.
         """
         async with self._turn:
-            self._catalogue.expand_known(registration.pattern)
+            receiver, pattern = registration
+            self._check(self._access.is_known(receiver), receiver, pattern)
+            self._catalogue.expand_known(pattern)
+            topics = self._catalogue.expand(pattern)
+            self._check(all(self._access.may_subscribe(receiver, topic) for topic in topics), receiver, pattern)
             if registration not in self:
-                if self._count >= MAX_REGISTRATIONS:
-                    raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"there are {MAX_REGISTRATIONS} registrations already")
+                self._check_room(receiver, topics)
                 await self._write("INSERT OR IGNORE INTO multicast_receivers VALUES (?, ?)", registration)
                 self._add(registration)
-            return self._catalogue.expand(registration.pattern)
+            return self._catalogue.expand(pattern)
+
+    def resolve(self, caller: UUri, multicast_id: MulticastId) -> UUri:
+        """The topic of an id. Raises `UStatusError`: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED."""
+        self._check(
+            caller.authority == multicast_id.provider.authority or self._access.is_known(caller), caller, multicast_id
+        )
+        topic = self._catalogue.resolve(multicast_id)
+        self._check(self._access.may_resolve(caller, topic), caller, multicast_id)
+        return topic
+
+    def _check(self, is_permitted: bool, caller: UUri, multicast_id: MulticastId) -> None:
+        if not is_permitted:
+            audit(DENIED, **self._access.caller(caller)._asdict(), reason=f"may not receive {multicast_id}")
+            raise UStatusError(
+                UCode.PERMISSION_DENIED,
+                f"{caller} may not receive {multicast_id}: no route publishes all of it to {caller.authority or 'nowhere'}, "
+                f"and usubscription.subscribe at {self._access.authority} does not permit it",
+            )
+
+    def _check_room(self, receiver: UUri, topics: Iterable[UUri]) -> None:
+        """Raises `UStatusError` (RESOURCE_EXHAUSTED)."""
+        for count, most, who in (
+            (self._count, MAX_REGISTRATIONS, "there are"),
+            (self._count_at[receiver.authority], MAX_OF_AUTHORITY, f"receivers at {receiver.authority} have"),
+            (self._count_of[receiver], MAX_OF_RECEIVER, f"{receiver} has"),
+        ):
+            if count >= most:
+                raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"{who} {most} registrations already")
+        if not self._access.is_named(receiver.authority):
+            for topic in topics:
+                interested = self._interested.get(topic, Counter())
+                strangers = sum(not self._access.is_named(each) for each in interested)
+                if receiver.authority not in interested and strangers >= self._max_authorities:
+                    text = f"{topic} has receivers at {strangers} authorities that the configuration does not name"
+                    raise UStatusError(UCode.RESOURCE_EXHAUSTED, text)
 
     async def unregister(self, registration: Registration) -> None:
         """Remove the registration of exactly this id. It is gone from disk afterwards.
@@ -132,28 +185,28 @@ class MulticastReceivers:
         """The number of topics in which there is interest."""
         return len(self._interested)
 
+    def _topics_for(self, receiver: UUri, pattern: MulticastId) -> Iterator[UUri]:
+        return (topic for topic in self._catalogue.expand(pattern) if self._access.may_subscribe(receiver, topic))
+
     def _add(self, registration: Registration) -> None:
-        key = authority, pattern = registration.receiver.authority, registration.pattern
-        holders = self._receivers.setdefault(key, set())
-        holders.add(registration.receiver)
-        self._count += 1
-        if len(holders) > 1:
-            return
-        for topic in self._catalogue.expand(pattern):
+        receiver, pattern = registration
+        authority = receiver.authority
+        self._receivers.setdefault((authority, pattern), set()).add(receiver)
+        self._count_in(receiver, 1)
+        for topic in self._topics_for(receiver, pattern):
             interested = self._interested.setdefault(topic, Counter())
             interested[authority] += 1
             if interested[authority] == 1:
                 self._tell(topic)
 
     def _remove(self, registration: Registration) -> None:
-        key = authority, pattern = registration.receiver.authority, registration.pattern
-        holders = self._receivers[key]
-        holders.remove(registration.receiver)
-        self._count -= 1
-        if holders:
-            return
-        del self._receivers[key]
-        for topic in self._catalogue.expand(pattern):
+        receiver, pattern = registration
+        key = authority, _ = receiver.authority, pattern
+        self._receivers[key].remove(receiver)
+        if not self._receivers[key]:
+            del self._receivers[key]
+        self._count_in(receiver, -1)
+        for topic in self._topics_for(receiver, pattern):
             interested = self._interested[topic]
             interested[authority] -= 1
             if interested[authority]:
@@ -162,6 +215,15 @@ class MulticastReceivers:
             if not interested:
                 del self._interested[topic]
             self._tell(topic)
+
+    def _count_in(self, receiver: UUri, by: int) -> None:
+        self._count += by
+        self._count_at[receiver.authority] += by
+        self._count_of[receiver] += by
+        if not self._count_at[receiver.authority]:
+            del self._count_at[receiver.authority]
+        if not self._count_of[receiver]:
+            del self._count_of[receiver]
 
     def _tell(self, topic: UUri) -> None:
         self._router.set_interest(topic, dict.fromkeys(self._interested.get(topic, ()), EVERY_MESSAGE), OWNER)
@@ -196,7 +258,7 @@ class MulticastReceivers:
         return pb.UnregisterMulticastReceiverResponse()
 
     async def _on_resolve(self, caller: UUri, request: pb.ResolveMulticastRequest) -> Message:
-        topic = self._catalogue.resolve(MulticastId.parse(request.multicast_id))
+        topic = self.resolve(caller, MulticastId.parse(request.multicast_id))
         texts = filters(pb.ResolveMulticastResponse, topic, caller.authority)
         return pb.ResolveMulticastResponse(topic=uri_to_proto(topic), **texts)
 

@@ -8,20 +8,23 @@ caller is answered, and is in force after a restart.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
 
+from streamer.audit import DENIED, audit
 from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRuleError
+from streamer.services.access import Access, Caller
 from streamer.services.router import RouterForServices
 from streamer.services.rpc import Method
 from streamer.services.state import StateError, StateFile, Statement
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.uri import ANY_UE_ID, ANY_VERSION, UUri
+from streamer.uprotocol.uri import UUri
 
 PAUSE, RESUME, FETCH = 1, 2, 3
 """The methods' resource ids."""
@@ -57,17 +60,17 @@ class PauseService:
         state: StateFile,
         router: RouterForServices,
         options: ControlConfig,
-        authority: str,
-        local: Sequence[str],
+        access: Access,
     ) -> None:
-        """``local``: the authorities whose uEntities may call the methods if ``options.allow`` is not set."""
+        """``access`` says who may call the methods."""
         self.is_open_to_all = options.http == "any"
+        self._max_rules = options.max_rules
         self._state = state
         self._router = router
         self._pause_rules = router.pause_rules
-        self._authority = authority
-        allow = options.allow
-        self._allow = tuple(UUri(each, ANY_UE_ID, ANY_VERSION, 0) for each in local) if allow is None else tuple(allow)
+        self._access = access
+        self._added_by: dict[PauseRule, UUri] = {}  # over uProtocol, since the start
+        self._rules_of: Counter[UUri] = Counter()  # the same, counted
         self._turn = asyncio.Lock()
         self._is_open = False
 
@@ -80,12 +83,18 @@ class PauseService:
             logger.warning("pause_rules_restored rules=%d", len(self._pause_rules))
         self._router.apply_pause_rules()
 
+    def use(self, access: Access) -> None:
+        """Others may call the methods from now on."""
+        self._access = access
+
     def close(self) -> None:
         """Refuse changes from now on: the file is about to be closed."""
         self._is_open = False
 
-    async def pause(self, rule: PauseRule) -> bool:
+    async def pause(self, rule: PauseRule, by: Caller, caller: UUri | None = None) -> bool:
         """Pause what matches a rule; False if the rule was there already. It is on disk when this returns.
+
+        ``caller``: the uEntity that asked, whose number of rules is bounded.
 
         Raises `UStatusError`: RESOURCE_EXHAUSTED if there are too many rules, UNAVAILABLE if the disk fails.
         """
@@ -96,13 +105,20 @@ class PauseService:
                 raise UStatusError(
                     UCode.RESOURCE_EXHAUSTED, f"there are {MAX_RULES} rules already; resume what need not be paused"
                 )
+            if caller is not None and self._rules_of[caller] >= self._max_rules:
+                raise UStatusError(
+                    UCode.RESOURCE_EXHAUSTED, f"{caller} has {self._max_rules} rules already; resume what need not be paused"
+                )
             await self._write(("INSERT OR IGNORE INTO dispatch_stops (source, sink) VALUES (?, ?)", _row(rule)))
             self._pause_rules.add(rule)
+            if caller is not None:
+                self._added_by[rule] = caller
+                self._rules_of[caller] += 1
             self._router.apply_pause_rules()
-        logger.info("pause_rule_added rule=%s rules=%d", rule, len(self._pause_rules))
+        audit("paused", **by._asdict(), rule=str(rule), rules=len(self._pause_rules))
         return True
 
-    async def resume(self, rule: PauseRule) -> None:
+    async def resume(self, rule: PauseRule, by: Caller) -> None:
         """Remove the rule with exactly these words. It is gone from disk when this returns.
 
         Raises `UStatusError`: NOT_FOUND if there is no such rule, UNAVAILABLE if the disk fails.
@@ -112,8 +128,10 @@ class PauseService:
                 raise UStatusError(UCode.NOT_FOUND, f"no rule pauses {rule}; resume takes exactly the words of pause")
             await self._write(("DELETE FROM dispatch_stops WHERE source = ? AND sink = ?", _row(rule)))
             self._pause_rules.remove(rule)
+            if (caller := self._added_by.pop(rule, None)) is not None:
+                self._rules_of[caller] -= 1
             self._router.apply_pause_rules()
-        logger.info("pause_rule_removed rule=%s rules=%d", rule, len(self._pause_rules))
+        audit("resumed", **by._asdict(), rule=str(rule), rules=len(self._pause_rules))
 
     def rules(self) -> list[PausedRule]:
         """Every rule, oldest first, with what it pauses. A message counts under each rule that pauses it."""
@@ -147,16 +165,15 @@ class PauseService:
         }
 
     async def _on_pause(self, caller: UUri, request: pb.StopDispatchRequest) -> Message:
-        self._check(caller)
-        return pb.StopDispatchResponse(changed=await self.pause(_rule(request)))
+        by = self._check(caller, "pause flows")
+        return pb.StopDispatchResponse(changed=await self.pause(_rule(request), by, caller))
 
     async def _on_resume(self, caller: UUri, request: pb.StartDispatchRequest) -> Message:
-        self._check(caller)
-        await self.resume(_rule(request))
+        await self.resume(_rule(request), self._check(caller, "resume flows"))
         return pb.StartDispatchResponse()
 
     async def _on_fetch(self, caller: UUri, request: pb.FetchStopsRequest) -> Message:
-        self._check(caller)
+        self._check(caller, "list what is paused")
         found = self.rules()[request.offset :]
         return pb.FetchStopsResponse(
             stops=[
@@ -166,11 +183,13 @@ class PauseService:
             has_more_records=len(found) > _PAGE,
         )
 
-    def _check(self, caller: UUri) -> None:
-        if not any(pattern.matches(caller) for pattern in self._allow):
-            raise UStatusError(
-                UCode.PERMISSION_DENIED, f"{caller} may not pause or resume flows of {self._authority} (control.allow)"
-            )
+    def _check(self, caller: UUri, what: str) -> Caller:
+        by = self._access.caller(caller)
+        if not self._access.may_control(caller):
+            audit(DENIED, **by._asdict(), reason=f"may not {what} (control.allow)")
+            text = f"{caller} may not {what} at {self._access.authority} (control.allow)"
+            raise UStatusError(UCode.PERMISSION_DENIED, text)
+        return by
 
 
 def _row(rule: PauseRule) -> tuple[str, str]:

@@ -6,6 +6,7 @@ messages of 16 of the topics from Zenoh to MQTT: no route lists any of them.
 
 import argparse
 import asyncio
+import json
 import statistics
 import tempfile
 import time
@@ -24,6 +25,13 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.bench.load import VEHICLE
 from tests.bench.run import CONFIG, Figures, measure
+
+SERVICE = {
+    "local": ["veh1"],
+    "subscribe": [{"from": "//cloud/FFFFFFFF/FF/0", "topics": ["//veh1/FFFFFFFF/FF/FFFF"]}],
+    "max_subscriptions_per_authority": 100_000,
+}
+"""The subscribers are in the cloud: that is permitted."""
 
 FEW = 10  # beside the 16 that are measured
 _AT_ONCE = 500
@@ -48,7 +56,7 @@ async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, f
             "endpoints": {"vehicle": {"transport": "memory", "authorities": ["veh1"]}},
             "routes": [],
             "state": {"path": str(path)},
-            "usubscription": {"local": ["veh1"]},
+            "usubscription": SERVICE,
         }
     )
     core = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), entities(config))
@@ -85,6 +93,11 @@ def _subscribe(subscriber: UUri, topic: UUri) -> UMessage:
     return request(SystemClock().wall_ms(), subscriber, UUri("veh1", 0, 3, 1), 600_000, payload, options)
 
 
+def in_braces(text: str) -> str:
+    """The text as `str.format` gives it."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--subscriptions", type=int, default=10_000)
@@ -109,7 +122,7 @@ def main() -> None:
             )
             configs[name] = (
                 CONFIG.replace('publish: ["//veh1/FFFFFFFF/FF/FFFF"]', "publish: []")
-                + f"state: {{{{path: {path}}}}}\nusubscription: {{{{local: [veh1]}}}}\n"
+                + f"state: {{{{path: {path}}}}}\nusubscription: {in_braces(json.dumps(SERVICE))}\n"
             )
         for _ in range(a.rounds):
             for name, results in runs.items():

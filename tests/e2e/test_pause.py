@@ -75,8 +75,8 @@ def on_disk(directory: Path, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("side", [0, 1], ids=["asked-over-mqtt", "asked-over-zenoh"])
 async def test_topic_is_paused_and_resumed_over_uprotocol(side: int) -> None:
-    local: dict[str, Any] = {"usubscription": {"local": ["alpha", "beta"]}}
-    async with Topology("mqtt/in-vehicle", "zenoh", **local) as topology:
+    allow: dict[str, Any] = {"control": {"allow": ["//alpha/10/1/0", "//beta/10/1/0"]}}
+    async with Topology("mqtt/in-vehicle", "zenoh", **allow) as topology:
         far = topology.networks[1].side
         rule = ustreamer.DispatchRule(topic=uuri(SPEED))
         stop = ustreamer.StopDispatchRequest(rule=rule).SerializeToString()

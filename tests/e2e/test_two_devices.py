@@ -78,7 +78,9 @@ class Devices:
 
 
 def configuration(device: str, own: dict[str, Any], link: Mosquitto, directory: Path) -> dict[str, Any]:
+    """The service of the other device may subscribe to everything here, and reset what it has subscribed."""
     (directory / device).mkdir()
+    peer = f"gw{3 - int(device[-1])}"
     return {
         "authority": f"gw{device[-1]}",
         "endpoints": {
@@ -91,7 +93,11 @@ def configuration(device: str, own: dict[str, Any], link: Mosquitto, directory: 
         },
         "routes": [{"from": "vehicle", "to": "link"}, {"from": "link", "to": "vehicle"}],
         "journal": {"path": str(directory / device / "journal.db")},
-        "usubscription": {"local": [device]},
+        "usubscription": {
+            "local": [device],
+            "subscribe": [{"from": f"//{peer}/0/3/0", "topics": [f"//{device}/FFFFFFFF/FF/FFFF"]}],
+            "reset": [f"//{peer}/0/3/0"],
+        },
     }
 
 
@@ -170,14 +176,14 @@ async def test_subscribed_topics_cross_through_every_outage_until_the_last_subsc
 async def test_a_reset_of_the_far_service_is_notified_and_the_near_one_can_subscribe_again(devices: Devices) -> None:
     await subscribed(devices)
     await devices.arrives()
-    async with MqttSide(devices.link.port, "off-vehicle", ["+/backend"]) as cloud:
-        nobody = UsubscriptionClient(cloud, ("backend", 0xC0, 1, 0), "dev2")
-        refused = await nobody.call(RESET, pb.ResetRequest(), pb.ResetResponse)
-        assert isinstance(refused, Refused)
-        assert refused.code == 7
+    request = pb.ResetRequest(reason=pb.ResetRequest.Reason(code=pb.ResetRequest.Reason.Code.FACTORY_RESET))
+    async with MqttSide(devices.link.port, "off-vehicle", ["+/backend", "+/gw1"]) as cloud:
+        for stranger in (("backend", 0xC0, 1, 0), ("backend", 0, 3, 0)):
+            refused = await UsubscriptionClient(cloud, stranger, "dev2").call(RESET, request, pb.ResetResponse)
+            assert isinstance(refused, Refused)
+            assert refused.code == 7
         await devices.arrives()
-        service = UsubscriptionClient(cloud, ("backend", 0, 3, 0), "dev2")
-        request = pb.ResetRequest(reason=pb.ResetRequest.Reason(code=pb.ResetRequest.Reason.Code.FACTORY_RESET))
+        service = UsubscriptionClient(cloud, ("gw1", 0, 3, 0), "dev2")
         assert await service.call(RESET, request, pb.ResetResponse) == pb.ResetResponse()
     await devices.app.until_updates(TOPIC, [SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBED])
     await devices.nothing_is_received()

@@ -19,8 +19,8 @@ from tests.fault.services_model import (
     UNSUBSCRIBED,
     Answered,
     Hint,
-    flows,
     is_remote,
+    is_said,
     passed,
     receiving,
 )
@@ -259,11 +259,10 @@ class KilledServices(ServicesDriver):
         seen = {key: requests.joined([page.answer[1] for page in listed]) for key, listed in pages.items()}
         commanded, self.commanded = self.commanded, []
         said_farewell = {command.topic for command in commanded if not command.subscribe}
-        decided = flows(self.updates.decided)
         fitting = {
             model._replace(told=(), farewells=frozenset())
             for model in (passed(model, self.now_ms) for model in self.usubscription.states)
-            if flows(model.told) == decided
+            if is_said(model.told, self.updates.decided)
             and model.farewells <= said_farewell
             and model.interested() == self.wants.get("subscription", {})
             and seen == {key: requests.rows_of(model, *key) for key in about}
@@ -271,7 +270,7 @@ class KilledServices(ServicesDriver):
         if not fitting:
             raise BrokenError(
                 f"no possible model looks like this:\n{_text(seen)}\n"
-                f"wanted {self.wants.get('subscription')}\nUpdates {_text(decided)}\nUnsubscribes {said_farewell}\n"
+                f"wanted {self.wants.get('subscription')}\nUpdates {self.updates.decided}\nUnsubscribes {said_farewell}\n"
                 "possible:\n" + "\n".join(f"{model}" for model in self.usubscription.states)
             )
         self.usubscription.states = fitting

@@ -32,6 +32,8 @@ PROVIDER = "//dev1/A8000/2/0"
 BROADCAST = "doors"
 PARTITIONS = {"front": 0x8001, "front/left": 0x8002, "rear": 0x8003}
 
+EVERYBODY = "//*/FFFFFFFF/FF/0"
+
 _EVERYTHING = UUri("*", 0xFFFF_FFFF, 0xFF, 0xFFFF)
 
 _connect = sqlite3.connect
@@ -161,7 +163,13 @@ def _config(path: str | None) -> Config:
             "endpoints": {"network": {"transport": "memory", "authorities": ["*"]}},
             "routes": [],
             "state": {"path": path},
-            "usubscription": {"local": sorted(LOCAL), "page": PAGE},
+            "usubscription": {
+                "local": sorted(LOCAL),
+                "page": PAGE,
+                "subscribe": [{"from": EVERYBODY, "topics": ["//*/FFFFFFFF/FF/FFFF"]}],
+                "fetch": [EVERYBODY],
+            },
+            "control": {"allow": [EVERYBODY]},
             "multicast": [{"provider": PROVIDER, "broadcast": BROADCAST, "partitions": PARTITIONS}],
         }
     )

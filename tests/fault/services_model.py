@@ -262,12 +262,39 @@ def _observed(model: ModelState, ask: Ask, now: set[tuple[UUri, UUri, str]]) -> 
     return model._replace(observers=tuple(sorted(others | now)))
 
 
-def flows(told: Iterable[Told]) -> dict[tuple[UUri, str], list[Told]]:
-    """Updates in their order, by where they come from and go to: nothing is said about the order between those."""
-    found: dict[tuple[UUri, str], list[Told]] = {}
+def is_said(told: Iterable[Told], said: Iterable[Told]) -> bool:
+    """Whether ``said`` is what a service may say of the changes ``told``.
+
+    A subscriber hears of each change, in order. An observer hears the last of those of one subscription, and of the others as
+    many as the service has not handled together: nothing is said about the order between subscriptions.
+    """
+    there, here = _by_flow(told), _by_flow(said)
+    if there.keys() != here.keys():
+        return False
+    return all(
+        here[flow] == changes if flow.is_own else here[flow][-1] == changes[-1] and _is_part(here[flow], changes)
+        for flow, changes in there.items()
+    )
+
+
+class _Flow(NamedTuple):
+    is_own: bool
+    about: tuple[Any, ...]
+
+
+def _by_flow(told: Iterable[Told]) -> dict[_Flow, list[Told]]:
+    found: dict[_Flow, list[Told]] = {}
     for each in told:
-        found.setdefault((each.sink, each.via), []).append(each)
+        is_own = each.sink == each.subscriber
+        about = (each.sink, each.via) if is_own else (each.sink, each.topic, each.subscriber)
+        found.setdefault(_Flow(is_own, about), []).append(each)
     return found
+
+
+def _is_part(part: list[Told], whole: list[Told]) -> bool:
+    """Whether ``part`` is ``whole`` with some left out."""
+    left = iter(whole)
+    return all(each in left for each in part)
 
 
 def rules_after(rules: tuple[str, ...], event: tuple[str, str], now_ms: int) -> list[tuple[tuple[str, ...], Any]]:

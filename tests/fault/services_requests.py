@@ -20,6 +20,7 @@ TOPICS = [UUri.parse(text) for text in ("//dev1/B0/1/8001", "//dev1/B0/1/8002", 
 TOPICS += [UUri.parse(text) for text in ("//dev2/B0/1/8001", "//dev2/B0/1/8002", "//dev4/B0/1/8001")]
 APPS = [UUri.parse(text) for text in ("//dev1/A1/1/0", "//dev1/A2/1/0", "//dev1/A3/1/0", "//gw1/A4/1/0", "//dev3/A5/1/0")]
 SERVICE = UUri.parse("//dev2/0/3/0")
+OWN_SERVICE = UUri.parse("//dev1/0/3/0")
 SUBSCRIBERS = [*APPS, SERVICE]
 WATCHERS = [UUri.parse("//dev1/EE/1/0"), UUri.parse("//dev3/EF/1/0"), APPS[0]]
 RULES = ["//dev1/B0/1/8001", "//dev1/B0/1/FFFF", "//*/FFFFFFFF/FF/8002", "//dev2/B0/1/8001"]
@@ -73,7 +74,9 @@ class RequestGenerator:
                     now_ms, Ask("fetch", pick(TOPICS), pick(APPS), "dev1", offset=pick((0, 0, 1, 3, 9)))
                 )
             case "reset":
-                return self._usubscription(now_ms, Ask("reset", TOPICS[0], pick((SERVICE, SERVICE, APPS[0])), "dev1"))
+                return self._usubscription(
+                    now_ms, Ask("reset", TOPICS[0], pick((OWN_SERVICE, OWN_SERVICE, APPS[0])), "dev1")
+                )
             case method:
                 return self._usubscription(now_ms, Ask(method, pick(TOPICS), pick(WATCHERS), pick(("dev1", OWN))))
 

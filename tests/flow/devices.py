@@ -24,6 +24,9 @@ from tests.transport_events import StateEvents
 
 _runs = itertools.count()
 
+PEERS = [{"from": f"//gw{number}/0/3/0", "topics": [f"//dev{3 - number}/FFFFFFFF/FF/FFFF"]} for number in (1, 2)]
+"""The services of two devices may subscribe to each other's topics."""
+
 
 class Devices:
     """The clock and the networks that devices share. Stops at its end whatever was started in it."""
@@ -32,6 +35,8 @@ class Devices:
         self.clock = FakeClock()
         self.run = f"devices-{next(_runs)}"
         self.folder = folder
+        self.changes: dict[str, Any] = {}
+        """Sections of the configuration that devices started from now on have instead of their own."""
         self.devices: dict[str, Device] = {}
         self._joined: list[MemoryTransport] = []
 
@@ -101,11 +106,15 @@ class Device:
                 },
                 "routes": [{"from": "near", "to": "far"}, {"from": "far", "to": "near"}],
                 "state": {"path": str(devices.folder / f"{self.authority}.db")},
-                "usubscription": {"local": [f"dev{number}"]} | usubscription,
+                "usubscription": {"local": [f"dev{number}"], "subscribe": PEERS} | usubscription,
             }
+            | devices.changes
         )
         self.near, self.far = (
-            MemoryTransport(self._context(devices, name), MemoryOptions(bus=f"{devices.run}-{bus}"))
+            MemoryTransport(
+                self._context(devices, name),
+                self.config.endpoints[name].options.model_copy(update={"bus": f"{devices.run}-{bus}"}),
+            )
             for name, bus in (("near", f"near-{number}"), ("far", "far"))
         )
         local = LocalTransport(self._context(devices, LOCAL_ENDPOINT), entities(self.config))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from streamer.routing.decide import decide
+from streamer.services.access import Access
 from streamer.services.multicast import MulticastReceivers, Registration
 from streamer.services.state import StateFile
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, publish
@@ -14,6 +15,7 @@ from streamer.uprotocol.uri import UUri, everything_at
 from tests.clock import START_MS
 from tests.flow.harness import RouterHarness, configuration
 
+EVERYBODY = Access("gateway", frozenset({"veh1", "phone1", "cloud"}))
 NEWS = "//cloud/C0/1/0/news"
 LOCAL_NEWS, WORLD_NEWS, PLAIN = (UUri("cloud", 0xC0, 1, resource) for resource in (0x9001, 0x9002, 0x9003))
 DOORS = "//veh1/A8000/2/0/doorOpened"
@@ -52,7 +54,7 @@ async def receivers(harness: RouterHarness, *registrations: tuple[UUri, str]) ->
     """The service on this router, with these uEntities registered for these ids."""
     state = StateFile(None, MulticastReceivers.TABLES)
     state.open()
-    made = MulticastReceivers(state, harness.router, harness.config.catalogue)
+    made = MulticastReceivers(state, harness.router, harness.config.catalogue, EVERYBODY, 64)
     for receiver, pattern in registrations:
         await made.register(Registration(receiver, MulticastId.parse(pattern)))
     await follow(harness)
@@ -191,7 +193,7 @@ async def test_a_reload_marks_by_the_new_catalogue() -> None:
         harness.router.set_interest(LOCAL_NEWS, {"phone1": 0}, "subscription")
         new = configuration(**networks(multicast=CATALOGUE[1:]))
         await harness.router.reload(new)
-        service.use(new.catalogue)
+        service.use(new.catalogue, EVERYBODY)
         await follow(harness)
         harness.arrive("cloud", fired(LOCAL_NEWS, b"plain now"))
         assert payloads(harness, "phone") == [b"plain now"]

@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 async def device(devices: Devices) -> Device:
-    return await devices.device(1, page=3)
+    return await devices.device(1, page=3, subscribe=[{"from": "//phone/C/1/0", "topics": [str(TOPIC)]}])
 
 
 # 4.1 Subscribe

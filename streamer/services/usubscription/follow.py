@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from streamer.clock import Clock
 from streamer.config import services as config
+from streamer.services.access import Access
 from streamer.services.router import RouterForServices
 from streamer.services.state import StateError, StateFile, Statement
 from streamer.services.usubscription import wire
@@ -47,7 +48,7 @@ class Follower:
         file: StateFile,
         router: RouterForServices,
         options: config.UsubscriptionConfig,
-        authority: str,
+        access: Access,
         clock: Clock,
     ) -> None:
         external = options.external
@@ -57,11 +58,13 @@ class Follower:
         self._file = file
         self._router = router
         self._clock = clock
-        self._authority = authority
-        self._ourselves = USUBSCRIPTION.at(authority)
+        self._access = access
+        self._ourselves = USUBSCRIPTION.at(access.authority)
         self._service = external.service
         self._ttl_ms = round(options.remote_timeout_s * 1000)
         self._refresh_ms = round(external.refresh_s * 1000)
+        self._subscribers = frozenset(external.subscribers)
+        self._topics = frozenset(external.topics)
         self._followed = Followed(external.topics, external.subscribers, options.max_subscriptions)
         self._queries = [
             *(Query(topic=topic) for topic in external.topics),
@@ -86,6 +89,12 @@ class Follower:
             self._followed.set(relation, period_ms)
             topics.add(relation[0])
         for name in sorted(topics):
+            self._router.set_interest(name, self._interested(name), OWNER)
+
+    def use(self, access: Access) -> None:
+        """Other permissions hold from now on."""
+        self._access = access
+        for name in sorted(self._followed.topics):
             self._router.set_interest(name, self._interested(name), OWNER)
 
     def gauges(self) -> Mapping[str, int]:
@@ -233,9 +242,15 @@ class Follower:
         self._woken.set()
 
     def _interested(self, topic: UUri) -> dict[str, int]:
-        interested = self._followed.interested(topic)
-        interested.pop(self._authority, None)
+        interested = self._followed.interested(topic, self._is_permitted)
+        interested.pop(self._access.authority, None)
         return interested
+
+    def _is_permitted(self, subscriber: UUri, topic: UUri) -> bool:
+        """The other service may have believed anybody. What the configuration names beside it is permitted, too."""
+        if subscriber in self._subscribers or (topic in self._topics and self._access.is_named(subscriber.authority)):
+            return True
+        return self._access.may_subscribe(subscriber, topic)
 
     async def _write(self) -> None:
         """If it cannot be written now, it is written with the next change: the service has it anyway."""

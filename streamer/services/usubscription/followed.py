@@ -4,7 +4,7 @@ The last page of a query replaces everything that was known in its scope. Update
 its pages, and override them.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from streamer.services.usubscription.retry import wait_ms
@@ -66,10 +66,12 @@ class Followed:
         """Whether a query keeps it up to date."""
         return self.follows_all or relation[0] in self._configured_topics or relation[1] in self._configured_subscribers
 
-    def interested(self, topic: UUri) -> dict[str, int]:
-        """Authority → the shortest sample period of its subscribers."""
+    def interested(self, topic: UUri, is_permitted: Callable[[UUri, UUri], bool]) -> dict[str, int]:
+        """Authority → the shortest sample period of its subscribers that are permitted (subscriber and topic)."""
         found: dict[str, int] = {}
         for subscriber, period_ms in self._topics.get(topic, {}).items():
+            if not is_permitted(subscriber, topic):
+                continue
             found[subscriber.authority] = min(period_ms, found.get(subscriber.authority, period_ms))
         return found
 

@@ -1,5 +1,6 @@
 """The subscriptions and observers by topic and by subscriber, and the interest in each topic. Pure; no rules."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -29,6 +30,9 @@ class Index:
         self.subscribers: dict[UUri, dict[UUri, Subscription]] = {}
         self.by_number: dict[int, Subscription] = {}
         self.observers = 0
+        self.subscriptions_at: Counter[str] = Counter()
+        self.observers_at: Counter[str] = Counter()
+        """How many the uEntities of an authority have; never 0."""
 
     def topic(self, topic: UUri) -> Topic:
         """The entries of ``topic``, to read."""
@@ -43,11 +47,13 @@ class Index:
         topic.subscriptions[entry.subscriber] = entry
         self.subscribers.setdefault(entry.subscriber, {})[entry.topic] = entry
         self.by_number[entry.number] = entry
+        self.subscriptions_at[entry.subscriber.authority] += 1
         self.count(entry, 1)
 
     def remove(self, entry: Subscription) -> None:
         self.count(entry, -1)
         del self.by_number[entry.number]
+        _count_out(self.subscriptions_at, entry.subscriber.authority)
         topic = self.topics[entry.topic]
         del topic.subscriptions[entry.subscriber]
         self._forget_if_empty(entry.topic, topic)
@@ -72,11 +78,13 @@ class Index:
     def add_observer(self, observer: Observer) -> None:
         self.topics.setdefault(observer.topic, Topic()).observers[observer.uri] = observer
         self.observers += 1
+        self.observers_at[observer.uri.authority] += 1
 
     def remove_observer(self, observer: Observer) -> None:
         topic = self.topics[observer.topic]
         del topic.observers[observer.uri]
         self.observers -= 1
+        _count_out(self.observers_at, observer.uri.authority)
         self._forget_if_empty(observer.topic, topic)
 
     def interested(self, topic: UUri) -> dict[str, int]:
@@ -86,6 +94,12 @@ class Index:
     def _forget_if_empty(self, name: UUri, topic: Topic) -> None:
         if not topic.subscriptions and not topic.observers:
             del self.topics[name]
+
+
+def _count_out(counts: Counter[str], authority: str) -> None:
+    counts[authority] -= 1
+    if not counts[authority]:
+        del counts[authority]
 
 
 def page_of(entries: Iterable[Subscription], offset: int, most: int) -> tuple[list[Subscription], bool]:

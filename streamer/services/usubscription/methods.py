@@ -2,6 +2,7 @@
 
 from google.protobuf.message import Message
 
+from streamer.services.access import Access
 from streamer.services.usubscription import wire
 from streamer.services.usubscription.entries import Change, Subscription
 from streamer.services.usubscription.registry import SubscriptionRegistry
@@ -13,9 +14,10 @@ from streamer.uprotocol.well_known import USUBSCRIPTION
 
 
 class Methods:
-    """``page``: the most entries in one response."""
+    """``page``: the most entries in one response. ``access`` says who may call what; a reload sets another."""
 
-    def __init__(self, registry: SubscriptionRegistry, page: int) -> None:
+    def __init__(self, registry: SubscriptionRegistry, page: int, access: Access) -> None:
+        self.access = access
         self._registry = registry
         self._page = page
         self._methods = {
@@ -43,6 +45,7 @@ class Methods:
         proto = wire.read(request, pb.SubscriptionRequest)
         topic = wire.topic(proto.HasField("topic"), proto.topic, source)
         attributes = wire.subscribe_attributes(proto.attributes)
+        self._check_topic(source, topic, "subscribe to")
         state, change = self._registry.subscribe(now_ms, topic, source, sink.authority, attributes)
         return wire.subscription_response(topic, state), change
 
@@ -54,6 +57,7 @@ class Methods:
     def _fetch_subscribers(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
         proto = wire.read(request, pb.FetchSubscribersRequest)
         topic = wire.topic(proto.HasField("topic"), proto.topic, source)
+        self._check_fetch(source)
         found, has_more = self._registry.of_topic(topic, proto.offset, self._page)
         entries = [wire.subscriber_info(entry) for entry in found]
         return pb.FetchSubscribersResponse(subscribers=entries, has_more_records=has_more), Change()
@@ -63,12 +67,17 @@ class Methods:
         found: list[Subscription]
         match proto.WhichOneof("request"):
             case "topic":
-                found, has_more = self._registry.of_topic(wire.topic(True, proto.topic, source), proto.offset, self._page)
+                topic = wire.topic(True, proto.topic, source)
+                self._check_fetch(source)
+                found, has_more = self._registry.of_topic(topic, proto.offset, self._page)
             case "subscriber":
                 info = proto.subscriber
                 subscriber = wire.subscriber(info.HasField("uri"), info.uri, source)
+                if subscriber != source:
+                    self._check_fetch(source)
                 found, has_more = self._registry.of_subscriber(subscriber, proto.offset, self._page)
             case _:
+                self._check_fetch(source)
                 found, has_more = self._registry.of_everybody(proto.offset, self._page)
         entries = [wire.subscription(entry) for entry in found]
         return pb.FetchSubscriptionsResponse(subscriptions=entries, has_more_records=has_more), Change()
@@ -76,6 +85,7 @@ class Methods:
     def _register(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
         proto = wire.read(request, pb.NotificationsRequest)
         topic = wire.topic(proto.HasField("topic"), proto.topic, source)
+        self._check_topic(source, topic, "be notified of")
         return pb.NotificationsResponse(), self._registry.register(topic, source, sink.authority)
 
     def _unregister(self, now_ms: int, request: UMessage, source: UUri, sink: UUri) -> tuple[Message, Change]:
@@ -87,4 +97,22 @@ class Methods:
         if source.ue_id != USUBSCRIPTION.ue_id:
             raise UStatusError(UCode.PERMISSION_DENIED, f"source {source}: only another uSubscription service (ue_id 0) may")
         wire.read(request, pb.ResetRequest)
-        return pb.ResetResponse(), self._registry.reset(now_ms)
+        if not self.access.may_reset(source):
+            raise UStatusError(UCode.PERMISSION_DENIED, f"{source} may not reset subscriptions here (usubscription.reset)")
+        if source.authority in self.access.local:
+            return pb.ResetResponse(), self._registry.reset(now_ms)
+        return pb.ResetResponse(), self._registry.reset_of(now_ms, source.authority)
+
+    def _check_topic(self, source: UUri, topic: UUri, what: str) -> None:
+        if not self.access.may_subscribe(source, topic):
+            raise UStatusError(
+                UCode.PERMISSION_DENIED,
+                f"{source} may not {what} {topic}: no route publishes it to {source.authority}, and "
+                f"usubscription.subscribe at {self.access.authority} does not permit it",
+            )
+
+    def _check_fetch(self, source: UUri) -> None:
+        if not self.access.may_fetch(source):
+            raise UStatusError(
+                UCode.PERMISSION_DENIED, f"{source} may list only its own subscriptions (usubscription.fetch)"
+            )

@@ -9,8 +9,9 @@ Longer than most files here: requests of clients, the passing of time and messag
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
 
+from streamer.services.access import Access
+from streamer.services.usubscription.book import Book, known_to, observers_of
 from streamer.services.usubscription.entries import (
     Change,
     CommandResponse,
@@ -19,9 +20,9 @@ from streamer.services.usubscription.entries import (
     SubscribeAttributes,
     Subscription,
     SubscriptionState,
-    Update,
 )
 from streamer.services.usubscription.index import Index, page_of
+from streamer.services.usubscription.quotas import Limits, check_observer, check_subscription
 from streamer.services.usubscription.remote_topic import OpenCommand, RemoteTopic, Step
 from streamer.services.usubscription.timers import Timers
 from streamer.uprotocol.status import UCode, UStatusError
@@ -32,29 +33,22 @@ EXPIRED = "expired"
 _NO_TOPIC = UUri("", 0, 0, 0)
 
 
-class Limits(NamedTuple):
-    """``subscriptions`` is also the bound for remote topics, with those that are being left."""
-
-    subscriptions: int
-    observers: int
-    remote_timeout_ms: int
-
-
 class SubscriptionRegistry:
-    """``local``: the authorities whose topics are local, ``authority`` among them."""
+    """``access`` says whose topics are local, and who may subscribe to which."""
 
-    def __init__(self, authority: str, local: Collection[str], limits: Limits) -> None:
-        self._authority = authority
-        self._local = frozenset(local) | {authority}
+    def __init__(self, access: Access, limits: Limits) -> None:
+        self._access = access
         self._limits = limits
-        self._index = Index()
+        self._book = Book()
         self._remotes: dict[UUri, RemoteTopic] = {}
         self._commands: dict[bytes, UUri] = {}  # the topic of every open command
         # Commands that were open at the last Reset, until somebody subscribes to their topic again.
         self._flushed: dict[UUri, tuple[OpenCommand, ...]] = {}
-        self._expiries: Timers[int] = Timers()
         self._repeats: Timers[UUri] = Timers()
-        self._number = 0
+
+    @property
+    def _index(self) -> Index:
+        return self._book.index
 
     # Contents
 
@@ -66,7 +60,7 @@ class SubscriptionRegistry:
     @property
     def observers(self) -> list[Observer]:
         """All, topic by topic."""
-        return [observer for topic in self._index.topics.values() for observer in topic.observers.values()]
+        return list(observers_of(self._index))
 
     @property
     def remotes(self) -> Mapping[UUri, RemoteTopic]:
@@ -84,6 +78,7 @@ class SubscriptionRegistry:
             "topics": len(self._index.topics),
             "subscribers": len(self._index.subscribers),
             "observers": self._index.observers,
+            "set_aside": len(self._book.aside.by_number) + self._book.aside.observers,
             "remote_topics": len(self._remotes),
             "remote_pending": sum(not remote.is_confirmed for remote in self._remotes.values()),
         }
@@ -91,7 +86,7 @@ class SubscriptionRegistry:
     def interested(self, topic: UUri) -> dict[str, int]:
         """Authority → the shortest sample period (ms) of its subscribers of ``topic``; without our own authority."""
         interested = self._index.interested(topic)
-        interested.pop(self._authority, None)
+        interested.pop(self._access.authority, None)
         return interested
 
     def of_topic(self, topic: UUri, offset: int, most: int) -> tuple[list[Subscription], bool]:
@@ -112,50 +107,78 @@ class SubscriptionRegistry:
 
     def next_ms(self) -> int | None:
         """When `tick` is needed next."""
-        return min((time for time in (self._expiries.next_ms(), self._repeats.next_ms()) if time is not None), default=None)
+        return min(
+            (time for time in (self._book.expiries.next_ms(), self._repeats.next_ms()) if time is not None), default=None
+        )
 
     # Start
 
     def load(self, entries: Iterable[Subscription], observers: Iterable[Observer], remotes: Iterable[RemoteTopic]) -> None:
         """Take over what was on disk, in the order of the numbers. The registry is empty before."""
         for entry in entries:
-            self._index.add(entry)
-            self._number = max(self._number, entry.number)
-            self._set_expiry(entry)
+            self._book.load(entry, self._counts(entry))
         for observer in observers:
-            self._index.add_observer(observer)
-            self._number = max(self._number, observer.number)
+            self._book.load_observer(observer, self._access.may_subscribe(observer.uri, observer.topic))
         for remote in remotes:
             remote.topics = self._commands
             self._commands.update(dict.fromkeys(remote.open_commands, remote.topic))
             self._remotes[remote.topic] = remote
 
     def begin(self, now_ms: int) -> Change:
-        """After `load`: send again what may not have been sent, and adapt to a change of the local authorities."""
+        """After `load`: send again what may not have been sent, and adapt to a change of the configuration."""
         change = Change()
-        for topic in [topic for topic in self._remotes if topic.authority in self._local]:
-            self._forget(change, topic)
-        for topic, there in list(self._index.topics.items()):
-            if topic.authority in self._local:
-                for entry in list(there.subscriptions.values()):
-                    if entry.state is SubscriptionState.UNSUBSCRIBE_PENDING:
-                        self._end(change, entry)
-                    else:
-                        self._set_state(change, entry, SubscriptionState.SUBSCRIBED)
-            elif topic not in self._remotes:
-                for entry in list(there.subscriptions.values()):
-                    if entry.state is SubscriptionState.UNSUBSCRIBE_PENDING:  # its remote topic was lost with a damaged file
-                        self._end(change, entry)
-                if there.subscriptions:
-                    self._subscribe_there(change, now_ms, topic)
-                for entry in list(there.subscriptions.values()):
-                    self._set_state(change, entry, SubscriptionState.SUBSCRIBE_PENDING)
+        for entry in self._book.aside.all():
+            self._book.say_aside(change, entry)
+        self._adapt(change, now_ms)
         for remote in [remote for topic, remote in self._remotes.items() if topic not in change.remotes]:
             change.commands += remote.resume(now_ms)
-            if remote.wanted and not self._index.topic(remote.topic).subscriptions:  # they were lost with a damaged file
-                change.commands += remote.leave(now_ms)
-            self._changed_remote(change, remote)
+            self._leave_if_unwanted(change, now_ms, remote)
         return change
+
+    def permit(self, now_ms: int, access: Access) -> Change:
+        """Other permissions hold, and other authorities are local, from now on."""
+        change, book = Change(), self._book
+        self._access = access
+        for entry in [entry for entry in book.index.all() if not self._counts(entry)]:
+            book.set_aside(change, entry)
+        for entry in [entry for entry in book.aside.all() if self._counts(entry)]:
+            book.take_back(entry)
+        book.sort_observers(access.may_subscribe)
+        self._adapt(change, now_ms)
+        for remote in list(self._remotes.values()):
+            self._leave_if_unwanted(change, now_ms, remote)
+            self._set_period(change, now_ms, remote.topic)
+        return change
+
+    def _counts(self, entry: Subscription) -> bool:
+        """Whether a subscription is permitted, or ends anyway."""
+        leaving = entry.state is SubscriptionState.UNSUBSCRIBE_PENDING
+        return leaving or self._access.may_subscribe(entry.subscriber, entry.topic)
+
+    def _adapt(self, change: Change, now_ms: int) -> None:
+        """Give every subscription the state that it has where its topic is, by the configuration of now."""
+        for topic in [topic for topic in self._remotes if topic.authority in self._access.local]:
+            self._forget(change, topic)
+        for topic, there in list(self._index.topics.items()):
+            state, remote = SubscriptionState.SUBSCRIBED, self._remotes.get(topic)
+            is_back = any(entry.state is SubscriptionState.UNSUBSCRIBED for entry in there.subscriptions.values())
+            is_new = topic.authority in self._access.local or remote is None or (is_back and not remote.wanted)
+            if is_new:  # what was leaving has left; the remote topic may have been lost with a damaged file
+                for entry in list(there.subscriptions.values()):
+                    if entry.state is SubscriptionState.UNSUBSCRIBE_PENDING:
+                        self._book.end(change, entry)
+            if not there.subscriptions:
+                continue
+            if topic.authority not in self._access.local:
+                state = self._subscribe_there(change, now_ms, topic).state if is_new or remote is None else remote.state
+            for entry in list(there.subscriptions.values()):
+                if is_new or entry.state is SubscriptionState.UNSUBSCRIBED:
+                    self._book.set_state(change, entry, state)
+
+    def _leave_if_unwanted(self, change: Change, now_ms: int, remote: RemoteTopic) -> None:
+        if remote.wanted and not self._index.topic(remote.topic).subscriptions:  # set aside, or lost with a damaged file
+            change.commands += remote.leave(now_ms)
+        self._changed_remote(change, remote)
 
     def clock_set_back(self, now_ms: int) -> None:
         """The clock was set back."""
@@ -170,38 +193,36 @@ class SubscriptionRegistry:
     ) -> tuple[SubscriptionState, Change]:
         """004 §4.1. Returns the state for the response. Raises `UStatusError`: expired already, or too many."""
         change = Change()
-        known = self._index.topic(topic).subscriptions.get(subscriber)
+        known = known_to(self._index, topic, subscriber)
         if known is not None and known.state is not SubscriptionState.UNSUBSCRIBE_PENDING:
             self._renew(change, now_ms, known, via, attributes)
             return known.state, change
         if attributes.expire_ms is not None and attributes.expire_ms <= now_ms:
             raise UStatusError(UCode.INVALID_ARGUMENT, "attributes.expire: expected a time to come")
-        self._check_room(topic, known)
+        self._check_room(topic, subscriber, known)
         if known is not None:  # it was leaving: this is a first subscription again
-            self._remove(change, known)
+            self._book.remove(change, known)
         state = SubscriptionState.SUBSCRIBED
-        if topic.authority not in self._local:
+        if topic.authority not in self._access.local:
             remote = self._remotes.get(topic)
             if remote is None or not remote.wanted:
                 for leaving in list(self._index.topic(topic).subscriptions.values()):
-                    self._end(change, leaving)
+                    self._book.end(change, leaving)
                 remote = self._subscribe_there(change, now_ms, topic, attributes.period_ms)
             state = remote.state
-        self._number += 1
-        entry = Subscription(self._number, topic, subscriber, via, state, attributes)
-        self._index.add(entry)
-        self._set_expiry(entry)
-        self._changed_entry(change, entry)
-        self._notify(change, entry)
+        entry = Subscription(self._book.next_number(), topic, subscriber, via, state, attributes)
+        self._book.add(change, entry)
         self._set_period(change, now_ms, topic)
         return state, change
 
     def unsubscribe(self, now_ms: int, topic: UUri, subscriber: UUri) -> Change:
         """004 §4.2. Without a subscription nothing changes."""
         change = Change()
-        entry = self._index.topic(topic).subscriptions.get(subscriber)
+        entry = known_to(self._index, topic, subscriber)
         if entry is not None and entry.state is not SubscriptionState.UNSUBSCRIBE_PENDING:
             self._leave(change, now_ms, entry, "")
+        elif (entry := known_to(self._book.aside, topic, subscriber)) is not None:
+            self._book.forget_aside(change, entry)
         return change
 
     def register(self, topic: UUri, uri: UUri, via: str) -> Change:
@@ -211,10 +232,8 @@ class SubscriptionRegistry:
         if known is not None and known.via == via:
             return change
         if known is None:
-            if self._index.observers >= self._limits.observers:
-                raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"there are {self._limits.observers} registrations already")
-            self._number += 1
-            known = Observer(self._number, topic, uri, via)
+            check_observer(self._limits, self._index, topic, uri)
+            known = Observer(self._book.next_number(), topic, uri, via)
         else:
             self._index.remove_observer(known)
             known = known._replace(via=via)
@@ -227,8 +246,9 @@ class SubscriptionRegistry:
         change = Change()
         known = self._index.topic(topic).observers.get(uri)
         if known is not None:
-            self._index.remove_observer(known)
-            change.observers[known.number] = None
+            self._book.remove_observer(change, known)
+        elif (known := self._book.aside.topic(topic).observers.get(uri)) is not None:
+            self._book.forget_observer_aside(change, known)
         return change
 
     def reset(self, now_ms: int) -> Change:
@@ -236,17 +256,25 @@ class SubscriptionRegistry:
         change = Change(is_flushed=True)
         for entry in self._index.all():
             entry.state = SubscriptionState.UNSUBSCRIBED
-            self._notify(change, entry)
+            self._book.notify(change, entry)
             change.topics.add(entry.topic)
         for remote in self._remotes.values():
             change.commands += remote.leave_for_good(now_ms)
         self._flushed = {topic: open_ for topic, open_ in self._flushed.items() if open_[-1].deadline_ms > now_ms}
         self._flushed |= {topic: tuple(remote.open_commands.values()) for topic, remote in self._remotes.items()}
-        self._index = Index()
+        self._book.clear()
         self._remotes.clear()
         self._commands.clear()
-        self._expiries.clear()
         self._repeats.clear()
+        return change
+
+    def reset_of(self, now_ms: int, authority: str) -> Change:
+        """Delete what the uEntities of one authority have: the Reset of a service elsewhere."""
+        change, book = Change(), self._book
+        for entry in [entry for entry in book.index.all() if entry.subscriber.authority == authority]:
+            if entry.state is not SubscriptionState.UNSUBSCRIBE_PENDING:
+                self._leave(change, now_ms, entry, "")
+        book.forget_rest_of(change, authority)
         return change
 
     # Other events
@@ -254,10 +282,12 @@ class SubscriptionRegistry:
     def tick(self, now_ms: int) -> Change:
         """Time has passed: end what has expired, and repeat commands without a response."""
         change = Change()
-        for number in self._expiries.due(now_ms):
+        for number in self._book.expiries.due(now_ms):
             entry = self._index.by_number.get(number)
             if entry is not None and entry.state is not SubscriptionState.UNSUBSCRIBE_PENDING:
                 self._leave(change, now_ms, entry, EXPIRED)
+            elif (entry := self._book.aside.by_number.get(number)) is not None:
+                self._book.forget_aside(change, entry)
         for topic in list(self._repeats.due(now_ms)):
             remote = self._remotes.get(topic)
             if remote is not None:
@@ -282,11 +312,13 @@ class SubscriptionRegistry:
 
     # Shared rules
 
-    def _check_room(self, topic: UUri, known: Subscription | None) -> None:
+    def _check_room(self, topic: UUri, subscriber: UUri, known: Subscription | None) -> None:
         most = self._limits.subscriptions
-        if known is None and len(self._index.by_number) >= most:
-            raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"there are {most} subscriptions already")
-        if topic.authority not in self._local and topic not in self._remotes and len(self._remotes) >= most:
+        if known is None:
+            if len(self._index.by_number) + len(self._book.aside.by_number) >= most:
+                raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"there are {most} subscriptions already")
+            check_subscription(self._limits, self._index, topic, subscriber, self._access.is_named)
+        if topic.authority not in self._access.local and topic not in self._remotes and len(self._remotes) >= most:
             raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"there are {most} topics of other devices already")
 
     def _renew(self, change: Change, now_ms: int, entry: Subscription, via: str, attributes: SubscribeAttributes) -> None:
@@ -300,22 +332,22 @@ class SubscriptionRegistry:
         self._index.count(entry, -1)
         entry.attributes, entry.via = attributes, via
         self._index.count(entry, 1)
-        self._set_expiry(entry)
-        self._changed_entry(change, entry)
+        self._book.set_expiry(entry)
+        self._book.changed(change, entry)
         self._set_period(change, now_ms, entry.topic)
 
     def _leave(self, change: Change, now_ms: int, entry: Subscription, message: str) -> None:
         remote = self._remotes.get(entry.topic)
         is_last = len(self._index.topic(entry.topic).subscriptions) == 1
         if remote is None or not is_last:
-            self._end(change, entry, message)
+            self._book.end(change, entry, message)
             self._set_period(change, now_ms, entry.topic)
             return
         if remote.state is SubscriptionState.SUBSCRIBED:
-            self._set_state(change, entry, SubscriptionState.UNSUBSCRIBE_PENDING, message)
-            self._expiries.set(entry.number, None)
+            self._book.set_state(change, entry, SubscriptionState.UNSUBSCRIBE_PENDING, message)
+            self._book.set_expiry(entry)
         else:
-            self._end(change, entry, message)
+            self._book.end(change, entry, message)
         change.commands += remote.leave(now_ms)
         self._changed_remote(change, remote)
 
@@ -326,9 +358,9 @@ class SubscriptionRegistry:
         if step.state is not None:
             for entry in list(self._index.topic(remote.topic).subscriptions.values()):
                 if step.state is SubscriptionState.UNSUBSCRIBED:
-                    self._end(change, entry, step.message)
+                    self._book.end(change, entry, step.message)
                 else:
-                    self._set_state(change, entry, step.state, step.message)
+                    self._book.set_state(change, entry, step.state, step.message)
 
     def _subscribe_there(self, change: Change, now_ms: int, topic: UUri, period_ms: int | None = None) -> RemoteTopic:
         """Subscribe to a remote topic at its service, for the first time or again."""
@@ -361,39 +393,3 @@ class SubscriptionRegistry:
             self._commands.pop(command, None)
         self._repeats.set(topic, None)
         change.remotes.add(topic)
-
-    def _set_state(self, change: Change, entry: Subscription, state: SubscriptionState, message: str = "") -> None:
-        if entry.state is state:
-            return
-        self._index.count(entry, -1)
-        entry.state = state
-        self._index.count(entry, 1)
-        self._changed_entry(change, entry)
-        self._notify(change, entry, message)
-
-    def _end(self, change: Change, entry: Subscription, message: str = "") -> None:
-        self._remove(change, entry)
-        entry.state = SubscriptionState.UNSUBSCRIBED
-        self._notify(change, entry, message)
-
-    def _remove(self, change: Change, entry: Subscription) -> None:
-        self._index.remove(entry)
-        self._expiries.set(entry.number, None)
-        change.subscriptions[entry.number] = None
-        change.topics.add(entry.topic)
-
-    def _set_expiry(self, entry: Subscription) -> None:
-        leaving = entry.state is SubscriptionState.UNSUBSCRIBE_PENDING
-        self._expiries.set(entry.number, None if leaving else entry.attributes.expire_ms)
-
-    def _changed_entry(self, change: Change, entry: Subscription) -> None:
-        change.subscriptions[entry.number] = entry
-        change.topics.add(entry.topic)
-
-    def _notify(self, change: Change, entry: Subscription, message: str = "") -> None:
-        """Update the subscriber, and each observer of the topic that is not the subscriber (004 §7.1, §7.2)."""
-        first = Update(entry.subscriber, entry.via, entry.topic, entry.subscriber, entry.state, message, entry.attributes)
-        change.updates.append(first)
-        for observer in self._index.topic(entry.topic).observers.values():
-            if observer.uri != entry.subscriber:
-                change.updates.append(first._replace(sink=observer.uri, via=observer.via))

@@ -2,7 +2,8 @@
 
     endpoint `core` ──► inbox ──► one turn: decide all ──► one transaction ──► interest ──► responses, Updates ──► done
 
-Messages that arrive while a transaction is being written wait for the next turn. For the router, a request is delivered once
+Messages that arrive while a transaction is being written wait for the next turn: under a flood, a turn has many of them, and
+observers are told only the last of all changes of one subscription in it. For the router, a request is delivered once
 its response is safe with the router. Updates are kept in an outbox until they are safe: written in the same transaction as
 the change that they report.
 """
@@ -10,21 +11,25 @@ the change that they report.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from streamer.audit import DENIED, audit
 from streamer.clock import Clock
 from streamer.config import services as config
+from streamer.services.access import Access
 from streamer.services.router import RouterForServices
 from streamer.services.state import StateError, StateFile, Statement
 from streamer.services.usubscription import rows, wire
-from streamer.services.usubscription.entries import Change
+from streamer.services.usubscription.entries import Change, Update
 from streamer.services.usubscription.methods import Methods
 from streamer.services.usubscription.outbox import Entry, Outbox
-from streamer.services.usubscription.registry import Limits, SubscriptionRegistry
+from streamer.services.usubscription.quotas import Limits
+from streamer.services.usubscription.registry import SubscriptionRegistry
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import InvalidMessageError, UMessage, UMessageType
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import message_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
@@ -55,10 +60,12 @@ class Turn:
     topics: dict[UUri, None] = field(default_factory=dict)
     messages: list[tuple[list[UMessage], Done]] = field(default_factory=list)
     kept: list[Entry] = field(default_factory=list)
+    observed: dict[tuple[UUri, UUri, UUri], Update] = field(default_factory=dict)
+    """What observers are told, by observer, topic and subscriber: of many changes in one turn, the last one."""
 
 
 class USubscription:
-    """core.usubscription on our own authority and on those of ``options.local``."""
+    """core.usubscription on our own authority and on the local ones."""
 
     TABLES: ClassVar[Mapping[str, str]] = rows.TABLES
 
@@ -68,18 +75,18 @@ class USubscription:
         file: StateFile,
         router: RouterForServices,
         options: config.UsubscriptionConfig,
-        authority: str,
+        access: Access,
         clock: Clock,
     ) -> None:
         self._transport = transport
         self._file = file
         self._router = router
         self._clock = clock
-        self._authority = authority
-        self._timeout_ms = round(options.remote_timeout_s * 1000)
-        limits = Limits(options.max_subscriptions, options.max_observers, self._timeout_ms)
-        self._registry = SubscriptionRegistry(authority, options.local or (), limits)
-        self._methods = Methods(self._registry, options.page)
+        self._authority = access.authority
+        self._limits = Limits.of(options)
+        self._registry = SubscriptionRegistry(access, self._limits)
+        self._methods = Methods(self._registry, options.page, access)
+        self._next_access: Access | None = None
         self._inbox: list[tuple[UMessage, Done]] = []
         self._woken = asyncio.Event()
         self._outbox = Outbox(transport)
@@ -88,7 +95,7 @@ class USubscription:
 
     def restore(self) -> None:
         """Read the file, and tell the router the interest. Blocks: before the router starts. Raises `StateError`."""
-        remotes = rows.remotes(self._file, self._timeout_ms)
+        remotes = rows.remotes(self._file, self._limits.remote_timeout_ms)
         self._registry.load(rows.subscriptions(self._file), rows.observers(self._file), remotes)
         self._outbox.restore(rows.outbox(self._file))
         for topic in list(self._registry.topics):
@@ -99,6 +106,11 @@ class USubscription:
     def gauges(self) -> Mapping[str, int]:
         """How many there are of what."""
         return {**self._registry.gauges(), "unsent": len(self._outbox), "waiting": len(self._inbox)}
+
+    def use(self, access: Access) -> None:
+        """Other permissions hold, and other authorities are local, from the next turn on."""
+        self._next_access = access
+        self._woken.set()
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -114,6 +126,7 @@ class USubscription:
         turn = Turn()
         self._note(turn, now_ms, self._registry.begin(now_ms), [], _nothing)
         await self._finish(turn)
+        self._say_what_is_set_aside()
 
     async def turn(self) -> None:
         """Decide about all messages and all that is due; write the changes; send the responses."""
@@ -124,6 +137,10 @@ class USubscription:
         self._last_ms = now_ms
         turn = Turn([rows.delete_message(number) for number in self._outbox.take_safe()])
         self._note(turn, now_ms, self._registry.tick(now_ms), [], _nothing)
+        if self._next_access is not None:
+            self._methods.access, self._next_access = self._next_access, None
+            self._note(turn, now_ms, self._registry.permit(now_ms, self._methods.access), [], _nothing)
+            self._say_what_is_set_aside()
         for message, done in batch:
             try:
                 response, change = self._decide(now_ms, message)
@@ -146,6 +163,11 @@ class USubscription:
                 async with asyncio.timeout(TICK_S):
                     await self._woken.wait()
 
+    def _say_what_is_set_aside(self) -> None:
+        if count := self._registry.gauges()["set_aside"]:
+            text = "usubscription_set_aside entries=%d consequence=%s"
+            logger.warning(text, count, "the configuration does not permit them: they count for nothing until it does")
+
     def _decide(self, now_ms: int, message: UMessage) -> tuple[list[UMessage], Change]:
         attributes = message.attributes
         if message.is_expired(now_ms):
@@ -154,7 +176,11 @@ class USubscription:
             try:
                 proto, change = self._methods.call(now_ms, message)
             except UStatusError as exc:
+                if exc.code is UCode.PERMISSION_DENIED:
+                    audit(DENIED, **self._caller(message), reason=exc.message)
                 return _refused(now_ms, message, exc.code, exc.message), Change()
+            if isinstance(proto, pb.ResetResponse):
+                audit("reset", **self._caller(message), subscriptions=len(change.subscriptions))
             return [wire.granted(now_ms, message, proto)], change
         if attributes.sink == USUBSCRIPTION.at(self._authority):
             if attributes.type is UMessageType.RESPONSE and attributes.reqid is not None:
@@ -167,23 +193,35 @@ class USubscription:
                     return [], self._registry.update_received(now_ms, update)
         return [], Change()
 
+    def _caller(self, message: UMessage) -> dict[str, str]:
+        return self._methods.access.caller(message.attributes.source)._asdict()
+
     def _note(self, turn: Turn, now_ms: int, change: Change, response: list[UMessage], done: Done) -> None:
         """Add to the turn what a change writes and sends. Not later: the entries in it go on changing."""
         turn.statements += rows.statements(change, self._registry.remotes.get)
         turn.topics.update(dict.fromkeys(sorted(change.topics)))
         turn.messages.append((response, done))
-        kept = [wire.update_message(now_ms, update) for update in change.updates]
+        kept = [wire.update_message(now_ms, update) for update in change.updates if update.sink == update.subscriber]
+        for update in change.updates:
+            if update.sink != update.subscriber:
+                key = update.sink, update.topic, update.subscriber
+                turn.observed.pop(key, None)
+                turn.observed[key] = update
         commands = [wire.command_message(self._authority, command) for command in change.commands]
         if change.is_flushed:
             kept += commands  # nothing else remembers them
         elif commands:
             turn.messages.append((commands, _nothing))
-        for message in kept:
+        self._keep(turn, kept)
+
+    def _keep(self, turn: Turn, messages: Iterable[UMessage]) -> None:
+        for message in messages:
             number = self._outbox.number()
             turn.statements.append(rows.keep_message(number, message_to_proto(message).SerializeToString()))
             turn.kept.append((number, message))
 
     async def _finish(self, turn: Turn) -> None:
+        self._keep(turn, [wire.update_message(self._last_ms, update) for update in turn.observed.values()])
         await self._write(turn.statements)
         for topic in turn.topics:
             self._router.set_interest(topic, self._registry.interested(topic), OWNER)

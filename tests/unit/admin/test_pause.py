@@ -19,6 +19,7 @@ from streamer.cli.main import main
 from streamer.config.models import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule
+from streamer.services.access import Access
 from streamer.services.pause import PauseService
 from streamer.services.state import StateError, StateFile, Statement
 from streamer.uprotocol.uri import UUri
@@ -45,7 +46,7 @@ class AdminHarness:
         self.harness = RouterHarness()
         self.state = FailingState(None, PauseService.TABLES)
         router = self.harness.router
-        self.control = PauseService(self.state, router, options, GATEWAY, ())
+        self.control = PauseService(self.state, router, options, Access(GATEWAY, frozenset({GATEWAY})))
         self.port = free_port()
         self.server = AdminServer(router, Exposition(router), MetricsConfig(listen=f"127.0.0.1:{self.port}"), self.control)
 

@@ -12,6 +12,7 @@ from streamer.cli.main import main
 from streamer.clock import SystemClock
 from streamer.config.load import load
 from streamer.routing.pause_rules import PauseRule
+from streamer.services.access import Caller
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
@@ -364,7 +365,7 @@ endpoints:
   cloud: {transport: memory, authorities: ["*"]}
 routes: [{from: vehicle, to: cloud}, {from: cloud, to: vehicle}]
 state: {path: state.db}
-usubscription: {local: [veh1]}
+usubscription: {local: [veh1], subscribe: [{from: //phone7/100/1/0, topics: [//veh1/A8000/2/FFFF]}]}
 """
 
 
@@ -393,7 +394,7 @@ def test_explain_knows_who_has_subscribed_and_what_is_paused(
         core._handlers[USUBSCRIPTION](message, answered.set)
         serving = asyncio.create_task(service_host.run())
         await asyncio.wait_for(answered.wait(), 10)
-        await service_host.pause_service.pause(PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"))
+        await service_host.pause_service.pause(PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"), Caller("http", "127.0.0.1"))
         serving.cancel()
         service_host.close()
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from google.protobuf.message import Message
 
 from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import PauseRule
+from streamer.services.access import Access, Caller, entities_at
 from streamer.services.pause import PauseService
 from streamer.services.rpc import RpcService
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
@@ -31,6 +31,12 @@ SPEED, DOORS = UUri("veh1", 0xA8000, 2, 0x8A50), UUri("veh1", 0xA8000, 2, 0x8A51
 CLOUD_APP = UUri("cloud", 0xC0, 1, 0)
 
 
+ACCESS = Access(GATEWAY, frozenset({GATEWAY, "veh1"}), control=(entities_at("veh1"),))
+"""The uEntities of the vehicle may pause."""
+
+BY = Caller("//veh1/A8000/2/0", "vehicle")
+
+
 class PauseHarness:
     """The service, from one start to its end."""
 
@@ -38,12 +44,12 @@ class PauseHarness:
         self,
         path: Path | None = None,
         options: ControlConfig | None = None,
-        local: Sequence[str] = ("veh1",),
+        access: Access = ACCESS,
     ) -> None:
         self.core = RecordingLocalTransport(GATEWAY, USTREAMER)
         self.state = FailingState(path, PauseService.TABLES)
         self.router = FakeRouter()
-        self.service = PauseService(self.state, self.router, options or ControlConfig(), GATEWAY, local)
+        self.service = PauseService(self.state, self.router, options or ControlConfig(), access)
         self.rpc = RpcService(self.core, USTREAMER, self.service.methods())
         self.state.open()
         self.service.restore()

@@ -10,6 +10,7 @@ from streamer.clock import SystemClock
 from streamer.config.models import Config
 from streamer.routing.pause_rules import PauseRule
 from streamer.services import host as module
+from streamer.services.access import Caller
 from streamer.services.host import ServiceHost, entities, state_path
 from streamer.transports.base import LinkState, TransportContext
 from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
@@ -25,6 +26,7 @@ RAW = {
     "routes": [],
 }
 RULE = PauseRule.parse("//dev1/B/1/8001")
+BY = Caller("http", "127.0.0.1")
 
 
 class World:
@@ -86,7 +88,7 @@ async def test_a_file_that_cannot_be_used_is_waited_for(
     place.mkdir()
     before = World(**changes)
     before.host.open()
-    await before.host.pause_service.pause(RULE)
+    await before.host.pause_service.pause(RULE, BY)
     before.host.close()
     place.rename(tmp_path / "away")
     place.write_text("in the way")
@@ -96,7 +98,7 @@ async def test_a_file_that_cannot_be_used_is_waited_for(
     await world.local.start()
     assert world.local.state is LinkState.DOWN
     with pytest.raises(UStatusError, match="state file") as refused:
-        await world.host.pause_service.resume(RULE)
+        await world.host.pause_service.resume(RULE, BY)
     assert refused.value.code is UCode.UNAVAILABLE
     serving = asyncio.create_task(world.host.run())
     try:
@@ -120,7 +122,7 @@ async def test_an_existing_file_is_opened_without_writing(tmp_path: Path) -> Non
     path = tmp_path / "state.db"
     before = World(state={"path": str(path)})
     before.host.open()
-    await before.host.pause_service.pause(RULE)
+    await before.host.pause_service.pause(RULE, BY)
     before.host.close()
     content = path.read_bytes()
     world = World(state={"path": str(path)})

@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamer.services.access import Access, SubscribeRule, entities_at
 from streamer.services.multicast import (
     REGISTER,
     RESOLVE,
@@ -20,8 +21,16 @@ from streamer.services.state import StateError, StateFile
 from streamer.uprotocol.multicast import Catalogue, MulticastId
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uri import UUri, everything_at
 from tests.unit.services.fake_router import FakeRouter
+
+ACCESS = Access(
+    "gw",
+    frozenset({"gw", "veh1"}),
+    published={"cloud": (everything_at("veh1"),)},
+    subscribe=(SubscribeRule(entities_at("*"), (everything_at("veh1"),)),),
+)
+"""The cloud is named; everybody may receive what the vehicle fires."""
 
 DOORS = "//veh1/A8000/2/0/doorOpened"
 FRONT, LEFT, RIGHT = (UUri("veh1", 0xA8000, 2, resource) for resource in (0x8001, 0x8002, 0x8003))
@@ -38,11 +47,11 @@ CATALOGUE = known(front=0x8001, front_left=0x8002, front_right=0x8003)
 
 
 class ReceiversHarness:
-    def __init__(self, path: Path | None, catalogue: Catalogue = CATALOGUE) -> None:
+    def __init__(self, path: Path | None, catalogue: Catalogue = CATALOGUE, access: Access = ACCESS) -> None:
         self.router = FakeRouter()
         self.state = StateFile(path, MulticastReceivers.TABLES)
         self.state.open()
-        self.receivers = MulticastReceivers(self.state, self.router, catalogue)
+        self.receivers = MulticastReceivers(self.state, self.router, catalogue, access, 2)
         self.receivers.restore()
 
     async def register(self, receiver: UUri, partition: str) -> frozenset[UUri]:
@@ -177,18 +186,18 @@ async def test_registrations_are_bounded(service: ReceiversHarness, monkeypatch:
 async def test_a_new_catalogue_is_applied_and_the_router_is_told_only_changes(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
     told = service.router.interest_changes
-    service.receivers.use(known(front_left=0x8002, front_top=0x8004, rear=0x8005))
+    service.receivers.use(known(front_left=0x8002, front_top=0x8004, rear=0x8005), ACCESS)
     assert service.router.interest == {LEFT: {"cloud": 0}, UUri("veh1", 0xA8000, 2, 0x8004): {"cloud": 0}}
     assert service.router.interest_changes - told == 3  # front and front/right are gone, front/top is new
 
 
 async def test_a_registration_outlives_a_catalogue_that_does_not_know_it(service: ReceiversHarness) -> None:
     await service.register(APP, "front/*")
-    service.receivers.use(Catalogue())
+    service.receivers.use(Catalogue(), ACCESS)
     assert service.router.interest == {}
-    service.receivers.use(CATALOGUE)
+    service.receivers.use(CATALOGUE, ACCESS)
     assert set(service.router.interest) == {FRONT, LEFT, RIGHT}
-    service.receivers.use(Catalogue())
+    service.receivers.use(Catalogue(), ACCESS)
     await service.unregister(APP, "front/*")
     assert len(service.receivers) == 0
 
@@ -211,7 +220,7 @@ async def test_the_interest_is_what_the_registrations_cover(script: list[tuple[s
         pattern = MulticastId.parse(f"{DOORS}/{partition}")
         if step == "use":
             catalogue = new
-            service.receivers.use(new)
+            service.receivers.use(new, ACCESS)
         elif step == "register" and catalogue.expand(pattern):
             await service.register(receiver, partition)
             model.add((receiver, pattern))
@@ -224,6 +233,87 @@ async def test_the_interest_is_what_the_registrations_cover(script: list[tuple[s
                 expected.setdefault(topic, {})[receiver_.authority] = 0
         assert service.router.interest == expected
     service.state.close()
+
+
+# Who may.
+
+
+async def test_receiver_that_may_not_have_all_of_an_id_is_refused_and_learns_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    narrow = Access("gw", frozenset({"gw", "veh1"}), subscribe=(SubscribeRule(APP, (LEFT,)),))
+    service = ReceiversHarness(None, access=narrow)
+    assert await service.register(APP, "front/left") == {LEFT}
+    for receiver, partition in ((APP, "front/+"), (PHONE, "front/left"), (PHONE, "unknown")):
+        with pytest.raises(UStatusError) as caught:
+            await service.register(receiver, partition)
+        assert caught.value.code is UCode.PERMISSION_DENIED
+        assert "usubscription.subscribe" in caught.value.message
+        assert f"denied who={receiver} where=nowhere" in caplog.records[-1].getMessage()
+    assert service.router.interest == {LEFT: {"cloud": 0}}
+    service.state.close()
+
+
+async def test_topic_of_an_id_is_told_to_its_provider_and_to_who_may_receive_it() -> None:
+    narrow = Access("gw", frozenset({"gw", "veh1"}), subscribe=(SubscribeRule(APP, (LEFT,)),))
+    service = ReceiversHarness(None, access=narrow)
+    left, right = (MulticastId.parse(f"{DOORS}/front/{side}") for side in ("left", "right"))
+    for caller in (LEFT._replace(resource=0), APP):
+        assert service.receivers.resolve(caller, left) == LEFT
+    for caller, multicast_id in ((PHONE, left), (APP, right), (PHONE, MulticastId.parse(f"{DOORS}/unknown"))):
+        with pytest.raises(UStatusError) as caught:
+            service.receivers.resolve(caller, multicast_id)
+        assert caught.value.code is UCode.PERMISSION_DENIED
+    service.state.close()
+
+
+async def test_registration_that_is_no_longer_permitted_counts_for_nothing_until_it_is_again(tmp_path: Path) -> None:
+    service = ReceiversHarness(tmp_path / "state.db")
+    await service.register(APP, "front/+")
+    await service.register(PHONE, "front/left")
+    nobody = Access("gw", frozenset({"gw", "veh1"}), subscribe=(SubscribeRule(APP, (LEFT,)),))
+    service.receivers.use(CATALOGUE, nobody)
+    assert service.router.interest == {LEFT: {"cloud": 0}}
+    service.state.close()
+    service = ReceiversHarness(tmp_path / "state.db", access=nobody)
+    assert service.router.interest == {LEFT: {"cloud": 0}}
+    service.receivers.use(CATALOGUE, ACCESS)
+    assert service.router.interest == {LEFT: {"cloud": 0, "phone": 0}, RIGHT: {"cloud": 0}}
+    service.receivers.use(CATALOGUE, nobody)
+    await service.unregister(PHONE, "front/left")
+    service.receivers.use(CATALOGUE, ACCESS)
+    assert service.router.interest == {LEFT: {"cloud": 0}, RIGHT: {"cloud": 0}}
+    service.state.close()
+
+
+async def test_one_authority_and_one_receiver_have_their_quotas(
+    service: ReceiversHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamer.services.multicast.MAX_OF_AUTHORITY", 3)
+    monkeypatch.setattr("streamer.services.multicast.MAX_OF_RECEIVER", 2)
+    await service.register(APP, "front")
+    await service.register(APP, "front/left")
+    await _exhausted(service, APP, "front/right")
+    await service.register(OTHER_APP, "front")
+    await _exhausted(service, OTHER_APP._replace(ue_id=0xC), "front")
+    await service.register(PHONE, "front")
+    await service.unregister(APP, "front")
+    await service.register(OTHER_APP, "front/left")
+
+
+async def test_authorities_that_nobody_has_named_are_bounded_for_each_topic(service: ReceiversHarness) -> None:
+    for number in range(2):
+        await service.register(UUri(f"evil{number}", 1, 1, 0), "front")
+    await _exhausted(service, UUri("evil2", 1, 1, 0), "front")
+    await service.register(UUri("evil1", 7, 1, 0), "front")  # no further copy
+    await service.register(APP, "front")  # named
+    assert len(service.router.interest[FRONT]) == 3
+
+
+async def _exhausted(service: ReceiversHarness, receiver: UUri, partition: str) -> None:
+    with pytest.raises(UStatusError) as caught:
+        await service.register(receiver, partition)
+    assert caught.value.code is UCode.RESOURCE_EXHAUSTED
 
 
 # Over uProtocol.

@@ -1,6 +1,7 @@
 """The pause service on a real file: over RPC, before and after a restart, when the disk fails."""
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from google.protobuf.message import Message
 
 from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule
+from streamer.services.access import Access, Caller
 from streamer.services.pause import FETCH, PAUSE, RESUME, PausedRule, PauseService
 from streamer.services.state import StateFile
 from streamer.uprotocol.message import UPayloadFormat
@@ -17,6 +19,8 @@ from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.pause_harness import (
+    ACCESS,
+    BY,
     CALLER,
     CLOUD_APP,
     DOORS,
@@ -74,8 +78,8 @@ async def test_rules_are_restored_in_order_after_a_restart(tmp_path: Path) -> No
     ]
     first = PauseHarness(path)
     for rule in rules:
-        await first.service.pause(rule)
-    await first.service.resume(rules[2])
+        await first.service.pause(rule, BY)
+    await first.service.resume(rules[2], BY)
     first.state.close()
     second = PauseHarness(path)
     assert second.router.pause_rules.rules == (rules[0], rules[1], rules[3])
@@ -86,16 +90,16 @@ async def test_rules_are_restored_in_order_after_a_restart(tmp_path: Path) -> No
 async def test_a_rule_that_cannot_be_read_does_not_affect_the_others(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     first = PauseHarness(path)
-    await first.service.pause(PauseRule(SPEED))
+    await first.service.pause(PauseRule(SPEED), BY)
     await first.state.write([("INSERT INTO dispatch_stops (source, sink) VALUES (?, ?)", ("nonsense", ""))])
-    await first.service.pause(PauseRule(DOORS))
+    await first.service.pause(PauseRule(DOORS), BY)
     first.state.close()
     assert PauseHarness(path).router.pause_rules.rules == (PauseRule(SPEED), PauseRule(DOORS))
 
 
 async def test_resume_of_what_is_not_paused_is_not_found() -> None:
     harness = PauseHarness()
-    await harness.service.pause(PauseRule(SPEED, CLOUD_APP))
+    await harness.service.pause(PauseRule(SPEED, CLOUD_APP), BY)
     text = failure(await harness.ask(RESUME, resume_request(SPEED)), UCode.NOT_FOUND)
     assert str(SPEED) in text
     assert harness.router.pause_rules.rules == (PauseRule(SPEED, CLOUD_APP),)
@@ -103,31 +107,31 @@ async def test_resume_of_what_is_not_paused_is_not_found() -> None:
 
 async def test_a_failing_disk_changes_nothing_and_is_reported() -> None:
     harness = PauseHarness()
-    await harness.service.pause(PauseRule(DOORS))
+    await harness.service.pause(PauseRule(DOORS), BY)
     harness.state.fails = True
     applied = len(harness.router.applied)
     assert "nothing has changed" in failure(await harness.ask(PAUSE, pause_request(SPEED)), UCode.UNAVAILABLE)
     failure(await harness.ask(RESUME, resume_request(DOORS)), UCode.UNAVAILABLE)
     assert (harness.router.pause_rules.rules, len(harness.router.applied)) == ((PauseRule(DOORS),), applied)
     harness.state.fails = False
-    await harness.service.pause(PauseRule(SPEED))
+    await harness.service.pause(PauseRule(SPEED), BY)
     assert harness.router.pause_rules.rules == (PauseRule(DOORS), PauseRule(SPEED))
 
 
 async def test_changes_are_refused_before_the_rules_are_read_and_after_the_end() -> None:
     state, router = StateFile(None, PauseService.TABLES), FakeRouter()
-    service = PauseService(state, router, ControlConfig(), GATEWAY, ())
+    service = PauseService(state, router, ControlConfig(), ACCESS)
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
-        await service.pause(PauseRule(SPEED))
+        await service.pause(PauseRule(SPEED), BY)
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
-        await service.resume(PauseRule(SPEED))
+        await service.resume(PauseRule(SPEED), BY)
     state.open()
     service.restore()
-    assert await service.pause(PauseRule(SPEED))
+    assert await service.pause(PauseRule(SPEED), BY)
     service.close()
     state.close()
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
-        await service.resume(PauseRule(SPEED))
+        await service.resume(PauseRule(SPEED), BY)
     assert router.pause_rules.rules == (PauseRule(SPEED),)
 
 
@@ -136,9 +140,9 @@ async def test_more_than_a_thousand_rules_are_refused_until_one_is_removed() -> 
     for number in range(MAX_RULES):
         harness.router.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
     assert "1000 rules" in failure(await harness.ask(PAUSE, pause_request(SPEED)), UCode.RESOURCE_EXHAUSTED)
-    assert not await harness.service.pause(harness.router.pause_rules.rules[0])  # the rule exists: nothing is added
-    await harness.service.resume(harness.router.pause_rules.rules[0])
-    assert await harness.service.pause(PauseRule(SPEED))
+    assert not await harness.service.pause(harness.router.pause_rules.rules[0], BY)  # the rule exists: nothing is added
+    await harness.service.resume(harness.router.pause_rules.rules[0], BY)
+    assert await harness.service.pause(PauseRule(SPEED), BY)
 
 
 async def test_after_concurrent_calls_disk_and_memory_agree(tmp_path: Path) -> None:
@@ -146,10 +150,10 @@ async def test_after_concurrent_calls_disk_and_memory_agree(tmp_path: Path) -> N
     sources = [UUri("veh1", 1, 1, 0x8000 + number) for number in range(40)]
     async with asyncio.TaskGroup() as tasks:
         for source in sources:
-            tasks.create_task(harness.service.pause(PauseRule(source)))
-            tasks.create_task(harness.service.pause(PauseRule(source)))
+            tasks.create_task(harness.service.pause(PauseRule(source), BY))
+            tasks.create_task(harness.service.pause(PauseRule(source), BY))
         for source in sources[::2]:
-            tasks.create_task(harness.service.resume(PauseRule(source)))
+            tasks.create_task(harness.service.resume(PauseRule(source), BY))
     assert harness.router.pause_rules.rules == tuple(PauseRule(source) for source in sources[1::2])
     assert on_disk(tmp_path / "state.db") == list(harness.router.pause_rules.rules)
 
@@ -157,23 +161,57 @@ async def test_after_concurrent_calls_disk_and_memory_agree(tmp_path: Path) -> N
 # who is allowed to
 
 
-async def test_by_default_only_uentities_of_local_authorities_are_allowed() -> None:
-    harness = PauseHarness(local=("veh1", "phone1"))
-    for caller in (CALLER, CALLER._replace(authority="phone1", ue_id=7)):
-        assert (await harness.ask(FETCH, ustreamer.FetchStopsRequest(), caller)).attributes.commstatus is None
-    for method, payload in ((PAUSE, pause_request(SPEED)), (RESUME, resume_request(SPEED)), (FETCH, None)):
-        text = failure(await harness.ask(method, payload, STRANGER), UCode.PERMISSION_DENIED)
-        assert "control.allow" in text
+async def test_by_default_nobody_is_allowed_not_even_on_the_own_device(caplog: pytest.LogCaptureFixture) -> None:
+    harness = PauseHarness(
+        access=Access(GATEWAY, frozenset({GATEWAY, "veh1"}), homes=lambda authority: (f"at-{authority}",))
+    )
+    for caller in (CALLER, STRANGER):
+        for method, payload in ((PAUSE, pause_request(SPEED)), (RESUME, resume_request(SPEED)), (FETCH, None)):
+            text = failure(await harness.ask(method, payload, caller), UCode.PERMISSION_DENIED)
+            assert "control.allow" in text
+            assert f"denied who={caller} where=at-{caller.authority} " in caplog.records[-1].getMessage()
     assert harness.router.pause_rules.rules == ()
 
 
-async def test_listed_patterns_are_allowed_instead() -> None:
-    harness = PauseHarness(options=ControlConfig.model_validate({"allow": ["//cloud/FFFF8000/2/0"]}))
+async def test_patterns_of_the_configuration_are_allowed_until_a_reload_says_otherwise() -> None:
+    harness = PauseHarness(access=Access(GATEWAY, frozenset({"veh1"}), control=(UUri.parse("//cloud/FFFF8000/2/0"),)))
     assert (await harness.ask(PAUSE, pause_request(SPEED), STRANGER)).attributes.commstatus is None
     failure(await harness.ask(PAUSE, pause_request(DOORS), CALLER), UCode.PERMISSION_DENIED)
     failure(await harness.ask(PAUSE, pause_request(DOORS), STRANGER._replace(version=1)), UCode.PERMISSION_DENIED)
-    nobody = PauseHarness(options=ControlConfig(allow=[]))
-    failure(await nobody.ask(RESUME, resume_request(SPEED), CALLER), UCode.PERMISSION_DENIED)
+    harness.service.use(ACCESS)
+    failure(await harness.ask(RESUME, resume_request(SPEED), STRANGER), UCode.PERMISSION_DENIED)
+    assert (await harness.ask(RESUME, resume_request(SPEED), CALLER)).attributes.commstatus is None
+
+
+async def test_one_uentity_cannot_take_all_the_rules(tmp_path: Path) -> None:
+    harness = PauseHarness(tmp_path / "state.db", ControlConfig(max_rules=3))
+    topics = [SPEED._replace(resource=0x9000 + number) for number in range(4)]
+    for topic in topics[:3]:
+        assert (await harness.ask(PAUSE, pause_request(topic))).attributes.commstatus is None
+    assert str(CALLER) in failure(await harness.ask(PAUSE, pause_request(topics[3])), UCode.RESOURCE_EXHAUSTED)
+    assert (await harness.ask(PAUSE, pause_request(topics[0]))).attributes.commstatus is None  # it is there already
+    other = CALLER._replace(ue_id=7)
+    assert (await harness.ask(PAUSE, pause_request(topics[3]), other)).attributes.commstatus is None
+    assert (await harness.ask(RESUME, resume_request(topics[0]), other)).attributes.commstatus is None
+    assert (await harness.ask(PAUSE, pause_request(topics[0]))).attributes.commstatus is None
+    async with asyncio.TaskGroup() as tasks:  # together, while the disk is slow
+        tasks.create_task(harness.ask(PAUSE, pause_request(DOORS)))
+        tasks.create_task(harness.ask(PAUSE, pause_request(DOORS._replace(resource=0x9999))))
+    assert len(harness.router.pause_rules.rules) == 4
+    assert await harness.service.pause(PauseRule(DOORS), BY)  # a person is not bounded by that
+
+
+async def test_every_change_is_in_the_audit_log_with_who_made_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    harness = PauseHarness()
+    await harness.ask(PAUSE, pause_request(SPEED))
+    await harness.ask(PAUSE, pause_request(SPEED))
+    await harness.service.resume(PauseRule(SPEED), Caller("http", "127.0.0.1"))
+    said = [record.getMessage() for record in caplog.records if record.name == "streamer.audit"]
+    assert said == [
+        f"paused who={CALLER} where=nowhere rule={SPEED} rules=1",
+        f"resumed who=http where=127.0.0.1 rule={SPEED} rules=0",
+    ]
 
 
 # invalid rules
@@ -203,7 +241,7 @@ async def test_a_message_counts_under_every_rule_that_pauses_it() -> None:
     harness = PauseHarness()
     wide, speed, other = PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"), PauseRule(SPEED), PauseRule(UUri("veh2", 1, 1, 0x8000))
     for rule in (wide, speed, other):
-        await harness.service.pause(rule)
+        await harness.service.pause(rule, BY)
     harness.router.flows = [((SPEED, None), 3), ((SPEED, CLOUD_APP), 4), ((DOORS, None), 5)]
     assert harness.service.rules() == [PausedRule(wide, 3, 12), PausedRule(speed, 2, 7), PausedRule(other, 0, 0)]
     answer = ustreamer.FetchStopsResponse.FromString((await harness.ask(FETCH, None)).payload or b"")

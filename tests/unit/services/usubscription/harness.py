@@ -6,6 +6,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from streamer.config.services import UsubscriptionConfig
+from streamer.services.access import Access, SubscribeRule, entities_at
 from streamer.services.state import StateFile
 from streamer.services.usubscription import USubscription, wire
 from streamer.services.usubscription.entries import SubscriptionState
@@ -13,7 +14,7 @@ from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayload
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.clock import FakeClock
 from tests.unit.services.fake_router import FakeRouter
@@ -29,6 +30,9 @@ WATCHER = UUri.parse("//dev1/EE/1/0")
 LOCAL = UUri.parse("//dev1/B0/1/8001")
 REMOTE = UUri.parse("//dev2/B0/1/8001")
 REMOTE2 = UUri.parse("//dev2/B0/1/8002")
+
+ACCESS = Access("gw1", frozenset({"gw1", "dev1"}), subscribe=(SubscribeRule(entities_at("cloud"), (everything_at("*"),)),))
+"""dev1 is local, and the cloud's uEntity may subscribe to everything."""
 
 PLAIN = Options(payload_format=UPayloadFormat.PROTOBUF)
 TIMEOUT_MS = 300_000
@@ -60,7 +64,8 @@ class UsubscriptionHarness:
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
-        self.options = UsubscriptionConfig(**{"local": ["dev1"], **options})
+        self.options = UsubscriptionConfig(**options)
+        self.access = ACCESS
         self.clock = FakeClock()
         self.done: list[bytes] = []
         self.open()
@@ -70,7 +75,7 @@ class UsubscriptionHarness:
         self.core = RecordingLocalTransport("gw1", USUBSCRIPTION)
         self.state = StateFile(self.path, USubscription.TABLES)
         self.router = FakeRouter()
-        self.service = USubscription(self.core, self.state, self.router, self.options, "gw1", self.clock)
+        self.service = USubscription(self.core, self.state, self.router, self.options, self.access, self.clock)
         self.state.open()
         self.service.restore()
 

@@ -21,6 +21,7 @@ from tests.clock import FakeClock
 from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.local_transport import RecordingLocalTransport
 from tests.unit.services.usubscription.harness import (
+    ACCESS,
     APP,
     APP2,
     CLOUD,
@@ -62,7 +63,7 @@ class FollowerHarness:
         self.core = RecordingLocalTransport("gw1", USUBSCRIPTION)
         self.state = StateFile(self.path, Follower.TABLES)
         self.router = FakeRouter()
-        self.follower = Follower(self.core, self.state, self.router, self.options, "gw1", self.clock)
+        self.follower = Follower(self.core, self.state, self.router, self.options, ACCESS, self.clock)
         self.state.open()
         self.follower.restore()
 
@@ -171,8 +172,8 @@ async def test_pages_are_followed_to_the_last(narrow: FollowerHarness) -> None:
     assert narrow.router.interest == {}
     second = narrow.queries()[str(LOCAL)]
     assert wire.read(second, pb.FetchSubscriptionsRequest).offset == 2
-    await narrow.answer(second, entry(LOCAL, UUri("x", 1, 1, 0)))
-    assert narrow.router.interest == {LOCAL: {"dev1": 0, "cloud": 0, "x": 0}}
+    await narrow.answer(second, entry(LOCAL, UUri("dev1", 7, 1, 0)))
+    assert narrow.router.interest == {LOCAL: {"dev1": 0, "cloud": 0}}
 
 
 async def test_a_subscription_that_is_no_longer_listed_is_removed(narrow: FollowerHarness) -> None:

@@ -10,6 +10,10 @@ SPEED, DOORS = UUri("veh1", 0xA, 1, 0x8000), UUri("veh1", 0xA, 1, 0x8001)
 APP, OTHER_APP, PHONE = UUri("cloud", 0xC, 1, 0), UUri("cloud", 0xD, 1, 0), UUri("phone1", 0xC, 1, 0)
 
 
+def everybody(subscriber: UUri, topic: UUri) -> bool:
+    return True
+
+
 def followed(most: int = 100) -> Followed:
     """Follows `DOORS` and `PHONE` by configuration."""
     return Followed((DOORS,), (PHONE,), most)
@@ -29,17 +33,17 @@ def test_a_subscription_is_known_until_it_is_removed() -> None:
     assert known.set((SPEED, APP), 100)
     assert not known.set((SPEED, APP), 100)
     assert known.set((SPEED, APP), 0)
-    assert (known.count, known.interested(SPEED)) == (1, {"cloud": 0})
+    assert (known.count, known.interested(SPEED, everybody)) == (1, {"cloud": 0})
     assert known.set((SPEED, APP), None)
     assert not known.set((SPEED, APP), None)
-    assert (known.count, known.interested(SPEED), known.topics) == (0, {}, {DOORS})
+    assert (known.count, known.interested(SPEED, everybody), known.topics) == (0, {}, {DOORS})
 
 
 def test_the_shortest_period_of_an_authoritys_subscribers_counts() -> None:
     known = followed()
     for subscriber, period_ms in ((APP, 100), (OTHER_APP, 500), (PHONE, 700)):
         known.set((SPEED, subscriber), period_ms)
-    assert known.interested(SPEED) == {"cloud": 100, "phone1": 700}
+    assert known.interested(SPEED, everybody) == {"cloud": 100, "phone1": 700}
 
 
 def test_subscriptions_beyond_the_bound_are_left_out_and_counted() -> None:

@@ -20,7 +20,7 @@ from tests.unit.services.usubscription.harness import (
     UsubscriptionHarness,
 )
 
-OTHER_SERVICE = UUri.parse("//dev2/0/3/0")
+OTHER_SERVICE = UUri.parse("//dev1/0/3/0")
 
 
 async def _reset(harness: UsubscriptionHarness) -> None:

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import pytest
 
+from streamer.services.access import SubscribeRule, entities_at
 from streamer.services.state import StateError, Statement
 from streamer.services.usubscription import service as module
 from streamer.services.usubscription import wire
@@ -205,7 +207,7 @@ async def test_there_is_interest_in_a_topic_while_it_is_pending(harness: Usubscr
 
 async def test_a_topic_that_has_become_local_is_subscribed(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
-    harness.options = harness.options.model_copy(update={"local": ["dev1", "dev2"]})
+    harness.access = replace(harness.access, local=harness.access.local | {"dev2"})
     await harness.restart()
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
     assert harness.commands() == []
@@ -214,7 +216,9 @@ async def test_a_topic_that_has_become_local_is_subscribed(harness: Usubscriptio
 
 async def test_a_topic_that_has_become_remote_is_subscribed_to_at_its_service(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(LOCAL, APP2, at="gw1")
-    harness.options = harness.options.model_copy(update={"local": []})
+    permitted = entities_at("dev1")
+    rules = (SubscribeRule(permitted, (LOCAL,)),)
+    harness.access = replace(harness.access, local=frozenset({"gw1"}), fetch=(permitted,), subscribe=rules)
     await harness.restart()
     assert await harness.subscribers(LOCAL) == {APP2: SUBSCRIBE_PENDING}
     [command] = harness.commands()

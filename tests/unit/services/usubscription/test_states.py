@@ -17,6 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from streamer.config.services import UsubscriptionConfig
+from streamer.services.access import Access
 from streamer.services.state import Entry, Row, Statement
 from streamer.services.usubscription import rows
 from streamer.services.usubscription.entries import (
@@ -27,7 +29,8 @@ from streamer.services.usubscription.entries import (
     SubscribeAttributes,
     SubscriptionState,
 )
-from streamer.services.usubscription.registry import Limits, SubscriptionRegistry
+from streamer.services.usubscription.quotas import Limits
+from streamer.services.usubscription.registry import SubscriptionRegistry
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 
@@ -45,7 +48,8 @@ ALLOWED = {
 }
 
 TIMEOUT_MS = 300_000
-LIMITS = Limits(100, 100, TIMEOUT_MS)
+ACCESS = Access("gw1", frozenset({"gw1", "dev1"}))
+LIMITS = Limits.of(UsubscriptionConfig(max_subscriptions=100, max_observers=100))
 TOPICS = [UUri(authority, 0xB0, 1, 0x8001) for authority in ("dev1", "dev2")]
 APPS = [UUri("dev1", number, 1, 0) for number in (1, 2)]
 WATCHER = UUri("dev1", 0xEE, 1, 0)
@@ -75,7 +79,7 @@ class MemoryState:
 
 
 def loaded(file: Any) -> SubscriptionRegistry:
-    registry = SubscriptionRegistry("gw1", ["dev1"], LIMITS)
+    registry = SubscriptionRegistry(ACCESS, LIMITS)
     registry.load(rows.subscriptions(file), rows.observers(file), rows.remotes(file, TIMEOUT_MS))
     return registry
 

@@ -1,0 +1,133 @@
+"""Who may ask the streamer's own services for what. Pure and immutable: a reload makes another.
+
+The law of this file:
+- An authority is local if this streamer is its uSubscription service (`usubscription.local`). Its uEntities may subscribe to
+  every topic, list subscriptions, and reset.
+- Anybody else gets a topic by subscribing only if `usubscription.subscribe` permits it, or if a route publishes it to that
+  authority anyway: what the configuration keeps inside a device stays there.
+- Nobody pauses or resumes anything over uProtocol unless `control.allow` names them.
+- One may always list and end what one has subscribed oneself. That is not asked here.
+"""
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from streamer.config.models import Config
+from streamer.routing.table import RoutingTable, local_authorities
+from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_UE_ID, ANY_VERSION, UUri
+
+
+class SubscribeRule(NamedTuple):
+    """uEntities that match the pattern may subscribe to topics that match one of the others."""
+
+    subscriber: UUri
+    topics: tuple[UUri, ...]
+
+
+class Caller(NamedTuple):
+    """Who asks, and from which endpoint or address, for the audit log."""
+
+    who: str
+    where: str
+
+
+def _nowhere(authority: str) -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """``local`` has the streamer's own ``authority``, too. ``published``: authority → the patterns of topics that routes
+    publish to it; its keys are all authorities that the configuration names.
+
+    ``fetch`` and ``reset``: patterns of uEntities; None: those at local authorities.
+    """
+
+    authority: str
+    local: frozenset[str]
+    published: Mapping[str, tuple[UUri, ...]] = field(default_factory=dict)
+    subscribe: tuple[SubscribeRule, ...] = ()
+    fetch: tuple[UUri, ...] | None = None
+    reset: tuple[UUri, ...] | None = None
+    control: tuple[UUri, ...] = ()
+    homes: Callable[[str], tuple[str, ...]] = _nowhere
+    """The endpoints behind which an authority lives."""
+
+    @classmethod
+    def from_config(cls, config: Config, addressed: Container[str] = ()) -> "Access":
+        """What a configuration permits. ``addressed``: the endpoints on whose networks a Publish needs a sink authority."""
+        names = frozenset(name for name in config.endpoints if name in addressed)
+        table = RoutingTable.from_config(config, names)
+        options = config.usubscription
+        return cls(
+            config.authority,
+            frozenset({config.authority, *local_authorities(config, addressed)}),
+            _published(table),
+            () if options is None else tuple(SubscribeRule(each.from_, tuple(each.topics)) for each in options.subscribe),
+            None if options is None or options.fetch is None else tuple(options.fetch),
+            None if options is None or options.reset is None else tuple(options.reset),
+            tuple(config.control.allow),
+            table.homes,
+        )
+
+    def is_named(self, authority: str) -> bool:
+        """Whether the configuration names this authority, so that nobody can invent it."""
+        return authority in self.local or authority in self.published
+
+    def is_known(self, uri: UUri) -> bool:
+        """Whether the configuration speaks of this uEntity or its authority at all."""
+        return self.is_named(uri.authority) or any(rule.subscriber.matches(uri) for rule in self.subscribe)
+
+    def may_subscribe(self, subscriber: UUri, topic: UUri) -> bool:
+        """Whether this uEntity may have this topic forwarded, and may hear who else subscribes to it."""
+        if subscriber.authority in self.local:
+            return True
+        if any(pattern.matches(topic) for pattern in self.published.get(subscriber.authority, ())):
+            return True
+        rules = (rule for rule in self.subscribe if rule.subscriber.matches(subscriber))
+        return any(pattern.matches(topic) for rule in rules for pattern in rule.topics)
+
+    def may_resolve(self, caller: UUri, topic: UUri) -> bool:
+        """Whether this uEntity may learn which topic a multicast id has: to receive it, or to fire its own."""
+        return caller.authority == topic.authority or self.may_subscribe(caller, topic)
+
+    def may_fetch(self, caller: UUri) -> bool:
+        """Whether this uEntity may list what others have subscribed to."""
+        return self._is_listed(caller, self.fetch)
+
+    def may_reset(self, caller: UUri) -> bool:
+        """Whether the Reset of this uEntity counts."""
+        return self._is_listed(caller, self.reset)
+
+    def may_control(self, caller: UUri) -> bool:
+        """Whether this uEntity may pause and resume."""
+        return self._is_listed(caller, self.control)
+
+    def caller(self, uri: UUri) -> Caller:
+        """For the audit log. That a source lives where its message came from was checked before."""
+        return Caller(str(uri), ",".join(self.homes(uri.authority)) or "nowhere")
+
+    def _is_listed(self, caller: UUri, patterns: tuple[UUri, ...] | None) -> bool:
+        if patterns is None:
+            return caller.authority in self.local
+        entity = caller._replace(resource=0)
+        return any(pattern.matches(entity) for pattern in patterns)
+
+
+def entities_at(authority: str) -> UUri:
+    """The pattern of every uEntity at an authority."""
+    return UUri(authority, ANY_UE_ID, ANY_VERSION, 0)
+
+
+def _published(table: RoutingTable) -> dict[str, tuple[UUri, ...]]:
+    """Every authority that the table names, with what its routes publish to it."""
+    found: dict[str, tuple[UUri, ...]] = {
+        name: () for listed in table.authorities.values() for name in listed if name != ANY_AUTHORITY
+    }
+    for route in table.routes:
+        receivers = route.publish_to if route.target in table.addressed else table.authorities[route.target]
+        for authority in receivers:
+            if authority != ANY_AUTHORITY and route.target in table.homes(authority):
+                found[authority] = (*found.get(authority, ()), *route.publish)
+    return found

@@ -1,0 +1,152 @@
+"""The entries of the service, and what follows from a change of one: what to write, whom to tell, when it expires. Pure.
+
+A subscription that the configuration does not permit any more is set aside, as UNSUBSCRIBED: it counts for nothing, but
+stays on disk for a configuration that permits it again.
+"""
+
+from collections.abc import Callable, Iterator
+
+from streamer.services.usubscription.entries import Change, Observer, Subscription, SubscriptionState, Update
+from streamer.services.usubscription.index import Index
+from streamer.services.usubscription.timers import Timers
+from streamer.uprotocol.uri import UUri
+
+NOT_PERMITTED = "no longer permitted"
+
+
+class Book:
+    """``index`` has the entries that count, ``aside`` those that are set aside."""
+
+    def __init__(self) -> None:
+        self.index = Index()
+        self.aside = Index()
+        self.expiries: Timers[int] = Timers()
+        self._number = 0
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def load(self, entry: Subscription, counts: bool) -> None:
+        """Take over what was on disk."""
+        (self.index if counts else self.aside).add(entry)
+        self._number = max(self._number, entry.number)
+        self.set_expiry(entry)
+
+    def load_observer(self, observer: Observer, counts: bool) -> None:
+        """Take over what was on disk."""
+        (self.index if counts else self.aside).add_observer(observer)
+        self._number = max(self._number, observer.number)
+
+    def clear(self) -> None:
+        """Forget every entry."""
+        self.index, self.aside = Index(), Index()
+        self.expiries.clear()
+
+    def add(self, change: Change, entry: Subscription) -> None:
+        """A new subscription."""
+        self.index.add(entry)
+        self.set_expiry(entry)
+        self.changed(change, entry)
+        self.notify(change, entry)
+
+    def changed(self, change: Change, entry: Subscription) -> None:
+        change.subscriptions[entry.number] = entry
+        change.topics.add(entry.topic)
+
+    def set_state(self, change: Change, entry: Subscription, state: SubscriptionState, message: str = "") -> None:
+        if entry.state is state:
+            return
+        self.index.count(entry, -1)
+        entry.state = state
+        self.index.count(entry, 1)
+        self.changed(change, entry)
+        self.notify(change, entry, message)
+
+    def set_expiry(self, entry: Subscription) -> None:
+        leaving = entry.state is SubscriptionState.UNSUBSCRIBE_PENDING
+        self.expiries.set(entry.number, None if leaving else entry.attributes.expire_ms)
+
+    def remove(self, change: Change, entry: Subscription) -> None:
+        """Delete a subscription without a word."""
+        self.index.remove(entry)
+        self.expiries.set(entry.number, None)
+        change.subscriptions[entry.number] = None
+        change.topics.add(entry.topic)
+
+    def end(self, change: Change, entry: Subscription, message: str = "") -> None:
+        """Delete a subscription, and tell."""
+        self.remove(change, entry)
+        entry.state = SubscriptionState.UNSUBSCRIBED
+        self.notify(change, entry, message)
+
+    def remove_observer(self, change: Change, observer: Observer) -> None:
+        self.index.remove_observer(observer)
+        change.observers[observer.number] = None
+
+    def notify(self, change: Change, entry: Subscription, message: str = "") -> None:
+        """Update the subscriber, and each observer of the topic that is not the subscriber (004 §7.1, §7.2)."""
+        first = Update(entry.subscriber, entry.via, entry.topic, entry.subscriber, entry.state, message, entry.attributes)
+        change.updates.append(first)
+        for observer in self.index.topic(entry.topic).observers.values():
+            if observer.uri != entry.subscriber:
+                change.updates.append(first._replace(sink=observer.uri, via=observer.via))
+
+    # Set aside
+
+    def set_aside(self, change: Change, entry: Subscription) -> None:
+        """A subscription that counted is not permitted any more."""
+        self.index.remove(entry)
+        self.aside.add(entry)
+        change.topics.add(entry.topic)
+        self.say_aside(change, entry)
+
+    def say_aside(self, change: Change, entry: Subscription) -> None:
+        """Tell that a subscription is set aside, if it was not told before."""
+        if entry.state is not SubscriptionState.UNSUBSCRIBED:
+            entry.state = SubscriptionState.UNSUBSCRIBED
+            change.subscriptions[entry.number] = entry
+            self.notify(change, entry, NOT_PERMITTED)
+
+    def take_back(self, entry: Subscription) -> None:
+        """A subscription that was set aside is permitted again. It is UNSUBSCRIBED still."""
+        self.aside.remove(entry)
+        self.index.add(entry)
+
+    def forget_aside(self, change: Change, entry: Subscription) -> None:
+        """Delete a subscription that was set aside."""
+        self.aside.remove(entry)
+        self.expiries.set(entry.number, None)
+        change.subscriptions[entry.number] = None
+
+    def forget_observer_aside(self, change: Change, observer: Observer) -> None:
+        """Delete an observer that was set aside."""
+        self.aside.remove_observer(observer)
+        change.observers[observer.number] = None
+
+    def sort_observers(self, may_observe: Callable[[UUri, UUri], bool]) -> None:
+        """Have those count that may observe their topic, and set the others aside."""
+        for here, there in ((self.index, self.aside), (self.aside, self.index)):
+            for observer in list(observers_of(here)):
+                if may_observe(observer.uri, observer.topic) is not (here is self.index):
+                    here.remove_observer(observer)
+                    there.add_observer(observer)
+
+    def forget_rest_of(self, change: Change, authority: str) -> None:
+        """Delete what an authority has beside subscriptions that count."""
+        for entry in [entry for entry in self.aside.all() if entry.subscriber.authority == authority]:
+            self.forget_aside(change, entry)
+        for index in (self.index, self.aside):
+            for observer in [each for each in observers_of(index) if each.uri.authority == authority]:
+                index.remove_observer(observer)
+                change.observers[observer.number] = None
+
+
+def observers_of(index: Index) -> Iterator[Observer]:
+    """All of them, topic by topic."""
+    return (observer for topic in index.topics.values() for observer in topic.observers.values())
+
+
+def known_to(index: Index, topic: UUri, subscriber: UUri) -> Subscription | None:
+    """The subscription of one uEntity to one topic."""
+    return index.topic(topic).subscriptions.get(subscriber)

@@ -1,0 +1,229 @@
+"""Peers that ask our services for what is not theirs: who may subscribe, list, reset, pause, and how much of it.
+
+Each test attacks as a stranger does, with nothing but messages. The far network is a broker that anybody reaches.
+"""
+
+from collections import Counter
+
+import pytest
+
+from streamer.uprotocol.message import UMessage, UMessageType, request
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as pause
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.protobuf import uri_to_proto
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri, everything_at
+from tests.flow.devices import Device, Devices
+from tests.flow.uentities import (
+    FETCH_SUBSCRIBERS,
+    FETCH_SUBSCRIPTIONS,
+    REGISTER,
+    RESET,
+    SUBSCRIBE,
+    SUBSCRIBED,
+    UNSUBSCRIBE,
+    Client,
+)
+from tests.waiting import until
+
+INTERNAL = UUri("dev1", 0x10, 1, 0x8001)
+OPEN = UUri("dev1", 0x20, 1, 0x8001)
+
+NETWORKS = {
+    "endpoints": {
+        "near": {"transport": "memory", "authorities": ["dev1"]},
+        "far": {"transport": "memory", "authorities": ["cloud", "*"], "options": {"sink_authority": True}},
+    },
+    "routes": [
+        {"from": "near", "to": "far", "publish": [str(OPEN)], "publish_to": ["cloud"]},
+        {"from": "far", "to": "near"},
+    ],
+}
+
+
+@pytest.fixture
+async def device(devices: Devices) -> Device:
+    devices.changes = dict(NETWORKS)
+    return await devices.device(1, subscribe=[])
+
+
+class Stranger(Client):
+    """Asks in whose name it likes, at the service of dev1 or at core.ustreamer."""
+
+    async def call(self, sink: UUri, proto: pb.SubscriptionRequest | pause.StopDispatchRequest, source: UUri) -> UMessage:
+        asked = request(self.now_ms, source, sink, 10_000, proto.SerializeToString())
+        await self.transport.send(asked)
+        await until(lambda: self._answers(asked), f"an answer to {source}")
+        return self._answers(asked)[0]
+
+
+async def stranger(devices: Devices, authority: str = "evil", ue_id: int = 1) -> Stranger:
+    found = Stranger(devices.clock, UUri(authority, ue_id, 3, 0))
+    found.service = "dev1"
+    found.transport = await devices.join("far", authority)
+    await found.transport.register_listener(everything_at("*"), everything_at("*"), found)
+    await found.transport.register_listener(everything_at("*"), None, found)
+    return found
+
+
+def subscribing(topic: UUri) -> pb.SubscriptionRequest:
+    return pb.SubscriptionRequest(topic=uri_to_proto(topic))
+
+
+def leaked(evil: Client) -> list[UMessage]:
+    return [message for message in evil.messages if message.attributes.type is UMessageType.PUBLISH]
+
+
+# subscribe
+
+
+@pytest.mark.parametrize("topic", [INTERNAL, OPEN], ids=["internal", "published"])
+@pytest.mark.parametrize("authority", ["evil", "cloud"])
+async def test_stranger_gets_no_topic_by_subscribing_to_it(
+    devices: Devices, device: Device, app: Client, authority: str, topic: UUri
+) -> None:
+    """cloud is named at the endpoint: it gets what the route publishes anyway, and no more than that."""
+    evil = await stranger(devices, authority)
+    if (authority, topic) == ("cloud", OPEN):
+        assert await evil.subscribe(topic) == SUBSCRIBED
+    else:
+        status = await evil.refused(SUBSCRIBE, subscribing(topic))
+        assert status.code == v1.UCode.PERMISSION_DENIED
+        assert "usubscription.subscribe" in status.message
+    await app.publish(INTERNAL, b"secret")
+    await app.all_is_said()
+    assert leaked(evil) == []
+    assert device.router.interest.of(INTERNAL) == {}
+
+
+async def test_stranger_gets_no_topic_by_observing_it(devices: Devices, device: Device, app: Client) -> None:
+    evil = await stranger(devices)
+    status = await evil.refused(REGISTER, pb.NotificationsRequest(topic=uri_to_proto(INTERNAL)))
+    assert status.code == v1.UCode.PERMISSION_DENIED
+    await app.subscribe(INTERNAL)
+    await app.all_is_said()
+    assert evil.notifications == []
+
+
+async def test_nobody_makes_us_subscribe_at_a_third_device(devices: Devices, device: Device) -> None:
+    evil = await stranger(devices)
+    victim = await devices.remote("victim")
+    status = await evil.refused(SUBSCRIBE, subscribing(UUri("victim", 0x10, 1, 0x8001)))
+    assert status.code == v1.UCode.PERMISSION_DENIED
+    assert victim.asked == []
+
+
+async def test_victim_named_in_the_payload_is_neither_subscribed_nor_unsubscribed(
+    device: Device, app: Client, other: Client
+) -> None:
+    """Field 2 was the subscriber in earlier versions. The source of a Request is who asks, whatever the payload says."""
+    victim = pb.SubscriberInfo(uri=uri_to_proto(other.uri)).SerializeToString()
+    in_its_name = b"\x12" + bytes([len(victim)]) + victim
+    answer = await app.ask(SUBSCRIBE, subscribing(INTERNAL).SerializeToString() + in_its_name)
+    assert answer.attributes.commstatus in (None, UCode.OK)
+    assert await app.subscribers(INTERNAL) == ([app.uri], False)
+    await other.subscribe(OPEN)
+    await app.ask(UNSUBSCRIBE, pb.UnsubscribeRequest(topic=uri_to_proto(OPEN)).SerializeToString() + in_its_name)
+    assert await app.subscribers(OPEN) == ([other.uri], False)
+
+
+# fetch
+
+
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [
+        pytest.param(FETCH_SUBSCRIPTIONS, pb.FetchSubscriptionsRequest(), id="everything"),
+        pytest.param(FETCH_SUBSCRIPTIONS, pb.FetchSubscriptionsRequest(topic=uri_to_proto(INTERNAL)), id="a topic"),
+        pytest.param(
+            FETCH_SUBSCRIPTIONS,
+            pb.FetchSubscriptionsRequest(subscriber=pb.SubscriberInfo(uri=uri_to_proto(UUri("dev1", 0xA, 1, 0)))),
+            id="another",
+        ),
+        pytest.param(FETCH_SUBSCRIBERS, pb.FetchSubscribersRequest(topic=uri_to_proto(INTERNAL)), id="subscribers"),
+    ],
+)
+async def test_stranger_learns_nothing_about_the_subscriptions_of_others(
+    devices: Devices, device: Device, app: Client, method: int, asked: pb.FetchSubscriptionsRequest
+) -> None:
+    await app.subscribe(INTERNAL)
+    evil = await stranger(devices, "cloud")
+    status = await evil.refused(method, asked)
+    assert status.code == v1.UCode.PERMISSION_DENIED
+    assert str(app.uri) not in status.message
+
+
+async def test_everybody_may_fetch_and_end_what_they_have_subscribed_themselves(devices: Devices, device: Device) -> None:
+    peer = await stranger(devices, "cloud")
+    await peer.subscribe(OPEN)
+    assert await peer.subscriptions(peer.uri) == ([(OPEN, peer.uri, SUBSCRIBED)], False)
+    await peer.unsubscribe(OPEN)
+    assert await peer.subscriptions(peer.uri) == ([], False)
+
+
+# reset
+
+
+@pytest.mark.parametrize("authority", ["evil", "cloud"])
+async def test_reset_of_a_stranger_deletes_nothing(devices: Devices, device: Device, app: Client, authority: str) -> None:
+    await app.subscribe(INTERNAL)
+    evil = await stranger(devices, authority, ue_id=0)
+    status = await evil.refused(RESET, pb.ResetRequest())
+    assert status.code == v1.UCode.PERMISSION_DENIED
+    assert await app.subscribers(INTERNAL) == ([app.uri], False)
+    assert app.updates == [(INTERNAL, app.uri, SUBSCRIBED)]
+
+
+# pause
+
+
+@pytest.mark.parametrize("is_near", [True, False], ids=["own device", "far"])
+async def test_nobody_pauses_anything_over_uprotocol_unless_the_configuration_names_them(
+    devices: Devices, device: Device, app: Client, is_near: bool
+) -> None:
+    evil = await stranger(devices)
+    if is_near:
+        evil.transport = app.transport
+        await app.transport.register_listener(everything_at("*"), everything_at("dev1"), evil)
+    everything = pause.StopDispatchRequest(rule=pause.DispatchRule(topic=uri_to_proto(everything_at("*"))))
+    answer = await evil.call(UUri("gw1", 4, 1, 1), everything, app.uri if is_near else evil.uri)
+    assert answer.attributes.commstatus is UCode.PERMISSION_DENIED
+    assert device.service_host.pause_service.rules() == []
+
+
+# amplification
+
+
+async def test_invented_authorities_do_not_multiply_a_publish(devices: Devices, device: Device, app: Client) -> None:
+    evil = await stranger(devices)
+    for number in range(1000):
+        await evil.call(UUri("dev1", 0, 3, SUBSCRIBE), subscribing(INTERNAL), UUri(f"evil{number}", 1, 1, 0))
+        await evil.call(UUri("dev1", 0, 3, SUBSCRIBE), subscribing(OPEN), UUri(f"evil{number}", 1, 1, 0))
+    for topic in (INTERNAL, OPEN):
+        for number in range(10):
+            await app.publish(topic, bytes([number]))
+    await until(lambda: len(device.far.sent) >= 2010, "2000 answers and 10 copies")
+    copies = Counter(m.attributes.sink for m in device.far.sent if m.attributes.type is UMessageType.PUBLISH)
+    assert copies == {everything_at("cloud"): 10}
+
+
+async def test_observers_do_not_multiply_a_change(devices: Devices, device: Device, app: Client) -> None:
+    """The other direction: one local authority that invents uEntities."""
+    codes: Counter[UCode | None] = Counter()
+    for number in range(1000):
+        asked = request(
+            app.now_ms,
+            UUri("dev1", 0x1000 + number, 1, 0),
+            UUri("dev1", 0, 3, REGISTER),
+            10_000,
+            pb.NotificationsRequest(topic=uri_to_proto(INTERNAL)).SerializeToString(),
+        )
+        await app.transport.send(asked)
+    await until(lambda: sum(m.attributes.type is UMessageType.RESPONSE for m in device.near.sent) == 1000, "all answers")
+    codes.update(m.attributes.commstatus for m in device.near.sent)
+    assert codes == {UCode.OK: 64, UCode.RESOURCE_EXHAUSTED: 936}
+    device.near.sent.clear()
+    await app.subscribe(INTERNAL)
+    await app.all_is_said()
+    assert sum(m.attributes.type is UMessageType.NOTIFICATION for m in device.near.sent) == 64 + 1
