@@ -265,8 +265,8 @@ def _observed(model: ModelState, ask: Ask, now: set[tuple[UUri, UUri, str]]) -> 
 def is_said(told: Iterable[Told], said: Iterable[Told]) -> bool:
     """Whether ``said`` is what a service may say of the changes ``told``.
 
-    A subscriber hears of each change, in order. An observer hears the last of those of one subscription, and of the others as
-    many as the service has not handled together: nothing is said about the order between subscriptions.
+    A subscriber hears of each change, in order. An observer hears the last of those of one subscription, and of the others
+    as many as the service has not handled together: nothing is said about the order between subscriptions.
     """
     there, here = _by_flow(told), _by_flow(said)
     if there.keys() != here.keys():

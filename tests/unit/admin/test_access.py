@@ -17,6 +17,7 @@ from streamer.admin.server import AdminServer
 from streamer.cli.main import main
 from streamer.config.models import MetricsConfig
 from streamer.config.services import ControlConfig
+from streamer.services.access import Access
 from streamer.services.pause import PauseService
 from streamer.services.state import StateFile
 from tests.flow.harness import GATEWAY, SPEED, RouterHarness
@@ -33,7 +34,7 @@ class Port:
         self.harness = RouterHarness()
         self.state = StateFile(None, PauseService.TABLES)
         router = self.harness.router
-        service = PauseService(self.state, router, control, GATEWAY, ())
+        service = PauseService(self.state, router, control, Access(GATEWAY, frozenset({GATEWAY})))
         self.state.open()
         service.restore()
         self.server = AdminServer(router, Exposition(router), options, service, control.http_token_file)
