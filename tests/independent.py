@@ -12,8 +12,9 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import aiomqtt
@@ -161,9 +162,12 @@ class MqttSide:
         topics: Iterable[str],
         client_id: str | None = None,
         tls: aiomqtt.TLSParameters | None = None,
+        user: tuple[str, str] | None = None,
     ) -> None:
+        """``user``: name and password."""
         self.port = port
         self._tls = tls
+        self._user = user or (None, None)
         self.structure = structure
         self.topics = list(topics)
         self.arrived: list[Plain] = []
@@ -179,6 +183,8 @@ class MqttSide:
             "127.0.0.1",
             self.port,
             identifier=self._client_id,
+            username=self._user[0],
+            password=self._user[1],
             protocol=aiomqtt.ProtocolVersion.V5,
             clean_start=False,
             max_inflight_messages=1000,
@@ -318,7 +324,15 @@ def from_attributes(attributes: pb.UAttributes, payload: bytes) -> Plain:
 class ZenohSide:
     """A uEntity's Zenoh peer. ``arrived`` holds what came, in order."""
 
-    def __init__(self, *, connect: Iterable[str] = (), listen: Iterable[str] = (), keys: Iterable[str] = ("up/**",)) -> None:
+    def __init__(
+        self,
+        *,
+        connect: Iterable[str] = (),
+        listen: Iterable[str] = (),
+        keys: Iterable[str] = ("up/**",),
+        settings: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        """``settings``: more of Zenoh's own, by path."""
         self.arrived: list[Plain] = []
         self.news = asyncio.Event()
         self._settings = {
@@ -326,6 +340,7 @@ class ZenohSide:
             "listen/endpoints": list(listen),
             "connect/endpoints": list(connect),
             "scouting/multicast/enabled": False,
+            **settings,
         }
         self._keys = list(keys)
         self._lock = threading.Lock()

@@ -1,6 +1,7 @@
 """The files that people deploy with must fit what the program does: numbers, names, command lines, versions."""
 
 import configparser
+import json
 import re
 import shlex
 import tomllib
@@ -11,7 +12,10 @@ import pytest
 import yaml
 
 from streamer.cli.main import _parser
+from streamer.config.exposure import exposures
+from streamer.config.load import load, warnings
 from streamer.config.models import Config, MetricsConfig, ShutdownConfig
+from streamer.transports.zenoh.options import session_config
 
 ROOT = Path(__file__).parents[2]
 DRAIN_S = ShutdownConfig().drain_s
@@ -200,13 +204,100 @@ def test_compose_starts_the_streamer_without_rights() -> None:
     )
 
 
-def test_the_configuration_in_the_compose_file_is_good() -> None:
-    config = Config.model_validate(yaml.safe_load(compose()["configs"]["streamer"]["content"]))
+CONTAINER = ROOT / "deploy/container"
+MIB = 1 << 20
+
+
+def contained() -> Config:
+    """The configuration in the container."""
+    return load(CONTAINER / "streamer.yaml", {})
+
+
+def test_the_configuration_of_the_compose_file_is_good_and_nothing_in_it_is_open() -> None:
+    config = contained()
+    assert warnings(config) == []
     assert set(config.endpoints) == {"vehicle", "cloud"}
-    assert config.routes[0].publish_to == ["cloud"]  # an off-vehicle topic cannot be addressed to everyone
     assert config.metrics is not None
     assert config.metrics.port == MetricsConfig().port
-    broker = config.endpoints["cloud"].options
-    (secret,) = compose()["secrets"]
-    assert broker.host in compose()["services"]
-    assert str(broker.password_file) == f"/run/secrets/{secret}"
+    assert config.metrics.hosts == ["streamer"]
+    assert config.endpoints["cloud"].options.host in compose()["services"]
+    assert config.permissions is not None
+
+
+def test_every_file_of_the_container_is_mounted_where_it_is_looked_for() -> None:
+    services, script = compose()["services"], (CONTAINER / "make-secrets.sh").read_text()
+    for service, files in (("streamer", ("streamer.yaml", "zenoh.json5")), ("broker", ("mosquitto.conf",))):
+        text = "".join((CONTAINER / file).read_text() for file in files) + str(services[service].get("command", ""))
+        mounted = set(services[service]["secrets"])
+        assert set(re.findall(r"/run/secrets/([\w.-]+)", text)) <= mounted
+        assert mounted <= set(compose()["secrets"])
+        for config in services[service]["configs"]:
+            assert config["target"] in text or config["target"] in (*_COMMAND, "/mosquitto/config/mosquitto.conf")
+            assert (CONTAINER / compose()["configs"][config["source"]]["file"]).is_file()
+    for name, secret in compose()["secrets"].items():
+        assert secret["file"] == f"./secrets/{name}"
+        assert re.search(rf"\b{re.escape(name.partition('.')[0])}\b", script), name
+
+
+_COMMAND = yaml.safe_load(instruction(dockerfile()[-1], "CMD"))
+
+
+def test_what_the_compose_file_publishes_speaks_tls_or_stays_on_this_machine() -> None:
+    services = compose()["services"]
+    assert services["streamer"]["ports"] == ["7447:7447", "127.0.0.1:9464:9464"]
+    assert services["broker"]["ports"] == ["8883:8883"]
+    assert contained().endpoints["vehicle"].options.listen == ["tls/0.0.0.0:7447"]
+    broker = (CONTAINER / "mosquitto.conf").read_text().splitlines()
+    assert {"listener 8883", "allow_anonymous false", "tls_version tlsv1.2"} <= set(broker)
+    assert {"certfile", "keyfile", "acl_file", "password_file"} <= {line.partition(" ")[0] for line in broker}
+
+
+def test_zenoh_takes_its_file_and_denies_what_is_not_allowed() -> None:
+    options = contained().endpoints["vehicle"].options.model_copy(update={"config_file": CONTAINER / "zenoh.json5"})
+    config = session_config(options)
+    assert json.loads(config.get_json("transport/link/tls/enable_mtls")) is True
+    access = json.loads(config.get_json("access_control"))
+    assert (access["enabled"], access["default_permission"]) == (True, "deny")
+    assert all(subject["cert_common_names"] for subject in access["subjects"])
+
+
+def test_both_containers_run_without_rights_and_are_bounded() -> None:
+    for service in compose()["services"].values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert {"mem_limit", "pids_limit"} <= service.keys()
+
+
+def test_the_memory_limit_of_the_container_holds_all_bounds() -> None:
+    """The formula of docs/guarantees.md, with four subscriptions on Zenoh."""
+    config = contained()
+    cloud, vehicle = config.endpoints["cloud"].options, config.endpoints["vehicle"].options
+    assert config.journal is not None
+    assert config.trace is None
+    queues = [route.queue_policy.queue for route in config.routes]
+    total = (
+        70_000_000
+        + sum(queue.bytes + 600 * queue.messages * queue.stalled_factor for queue in queues)
+        + config.journal.memory
+        + len(config.endpoints) * (16 * MIB + 2 * config.dead_letter.queue.bytes)
+        + max(2 * cloud.receive_maximum * cloud.max_packet_bytes, cloud.receive_excess_bytes)
+        + 16 * MIB
+        + 256 * vehicle.max_message_bytes
+        + 4 * vehicle.receive_buffer * vehicle.max_message_bytes
+        + config.remember.ids * 100
+    )
+    limit = re.fullmatch(r"(\d+)m", compose()["services"]["streamer"]["mem_limit"])
+    assert limit is not None
+    assert total <= int(limit[1]) * MIB * 0.8
+    (said,) = re.findall(r"^ *# +(\d+) +and a reserve", (CONTAINER / "compose.yaml").read_text(), re.MULTILINE)
+    assert abs(total / MIB - int(said)) <= 10
+
+
+@pytest.mark.parametrize("role", sorted((ROOT / "config/roles").glob("*.yaml")), ids=lambda path: path.stem)
+def test_nothing_in_a_role_is_open_to_the_network(role: Path) -> None:
+    assert list(exposures(load(role, {}))) == []
+
+
+def test_the_service_has_a_bound_of_memory() -> None:
+    assert SERVICE["MemoryMax"] == "1G"
