@@ -1,5 +1,6 @@
 """PUBLISH packets as messages: what is read, what is remembered, what is malformed."""
 
+from dataclasses import replace
 from typing import Any
 
 import mqtt5
@@ -8,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamer.transports.errors import Malformed, MalformedPacketError
+from streamer.transports.mqtt5 import decoder as decoder_module
 from streamer.transports.mqtt5 import frames, wire
 from streamer.transports.mqtt5.decoder import Decoder
 from streamer.uprotocol import cache
@@ -178,3 +180,160 @@ def test_no_error_repeats_a_token() -> None:
     with pytest.raises(MalformedPacketError) as caught:
         decode(packet([("10", "hush"), ("2", "bad")]))
     assert "hush" not in str(caught.value)
+
+
+# -- the topic and the message ----------------------------------------------------------------------------------------
+
+ENTITY = "//veh1/403BA/3/0"
+METHOD = "//cloud/CD/4/B"
+
+
+def request(source: str = ENTITY, sink: str = METHOD, **fields: Any) -> mqtt5.PublishPacket:
+    return packet([("2", "up-req.v1"), ("3", source), ("4", sink), ("5", "CS4"), ("6", "1000")], **fields)
+
+
+AGREEING = {
+    "publish": ("in-vehicle", packet()),
+    "publish that a streamer addressed": ("in-vehicle", packet([("4", "//cloud/FFFFFFFF/FF/FFFF")])),
+    "publish of a local source": ("in-vehicle", packet([("3", "/A8000/2/8A50")])),
+    "lower-case digits and leading zeros": ("in-vehicle", packet([("3", "//veh1/000a8000/02/8a50")])),
+    "request": ("in-vehicle", request(topic="veh1/3BA/4/3/0/cloud/CD/0/4/B")),
+    "request to the sender's device": ("in-vehicle", request(sink="/CD/4/B", topic="veh1/3BA/4/3/0/veh1/CD/0/4/B")),
+    "request to our device": ("in-vehicle", request(sink="/CD/4/B", topic="veh1/3BA/4/3/0/gateway/CD/0/4/B")),
+    "request of a local source": ("in-vehicle", request("/403BA/3/0", topic="veh1/3BA/4/3/0/cloud/CD/0/4/B")),
+    "request, off-vehicle": ("off-vehicle", request(topic="veh1/cloud")),
+    "local sink, off-vehicle": ("off-vehicle", request(sink="/CD/4/B", topic="veh1/veh1")),
+    "publish, off-vehicle": ("off-vehicle", packet([("4", "//cloud/FFFFFFFF/FF/FFFF")], topic="veh1/cloud")),
+    "publish to everybody": ("off-vehicle", packet([("4", "//*/FFFFFFFF/FF/FFFF")], topic="veh1/*")),
+}
+
+
+@pytest.mark.parametrize(("structure", "honest"), AGREEING.values(), ids=AGREEING)
+def test_message_on_its_own_topic_is_read(structure: wire.Structure, honest: mqtt5.PublishPacket) -> None:
+    assert decoder(structure).decode(honest).id == ID
+
+
+DISAGREEING = {
+    "source of somebody else": ("off-vehicle", request(topic="evil/cloud")),
+    "sink of somebody else": ("off-vehicle", request(topic="veh1/evil")),
+    "publish of somebody else": ("off-vehicle", packet([("4", "//veh1/FFFFFFFF/FF/FFFF")], topic="evil/veh1")),
+    "publish without the sink that the topic has": ("off-vehicle", packet(topic="veh1/cloud")),
+    "publish to everybody on the topic of one": ("off-vehicle", packet([("4", "//*/FFFFFFFF/FF/FFFF")], topic="veh1/cloud")),
+    "local sink on the topic of another": ("off-vehicle", request(sink="/CD/4/B", topic="veh1/cloud")),
+    "topic with another level": ("off-vehicle", request(topic="veh1/cloud/more")),
+    "topic without levels": ("off-vehicle", request(topic="veh1")),
+    "topic of the other structure": ("off-vehicle", request(topic="veh1/3BA/4/3/0/cloud/CD/0/4/B")),
+    "authority": ("in-vehicle", packet(topic="evil/8000/A/2/8A50")),
+    "type": ("in-vehicle", packet(topic="veh1/8001/A/2/8A50")),
+    "instance": ("in-vehicle", packet(topic="veh1/8000/B/2/8A50")),
+    "version": ("in-vehicle", packet(topic="veh1/8000/A/3/8A50")),
+    "resource": ("in-vehicle", packet(topic="veh1/8000/A/2/8A51")),
+    "lower case in the topic": ("in-vehicle", packet(topic="veh1/8000/a/2/8A50")),
+    "publish on the topic of a request": ("in-vehicle", packet(topic="veh1/8000/A/2/8A50/cloud/CD/0/4/B")),
+    "request on the topic of a publish": ("in-vehicle", request(topic="veh1/3BA/4/3/0")),
+    "request of a local source to another sink": ("in-vehicle", request("/403BA/3/0", topic="veh1/3BA/4/3/0/veh2/CD/0/4/B")),
+    "request to another method": ("in-vehicle", request(topic="veh1/3BA/4/3/0/cloud/CD/0/4/C")),
+    "request without sink": ("in-vehicle", request(sink="-", topic="veh1/3BA/4/3/0/cloud/CD/0/4/B")),
+}
+
+
+@pytest.mark.parametrize(("structure", "hostile"), DISAGREEING.values(), ids=DISAGREEING)
+def test_message_on_the_topic_of_another_is_malformed(structure: wire.Structure, hostile: mqtt5.PublishPacket) -> None:
+    with pytest.raises(MalformedPacketError) as caught:
+        decoder(structure).decode(hostile)
+    assert caught.value.reason is Malformed.ADDRESS
+
+
+def test_what_was_learned_on_the_right_topic_does_not_help_on_another() -> None:
+    reader = decoder("off-vehicle")
+    assert reader.decode(request(topic="veh1/cloud")).id == ID
+    for _ in range(2):
+        with pytest.raises(MalformedPacketError):
+            reader.decode(request(topic="evil/cloud"))
+
+
+# -- the header -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("token", ["x" * 1025, "ä" * 513, "\U0001f600" * 257])
+def test_token_beyond_its_bound_is_malformed_and_not_repeated(token: str) -> None:
+    with pytest.raises(MalformedPacketError) as caught:
+        decode(packet([("10", token)]))
+    assert caught.value.reason is Malformed.HEADER
+    assert token[:8] not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["x" * 1024, "ä" * 512, ""])
+def test_token_within_its_bound_arrives(token: str) -> None:
+    assert decode(packet([("10", token)])).attributes.token == token
+
+
+def test_what_differs_in_every_message_is_read_once_per_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    original = decoder_module._attributes
+
+    def counted(arrived: decoder_module.Arrived, identity: str | None) -> Attributes:
+        read.append(arrived)
+        return original(arrived, identity)
+
+    monkeypatch.setattr(decoder_module, "_attributes", counted)
+    reader = decoder()
+    shared = set()
+    for n in range(2000):
+        each = new_id(n)
+        changes = [("1", format_id(each)), ("10", f"token {n}"), ("11", f"00-{n + 1:032x}-{n + 1:016x}-01")]
+        message = reader.decode(packet(changes, correlation_data=new_id(n)))
+        assert message.attributes == replace(PUBLISH, token=f"token {n}", traceparent=changes[2][1], reqid=new_id(n))
+        shared.add(id(message.attributes.shared))
+    assert len(read) == 1
+    assert len(shared) == 1
+    assert len(reader._flows) == len(reader._interned) == 1
+
+
+def test_flow_stays_known_while_another_changes_its_header_in_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_ENTRIES", 50)
+    read: list[str] = []
+    original = decoder_module._attributes
+
+    def counted(arrived: decoder_module.Arrived, identity: str | None) -> Attributes:
+        read.append(arrived[0])
+        return original(arrived, identity)
+
+    monkeypatch.setattr(decoder_module, "_attributes", counted)
+    reader = decoder()
+    for n in range(1000):
+        reader.decode(packet())
+        reader.decode(packet([("3", "//evil/1/1/8000"), ("6", str(n)), ("7", str(n))], topic="evil/1/0/1/8000"))
+        reader.decode(packet([("3", "//evil/1/1/8000"), (f"junk{n}", "x")], topic="evil/1/0/1/8000"))
+    assert read.count(IN_VEHICLE) == 1
+
+
+def test_headers_of_8_kib_take_no_more_than_the_bound_of_the_cache() -> None:
+    reader = decoder()
+    for n in range(3000):
+        reader.decode(packet([("junk", f"{n}".ljust(8000, "x"))]))
+    kept = [*reader._flows, *reader._flows._old]
+    assert sum(len(value) for _, properties, _, _ in kept for _, value in properties) < 2 * 4 * 1024 * 1024
+
+
+# -- who has sent it --------------------------------------------------------------------------------------------------
+
+
+def test_identity_is_what_the_broker_adds() -> None:
+    reader = decoder(identity_property="user")
+    assert reader.decode(packet([("user", "alice")])).attributes.provenance.identity == "alice"
+    assert reader.decode(packet([("user", "bob"), ("10", "t")])).attributes.provenance.identity == "bob"
+    assert reader.decode(packet()).attributes.provenance.identity is None
+
+
+def test_property_means_nothing_unless_it_is_configured() -> None:
+    assert decode(packet([("user", "alice")])).attributes.provenance.identity is None
+
+
+def test_second_identity_is_malformed() -> None:
+    both = packet([("user", "admin")])
+    doubled = mqtt5.PublishPacket(IN_VEHICLE, b"x", user_properties=[*both.user_properties, ("user", "mallory")])
+    for _ in range(2):
+        with pytest.raises(MalformedPacketError) as caught:
+            decoder(identity_property="user").decode(doubled)
+        assert caught.value.reason is Malformed.IDENTITY

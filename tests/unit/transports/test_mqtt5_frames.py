@@ -1,6 +1,7 @@
 """The byte stream of an MQTT connection cut into packets."""
 
 import tracemalloc
+from contextlib import suppress
 from itertools import pairwise
 
 import mqtt5
@@ -147,3 +148,38 @@ def test_puback(frame: bytes, expected: tuple[int, int]) -> None:
 def test_short_puback_ends_the_connection(frame: bytes) -> None:
     with pytest.raises(frames.ProtocolError):
         frames.puback(memoryview(frame))
+
+
+def with_properties(count: int, qos: mqtt5.QoS = QOS_1) -> bytes:
+    pairs = [("k", "v")] * count  # 7 bytes each
+    packet_id = 9 if qos == QOS_1 else None
+    return mqtt5.PublishPacket("a/b", b"x" * 9000, qos=qos, packet_id=packet_id, user_properties=pairs).write()
+
+
+@pytest.mark.parametrize("qos", [QOS_1, mqtt5.QoS.AT_MOST_ONCE])
+def test_properties_are_measured_before_they_are_decoded(qos: mqtt5.QoS) -> None:
+    frames.check_header(memoryview(with_properties(146, qos)), 1024)
+    with pytest.raises(MalformedPacketError) as caught:
+        frames.check_header(memoryview(with_properties(147, qos)), 1024)
+    assert caught.value.reason is Malformed.HEADER
+
+
+def test_property_bomb_is_refused_and_can_be_acknowledged() -> None:
+    bomb = memoryview(with_properties(2_000_000))
+    with pytest.raises(MalformedPacketError):
+        frames.check_header(bomb, 8192)
+    assert frames.publish_packet_id(bomb) == 9
+
+
+@given(st.binary(max_size=40), st.integers(0x30, 0x33))
+def test_measuring_raises_nothing_but_malformed(rest: bytes, first: int) -> None:
+    with suppress(MalformedPacketError):
+        frames.check_header(memoryview(bytes((first, len(rest))) + rest), 8)
+
+
+@pytest.mark.parametrize("first", [0x20, 0x40, 0x90, 0xB0, 0xE0])
+def test_other_packets_are_small(first: int) -> None:
+    complete, error = frames.FrameReader(1 << 24).feed(bytes((first, 0x80, 0x80, 0x01)) + bytes(100))
+    assert complete == []
+    assert error is not None
+    assert error.reason == mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE

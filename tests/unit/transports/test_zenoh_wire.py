@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.transports.errors import Malformed, MalformedPacketError
+from streamer.transports.zenoh import wire
 from streamer.transports.zenoh.wire import NO_SINK, PRIORITIES, Decoder, encode_attachment, key_filter, key_for
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
@@ -238,3 +239,99 @@ def test_damaged_attachments_raise_nothing_but_malformed(uuid: bytes, attributes
     cut = data.draw(st.integers(0, len(damaged)))
     valid_or_malformed(b"x", bytes(damaged), attributes)
     valid_or_malformed(b"x", bytes(damaged[:cut]), attributes)
+
+
+# -- the key, the priority and the header
+
+REQUEST = Attributes(
+    UMessageType.REQUEST, UUri.parse("//veh1/403BA/3/0"), UUri.parse("//cloud/CD/4/B"), UPriority.CS4, ttl=1000
+)
+LOCAL_SINK = replace(REQUEST, sink=UUri.parse("/CD/4/B"))
+LOCAL_SOURCE = replace(REQUEST, source=UUri.parse("/403BA/3/0"))
+
+AGREEING = {
+    "publish": (PUBLISH, f"up/veh1/8000/A/2/8A50/{NO_SINK}"),
+    "publish that a streamer addressed": (replace(PUBLISH, sink=everything_at("cloud")), f"up/veh1/8000/A/2/8A50/{NO_SINK}"),
+    "request": (REQUEST, "up/veh1/3BA/4/3/0/cloud/CD/0/4/B"),
+    "request to the sender's device": (LOCAL_SINK, "up/veh1/3BA/4/3/0/veh1/CD/0/4/B"),
+    "request to our device": (LOCAL_SINK, "up/veh1/3BA/4/3/0/gateway/CD/0/4/B"),
+    "request of a local source": (LOCAL_SOURCE, "up/veh1/3BA/4/3/0/cloud/CD/0/4/B"),
+}
+DISAGREEING = {
+    "publish of somebody else": (PUBLISH, f"up/evil/8000/A/2/8A50/{NO_SINK}"),
+    "publish on another topic": (PUBLISH, f"up/veh1/8000/A/2/8A51/{NO_SINK}"),
+    "publish on everybody's key": (PUBLISH, f"up/*/8000/A/2/8A50/{NO_SINK}"),
+    "publish on every key": (PUBLISH, "up/**"),
+    "publish with a sink in its key": (PUBLISH, "up/veh1/8000/A/2/8A50/cloud/CD/0/4/B"),
+    "request of somebody else": (REQUEST, "up/evil/3BA/4/3/0/cloud/CD/0/4/B"),
+    "request to somebody else": (REQUEST, "up/veh1/3BA/4/3/0/evil/CD/0/4/B"),
+    "request to another method": (REQUEST, "up/veh1/3BA/4/3/0/cloud/CD/0/4/C"),
+    "request without a sink in its key": (REQUEST, f"up/veh1/3BA/4/3/0/{NO_SINK}"),
+    "request to another device's local method": (LOCAL_SINK, "up/veh1/3BA/4/3/0/cloud/CD/0/4/B"),
+    "lower case": (PUBLISH, f"up/veh1/8000/a/2/8a50/{NO_SINK}"),
+    "no segments": (PUBLISH, "up"),
+    "nothing": (PUBLISH, ""),
+}
+
+
+@pytest.mark.parametrize(("attributes", "key"), AGREEING.values(), ids=AGREEING)
+def test_message_on_its_own_key_is_read(attributes: Attributes, key: str) -> None:
+    proto = attributes_to_proto(ID, attributes)
+    assert DECODER.decode(key, 6, b"x", attachment_of(proto)) == UMessage(ID, attributes, b"x")
+
+
+@pytest.mark.parametrize(("attributes", "key"), DISAGREEING.values(), ids=DISAGREEING)
+def test_message_on_the_key_of_another_is_malformed(attributes: Attributes, key: str) -> None:
+    attachment = attachment_of(attributes_to_proto(ID, attributes))
+    decode(b"x", attachment, attributes)  # learned on its own key
+    assert refusal(attachment, key) is Malformed.ADDRESS
+
+
+@given(any_attributes, st.integers(0, 6))
+def test_no_message_is_treated_in_a_higher_class_than_its_sample(attributes: Attributes, level: int) -> None:
+    attachment = encode_attachment(UMessage(ID, attributes))
+    arrived = DECODER.decode(key_for(attributes, OWN), level, b"x", attachment).attributes
+    assert arrived.priority_class == min(attributes.priority_class, level)
+    assert arrived.priority is attributes.priority
+    assert (arrived == without_publish_sink(attributes)) == (level >= attributes.priority_class)
+
+
+@pytest.mark.parametrize("token", ["x" * 1025, "\u00e4" * 513])
+def test_token_beyond_its_bound_is_malformed(token: str) -> None:
+    assert refusal(encode_attachment(UMessage(ID, replace(PUBLISH, token=token)))) is Malformed.HEADER
+
+
+def test_attachment_beyond_its_bound_is_malformed_whatever_is_in_it() -> None:
+    unknown_field = b"\xfa\x7f\x80\x40" + bytes(8192)  # field 2047
+    assert refusal(encode_attachment(UMessage(ID, PUBLISH)) + unknown_field) is Malformed.HEADER
+    assert refusal(b"\x01" + bytes(8192)) is Malformed.HEADER
+
+
+def test_what_differs_in_every_message_is_read_once_per_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    original = wire._attributes
+
+    def counted(proto: pb.UAttributes) -> Attributes:
+        read.append(proto)
+        return original(proto)
+
+    monkeypatch.setattr(wire, "_attributes", counted)
+    decoder = Decoder(OWN, 8192, 1024)
+    shared = set()
+    for n in range(2000):
+        attributes = replace(REQUEST, token=f"token {n}", traceparent=f"00-{n + 1:032x}-{n + 1:016x}-01", reqid=new_id(n))
+        message = UMessage(new_id(n), attributes, b"x")
+        arrived = decoder.decode(key_for(REQUEST, OWN), 6, b"x", encode_attachment(message))
+        assert arrived == message
+        shared.add(id(arrived.attributes.shared))
+    assert len(read) == 1
+    assert len(shared) == 1
+    assert len(decoder._flows) == len(decoder._interned) == 1
+
+
+def test_attachments_of_8_kib_take_no_more_than_the_bound_of_the_cache() -> None:
+    decoder = Decoder(OWN, 8192, 1024)
+    attachment = encode_attachment(UMessage(ID, PUBLISH))
+    for n in range(3000):
+        decoder.decode(key_for(PUBLISH, OWN), 6, b"x", attachment + b"\xfa\x7f\xc0\x3e" + f"{n}".rjust(8000).encode())
+    assert sum(len(rest) for _, _, rest in (*decoder._flows, *decoder._flows._old)) <= 2 * 4 * 1024 * 1024
