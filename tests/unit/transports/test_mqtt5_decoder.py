@@ -280,10 +280,10 @@ def test_what_differs_in_every_message_is_read_once_per_flow(monkeypatch: pytest
     reader = decoder()
     shared = set()
     for n in range(2000):
-        each = new_id(n)
-        changes = [("1", format_id(each)), ("10", f"token {n}"), ("11", f"00-{n + 1:032x}-{n + 1:016x}-01")]
-        message = reader.decode(packet(changes, correlation_data=new_id(n)))
-        assert message.attributes == replace(PUBLISH, token=f"token {n}", traceparent=changes[2][1], reqid=new_id(n))
+        reqid, token, traceparent = new_id(n), f"token {n}", f"00-{n + 1:032x}-{n + 1:016x}-01"
+        changes = [("1", format_id(new_id(n))), ("10", token), ("11", traceparent)]
+        message = reader.decode(packet(changes, correlation_data=reqid))
+        assert message.attributes == replace(PUBLISH, token=token, traceparent=traceparent, reqid=reqid)
         shared.add(id(message.attributes.shared))
     assert len(read) == 1
     assert len(shared) == 1
