@@ -118,12 +118,15 @@ class Attributes:
             return shared
         carried = object.__new__(Attributes)
         values = carried.__dict__
-        values.update(shared.__dict__)
-        for found_out in _OF_ALL_FIELDS:
-            values.pop(found_out, None)
-        values["reqid"], values["token"], values["traceparent"] = reqid, token, traceparent
-        values["shared"] = shared
+        values.update(shared._to_be_carried_on)
+        values["reqid"], values["token"], values["traceparent"], values["shared"] = reqid, token, traceparent, shared
         return carried
+
+    @cached_property
+    def _to_be_carried_on(self) -> dict[str, object]:
+        """What the copies have in common: the fields, and what would be found out for each of them anew."""
+        names = (*_FIELDS, "priority_class", "origin", "shared_problems")
+        return {name: getattr(self, name) for name in names}
 
     def carrying_as(self, other: "Attributes") -> "Attributes":
         """These attributes, with what ``other`` carries."""
@@ -152,7 +155,7 @@ class Attributes:
     @cached_property
     def extra_bytes(self) -> int:
         """The size of what only some messages carry, and what may be long: token and traceparent."""
-        return sum(len(text.encode(errors="surrogatepass")) for text in (self.token, self.traceparent) if text)
+        return _bytes_in(self.token) + _bytes_in(self.traceparent)
 
     @cached_property
     def problems(self) -> tuple[str, ...]:
@@ -177,7 +180,12 @@ class Attributes:
 
 
 _FIELDS = tuple(each.name for each in fields(Attributes))
-_OF_ALL_FIELDS = ("_hash", "problems", "extra_bytes", "shared")
+
+
+def _bytes_in(text: str | None) -> int:
+    if text is None:
+        return 0
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 @lru_cache(maxsize=8192)
