@@ -321,6 +321,10 @@ def from_attributes(attributes: pb.UAttributes, payload: bytes) -> Plain:
     )
 
 
+EVERYTHING = ("up/*/*/*/*/*/{}/{}/{}/{}/{}", "up/*/*/*/*/0/*/*/*/*/*", "up/*/*/*/*/*/*/*/*/*/0")
+"""Keys that together match every message, each once: Publishes; Requests; Notifications and Responses."""
+
+
 class ZenohSide:
     """A uEntity's Zenoh peer. ``arrived`` holds what came, in order."""
 
@@ -329,7 +333,7 @@ class ZenohSide:
         *,
         connect: Iterable[str] = (),
         listen: Iterable[str] = (),
-        keys: Iterable[str] = ("up/**",),
+        keys: Iterable[str] = EVERYTHING,
         settings: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         """``settings``: more of Zenoh's own, by path."""

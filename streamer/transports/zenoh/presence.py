@@ -1,17 +1,23 @@
-"""Whether anybody listens to a key: what Zenoh says about each key, and what that means for a flow. Pure, time is passed in.
+"""Whether anybody listens to a flow: what Zenoh says about the keys that are watched, and what that means. Pure.
 
-How `Publisher.matching_status` behaves (observed with eclipse-zenoh 1.10.2; peers, and clients of a router):
+A *watch* serves the flows of one sink, or one topic. Watches are few, so that flows can be many: the *overview* serves all
+flows to sinks that have no watch of their own, and a topic that has none counts as listened to. Time is passed in.
 
-- It follows the subscribers of *other* sessions, wildcards included (``up/**``), within a millisecond after they are
-  declared, undeclared or killed. With ``Locality.REMOTE`` our own subscribers do not count. A new matching listener is
-  called at once if there is a match, and not at all while there is none.
+How Zenoh behaves (observed with eclipse-zenoh 1.10.2; peers, and clients of a router):
+
+- `Publisher.matching_status` follows the subscribers of *other* sessions, wildcards included (``up/**``), within a
+  millisecond after they are declared, undeclared or killed. With ``Locality.REMOTE`` our own subscribers do not count. A new
+  matching listener is called at once if there is a match, and not at all while there is none.
+- It does not tell who matches. Our own session's admin space does: it lists the key expressions of all subscribers that we
+  know of. So a flow to a sink is `PRESENT` if there is a match and one of these is a receiver (`receivers`). Nothing tells
+  when the list changes while the match lasts, so it is listed again and again while that could make a difference.
 - A node's subscriptions are known a few milliseconds after the node (for a client: after one answer of its router). Hence
-  the *grace*: for so long after it was declared, or after a node came, a key without a match is `UNKNOWN`.
+  the *grace*: for so long after it was declared, or after a node came, a watch without a match is `UNKNOWN`.
 - A stalled receiver keeps its match until its lease is over. If it makes Zenoh close the link before that (see
   `nodes`), the match ends with the transport, or up to 12.5 s after the link.
 - A link that was reset can be back within 10 ms, before Zenoh says that a match has ended. What was put in between is
-  lost, what is put after that arrives. Hence the *recheck*: when a node is lost, every key is `UNKNOWN` for a moment. If a
-  node has come by then, the key is `ABSENT` once, so that everything unconfirmed is redelivered when the node's
+  lost, what is put after that arrives. Hence the *recheck*: when a node is lost, every watch is `UNKNOWN` for a moment. If a
+  node has come by then, its flows are `ABSENT` once, so that everything unconfirmed is redelivered when the node's
   subscriptions are known.
 - If one of two receivers of a key is lost, the key stays matched. Only the link tells (see `nodes`), and nothing does if the
   lost receiver is behind a router.
@@ -20,128 +26,241 @@ How `Publisher.matching_status` behaves (observed with eclipse-zenoh 1.10.2; pee
 from collections.abc import Callable
 
 from streamer.transports.base import Presence
+from streamer.transports.zenoh.receivers import Subscribers
 
 GRACE_S = 0.5
 RECHECK_S = 0.1
+OVERVIEW = "up/**"
+
+_NO_SINK = "/{}/{}/{}/{}/{}"
 
 OnPresence = Callable[[Presence], None]
 
 
-class WatchedKey:
-    """What is known about one key, and who is told when it changes. ``matched`` is Zenoh's word, None until there is one."""
+def is_topic(flow: str) -> bool:
+    """Whether a flow's key is that of Publishes."""
+    return flow.endswith(_NO_SINK)
 
-    __slots__ = ("grace_until_s", "is_rechecked", "matched", "presence", "watchers")
 
-    def __init__(self, presence: Presence) -> None:
-        self.matched: bool | None = None
-        self.grace_until_s: float | None = None
-        self.is_rechecked = False
-        self.presence = presence
+def watch_for(flow: str) -> str:
+    """The key of a watch that serves a flow: that of its topic, or of its sink and any source."""
+    return flow if is_topic(flow) else "/".join(["up", *"*****", *flow.split("/")[6:]])
+
+
+class WatchedFlow:
+    """What is known about one flow, and who is told when it changes. Without a ``watch`` it counts as listened to."""
+
+    __slots__ = ("key", "presence", "watch", "watchers")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.presence = Presence.PRESENT
+        self.watch: Watch | None = None
         self.watchers: list[OnPresence] = []
 
 
-class WatchedKeys:
-    """All watched keys. Their watchers are told every change."""
+class Watch:
+    """A watched key and its flows.
+
+    ``matched`` is Zenoh's word, None until there is one, and ``subscribers`` who it is about. ``is_settled``: another list
+    of subscribers would change nothing that a change of ``matched`` does not tell.
+    """
+
+    __slots__ = ("flows", "grace_until_s", "is_rechecked", "is_settled", "key", "matched", "subscribers")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.flows: dict[str, WatchedFlow] = {}
+        self.matched: bool | None = None
+        self.subscribers: Subscribers | None = None
+        self.grace_until_s: float | None = None
+        self.is_rechecked = False
+        self.is_settled = True
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it matters who the subscribers are: to a topic everybody is a receiver."""
+        return not is_topic(self.key)
+
+    def settle(self) -> None:
+        """Find out whether it is settled."""
+        self.is_settled = (
+            self.subscribers is not None
+            and len(self.subscribers.keys) == 1
+            and all(flow.presence is Presence.PRESENT for flow in self.flows.values())
+        )
+
+
+class Watches:
+    """All flows and their watches. The watchers of a flow are told every change."""
 
     def __init__(self) -> None:
-        self.keys: dict[str, WatchedKey] = {}
+        self.flows: dict[str, WatchedFlow] = {}
+        self.watches: dict[str, Watch] = {}
         self._alone = True
         self._in_grace: set[str] = set()
 
-    def add(self, name: str, on_presence: OnPresence) -> tuple[WatchedKey, bool]:
-        """Add a watcher of a key; whether it is the key's first."""
-        key = self.keys.get(name)
-        if is_new := key is None:
-            key = self.keys[name] = WatchedKey(Presence.ABSENT if self._alone else Presence.UNKNOWN)
-        assert key is not None
-        key.watchers.append(on_presence)
-        return key, is_new
+    def add(self, key: str, watch: str | None, on_presence: OnPresence) -> WatchedFlow:
+        """Add a watcher of a flow. A new flow is served by ``watch``, which may be new as well."""
+        flow = self.flows.get(key)
+        if flow is None:
+            flow = self.flows[key] = WatchedFlow(key)
+            self._serve(flow, watch)
+        flow.watchers.append(on_presence)
+        return flow
 
-    def remove(self, name: str, on_presence: OnPresence) -> bool:
-        """Remove a watcher; whether it was the key's last, and the key is forgotten."""
-        key = self.keys.get(name)
-        if key is None or on_presence not in key.watchers:
-            return False
-        key.watchers.remove(on_presence)
-        if key.watchers:
-            return False
-        del self.keys[name]
-        self._in_grace.discard(name)
-        return True
+    def remove(self, key: str, on_presence: OnPresence) -> str | None:
+        """Remove a watcher. A flow without any is forgotten, and so is a watch, whose key is returned."""
+        flow = self.flows.get(key)
+        if flow is None or on_presence not in flow.watchers:
+            return None
+        flow.watchers.remove(on_presence)
+        if flow.watchers:
+            return None
+        del self.flows[key]
+        return self._release(flow)
 
-    def matched(self, name: str, is_matched: bool, now_s: float) -> None:
-        """Zenoh has said whether other nodes subscribe to a key."""
-        key = self.keys.get(name)
-        if key is None:
+    def move(self, key: str, watch: str) -> str | None:
+        """From now on another watch serves a flow. Returns the key of a watch that is forgotten."""
+        flow = self.flows[key]
+        forgotten = self._release(flow)
+        self._serve(flow, watch)
+        return forgotten
+
+    def matched(self, key: str, is_matched: bool, now_s: float) -> None:
+        """Zenoh has said whether other nodes subscribe to a watched key."""
+        watch = self.watches.get(key)
+        if watch is None:
             return
-        if is_matched or key.matched:  # a match that ends has no grace: what was sent has to be redelivered
-            self._in_grace.discard(name)
-            key.grace_until_s = None
-        elif key.matched is None:
-            self._give_grace(name, key, now_s)
-        key.matched = is_matched
-        self._update(key)
+        if is_matched or watch.matched:  # a match that ends has no grace: what was sent has to be redelivered
+            self._in_grace.discard(key)
+            watch.grace_until_s = None
+        elif watch.matched is None:
+            self._give_grace(watch, now_s)
+        watch.matched = is_matched
+        if not is_matched:
+            watch.subscribers = None
+        self._update(watch)
+
+    def listed(self, key: str, keys: frozenset[str]) -> None:
+        """These are the key expressions of all subscribers of a watched key."""
+        watch = self.watches.get(key)
+        if watch is None or not watch.matched:
+            return
+        if watch.subscribers is None or watch.subscribers.keys != keys:
+            watch.subscribers = Subscribers(keys)
+            self._update(watch)
+        elif len(keys) == 1:
+            watch.settle()
+
+    def to_list(self) -> list[str]:
+        """The watches whose subscribers should be listed, those that wait for it first."""
+        found = [watch for watch in self.watches.values() if watch.is_listed and watch.matched and not watch.is_settled]
+        return [watch.key for watch in sorted(found, key=lambda watch: watch.subscribers is not None)]
 
     def nodes(self, are_there: bool) -> None:
         """Whether there is any other node."""
         if self._alone is are_there:
             self._alone = not are_there
-            for key in list(self.keys.values()):
-                self._update(key)
+            self._update_all()
 
     def node_lost(self) -> None:
-        """A node was lost: recheck the keys that somebody listened to. Call `end_recheck` after `RECHECK_S`."""
-        for key in list(self.keys.values()):
-            if key.presence is Presence.PRESENT:
-                key.is_rechecked = True
-                self._update(key)
+        """A node was lost: recheck the flows that somebody listened to. Call `end_recheck` after `RECHECK_S`."""
+        for watch in list(self.watches.values()):
+            if any(flow.presence is Presence.PRESENT for flow in watch.flows.values()):
+                watch.is_rechecked = True
+                self._update(watch)
 
     def end_recheck(self, has_come: bool, now_s: float) -> None:
         """``has_come``: a node has come since the loss, perhaps the same one."""
-        for name, key in list(self.keys.items()):
-            if not key.is_rechecked:
+        for watch in list(self.watches.values()):
+            if not watch.is_rechecked:
                 continue
-            key.is_rechecked = False
+            watch.is_rechecked = False
+            watch.subscribers = None
             if has_come:
-                self._set(key, Presence.ABSENT)
-                self._give_grace(name, key, now_s)
-            self._update(key)
+                for flow in list(watch.flows.values()):
+                    _set(flow, Presence.ABSENT)
+                self._give_grace(watch, now_s)
+            self._update(watch)
 
     def node_came(self, now_s: float) -> None:
         """A node came. Its subscriptions are not known yet."""
-        for name, key in list(self.keys.items()):
-            if key.matched is False:
-                self._give_grace(name, key, now_s)
-                self._update(key)
+        for watch in list(self.watches.values()):
+            if watch.matched is False:
+                self._give_grace(watch, now_s)
+                self._update(watch)
 
     def next_s(self) -> float | None:
         """When the next grace ends."""
-        return min((self.keys[name].grace_until_s or 0.0 for name in self._in_grace), default=None)
+        return min((self.watches[key].grace_until_s or 0.0 for key in self._in_grace), default=None)
 
     def tick(self, now_s: float) -> None:
         """End every grace that is over."""
-        ended = [name for name in self._in_grace if (self.keys[name].grace_until_s or 0.0) <= now_s]
+        ended = [key for key in self._in_grace if (self.watches[key].grace_until_s or 0.0) <= now_s]
         self._in_grace.difference_update(ended)
-        for name in ended:
-            if (key := self.keys.get(name)) is not None:
-                key.grace_until_s = None
-                self._update(key)
+        for key in ended:
+            if (watch := self.watches.get(key)) is not None:
+                watch.grace_until_s = None
+                self._update(watch)
 
-    def _give_grace(self, name: str, key: WatchedKey, now_s: float) -> None:
-        key.grace_until_s = now_s + GRACE_S
-        self._in_grace.add(name)
+    def _serve(self, flow: WatchedFlow, key: str | None) -> None:
+        if key is None:
+            return
+        watch = self.watches.get(key)
+        if watch is None:
+            watch = self.watches[key] = Watch(key)
+        flow.watch = watch
+        watch.flows[flow.key] = flow
+        self._update_flow(flow)
+        watch.is_settled = watch.is_settled and flow.presence is Presence.PRESENT
 
-    def _update(self, key: WatchedKey) -> None:
+    def _release(self, flow: WatchedFlow) -> str | None:
+        watch, flow.watch = flow.watch, None
+        if watch is None:
+            return None
+        del watch.flows[flow.key]
+        if watch.flows:
+            return None
+        del self.watches[watch.key]
+        self._in_grace.discard(watch.key)
+        return watch.key
+
+    def _give_grace(self, watch: Watch, now_s: float) -> None:
+        watch.grace_until_s = now_s + GRACE_S
+        self._in_grace.add(watch.key)
+
+    def _update_all(self) -> None:
+        for watch in list(self.watches.values()):
+            self._update(watch)
+
+    def _update(self, watch: Watch) -> None:
+        for flow in list(watch.flows.values()):
+            self._update_flow(flow)
+        watch.settle()
+
+    def _update_flow(self, flow: WatchedFlow) -> None:
+        _set(flow, self._presence(flow))
+
+    def _presence(self, flow: WatchedFlow) -> Presence:
+        watch = flow.watch
+        if watch is None:
+            return Presence.PRESENT
         if self._alone:
-            presence = Presence.ABSENT
-        elif key.is_rechecked or key.matched is None or key.grace_until_s is not None:
-            presence = Presence.UNKNOWN
-        else:
-            presence = Presence.PRESENT if key.matched else Presence.ABSENT
-        self._set(key, presence)
+            return Presence.ABSENT
+        if watch.is_rechecked or watch.matched is None or watch.grace_until_s is not None:
+            return Presence.UNKNOWN
+        if not watch.matched:
+            return Presence.ABSENT
+        if not watch.is_listed:
+            return Presence.PRESENT
+        if watch.subscribers is None:
+            return Presence.UNKNOWN
+        return Presence.PRESENT if watch.subscribers.reach(flow.key) else Presence.ABSENT
 
-    def _set(self, key: WatchedKey, presence: Presence) -> None:
-        if presence is not key.presence:
-            key.presence = presence
-            for tell in tuple(key.watchers):
-                tell(presence)
+
+def _set(flow: WatchedFlow, presence: Presence) -> None:
+    if presence is not flow.presence:
+        flow.presence = presence
+        for tell in tuple(flow.watchers):
+            tell(presence)

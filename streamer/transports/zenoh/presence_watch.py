@@ -1,166 +1,331 @@
-"""Watches keys: one Zenoh publisher per key, whose matching listener says whether anybody listens.
+"""Watches who listens: one Zenoh publisher per watch, whose matching listener says whether anybody does, and lists of who.
 
-Runs on the event loop, and declares on the control thread. `presence` says what the listener's calls mean. Declaring a
-publisher takes 0.5 ms (8192 of them: 4 s). Undeclaring it leaves nothing behind, here or in other nodes.
+Runs on the event loop, and declares and asks on the control thread. `presence` says what the answers mean.
+
+A matching listener takes 0.4 ms of processor time to declare, and more the more there are (2 ms at 1000); one for a
+sink also makes each put of a new key slower (0.2 µs for each). Therefore watches are few, and nobody can have many made
+at once. Undeclaring them leaves nothing behind, here or in other nodes.
 """
 
 import asyncio
-import logging
+import json
+import time
 from collections.abc import Callable
+from functools import partial
 
 import zenoh
 
+from streamer.rate import ByKey, TokenBucket
 from streamer.transports.base import Presence
 from streamer.transports.zenoh.control import ControlThread, tell_loop
-from streamer.transports.zenoh.presence import GRACE_S, RECHECK_S, OnPresence, WatchedKeys
+from streamer.transports.zenoh.presence import (
+    GRACE_S,
+    OVERVIEW,
+    RECHECK_S,
+    OnPresence,
+    Watches,
+    is_topic,
+    watch_for,
+)
+from streamer.transports.zenoh.receivers import MANY
 
-logger = logging.getLogger("ustreamer.zenoh")
+MAX_TOPICS = 512
+MAX_SINKS = 128
 
-MAX_KEYS = 8192
+# How fast watches are made: for all flows, and for those of one source authority.
+BURST = 128
+_PER_S = 16.0
+BURST_PER_AUTHORITY = 64
+_PER_S_PER_AUTHORITY = 8.0
+_AUTHORITIES = 256
+_PROMOTE_S = 0.25
+
+_LIST_S = 0.25
+_LISTS_AT_ONCE = 32
+_LIST_SHARE = 50  # lists take one part in so many of the time, by what they cost when that was measured
+_LIST_COST_S = 100e-6
+_SUBSCRIBER_COST_S = 20e-6
+_LIST_TIMEOUT_S = 1.0
 
 _Declared = tuple[zenoh.Publisher, zenoh.MatchingListener[None]]
 
 
 class PresenceWatch:
-    """The watched keys of one session."""
+    """The watched flows of one session. ``now_s`` is a monotonic clock, for budgets."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
         self._session: zenoh.Session | None = None
-        self._keys = WatchedKeys()
+        self._watches = Watches()
         self._declared: dict[str, _Declared] = {}  # control thread
-        self._unwatched = 0
+        self._sinks = 0
+        self._budget = TokenBucket(_PER_S, BURST)
+        self._budgets = ByKey(lambda: TokenBucket(_PER_S_PER_AUTHORITY, BURST_PER_AUTHORITY), _AUTHORITIES)
+        self._waiting: dict[str, None] = {}  # flows without a watch of their own, the one that has waited longest first
+        self._promotion: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._unverified: set[str] = set()
         self._recheck: asyncio.TimerHandle | None = None
         self._has_come = False
+        self._listing: asyncio.TimerHandle | None = None
+        self._asked: set[str] = set()  # lists that are not there yet
+        self._last_asked: dict[str, int] = {}
+        self._round = 0
+        self._list_cost_s = 0.0
+        self._list_after_s = _LIST_S
 
     def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session) -> None:
-        """The session is open: declare the keys that are watched already."""
+        """The session is open: declare the watches that are there already."""
         self._loop = loop
         self._control = control
         self._session = session
-        for key in self._keys.keys:
+        for key in self._watches.watches:
             self._declare(session, key)
+        self._promote_later()
 
     def close(self) -> None:
         """Tell nothing from now on."""
         self._session = None
-        if self._recheck is not None:
-            self._recheck.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._recheck, self._timer, self._promotion, self._listing):
+            if timer is not None:
+                timer.cancel()
 
-    def add(self, name: str, on_presence: OnPresence) -> Presence:
-        """Watch a key. Keys beyond `MAX_KEYS` are not watched, and count as listened to."""
-        if name not in self._keys.keys and len(self._keys.keys) >= MAX_KEYS:
-            if not self._unwatched:
-                logger.warning("zenoh_keys_unwatched endpoint=%s: more than %d flows", self._name, MAX_KEYS)
-            self._unwatched += 1
-            return Presence.PRESENT
-        key, is_new = self._keys.add(name, on_presence)
-        if is_new and self._session is not None:
-            self._declare(self._session, name)
-        return key.presence
+    def add(self, key: str, on_presence: OnPresence) -> Presence:
+        """Watch a flow, by the key that its messages are put on."""
+        watch = None if key in self._watches.flows else self._find_watch(key)
+        is_new = watch is not None and watch not in self._watches.watches
+        flow = self._watches.add(key, watch, on_presence)
+        if watch is not None and is_new:
+            self._made(watch)
+        elif flow.watch is not None and flow.watch.matched and not flow.watch.is_settled and self._listing is None:
+            self._list_soon()
+        return flow.presence
 
-    def remove(self, name: str, on_presence: OnPresence) -> None:
-        """The opposite. A key that is not watched is ignored."""
-        if self._keys.remove(name, on_presence) and self._session is not None:
-            self._control.post(lambda: self._undeclare_blocking(name))
+    def _find_watch(self, key: str) -> str | None:
+        """The watch for a new flow: its own if there is one or may be one, else that of all, or none for a topic."""
+        own = watch_for(key)
+        if own in self._watches.watches or self._may_make(own, key):
+            return own
+        self._waiting[key] = None
+        self._promote_later()
+        return None if is_topic(key) else OVERVIEW
+
+    def _may_make(self, watch: str, flow: str) -> bool:
+        """Whether there is room for one more watch, and the budget for it."""
+        topics = len(self._watches.watches) - self._sinks
+        if topics >= MAX_TOPICS if is_topic(watch) else self._sinks >= MAX_SINKS:
+            return False
+        now_s = self._now_s()
+        authority = self._budgets.of(flow.split("/", 2)[1], now_s)
+        if authority.left(now_s) < 1 or not self._budget.take(now_s):
+            return False
+        authority.spend(1)
+        return True
+
+    def _made(self, watch: str) -> None:
+        self._sinks += not is_topic(watch)
+        if self._session is not None:
+            self._declare(self._session, watch)
+
+    def _forgotten(self, watch: str | None) -> None:
+        if watch is not None:
+            self._sinks -= not is_topic(watch)
+            if self._session is not None:
+                self._control.post(lambda: self._undeclare_blocking(watch))
+
+    def remove(self, key: str, on_presence: OnPresence) -> None:
+        """The opposite of `add`. A flow that is not watched is ignored."""
+        self._forgotten(self._watches.remove(key, on_presence))
+        if key not in self._watches.flows:
+            self._waiting.pop(key, None)
 
     def nodes(self, are_there: bool) -> None:
         """Whether there is any other node."""
-        self._keys.nodes(are_there)
+        self._watches.nodes(are_there)
+
+    # -- watches for flows that have waited
+
+    def _promote_later(self) -> None:
+        if self._waiting and self._promotion is None and self._session is not None:
+            self._promotion = self._loop.call_later(_PROMOTE_S, self._promote)
+
+    def _promote(self) -> None:
+        """Give watches of their own to flows that have waited, as far as the budget goes. Each is looked at in turn."""
+        self._promotion = None
+        for key in list(self._waiting)[:BURST]:
+            own = watch_for(key)
+            is_there = own in self._watches.watches
+            del self._waiting[key]
+            if not is_there and not self._may_make(own, key):
+                self._waiting[key] = None
+                continue
+            self._forgotten(self._watches.move(key, own))
+            if not is_there:
+                self._made(own)
+            self._list_soon()
+        self._promote_later()
+
+    # -- nodes
 
     def node_lost(self) -> None:
         """A node was lost. A moment later it is known who still listens, or that the node is back."""
         if self._session is not None:
-            self._keys.node_lost()
+            self._watches.node_lost()
             if self._recheck is None:
                 self._has_come = False
                 self._recheck = self._loop.call_later(RECHECK_S, self._end_recheck)
 
     def _end_recheck(self) -> None:
         self._recheck = None
-        self._keys.end_recheck(self._has_come, self._loop.time())
+        self._watches.end_recheck(self._has_come, self._loop.time())
         self._set_timer()
+        self._list_soon()
 
     def node_came(self) -> None:
         """A node came. Its subscriptions are about to be known."""
         self._has_come = True
         if self._session is not None:
-            self._keys.node_came(self._loop.time())
+            self._watches.node_came(self._loop.time())
             self._set_timer()
 
-    def _first_status(self, name: str, is_matched: bool) -> None:
+    # -- matches
+
+    def _first_status(self, key: str, is_matched: bool) -> None:
         """The status when the key was declared, unless the listener was called since."""
-        key = self._keys.keys.get(name)
-        if key is not None and key.matched is None:
-            self._keys.matched(name, is_matched, self._loop.time())
+        watch = self._watches.watches.get(key)
+        if watch is not None and watch.matched is None:
+            self._watches.matched(key, is_matched, self._loop.time())
             self._set_timer()
+            self._list_soon()
 
-    def _matched(self, name: str, is_matched: bool) -> None:
+    def _matched(self, key: str, is_matched: bool) -> None:
         """The listener was called. Several threads of Zenoh may call it in any order, so the status is verified later."""
         if self._session is None:
             return
-        self._keys.matched(name, is_matched, self._loop.time())
+        self._watches.matched(key, is_matched, self._loop.time())
         self._set_timer()
+        self._list_soon()
         if not self._unverified:
             self._loop.call_later(GRACE_S, self._verify)
-        self._unverified.add(name)
+        self._unverified.add(key)
 
     def _verify(self) -> None:
-        names, self._unverified = self._unverified, set()
+        keys, self._unverified = self._unverified, set()
         if self._session is not None:
-            self._control.post(lambda: self._verify_blocking(names))
+            self._control.post(lambda: self._verify_blocking(keys))
 
-    def _verified(self, name: str, is_matched: bool) -> None:
-        key = self._keys.keys.get(name)
-        if key is not None and key.matched is not is_matched:
-            self._matched(name, is_matched)
+    def _verified(self, key: str, is_matched: bool) -> None:
+        watch = self._watches.watches.get(key)
+        if watch is not None and watch.matched is not is_matched:
+            self._matched(key, is_matched)
 
     def _set_timer(self) -> None:
-        if self._timer is None and self._session is not None and (when_s := self._keys.next_s()) is not None:
+        if self._timer is None and self._session is not None and (when_s := self._watches.next_s()) is not None:
             self._timer = self._loop.call_at(when_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self._keys.tick(self._loop.time())
+        self._watches.tick(self._loop.time())
         self._set_timer()
 
-    def _declare(self, session: zenoh.Session, name: str) -> None:
-        self._control.post(lambda: self._declare_blocking(session, name))
+    # -- lists of subscribers
+
+    def _list_soon(self) -> None:
+        """Something may have to be listed, and what was never listed at once."""
+        if self._session is None or self._asked:
+            return  # the answers look for more
+        keys = self._watches.to_list()
+        if not keys:
+            return
+        wait_s = 0.0 if self._watches.watches[keys[0]].subscribers is None else self._list_after_s
+        if self._listing is not None:
+            if wait_s:
+                return
+            self._listing.cancel()
+        self._listing = self._loop.call_later(wait_s, self._list)
+
+    def _list(self) -> None:
+        """Ask for some lists; those that were asked for longest ago come next."""
+        self._listing = None
+        session = self._session
+        if session is None:
+            return
+        keys = self._watches.to_list()
+        keys.sort(key=lambda key: self._last_asked.get(key, 0))
+        keys = keys[:_LISTS_AT_ONCE]
+        self._round += 1
+        self._last_asked = {key: self._last_asked[key] for key in self._last_asked if key in self._watches.watches}
+        self._last_asked.update(dict.fromkeys(keys, self._round))
+        self._asked.update(keys)
+        self._list_cost_s = 0.0
+        for key in keys:
+            self._control.post(partial(self._list_blocking, session, key))
+
+    def _listed(self, key: str, keys: frozenset[str]) -> None:
+        """One list is there."""
+        self._asked.discard(key)
+        self._list_cost_s += _LIST_COST_S + len(keys) * _SUBSCRIBER_COST_S
+        if self._session is None:
+            return
+        self._watches.listed(key, keys)
+        if not self._asked:
+            self._list_after_s = max(_LIST_S, self._list_cost_s * _LIST_SHARE)
+            self._list_soon()
 
     # -- control thread
 
-    def _declare_blocking(self, session: zenoh.Session, name: str) -> None:
-        if name in self._declared:
-            return
-        publisher = session.declare_publisher(name, allowed_destination=zenoh.Locality.REMOTE)
-        listener = publisher.declare_matching_listener(self._listener(name))
-        self._declared[name] = (publisher, listener)
-        # The listener is not called while there is no match.
-        tell_loop(self._loop, self._first_status, name, is_matching(publisher))
+    def _declare(self, session: zenoh.Session, key: str) -> None:
+        self._control.post(lambda: self._declare_blocking(session, key))
 
-    def _listener(self, name: str) -> Callable[[zenoh.MatchingStatus], None]:
+    def _declare_blocking(self, session: zenoh.Session, key: str) -> None:
+        if key in self._declared:
+            return
+        publisher = session.declare_publisher(key, allowed_destination=zenoh.Locality.REMOTE)
+        listener = publisher.declare_matching_listener(self._listener(key))
+        self._declared[key] = (publisher, listener)
+        # The listener is not called while there is no match.
+        tell_loop(self._loop, self._first_status, key, is_matching(publisher))
+
+    def _listener(self, key: str) -> Callable[[zenoh.MatchingStatus], None]:
         def on_status(status: zenoh.MatchingStatus) -> None:  # on a thread of Zenoh
-            tell_loop(self._loop, self._matched, name, status.matching)
+            tell_loop(self._loop, self._matched, key, status.matching)
 
         return on_status
 
-    def _undeclare_blocking(self, name: str) -> None:
-        if (declared := self._declared.pop(name, None)) is not None:
+    def _undeclare_blocking(self, key: str) -> None:
+        if (declared := self._declared.pop(key, None)) is not None:
             publisher, listener = declared
             listener.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
             publisher.undeclare()  # type: ignore[no-untyped-call]  # the same
 
-    def _verify_blocking(self, names: set[str]) -> None:
-        for name in names:
-            if (declared := self._declared.get(name)) is not None:
-                tell_loop(self._loop, self._verified, name, is_matching(declared[0]))
+    def _verify_blocking(self, keys: set[str]) -> None:
+        for key in keys:
+            if (declared := self._declared.get(key)) is not None:
+                tell_loop(self._loop, self._verified, key, is_matching(declared[0]))
+
+    def _list_blocking(self, session: zenoh.Session, key: str) -> None:
+        """Ask our own admin space. Others may answer, too (`QueryTarget.ALL`: not instead of us), and are not believed."""
+        own = str(session.zid())
+        found: set[str] = set()
+
+        def on_reply(reply: zenoh.Reply) -> None:  # on a thread of Zenoh
+            if reply.ok is None or reply.replier_id is None or str(reply.replier_id.zid) != own or len(found) > MANY:
+                return
+            nodes = json.loads(reply.ok.payload.to_string())
+            if any(zid != own for zids in nodes.values() for zid in zids):
+                found.add(str(reply.ok.key_expr).partition("/subscriber/")[2])
+
+        def on_end() -> None:
+            tell_loop(self._loop, self._listed, key, frozenset(found))
+
+        handler = zenoh.handlers.Callback(on_reply, on_end, indirect=False)
+        try:
+            session.get(f"@/{own}/*/subscriber/{key}", handler, target=zenoh.QueryTarget.ALL, timeout=_LIST_TIMEOUT_S)
+        except zenoh.ZError:
+            on_end()
+            raise
 
 
 def is_matching(publisher: zenoh.Publisher) -> bool:

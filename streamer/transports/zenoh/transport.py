@@ -64,7 +64,7 @@ class ZenohTransport(ListeningTransport):
         self._session: zenoh.Session | None = None
         self._sender: Sender | None = None
         self._nodes: Nodes | None = None
-        self._presence_watch = PresenceWatch(context.name)
+        self._presence_watch = PresenceWatch()
         self._receipts = Receipts(
             context.name,
             context.authority,

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from streamer.transports.base import UNCONFIRMED
 from streamer.transports.errors import LinkLostError, RefusedError, SendError
 from streamer.transports.zenoh import sender as sender_module
-from streamer.transports.zenoh.sender import Sender
+from streamer.transports.zenoh.sender import Publishers, Sender
 from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -140,3 +141,54 @@ async def test_stop_reports_what_is_blocked_as_lost_once() -> None:
         sender.report_through()
         sender.stop()
     assert words(outcomes) == ["a unconfirmed", "gate lost", "b lost"]
+
+
+# -- publishers
+
+
+class CountingSession:
+    """Counts what is declared, and how messages are put."""
+
+    def __init__(self) -> None:
+        self.declared: list[str] = []
+        self.put_as_text = 0
+        self.put_by_number = 0
+
+    def declare_publisher(self, key: str, **how: object) -> Any:
+        self.declared.append(key)
+        return SimpleNamespace(put=self._put_by_number)
+
+    def _put_by_number(self, payload: bytes, **how: object) -> None:
+        self.put_by_number += 1
+
+    def put(self, key: object, payload: bytes, **how: object) -> None:
+        self.put_as_text += 1
+
+
+def test_flows_of_one_message_declare_no_publisher() -> None:
+    session: Any = CountingSession()
+    publishers = Publishers(session, "gateway")
+    for number in range(12_000):
+        assert publishers.put(publish(1, UUri("veh1", number + 1, 1, 0x8000))) is None
+    assert (session.declared, session.put_as_text) == ([], 12_000)
+
+
+@pytest.mark.parametrize("traceparent", [None, f"00-{'1' * 32}-{'1' * 16}-01"])
+def test_flow_that_goes_on_gets_one_publisher(traceparent: str | None) -> None:
+    session: Any = CountingSession()
+    publishers = Publishers(session, "gateway")
+    attributes = replace(publish(1, TOPIC).attributes, traceparent=traceparent)
+    for _ in range(10):
+        publishers.put(UMessage(bytes(16), attributes, b""))
+    assert len(session.declared) == 1
+    assert (session.put_as_text, session.put_by_number) == (3, 7)
+
+
+def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender_module, "_DECLARED", 2)
+    session: Any = CountingSession()
+    publishers = Publishers(session, "gateway")
+    for number in range(50):
+        publishers.put(publish(1, UUri("veh1", number % 5 + 1, 1, 0x8000)))
+    assert len(session.declared) == 2
+    assert session.put_as_text == 50 - 2 * 7
