@@ -21,9 +21,10 @@ from streamer.journal.journal import Journal, JournalState
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import LinkState, TransportContext, TransportEvents, UTransport, load_transport
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
-from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 if TYPE_CHECKING:
     from streamer.traces.tracing import Tracing

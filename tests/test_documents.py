@@ -18,6 +18,7 @@ from streamer.admin.metrics import Exposition
 from streamer.cli.main import _parser
 from streamer.config.load import json_schema, load, warnings
 from streamer.config.models import POLICY_KEYS, Config, TraceConfig
+from streamer.config.permissions import load_verifier
 from streamer.daemon import Daemon
 from streamer.routing.outcome import Outcome
 from streamer.traces.reader import COLUMNS
@@ -215,7 +216,8 @@ def test_every_key_is_described_with_its_default() -> None:
     known = {
         path: default_of(node, is_required)
         for path, node, is_required in leaves(schema, schema["$defs"])
-        if path != "endpoints.NAME.options" and ".".join(path.split(".")[:2]) not in mirrored
+        if path not in ("endpoints.NAME.options", "permissions.tap.options")
+        and ".".join(path.split(".")[:2]) not in mirrored
     }
     page = (DOCS / "configuration.md").read_text()
     sections = [f"### {name}" for name in re.findall(r"^### (.*)$", page.partition("\n## Reference\n")[2], re.MULTILINE)]
@@ -227,6 +229,12 @@ def test_every_option_of_a_transport_is_described_with_its_default(kind: str) ->
     schema = load_transport(kind).Options.model_json_schema()
     known = {path: default_of(node, is_required) for path, node, is_required in leaves(schema, schema.get("$defs", {}))}
     assert described([f"#### Options of `{kind}`"]) == known
+
+
+def test_every_option_of_our_token_verifier_is_described_with_its_default() -> None:
+    schema = load_verifier("jwt").Options.model_json_schema()
+    known = {path: default_of(node, is_required) for path, node, is_required in leaves(schema, schema.get("$defs", {}))}
+    assert described(["#### Options of the verifier `jwt`"]) == known
 
 
 def yaml_blocks() -> list[tuple[str, str]]:

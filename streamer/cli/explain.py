@@ -21,11 +21,12 @@ from streamer.routing.table import FlowKey, RoutingTable
 from streamer.services.host import ServiceHost, entities
 from streamer.services.state import StateError
 from streamer.transports.base import TransportContext
-from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import Attributes, UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
 from streamer.uprotocol.uuid import new_id
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 _TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
 
@@ -127,7 +128,7 @@ def _as_claimed(decision: Decision, attributes: Attributes) -> Decision:
     refused = permit.refusal(attributes)
     if refused is None:
         return replace(decision, why=(*decision.why, str(permit.demand)))
-    return Decision((), refused.failure, (*decision.why, refused.because))
+    return Decision((), refused, (*decision.why, refused.text))
 
 
 def _rejected(problems: Sequence[str]) -> Decision:

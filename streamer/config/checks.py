@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from streamer.config.types import OWN_NAME
-from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.uri import ANY_AUTHORITY, UriError, UUri
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 RESERVED_ROUTES = frozenset({"none", "dead-letter", "rpc-error"})
 """Names that metrics and traces use for messages that take no configured route."""

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from streamer.config.exposure import exposures
 from streamer.config.messages import described, is_about_key, kind_of, place, sentence
 from streamer.config.models import POLICY_KEYS, Config, QueuePolicy
-from streamer.config.permissions import hints
+from streamer.config.permissions import available_verifiers, hints, load_verifier
 from streamer.config.secrets import WITHHELD, is_secret_location, redacted, without_secrets, without_settings
 from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
 from streamer.transports.base import available_transports, loadable_transports
@@ -178,23 +178,32 @@ def _warnings(config: Config) -> Iterator[str]:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the file, for editors, with the options of every installed transport."""
+    """The JSON Schema of the file, for editors, with the options of every installed transport and token verifier."""
     schema = Config.model_json_schema()
     definitions: dict[str, Any] = schema["$defs"]
     route, queue_policy = definitions["RouteConfig"]["properties"], QueuePolicy.model_json_schema()
     del route["queue_policy"]
     route |= {key: {k: v for k, v in queue_policy["properties"][key].items() if k != "default"} for key in POLICY_KEYS}
+    definitions["EndpointConfig"]["properties"]["transport"] |= {"enum": available_transports()}
+    transports = {kind: transport.Options for kind, transport in loadable_transports().items()}
+    _add_options(definitions, "EndpointConfig", "transport", transports)
+    verifiers = {name: load_verifier(name).Options for name in available_verifiers()}
+    definitions["TapConfig"]["properties"]["verifier"] |= {"enum": available_verifiers()}
+    _add_options(definitions, "TapConfig", "verifier", verifiers)
+    return schema
+
+
+def _add_options(definitions: dict[str, Any], section: str, key: str, models: Mapping[str, type[BaseModel]]) -> None:
+    """Have the ``options`` of a section be those of what its ``key`` names."""
     cases = []
-    for kind, transport in loadable_transports().items():
-        options = transport.Options.model_json_schema(ref_template=f"#/$defs/{kind}.{{model}}")
+    for kind, model in models.items():
+        options = model.model_json_schema(ref_template=f"#/$defs/{kind}.{{model}}")
         definitions |= {f"{kind}.{name}": part for name, part in options.pop("$defs", {}).items()}
         definitions[f"{kind}.options"] = options
         cases.append(
             {
-                "if": {"properties": {"transport": {"const": kind}}},
+                "if": {"properties": {key: {"const": kind}}},
                 "then": {"properties": {"options": {"$ref": f"#/$defs/{kind}.options"}}},
             }
         )
-    definitions["EndpointConfig"]["properties"]["transport"] |= {"enum": available_transports()}
-    definitions["EndpointConfig"]["allOf"] = cases
-    return schema
+    definitions[section]["allOf"] = cases

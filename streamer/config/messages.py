@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from streamer.config.checks import nearest
 from streamer.config.models import POLICY_KEYS, Config, RouteConfig
+from streamer.config.permissions import load_verifier
 from streamer.config.secrets import WITHHELD
 from streamer.transports.base import load_transport
 from streamer.transports.errors import ConfigurationError
@@ -132,7 +133,7 @@ def valid_keys(location: Location, data: Any) -> list[str]:
     kind: Any = Config
     for depth, part in enumerate(location):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            if location[0] == "endpoints" and depth == 2 and part == "options":
+            if part == "options" and (location[0], depth) in (("endpoints", 2), ("permissions", 2)):
                 kind = _options_model(location, data)
             elif kind is RouteConfig and part in POLICY_KEYS:
                 kind = _plain(RouteConfig.model_fields["queue_policy"].annotation).model_fields[part].annotation
@@ -161,7 +162,11 @@ def _plain(kind: Any) -> Any:
 
 def _options_model(location: Location, data: Any) -> type[BaseModel] | None:
     try:
-        return load_transport(data["endpoints"][location[1]]["transport"]).Options
+        section = data[location[0]][location[1]]
+        if location[0] == "endpoints":
+            return load_transport(section["transport"]).Options
+        options: type[BaseModel] = load_verifier(section["verifier"]).Options
+        return options
     except (LookupError, TypeError, ImportError):
         return None
 

@@ -1,12 +1,14 @@
 """The section ``permissions``: who may send what to whom, in whose name, and what methods demand of their callers."""
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from streamer.config.types import AnyPattern, MethodPattern, Name, Section, SpokenFor
+from streamer.config.types import AnyPattern, MethodPattern, Name, Section, SpokenFor, expected
 from streamer.uprotocol.uri import ANY_RESOURCE, FIRST_TOPIC, LAST_METHOD, UUri, everything_at
 
 TypeName = Literal["publish", "request", "response", "notification"]
@@ -14,6 +16,9 @@ PriorityName = Literal["CS0", "CS1", "CS2", "CS3", "CS4", "CS5", "CS6"]
 Level = Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
 
 TYPES: tuple[TypeName, ...] = ("publish", "request", "response", "notification")
+
+VERIFIERS = "ustreamer.token_verifiers"
+"""The group of entry points."""
 
 EVERYTHING = str(everything_at("*"))
 
@@ -84,6 +89,38 @@ class MethodConfig(Section):
     method: MethodPattern
     permission_level: Level = 0
     """The lowest permission level that may call them."""
+    tap: bool = False
+    """Whether a Request needs a token that is good, and whose scope the method is in."""
+
+
+class TapConfig(Section):
+    """What verifies tokens (token-based access permissions): a class of an installed package, see `streamer.tokens.base`."""
+
+    verifier: str
+    options: Any = Field(default={}, validate_default=True)
+    """An instance of the verifier's own options model."""
+
+    @field_validator("verifier")
+    @classmethod
+    def _installed(cls, value: str) -> str:
+        try:
+            load_verifier(value)
+        except LookupError:
+            raise expected(f"one of the installed token verifiers ({', '.join(available_verifiers())})") from None
+        except ImportError as exc:
+            raise expected(f"a token verifier that can be loaded ({type(exc).__name__}: {exc})") from exc
+        return value
+
+    @field_validator("options")
+    @classmethod
+    def _of_verifier(cls, value: Any, info: ValidationInfo) -> Any:
+        if "verifier" not in info.data:
+            return value
+        return load_verifier(info.data["verifier"]).Options.model_validate({} if value is None else value)
+
+    def new_verifier(self) -> Any:
+        """A verifier with these options."""
+        return load_verifier(self.verifier)(self.options)
 
 
 class PermissionsConfig(Section):
@@ -92,6 +129,27 @@ class PermissionsConfig(Section):
     endpoints: dict[Name, EndpointPermissions] = {}
     methods: list[MethodConfig] = []
     """The first whose pattern matches decides. A method that none matches demands nothing."""
+    tap: TapConfig | None = None
+
+    @model_validator(mode="after")
+    def _tokens_can_be_verified(self) -> "PermissionsConfig":
+        if self.tap is None and any(method.tap for method in self.methods):
+            text = "expected the key tap as well: a method demands a token, and nothing says what verifies it"
+            raise PydanticCustomError("check", "{text}", {"text": text})
+        return self
+
+
+def available_verifiers() -> list[str]:
+    """The names of all installed token verifiers."""
+    return sorted(entry.name for entry in entry_points(group=VERIFIERS))
+
+
+@cache
+def load_verifier(name: str) -> Any:
+    """The class of that name. Raises LookupError if it is not installed, ImportError if it cannot be loaded."""
+    for entry in entry_points(group=VERIFIERS, name=name):
+        return entry.load()
+    raise LookupError(f"no token verifier {name!r}; installed: {', '.join(available_verifiers())}")
 
 
 def fits(kind: TypeName, source: UUri, target: UUri) -> bool:

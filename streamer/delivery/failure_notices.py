@@ -27,11 +27,10 @@ from streamer.delivery.stats import RouteStats
 from streamer.rate import ByKey, Pace
 from streamer.routing.outcome import Failure
 from streamer.transports.base import Received
-from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at, is_authority
-from streamer.uprotocol.well_known import USTREAMER
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 
 # Source authorities with a rate of their own, at all endpoints together. Further ones share one.
 _MAX_RATES = 256

@@ -17,6 +17,7 @@ from streamer.delivery.queue import Room, RouteQueue, size_of
 from streamer.delivery.resolve import Leg, Resolved, Resolver
 from streamer.delivery.settle import Settler
 from streamer.delivery.stats import EndpointStats, RouteStats
+from streamer.delivery.tokens import Tokens
 from streamer.routing.interest import Interest
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.table import RoutingTable
@@ -59,6 +60,7 @@ class Ingress(UListener):
         custody: Custody,
         pump: Pump,
         interest: Interest | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         self.name = name
         self.stats = EndpointStats()
@@ -72,7 +74,7 @@ class Ingress(UListener):
         self._clock = clock
         self._custody = custody
         self._paused = False
-        self._resolver = Resolver(name, interest or Interest())
+        self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
         self._resolve = self._resolver.resolve
         self.closed = False
         self._pump = pump

@@ -16,8 +16,8 @@ from streamer.delivery.lane import CLASSES, Delivery, DeliveryState, Hold, Lane,
 from streamer.delivery.stats import RouteAccount, RouteStats
 from streamer.routing.table import FlowKey
 from streamer.transports.base import Received
-from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 _MAX_LANES = 4096
 # What one message costs beside its payload, token and traceparent: objects, other attributes, ids. Measured with

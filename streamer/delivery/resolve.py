@@ -8,13 +8,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from streamer.audit import DENIED, audit
+from streamer.clock import Clock
 from streamer.delivery.dedup import scope
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import Lane
 from streamer.delivery.queue import RouteQueue
+from streamer.delivery.tokens import Tokens
 from streamer.routing.decide import Decision, Hop, decide
 from streamer.routing.interest import Interest, Sampler
 from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.permissions import Demand, denied
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessageType
@@ -54,14 +57,23 @@ class Leg:
 
 
 class Resolved:
-    """What was decided for messages with the same attributes. ``is_misrouted``: see `MisroutedCopies`."""
+    """What was decided for messages with the same attributes. ``is_misrouted``: see `MisroutedCopies`; ``wants_token``: the
+    method that demands a good token of each of them.
+    """
 
-    __slots__ = ("copies", "failure", "is_misrouted", "legs")
+    __slots__ = ("copies", "failure", "is_misrouted", "legs", "wants_token")
 
-    def __init__(self, legs: tuple[Leg, ...], failure: Failure | None, is_misrouted: bool = False) -> None:
+    def __init__(
+        self,
+        legs: tuple[Leg, ...],
+        failure: Failure | None,
+        is_misrouted: bool = False,
+        wants_token: Demand | None = None,
+    ) -> None:
         self.legs = legs
         self.failure = failure
         self.is_misrouted = is_misrouted
+        self.wants_token = wants_token
         self.copies: dict[RouteQueue, int] = {}  # how many legs lead into a queue
         for leg in legs:
             self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
@@ -75,10 +87,12 @@ def _invalid(problems: Iterable[str]) -> Resolved:
 class Resolver:
     """Resolves what arrives through ``endpoint``."""
 
-    def __init__(self, endpoint: str, interest: Interest) -> None:
+    def __init__(self, endpoint: str, interest: Interest, clock: Clock, tokens: Tokens) -> None:
         self.known: BySource[Attributes, Resolved] = BySource()
         self._endpoint = endpoint
         self._interest = interest
+        self._clock = clock
+        self._tokens = tokens
         self._samplers: dict[tuple[str, FlowKey], Sampler] = {}
         self._decisions: BySource[_Flow, Decision] = BySource()
         self._table: RoutingTable
@@ -104,10 +118,13 @@ class Resolver:
         """Find out what to do with a message. What is found for its shared attributes is remembered."""
         shared = attributes.shared
         resolved = self.known.get(shared) or self._resolve(shared)
-        if (attributes is shared and attributes.type is not UMessageType.RESPONSE) or resolved.failure is not None:
+        if resolved.failure is not None:
             return resolved
-        problems = attributes.carried_problems
-        return _invalid(problems) if problems else resolved
+        if attributes is not shared or attributes.type is UMessageType.RESPONSE:
+            problems = attributes.carried_problems
+            if problems:
+                return _invalid(problems)
+        return resolved if resolved.wants_token is None else self._with_token(resolved, resolved.wants_token, attributes)
 
     def _resolve(self, shared: Attributes) -> Resolved:
         try:
@@ -123,19 +140,21 @@ class Resolver:
         decision = self._decision(attributes)
         if decision.failure is not None:
             return self._decline(attributes, decision.failure)
-        permitted = attributes
+        permitted, wants_token = attributes, None
         if decision.permit is not None:
             refused = decision.permit.refusal(attributes)
             if refused is not None:
-                self._audit(attributes, refused.because)
-                return Resolved((), refused.failure)
+                self._audit(attributes, refused)
+                return Resolved((), refused)
             permitted = decision.permit.applied(attributes)
+            demand = decision.permit.demand
+            wants_token = demand if demand is not None and demand.needs_token else None
         legs = []
         for hop in decision.hops:
             queue, egress = self._queues[hop.route.name]
             outgoing = permitted if hop.sink == permitted.sink else replace(permitted, sink=hop.sink)
             legs.append(Leg(queue, egress, outgoing, attributes, self._sampler(hop, outgoing)))
-        return Resolved(tuple(legs), None)
+        return Resolved(tuple(legs), None, wants_token=wants_token)
 
     def _decision(self, attributes: Attributes) -> Decision:
         flow = (attributes.type, attributes.source, attributes.sink, attributes.provenance.identity)
@@ -145,15 +164,24 @@ class Resolver:
             kind, source, sink, identity = flow
             decision = decide(kind, source, sink, self._endpoint, self._table, self._interest.of(source), identity)
             self._decisions.remember(source, flow, decision)
-            if decision.denied_by:
-                self._audit(attributes, decision.denied_by)
+            if decision.is_denied and decision.failure is not None:
+                self._audit(attributes, decision.failure)
         return decision
 
-    def _audit(self, attributes: Attributes, because: str) -> None:
+    def _with_token(self, resolved: Resolved, demand: Demand, attributes: Attributes) -> Resolved:
+        """The same, if the message's own token is good for its method."""
+        refused = self._tokens.refusal(attributes, self._clock.wall_ms() / 1000)
+        if refused is None:
+            return resolved
+        failure = denied(refused.code, f"{demand}: {refused.because}")
+        self._audit(attributes, failure)
+        return Resolved((), failure)
+
+    def _audit(self, attributes: Attributes, failure: Failure) -> None:
         sink = {} if attributes.sink is None else {"sink": str(attributes.sink)}
         by = {} if attributes.provenance.identity is None else {"identity": attributes.provenance.identity}
         kind = attributes.type.name.lower()
-        audit(DENIED, who=str(attributes.source), where=self._endpoint, type=kind, **sink, **by, because=because)
+        audit(DENIED, who=str(attributes.source), where=self._endpoint, type=kind, **sink, **by, because=failure.text)
 
     def _sampler(self, hop: Hop, outgoing: Attributes) -> Sampler | None:
         """The sampler for a hop; the same one as before if the period is the same."""

@@ -23,6 +23,7 @@ from streamer.delivery.redrive import Redrive
 from streamer.delivery.settle import NO_ROUTE, Settler
 from streamer.delivery.stats import EndpointAccount, RouteAccount, RouterAccount, RouteStats
 from streamer.delivery.subscriber import Subscriber
+from streamer.delivery.tokens import Tokens
 from streamer.delivery.tracer import Tracer
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.journal.entries import JournalError
@@ -32,10 +33,10 @@ from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.transports.base import LinkState, UTransport
-from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.well_known import USTREAMER
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 
 logger = logging.getLogger("ustreamer.router")
 
@@ -74,6 +75,8 @@ class Router:
         self.seen = SeenIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
         self.interest = Interest()
         self.pause_rules = PauseRules()
+        self._tokens = Tokens()
+        self._tokens.use(config.permissions)
         self.pump = Pump(clock)
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, self.seen, journal, memory_bytes)
@@ -81,7 +84,9 @@ class Router:
         self.settler = Settler(clock, self.seen, self.custody, self.notices, tracer)
         self.egresses = {name: self._new_egress(name, transport, config, random) for name, transport in transports.items()}
         self.ingresses = {
-            name: Ingress(name, transport, self.settler, self.seen, clock, self.custody, self.pump, self.interest)
+            name: Ingress(
+                name, transport, self.settler, self.seen, clock, self.custody, self.pump, self.interest, self._tokens
+            )
             for name, transport in transports.items()
         }
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
@@ -213,6 +218,7 @@ class Router:
         await self.subscriber.use(table)
         self.table = table
         self._policy = config.queue_policy
+        self._tokens.use(config.permissions)
         self.notices.use(_notice_options(config), table.authorities)
         self._use_table()
         await self.subscriber.leave(table)
@@ -271,6 +277,7 @@ class Router:
             self._retired.remove(queue)
             self.egresses[queue.target].remove_queue(queue)
         if self._ticks % _SELDOM == 0:
+            self._tokens.refresh()
             self._recover()
             self.redrive.go_on()
 

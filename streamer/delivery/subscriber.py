@@ -14,10 +14,9 @@ from streamer.routing.interest import Interest
 from streamer.routing.table import RoutingTable
 from streamer.transports.base import UTransport
 from streamer.transports.listeners import Filter
-from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UUri, everything_at
-from streamer.uprotocol.well_known import USUBSCRIPTION
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION
 
 _AT_ONCE = 100  # topics between two turns of the event loop
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.routing.outcome import Failure, Outcome
-from streamer.routing.permissions import Denial, Permit
+from streamer.routing.permissions import Permit
 from streamer.routing.table import RoutingTable, TableRoute
-from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 _NOBODY: Mapping[str, int] = {}
 _MARKED = "is multicast and came from a network that connects devices already"
@@ -46,14 +46,14 @@ class Hop:
 class Decision:
     """Either hops or a failure. ``why`` explains it to people, one line per rule that applied.
 
-    Where permissions are configured, ``permit`` is what allowed it, and ``denied_by`` why it was denied.
+    Where permissions are configured, ``permit`` is what allowed it; ``is_denied``: they are why it goes nowhere.
     """
 
     hops: tuple[Hop, ...] = ()
     failure: Failure | None = None
     why: tuple[str, ...] = ()
     permit: Permit | None = None
-    denied_by: str = ""
+    is_denied: bool = False
 
 
 def decide(
@@ -92,8 +92,8 @@ def decide(
     if table.permissions is None or (decision.failure is not None and not decision.failure.is_reported):
         return decision
     verdict = table.permissions.judge(kind, source, sink, ingress, identity)
-    if isinstance(verdict, Denial):
-        return Decision((), verdict.failure, (verdict.because,), denied_by=verdict.because)
+    if isinstance(verdict, Failure):
+        return Decision((), verdict, (verdict.text,), is_denied=True)
     return replace(decision, why=(f"{verdict.name} allows it", *decision.why), permit=verdict)
 
 

@@ -11,7 +11,7 @@ The law of this file:
   permission level up to that of the endpoint.
 - What methods demand is asked of every Request, also of one to our own services.
 
-Who is denied learns `NOT_PERMITTED`, and nothing of the rules: those are in ``because``.
+The text of a refusal names the rule. It is for operators: strangers are not told it (`streamer.delivery.dead_letter`).
 
 Pure: no event loop, no clock, no logger, no file.
 """
@@ -27,9 +27,6 @@ from streamer.uprotocol.message import HIGHEST_CLASS, Attributes, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_INSTANCE, ANY_RESOURCE, ANY_TYPE, ANY_VERSION, UUri, everything_at
 
-NOT_PERMITTED = "not permitted"
-"""The text of every refusal: the rules are no business of whoever breaks them."""
-
 _EVERYTHING = everything_at(ANY_AUTHORITY)
 _KINDS = {name: UMessageType[name.upper()] for name in TYPES}
 
@@ -41,17 +38,11 @@ class Demand(NamedTuple):
 
     name: str
     level: int
+    needs_token: bool
 
     def __str__(self) -> str:
-        return f"{self.name} demands permission level {self.level}"
-
-
-@dataclass(frozen=True, slots=True)
-class Denial:
-    """It is denied: ``failure`` is for the sender, ``because`` for the operator."""
-
-    failure: Failure
-    because: str
+        token = " and a token whose scope it is in" if self.needs_token else ""
+        return f"{self.name} demands permission level {self.level}{token}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +60,13 @@ class Permit:
             attributes = replace(attributes, permission_level=self.max_level)
         return attributes.below(self.ceiling)
 
-    def refusal(self, attributes: Attributes) -> Denial | None:
+    def refusal(self, attributes: Attributes) -> Failure | None:
         """Why a Request with these attributes may not call its method; None if it may."""
         level = min(attributes.permission_level or 0, self.max_level)
         if self.demand is None or level >= self.demand.level:
             return None
         claimed = f"it claims {attributes.permission_level or 0}, and its endpoint may claim {self.max_level}"
-        return _denied(UCode.PERMISSION_DENIED, f"{self.demand}: {claimed}")
+        return denied(UCode.PERMISSION_DENIED, f"{self.demand}: {claimed}")
 
 
 class Permissions:
@@ -84,25 +75,30 @@ class Permissions:
     def __init__(self, config: PermissionsConfig) -> None:
         self._endpoints = {name: _Endpoint(name, section) for name, section in config.endpoints.items()}
         self._demands = FirstMatch(
-            ((UMessageType.REQUEST,), _EVERYTHING, each.method, Demand(f"permissions.methods[{at}]", each.permission_level))
+            (
+                (UMessageType.REQUEST,),
+                _EVERYTHING,
+                each.method,
+                Demand(f"permissions.methods[{at}]", each.permission_level, each.tap),
+            )
             for at, each in enumerate(config.methods)
         )
 
     def judge(
         self, kind: UMessageType, source: UUri, sink: UUri | None, ingress: str, identity: str | None
-    ) -> Permit | Denial:
+    ) -> Permit | Failure:
         """Whether a message may come in through ``ingress``, and how far what it says of itself is believed."""
         endpoint = self._endpoints.get(ingress)
         if endpoint is None:
-            return _denied(UCode.PERMISSION_DENIED, f"permissions.endpoints has no {ingress}: nothing is allowed there")
+            return denied(UCode.PERMISSION_DENIED, f"permissions.endpoints has no {ingress}: nothing is allowed there")
         problem = endpoint.unproven(source.authority, identity)
         if problem:
-            return _denied(UCode.UNAUTHENTICATED, f"{endpoint.name}.identities: {problem}")
+            return denied(UCode.UNAUTHENTICATED, f"{endpoint.name}.identities: {problem}")
         target = source if kind is UMessageType.PUBLISH or sink is None else sink
         found = endpoint.rules.find(kind, source, target)
         if found is None:
-            return _denied(UCode.PERMISSION_DENIED, f"{endpoint.name}.rules: none of them allows it")
-        if isinstance(found, Denial):
+            return denied(UCode.PERMISSION_DENIED, f"{endpoint.name}.rules: none of them allows it")
+        if isinstance(found, Failure):
             return found
         demand = self._demands.find(kind, source, target) if kind is UMessageType.REQUEST else None
         return replace(found, demand=demand) if demand is not None else found
@@ -116,11 +112,11 @@ class _Endpoint:
         self.rules = FirstMatch(self._rules(section))
         self._identities = section.identities
 
-    def _rules(self, section: EndpointPermissions) -> Iterable["_Entry[Permit | Denial]"]:
+    def _rules(self, section: EndpointPermissions) -> Iterable["_Entry[Permit | Failure]"]:
         for at, rule in enumerate(section.rules):
             name = f"{self.name}.rules[{at}]"
             about: DenyConfig
-            verdict: Permit | Denial
+            verdict: Permit | Failure
             if rule.allow is not None:
                 about = rule.allow
                 ceiling = min(_class(section.max_priority), _class(rule.allow.max_priority))
@@ -128,7 +124,7 @@ class _Endpoint:
             else:
                 assert rule.deny is not None
                 about = rule.deny
-                verdict = _denied(UCode.PERMISSION_DENIED, f"{name} denies it")
+                verdict = denied(UCode.PERMISSION_DENIED, f"{name} denies it")
             yield tuple(_KINDS[kind] for kind in about.types), about.from_, about.to, verdict
 
     def unproven(self, authority: str, identity: str | None) -> str:
@@ -147,8 +143,9 @@ def _class(priority: PriorityName) -> int:
     return int(priority[2:])
 
 
-def _denied(code: UCode, because: str) -> Denial:
-    return Denial(Failure(Outcome.REJECTED, code, NOT_PERMITTED), because)
+def denied(code: UCode, because: str) -> Failure:
+    """A refusal, with the reason for operators."""
+    return Failure(Outcome.REJECTED, code, because)
 
 
 # Wildcards are all ones: with its wildcard bits set, a name equals every pattern that matches it and has the same shape.

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from streamer.config.models import Config, QueuePolicy
 from streamer.routing.permissions import Permissions
-from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
-from streamer.uprotocol.well_known import USUBSCRIPTION, EntityId
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION, EntityId
 
 Entity = tuple[str, int, int]
 """Authority, ue_id and version of a uEntity."""

@@ -16,9 +16,6 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import EntityId
 
-LOCAL_ENDPOINT = "core"
-"""The name of the endpoint. No endpoint of the configuration may be called so."""
-
 _AT_ONCE = 1000
 
 logger = logging.getLogger("ustreamer.core")

@@ -1,4 +1,4 @@
-"""The ids of the uEntities that a streamer may be: core.ustreamer and core.usubscription. Pure."""
+"""The ids of the uEntities that a streamer may be, and the endpoint inside it that they are at. Pure."""
 
 from typing import NamedTuple
 
@@ -21,3 +21,6 @@ USTREAMER = EntityId(4, 1)
 
 USUBSCRIPTION = EntityId(0, 3)
 """core.usubscription (`proto/usubscription_v3.proto`)."""
+
+LOCAL_ENDPOINT = "core"
+"""The endpoint inside the streamer. No endpoint of the configuration may be called so."""

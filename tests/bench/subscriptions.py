@@ -17,12 +17,12 @@ from streamer.clock import SystemClock
 from streamer.config.models import Config
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import TransportContext
-from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.well_known import USUBSCRIPTION
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION
 from tests.bench.load import VEHICLE
 from tests.bench.run import CONFIG, Figures, measure
 

@@ -20,11 +20,12 @@ from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import Received, TransportContext, UListener
-from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
 from tests.fault.services_model import LOCAL, OWN, PAGE
 

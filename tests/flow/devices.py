@@ -15,9 +15,10 @@ from streamer.config.models import Config
 from streamer.delivery.router import Router
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import TransportContext, UTransport
-from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
+from streamer.transports.local import LocalTransport
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.uri import UUri, everything_at
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
 from tests.flow.uentities import Client, RemoteService
 from tests.transport_events import StateEvents

@@ -8,8 +8,8 @@ import pytest
 
 from streamer.delivery import router as router_module
 from streamer.services.state import Statement
-from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.flow.devices import Device, Devices
 from tests.flow.uentities import SUBSCRIBED, Client
 from tests.waiting import until

@@ -14,10 +14,10 @@ from streamer.delivery.stats import RouteStats
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import Presence
 from streamer.transports.errors import RefusedError
-from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.flow.harness import (
     CLIMATE,
     CLOUD_APP,

@@ -3,30 +3,46 @@
 import asyncio
 import logging
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamer import audit
 from streamer.uprotocol.message import Provenance, UMessage, UPriority, response
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import CLIMATE, CLOUD_APP, CLOUD_METHOD, ORDERS, VEHICLE_APP, RouterHarness, configuration
+from tests.tokens import AUDIENCE, ISSUER, OTHER_KEY, jwk, token, write_keys
 
 STRANGER = UUri("stranger", 0xC0, 1, 0)
 
 
 def guarded(
-    *rules: dict[str, Any], methods: list[dict[str, Any]] | None = None, routes: Any = None, **cloud: Any
+    *rules: dict[str, Any],
+    methods: list[dict[str, Any]] | None = None,
+    tap: dict[str, Any] | None = None,
+    routes: Any = None,
+    **cloud: Any,
 ) -> RouterHarness:
     """The vehicle may send everything, the cloud what these rules allow."""
     endpoints = {"vehicle": {"rules": [{"allow": {}}]}, "cloud": {"rules": list(rules), **cloud}}
     changes = {} if routes is None else {"routes": routes}
-    return RouterHarness(configuration(permissions={"endpoints": endpoints, "methods": methods or []}, **changes))
+    return RouterHarness(
+        configuration(permissions={"endpoints": endpoints, "methods": methods or [], "tap": tap}, **changes)
+    )
 
 
 def sent_by(message: UMessage, identity: str | None) -> UMessage:
     """As if a network had proved who sent it."""
     return message._replace(attributes=replace(message.attributes, provenance=Provenance(identity)))
+
+
+@pytest.fixture(autouse=True)
+def audit_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """What earlier tests have denied counts in no bound of the audit log."""
+    monkeypatch.setattr(audit, "_denials", audit.Denials())
+    caplog.set_level(logging.DEBUG)
 
 
 # rules
@@ -38,7 +54,7 @@ async def test_a_stranger_s_request_is_denied_and_it_learns_nothing_of_the_rules
         assert h.sent("vehicle") == []
         (answer,) = h.sent("cloud")
         assert (answer.attributes.reqid, answer.attributes.commstatus) == (asked.id, UCode.PERMISSION_DENIED)
-        assert b"not permitted" in (answer.payload or b"")
+        assert b"not allowed" in (answer.payload or b"")
         assert b"rule" not in (answer.payload or b"")
         assert b"cloud" not in (answer.payload or b"")
         h.arrive("cloud", allowed := h.ask(CLOUD_APP))
@@ -179,11 +195,66 @@ async def test_a_duplicate_is_known_although_it_left_with_other_attributes() -> 
         assert h.outcomes("none") == {"duplicate": 1}
 
 
+# tokens
+
+
+UNLOCK = [{"method": str(CLIMATE), "tap": True}]
+
+
+@pytest.fixture
+def tap(tmp_path: Path) -> dict[str, Any]:
+    options = {"jwks_file": str(write_keys(tmp_path / "jwks.json")), "issuer": ISSUER, "audience": AUDIENCE}
+    return {"verifier": "jwt", "options": options}
+
+
+async def test_a_method_that_wants_a_token_is_called_only_with_a_good_one_for_it(tap: dict[str, Any]) -> None:
+    async with guarded({"allow": {}}, methods=UNLOCK, tap=tap) as h:
+        now_s = h.clock.ms / 1000
+        good = h.ask(token=token(now_s, scope=[str(CLIMATE)]))
+        missing, expired = h.ask(), h.ask(token=token(now_s - 1000, scope=[str(CLIMATE)]))
+        other, forged = h.ask(token=token(now_s, scope=["//veh1/C/1/7"])), h.ask(token=token(now_s, key=OTHER_KEY))
+        h.arrive("cloud", good, missing, expired, other, forged)
+        assert h.sent("vehicle") == [good]
+        assert {m.attributes.reqid: m.attributes.commstatus for m in h.sent("cloud")} == {
+            missing.id: UCode.PERMISSION_DENIED,
+            expired.id: UCode.UNAUTHENTICATED,
+            other.id: UCode.PERMISSION_DENIED,
+            forged.id: UCode.UNAUTHENTICATED,
+        }
+        assert all(b"not allowed" in (m.payload or b"") for m in h.sent("cloud"))
+
+
+async def test_a_token_is_good_until_it_expires_and_not_longer(tap: dict[str, Any]) -> None:
+    async with guarded({"allow": {}}, methods=UNLOCK, tap=tap) as h:
+        text = token(h.clock.ms / 1000, scope=[str(CLIMATE)])
+        h.arrive("cloud", first := h.ask(token=text))
+        h.pass_time(100_000)
+        h.arrive("cloud", h.ask(token=text))
+        assert h.sent("vehicle") == [first]
+
+
+async def test_a_token_withdrawn_by_a_change_of_keys_is_refused_within_a_second(tap: dict[str, Any]) -> None:
+    async with guarded({"allow": {}}, methods=UNLOCK, tap=tap) as h:
+        text = token(h.clock.ms / 1000, scope=[str(CLIMATE)])
+        h.arrive("cloud", first := h.ask(token=text))
+        write_keys(Path(tap["options"]["jwks_file"]), jwk(OTHER_KEY, kid="new"))
+        for _ in range(20):
+            h.pass_time(50)
+        h.arrive("cloud", h.ask(token=text))
+        assert h.sent("vehicle") == [first]
+
+
+async def test_no_token_is_in_the_audit_log(tap: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    async with guarded({"allow": {}}, methods=UNLOCK, tap=tap) as h:
+        h.arrive("cloud", h.ask(token=(text := token(h.clock.ms / 1000, key=OTHER_KEY))))
+    assert "its token: its signature is wrong" in caplog.text
+    assert not any(part in caplog.text for part in text.split("."))
+
+
 # the audit log
 
 
 async def test_a_denied_flow_is_in_the_audit_log_once_with_the_rule(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "streamer.audit")
     async with guarded({"deny": {"from": str(STRANGER)}}, {"allow": {}}) as h:
         h.arrive("cloud", *(h.ask(STRANGER, payload=b"secret") for _ in range(3)), h.ask())
     lines = [record.getMessage() for record in caplog.records if record.name == "streamer.audit"]

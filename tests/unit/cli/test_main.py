@@ -15,12 +15,12 @@ from streamer.routing.pause_rules import PauseRule
 from streamer.services.access import Caller
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import TransportContext
-from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import Options, UPayloadFormat, request
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.well_known import USUBSCRIPTION
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION
 
 GOOD = """\
 authority: gateway.veh1
@@ -260,7 +260,7 @@ permissions:
             ["--identity", "backend-7f"],
             [
                 "  permissions.endpoints.cloud.rules[0] denies it",
-                "goes nowhere: rejected (PERMISSION_DENIED), not permitted",
+                "goes nowhere: rejected (PERMISSION_DENIED), permissions.endpoints.cloud.rules[0] denies it",
             ],
         ),
         (
@@ -268,7 +268,8 @@ permissions:
             [],
             [
                 "  permissions.endpoints.cloud.identities: the network proves no identity of the sender",
-                "goes nowhere: rejected (UNAUTHENTICATED), not permitted",
+                "goes nowhere: rejected (UNAUTHENTICATED), permissions.endpoints.cloud.identities: the network proves no "
+                "identity of the sender",
             ],
         ),
         (
@@ -278,7 +279,8 @@ permissions:
                 "  permissions.endpoints.cloud.rules[1] allows it",
                 "  route cloud-vehicle: 'veh1' lives behind vehicle",
                 "  permissions.methods[0] demands permission level 2: it claims 1, and its endpoint may claim 3",
-                "goes nowhere: rejected (PERMISSION_DENIED), not permitted",
+                "goes nowhere: rejected (PERMISSION_DENIED), permissions.methods[0] demands permission level 2: it claims 1, "
+                "and its endpoint may claim 3",
             ],
         ),
         (

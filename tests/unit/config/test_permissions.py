@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from streamer.config import permissions as permissions_module
 from streamer.config.permissions import PermissionsConfig, fits, hints
+from streamer.tokens.jwt import JwtVerifier
 from streamer.uprotocol.uri import UUri, everything_at
 
 
@@ -20,7 +22,7 @@ def mistakes(*rules: dict[str, Any], **endpoint: Any) -> list[str]:
 
 
 def test_an_empty_section_allows_nothing() -> None:
-    assert PermissionsConfig.model_validate({}).model_dump() == {"endpoints": {}, "methods": []}
+    assert PermissionsConfig.model_validate({}).model_dump() == {"endpoints": {}, "methods": [], "tap": None}
 
 
 def test_an_endpoint_believes_every_priority_no_permission_level_and_any_sender_unless_it_says_otherwise() -> None:
@@ -116,6 +118,40 @@ def test_a_method_has_the_resource_of_one() -> None:
 @pytest.mark.parametrize("level", [-1, 1 << 32, "2"])
 def test_a_permission_level_has_32_bits(level: object) -> None:
     assert len(mistakes(max_permission_level=level)) == 1
+
+
+JWT = {"jwks_file": "/keys.json", "issuer": "https://issuer.example", "audience": "gateway"}
+
+
+def of_tap(tap: object, **section: object) -> list[str]:
+    with pytest.raises(ValidationError) as caught:
+        PermissionsConfig.model_validate({"tap": tap, **section})
+    return [error["msg"] for error in caught.value.errors()]
+
+
+def test_a_method_wants_a_token_only_if_something_verifies_it() -> None:
+    methods = [{"method": "//veh1/B/1/7", "tap": True}]
+    assert of_tap(None, methods=methods) == [
+        "expected the key tap as well: a method demands a token, and nothing says what verifies it"
+    ]
+    PermissionsConfig.model_validate({"methods": methods, "tap": {"verifier": "jwt", "options": JWT}})
+
+
+def test_a_verifier_is_installed_and_has_options_of_its_own() -> None:
+    assert of_tap({"verifier": "paseto"}) == ["expected one of the installed token verifiers (jwt)"]
+    assert of_tap({"verifier": "jwt"}) == ["Field required"] * 3
+    assert of_tap({"verifier": "jwt", "options": JWT | {"algorithms": ["HS256"]}})
+    section = PermissionsConfig.model_validate({"tap": {"verifier": "jwt", "options": JWT}})
+    assert section.tap is not None
+    assert isinstance(section.tap.new_verifier(), JwtVerifier)
+
+
+def test_a_verifier_that_cannot_be_loaded_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise ImportError("no module named x")
+
+    monkeypatch.setattr(permissions_module, "load_verifier", broken)
+    assert of_tap({"verifier": "jwt"}) == ["expected a token verifier that can be loaded (ImportError: no module named x)"]
 
 
 # hints

@@ -14,12 +14,12 @@ from streamer.journal.entries import Letter
 from streamer.journal.journal import Journal
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
-from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessage, UMessageType, notification, publish, request
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_from_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import START_MS, FakeClock
 from tests.unit.delivery.messages import FakeOwner, message, push, queue_policy, route_queue, topic
 from tests.unit.journal.harness import BOUNDS

@@ -6,6 +6,7 @@ import pytest
 
 from streamer.delivery import resolve as resolve_module
 from streamer.delivery.resolve import Resolved, Resolver
+from streamer.delivery.tokens import Tokens
 from streamer.routing.outcome import Outcome
 from streamer.routing.table import RoutingTable, TableRoute
 from streamer.uprotocol.message import Attributes, UMessageType, UPriority, notification, publish
@@ -24,7 +25,7 @@ class ResolverHarness(IngressHarness):
 
     def __init__(self, endpoint: str = "vehicle", addressed: tuple[str, ...] = ()) -> None:
         super().__init__()
-        self.resolver = Resolver(endpoint, self.interest)
+        self.resolver = Resolver(endpoint, self.interest, self.clock, Tokens())
         self.change({"cloud": (EVERY_TOPIC,), "phone": (topic(1),)}, addressed)
 
     def change(

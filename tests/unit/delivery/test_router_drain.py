@@ -9,9 +9,9 @@ from streamer.delivery import router as router_module
 from streamer.delivery.router import Router
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import LinkState, Presence, TransportContext, UTransport
-from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
+from streamer.transports.local import LocalTransport
 from streamer.transports.memory import MemoryReceived
-from streamer.uprotocol.well_known import USTREAMER
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 from tests.clock import FakeClock
 from tests.flow.harness import GATEWAY, ORDERS, SPEED, VEHICLE_APP, RouterHarness, configuration
 from tests.flow.journaled_run import journaled_run

@@ -6,11 +6,10 @@ from streamer.config.models import Config
 from streamer.routing.decide import decide
 from streamer.routing.outcome import Outcome
 from streamer.routing.table import RoutingTable
-from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.well_known import EntityId
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, EntityId
 
 SERVICES = RoutingTable.from_config(
     Config.model_validate(

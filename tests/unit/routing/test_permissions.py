@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.config.permissions import PermissionsConfig
-from streamer.routing.permissions import NOT_PERMITTED, Denial, FirstMatch, Permissions, Permit
+from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.permissions import FirstMatch, Permissions, Permit
 from streamer.uprotocol.message import Attributes, UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
@@ -33,19 +34,19 @@ def judge(
     sink: UUri | None = DOORS,
     ingress: str = "cloud",
     identity: str | None = None,
-) -> Permit | Denial:
+) -> Permit | Failure:
     return asked.judge(kind, source, sink, ingress, identity)
 
 
-def permit(verdict: Permit | Denial) -> Permit:
+def permit(verdict: Permit | Failure) -> Permit:
     assert isinstance(verdict, Permit), verdict
     return verdict
 
 
-def denial(verdict: Permit | Denial) -> tuple[UCode, str]:
-    assert isinstance(verdict, Denial), verdict
-    assert verdict.failure.text == NOT_PERMITTED
-    return verdict.failure.code, verdict.because
+def denial(verdict: Permit | Failure) -> tuple[UCode, str]:
+    assert isinstance(verdict, Failure), verdict
+    assert verdict.outcome is Outcome.REJECTED
+    return verdict.code, verdict.text
 
 
 # rules
@@ -74,28 +75,28 @@ def test_the_first_rule_that_matches_speaks() -> None:
 
 def test_an_earlier_rule_wins_whatever_its_wildcards_are() -> None:
     wide, narrow = {"deny": {"from": "//backend/FFFFFFFF/FF/FFFF"}}, {"allow": {"from": "//backend/C0/1/0"}}
-    assert isinstance(judge(permissions(wide, narrow)), Denial)
+    assert isinstance(judge(permissions(wide, narrow)), Failure)
     assert isinstance(judge(permissions(narrow, wide)), Permit)
 
 
 def test_a_rule_is_about_its_types_only() -> None:
     asked = permissions({"allow": {"types": ["request"]}})
     assert isinstance(judge(asked), Permit)
-    assert isinstance(judge(asked, NOTIFICATION, NEWS, UUri("veh1", 0xB, 1, 0)), Denial)
-    assert isinstance(judge(asked, PUBLISH, NEWS, None), Denial)
+    assert isinstance(judge(asked, NOTIFICATION, NEWS, UUri("veh1", 0xB, 1, 0)), Failure)
+    assert isinstance(judge(asked, PUBLISH, NEWS, None), Failure)
 
 
 def test_both_addresses_have_to_match() -> None:
     asked = permissions({"allow": {"from": "//backend/C0/1/0", "to": "//veh1/B/1/7"}})
     assert isinstance(judge(asked), Permit)
-    assert isinstance(judge(asked, source=BACKEND._replace(ue_id=0xC1)), Denial)
-    assert isinstance(judge(asked, sink=DOORS._replace(authority="veh2")), Denial)
+    assert isinstance(judge(asked, source=BACKEND._replace(ue_id=0xC1)), Failure)
+    assert isinstance(judge(asked, sink=DOORS._replace(authority="veh2")), Failure)
 
 
 @pytest.mark.parametrize("sink", [None, UUri("veh1", 0xFFFF_FFFF, 0xFF, 0xFFFF)], ids=["plain", "addressed"])
 def test_to_is_the_topic_of_a_publish_whatever_its_network_addresses_it_to(sink: UUri | None) -> None:
     assert isinstance(judge(permissions({"allow": {"to": "//backend/C0/1/9000"}}), PUBLISH, NEWS, sink), Permit)
-    assert isinstance(judge(permissions({"allow": {"to": "//veh1/FFFFFFFF/FF/FFFF"}}), PUBLISH, NEWS, sink), Denial)
+    assert isinstance(judge(permissions({"allow": {"to": "//veh1/FFFFFFFF/FF/FFFF"}}), PUBLISH, NEWS, sink), Failure)
     assert isinstance(judge(permissions({"allow": {"from": "//backend/C0/1/FFFF"}}), PUBLISH, NEWS, sink), Permit)
 
 
@@ -146,7 +147,7 @@ def test_a_search_does_not_look_at_every_rule(monkeypatch: pytest.MonkeyPatch) -
 
     for shape in asked._endpoints["cloud"].rules._by_kind[REQUEST]:
         monkeypatch.setattr(shape, "found", CountingDict(shape.found))
-    assert isinstance(judge(asked, source=BACKEND, sink=UUri("nobody", 1, 1, 1)), Denial)
+    assert isinstance(judge(asked, source=BACKEND, sink=UUri("nobody", 1, 1, 1)), Failure)
     assert len(looked_up) == 4
 
 

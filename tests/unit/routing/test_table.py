@@ -6,9 +6,8 @@ import pytest
 
 from streamer.config.models import Config
 from streamer.routing.table import RoutingTable, connecting, local_authorities
-from streamer.transports.local import LOCAL_ENDPOINT
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.well_known import USTREAMER, USUBSCRIPTION
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER, USUBSCRIPTION
 
 TOPIC = "//veh1/A/1/8000"
 

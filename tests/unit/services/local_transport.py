@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from streamer.transports.base import TransportContext
-from streamer.transports.local import LOCAL_ENDPOINT, Handler, LocalTransport
+from streamer.transports.local import Handler, LocalTransport
 from streamer.uprotocol.message import UMessage
-from streamer.uprotocol.well_known import EntityId
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, EntityId
 
 
 class RecordingLocalTransport(LocalTransport):

@@ -13,8 +13,9 @@ from streamer.services import host as module
 from streamer.services.access import Caller
 from streamer.services.host import ServiceHost, entities, state_path
 from streamer.transports.base import LinkState, TransportContext
-from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.unit.services.fake_router import FakeRouter
 
 RAW = {

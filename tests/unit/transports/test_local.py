@@ -7,11 +7,11 @@ import pytest
 
 from streamer.transports.base import LinkState, Received, SendResult, TransportContext, UListener
 from streamer.transports.errors import LinkLostError, PermanentError
-from streamer.transports.local import LOCAL_ENDPOINT, LocalTransport
+from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage, notification
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
-from streamer.uprotocol.well_known import USTREAMER, USUBSCRIPTION
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER, USUBSCRIPTION
 
 NOW_MS = 1_700_000_000_000
 TOPIC = UUri("veh1", 0xA, 1, 0x8000)

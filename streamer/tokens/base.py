@@ -1,0 +1,58 @@
+"""The interface for what verifies tokens, which uProtocol leaves to each vendor (token-based access permissions, TAP).
+
+A verifier is a class in any installed package, with a name in the entry point group `ustreamer.token_verifiers`. It is asked
+once for each token that was not seen before, on the event loop: it must not wait for anything. What it needs (keys, lists of
+revoked tokens) it reads in `TokenVerifier.refresh`.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+
+class TokenRefusedError(Exception):
+    """The token is not good. The text says why, for operators: it repeats nothing of the token."""
+
+
+class Grant(NamedTuple):
+    """What a good token says.
+
+    ``until_s``: from this Unix time on it is no longer good. ``scope``: the uPA URIs that its owner may access, as texts and
+    possibly with wildcards; None means all. ``authority``: only sources at this authority may use it; None means all.
+    """
+
+    until_s: float
+    scope: tuple[str, ...] | None = None
+    authority: str | None = None
+
+
+class VerifierOptions(BaseModel):
+    """The base of every verifier's ``Options``: ``permissions.tap.options`` in the configuration file.
+
+    Validation errors do not repeat values: somebody may have put a key there.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class TokenVerifier(ABC):
+    """Verifies tokens. Nothing that it logs or raises may contain any part of one."""
+
+    Options: ClassVar[type[VerifierOptions]]
+    """The model of the verifier's options in the configuration file."""
+
+    @abstractmethod
+    def __init__(self, options: VerifierOptions) -> None:
+        """``options`` is an instance of the class's own ``Options``. What is missing now may come with `refresh`."""
+
+    @abstractmethod
+    def verify(self, token: str, now_s: float) -> Grant:
+        """What this token grants at the Unix time ``now_s``. Raises `TokenRefusedError`."""
+
+    def refresh(self) -> bool:
+        """Read again what may have changed. Called once before the first token, and then about once a second.
+
+        True if it did: then everything that was said of tokens before is forgotten.
+        """
+        return False

@@ -1,0 +1,247 @@
+"""Verifies JSON Web Tokens (RFC 7519, RFC 8725) with public keys from a file.
+
+The law of this file:
+- Only signatures with a public key count. There is no `none` and no HS256: who can verify those can make them as well.
+- The key decides which algorithms it is for, and the configuration which of them count; what the token says has to agree.
+- Issuer, audience and expiry have to be there, and to be right. The time is passed in.
+- A new file of keys that cannot be used changes nothing: the old keys stay, and the log says so.
+- No text that leaves this file contains a part of a token.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jwt
+from jwt.types import Options
+from pydantic import Field
+
+from streamer.tokens.base import Grant, TokenRefusedError, TokenVerifier, VerifierOptions
+
+logger = logging.getLogger("ustreamer.tokens")
+
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+
+_MAX_FILE_BYTES = 1024 * 1024
+_MAX_KEYS = 100
+_LATEST_S = 253_402_300_800  # the year 10000: also infinity and what is no number at all is not before it
+
+_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_FITTING = {
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+    ("EC", "P-521"): ("ES512",),
+    ("OKP", "Ed25519"): ("EdDSA",),
+}
+
+_RULES: Options = {
+    "require": ["exp", "iss", "aud"],
+    "enforce_minimum_key_length": True,
+    "verify_exp": False,  # times are compared here, with the time that is passed in
+    "verify_nbf": False,
+    "verify_iat": False,
+    "verify_sub": False,
+    "verify_jti": False,
+}
+
+_Keys = Mapping[tuple[str | None, str], jwt.PyJWK]
+"""By key id and algorithm."""
+
+
+class JwtOptions(VerifierOptions):
+    """Options of the verifier ``jwt``."""
+
+    jwks_file: Annotated[Path, Field(strict=False)]
+    """A JSON Web Key Set (RFC 7517) with the public keys of the issuer. It is read again when it changes."""
+    issuer: Annotated[str, Field(min_length=1)]
+    """The claim `iss` that a token has to have."""
+    audience: Annotated[str, Field(min_length=1)]
+    """A value that the claim `aud` has to have."""
+    algorithms: Annotated[list[Algorithm], Field(min_length=1)] = ["RS256", "PS256", "ES256", "EdDSA"]
+    leeway_s: Annotated[float, Field(ge=0, le=300)] = 30
+    """How far the issuer's clock may be from ours."""
+    scope_claim: Annotated[str, Field(min_length=1)] = "scope"
+    """The claim with the uPA URIs that the token is for: a list, or one text with spaces in between."""
+    require_scope: bool = True
+    """Whether a token without this claim is refused. If not, it is for every method."""
+    authority_claim: str | None = None
+    """The claim with the authority that the token was issued to: only its uEntities may use it. None: whoever has it."""
+
+
+class JwtVerifier(TokenVerifier):
+    """Verifies JWTs with the keys of one issuer."""
+
+    Options = JwtOptions
+
+    def __init__(self, options: VerifierOptions) -> None:
+        assert isinstance(options, JwtOptions)
+        self._options = options
+        self._keys: _Keys = {}
+        self._seen: tuple[int, ...] | None = None  # the file that was read last, whether it could be used or not
+        self._problem = ""
+
+    def refresh(self) -> bool:
+        path = self._options.jwks_file
+        try:
+            found = _identity(os.stat(path))
+            if found == self._seen:
+                return False
+            with path.open("rb") as file:
+                self._seen = _identity(os.fstat(file.fileno()))
+                content = file.read(_MAX_FILE_BYTES + 1)
+            self._keys = _read(content, self._options.algorithms)
+        except OSError as exc:
+            self._seen = None
+            self._complain(exc.strerror or type(exc).__name__)
+            return False
+        except ValueError as exc:
+            self._complain(str(exc))
+            return False
+        self._problem = ""
+        logger.info("token_keys_read file=%s keys=%d", path, len({kid for kid, _ in self._keys}))
+        return True
+
+    def _complain(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            consequence = "the keys from before are used" if self._keys else "every token is refused"
+            logger.error(
+                "token_keys_unusable file=%s problem=%s consequence=%s", self._options.jwks_file, problem, consequence
+            )
+
+    def verify(self, token: str, now_s: float) -> Grant:
+        options = self._options
+        claims = self._signed(token)
+        until_s = _time(claims, "exp") + options.leeway_s
+        if now_s >= until_s:
+            raise TokenRefusedError("it has expired")
+        for name in ("nbf", "iat"):
+            if name in claims and now_s < _time(claims, name) - options.leeway_s:
+                raise TokenRefusedError(f"it is not good yet (by its {name})")
+        return Grant(until_s, self._scope(claims), self._authority(claims))
+
+    def _signed(self, token: str) -> dict[str, Any]:
+        """The claims, if the signature, the issuer and the audience are right."""
+        options = self._options
+        try:
+            header = jwt.get_unverified_header(token)
+            key = self._key_for(header)
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key=key,
+                algorithms=[key.algorithm_name],
+                audience=options.audience,
+                issuer=options.issuer,
+                options=_RULES,
+            )
+        except jwt.PyJWTError as exc:
+            raise TokenRefusedError(_reason(exc)) from None  # the text and the frames of the cause may show the token
+        except (ValueError, TypeError, RecursionError) as exc:  # what the library does not foresee
+            raise TokenRefusedError(f"it cannot be read ({type(exc).__name__})") from None
+        return claims
+
+    def _key_for(self, header: Mapping[str, Any]) -> jwt.PyJWK:
+        algorithm, kid = header.get("alg"), header.get("kid")
+        if algorithm not in self._options.algorithms:
+            raise TokenRefusedError("its algorithm is not among permissions.tap.options.algorithms")
+        if kid is not None:
+            found = [key for (each, kind), key in self._keys.items() if (each, kind) == (kid, algorithm)]
+        else:
+            found = [key for (_, kind), key in self._keys.items() if kind == algorithm]
+        if not found:
+            raise TokenRefusedError("no key that we know is for it")
+        if len(found) > 1:
+            raise TokenRefusedError("it does not say which of our keys is for it")
+        return found[0]
+
+    def _scope(self, claims: Mapping[str, Any]) -> tuple[str, ...] | None:
+        name = self._options.scope_claim
+        value = claims.get(name)
+        if value is None:
+            if self._options.require_scope:
+                raise TokenRefusedError("it has no scope")
+            return None
+        if isinstance(value, str):
+            return tuple(value.split())
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return tuple(value)
+        raise TokenRefusedError("its scope is neither a text nor a list of texts")
+
+    def _authority(self, claims: Mapping[str, Any]) -> str | None:
+        name = self._options.authority_claim
+        if name is None:
+            return None
+        value = claims.get(name)
+        if not isinstance(value, str) or not value:
+            raise TokenRefusedError("it does not say which authority it was issued to")
+        return value
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float:
+    value = claims[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LATEST_S:
+        raise TokenRefusedError(f"its {name} is not a time")
+    return float(value)
+
+
+def _reason(exc: jwt.PyJWTError) -> str:
+    match exc:
+        case jwt.InvalidSignatureError():
+            return "its signature is wrong"
+        case jwt.InvalidAudienceError():
+            return "it is for another audience"
+        case jwt.InvalidIssuerError():
+            return "it is from another issuer"
+        case jwt.MissingRequiredClaimError():
+            return f"it has no {exc.claim}"
+    return f"it is not a JWT that can be verified ({type(exc).__name__})"
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _read(content: bytes, algorithms: list[Algorithm]) -> _Keys:
+    """The keys of a set, each for the algorithms that it fits. Raises ValueError, with a text that repeats nothing of it."""
+    if len(content) > _MAX_FILE_BYTES:
+        raise ValueError(f"larger than {_MAX_FILE_BYTES} bytes")
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON") from None
+    listed = data.get("keys") if isinstance(data, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise ValueError('expected {"keys": [...]}')
+    if len(listed) > _MAX_KEYS:
+        raise ValueError(f"more than {_MAX_KEYS} keys")
+    found: dict[tuple[str | None, str], jwt.PyJWK] = {}
+    for number, each in enumerate(listed):
+        if each.get("use", "sig") != "sig":
+            continue
+        kid = each.get("kid")
+        if not isinstance(kid, str | None):
+            raise ValueError(f"keys[{number}]: its kid is not a text")
+        if "d" in each or each.get("kty") == "oct":
+            raise ValueError(f"keys[{number}]: a secret key; expected public ones only")
+        for algorithm in _fitting(each):
+            if algorithm not in algorithms:
+                continue
+            if (kid, algorithm) in found:
+                raise ValueError(f"keys[{number}]: another key has the same kid")
+            try:
+                found[kid, algorithm] = jwt.PyJWK.from_dict(each, algorithm)
+            except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+                raise ValueError(f"keys[{number}]: not a public key") from None
+    if not found:
+        raise ValueError(f"no key for {', '.join(algorithms)}")
+    return found
+
+
+def _fitting(key: Mapping[str, Any]) -> tuple[str, ...]:
+    """The algorithms that a key is for."""
+    kinds = _RSA if key.get("kty") == "RSA" else _FITTING.get((key.get("kty"), key.get("crv")), ())  # type: ignore[arg-type]  # any value may be asked for
+    named = key.get("alg")
+    return kinds if named is None else tuple(kind for kind in kinds if kind == named)
