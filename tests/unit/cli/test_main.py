@@ -279,8 +279,8 @@ permissions:
                 "  permissions.endpoints.cloud.rules[1] allows it",
                 "  route cloud-vehicle: 'veh1' lives behind vehicle",
                 "  permissions.methods[0] demands permission level 2: it claims 1, and its endpoint may claim 3",
-                "goes nowhere: rejected (PERMISSION_DENIED), permissions.methods[0] demands permission level 2: it claims 1, "
-                "and its endpoint may claim 3",
+                "goes nowhere: rejected (PERMISSION_DENIED), permissions.methods[0] demands permission level 2: it claims "
+                "1, and its endpoint may claim 3",
             ],
         ),
         (
