@@ -28,6 +28,7 @@ _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",  # the default of 200 is for clusters; on a few cores it is all overhead
+    "spark.hadoop.fs.permissions.umask-mode": "027",  # Hadoop's own is 022, whatever that of the process: open to everybody
 }
 """Set for a local master only, where nothing else is configured."""
 

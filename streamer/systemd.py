@@ -13,7 +13,8 @@ def notify(*assignments: str) -> None:
         address = "\0" + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
         try:
-            sock.sendto("\n".join(assignments).encode(), address)
+            # One line each, whatever the text in it: a second one would be an assignment of its own.
+            sock.sendto("\n".join(" ".join(each.splitlines()) for each in assignments).encode(), address)
         except OSError:
             return
 

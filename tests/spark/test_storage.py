@@ -1,5 +1,6 @@
 """Replacing, and which file system a path is on."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,17 @@ def test_the_old_table_is_there_until_the_new_one_is_and_then_removed(spark: Spa
     Storage(spark).replace(target, fresh)
     assert Path(target, "part").read_text() == "new"
     assert list((tmp_path / "_staging").iterdir()) == []
+
+
+def test_nobody_outside_owner_and_group_can_read_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        spark.range(4, numPartitions=2).write.parquet(f"{tmp_path}/table/date=1")
+    finally:
+        os.umask(before)
+    written = list((tmp_path / "table").rglob("*"))
+    assert len(written) > 2
+    assert {path: oct(path.stat().st_mode) for path in written if path.stat().st_mode & 0o007} == {}
 
 
 def test_a_table_that_cannot_be_replaced_stays(spark: SparkSession, tmp_path: Path) -> None:

@@ -27,6 +27,11 @@ def test_assignments_arrive_as_lines_of_one_datagram(systemd: socket.socket) -> 
     assert systemd.recv(1000) == b"WATCHDOG=1"
 
 
+def test_text_with_line_ends_assigns_nothing(systemd: socket.socket) -> None:
+    notify("STATUS=the broker says\nSTOPPING=1\r\nMAINPID=1")
+    assert systemd.recv(1000) == b"STATUS=the broker says STOPPING=1 MAINPID=1"
+
+
 def test_abstract_socket_is_reached_too(monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"ustreamer-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
