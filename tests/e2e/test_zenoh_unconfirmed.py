@@ -229,7 +229,8 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
 
 
 async def test_topics_beyond_the_bound_count_as_listened_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamer.transports.zenoh.presence_watch.MAX_TOPICS", 1)
+    monkeypatch.setattr("streamer.transports.zenoh.watch_budget.MAX_TOPICS", 1)
+    monkeypatch.setattr("streamer.transports.zenoh.watch_budget.SHARE", 1)
     other = UUri.parse("//veh1/1/1/8000")
     async with transport_and_peer() as (transport, _):
         first, second = Flow(transport), Flow(transport, other)

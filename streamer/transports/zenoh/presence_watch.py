@@ -12,10 +12,10 @@ import json
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 
 import zenoh
 
-from streamer.rate import ByKey, TokenBucket
 from streamer.transports.base import Presence
 from streamer.transports.zenoh.control import ControlThread, tell_loop
 from streamer.transports.zenoh.presence import (
@@ -28,17 +28,10 @@ from streamer.transports.zenoh.presence import (
     watch_for,
 )
 from streamer.transports.zenoh.receivers import MANY
+from streamer.transports.zenoh.watch_budget import WatchBudget
 
-MAX_TOPICS = 512
-MAX_SINKS = 128
-
-# How fast watches are made: for all flows, and for those of one source authority.
-BURST = 128
-_PER_S = 16.0
-BURST_PER_AUTHORITY = 64
-_PER_S_PER_AUTHORITY = 8.0
-_AUTHORITIES = 256
 _PROMOTE_S = 0.25
+_PROMOTED_AT_ONCE = 64
 
 _LIST_S = 0.25
 _LISTS_AT_ONCE = 32
@@ -60,9 +53,7 @@ class PresenceWatch:
         self._session: zenoh.Session | None = None
         self._watches = Watches()
         self._declared: dict[str, _Declared] = {}  # control thread
-        self._sinks = 0
-        self._budget = TokenBucket(_PER_S, BURST)
-        self._budgets = ByKey(lambda: TokenBucket(_PER_S_PER_AUTHORITY, BURST_PER_AUTHORITY), _AUTHORITIES)
+        self._budget = WatchBudget()
         self._waiting: dict[str, None] = {}  # flows without a watch of their own, the one that has waited longest first
         self._promotion: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -113,25 +104,15 @@ class PresenceWatch:
         return None if is_topic(key) else OVERVIEW
 
     def _may_make(self, watch: str, flow: str) -> bool:
-        """Whether there is room for one more watch, and the budget for it."""
-        topics = len(self._watches.watches) - self._sinks
-        if topics >= MAX_TOPICS if is_topic(watch) else self._sinks >= MAX_SINKS:
-            return False
-        now_s = self._now_s()
-        authority = self._budgets.of(flow.split("/", 2)[1], now_s)
-        if authority.left(now_s) < 1 or not self._budget.take(now_s):
-            return False
-        authority.spend(1)
-        return True
+        return self._budget.make(watch, flow.split("/", 2)[1], self._now_s())
 
     def _made(self, watch: str) -> None:
-        self._sinks += not is_topic(watch)
         if self._session is not None:
             self._declare(self._session, watch)
 
     def _forgotten(self, watch: str | None) -> None:
         if watch is not None:
-            self._sinks -= not is_topic(watch)
+            self._budget.forget(watch)
             if self._session is not None:
                 self._control.post(lambda: self._undeclare_blocking(watch))
 
@@ -154,7 +135,7 @@ class PresenceWatch:
     def _promote(self) -> None:
         """Give watches of their own to flows that have waited, as far as the budget goes. Each is looked at in turn."""
         self._promotion = None
-        for key in list(self._waiting)[:BURST]:
+        for key in list(islice(self._waiting, _PROMOTED_AT_ONCE)):
             own = watch_for(key)
             is_there = own in self._watches.watches
             del self._waiting[key]

@@ -10,9 +10,10 @@ import pytest
 import zenoh
 
 from streamer.transports.base import Presence
-from streamer.transports.zenoh import presence_watch
+from streamer.transports.zenoh import presence_watch, watch_budget
 from streamer.transports.zenoh.presence import OVERVIEW
-from streamer.transports.zenoh.presence_watch import BURST, BURST_PER_AUTHORITY, MAX_SINKS, PresenceWatch
+from streamer.transports.zenoh.presence_watch import PresenceWatch
+from streamer.transports.zenoh.watch_budget import BURST, BURST_PER_AUTHORITY, MAX_SINKS, MAX_TOPICS, SHARE
 from tests.waiting import until
 
 OWN, OTHER = "a" * 32, "b" * 32
@@ -133,26 +134,37 @@ async def test_flood_of_invented_authorities_declares_no_more_than_the_burst_of_
     assert len(session.declared) == BURST
 
 
-async def test_flows_that_wait_get_watches_of_their_own_up_to_the_bound(
-    watch: PresenceWatch, session: CountingSession, clock: list[float]
+@pytest.mark.parametrize(("flow", "most"), [(to_sink, MAX_SINKS), (topic, MAX_TOPICS)])
+async def test_flows_that_wait_get_watches_of_their_own_up_to_the_bounds(
+    flow: Callable[[int, str], str], most: int, watch: PresenceWatch, session: CountingSession, clock: list[float]
 ) -> None:
-    for number in range(MAX_SINKS + 50):
-        watch.add(to_sink(number), ignore)
-    for _ in range(40):
-        clock[0] += 10.0
-        watch._promote()
-    assert len(set(session.declared)) == len(session.declared) == MAX_SINKS  # the overview is one of them
-    watch.remove(to_sink(0), ignore)
-    clock[0] += 10.0
-    watch._promote()
-    assert len(session.declared) == MAX_SINKS + 1  # for the flow that has waited longest
+    def own() -> list[str]:
+        return [key for key in session.declared if key != OVERVIEW]
+
+    def promote() -> None:
+        for _ in range(100):
+            clock[0] += 10.0
+            watch._promote()
+        assert len(set(own())) == len(own())
+
+    for number in range(600):
+        watch.add(flow(number, "veh1"), ignore)
+    promote()
+    assert len(own()) == most // SHARE  # the other half is for others
+    for number in range(600, 1200):
+        watch.add(flow(number, f"veh{number % 7}"), ignore)
+    promote()
+    assert len(own()) == most
+    watch.remove(flow(0, "veh1"), ignore)
+    promote()
+    assert len(own()) == most + 1
     watch.close()
 
 
 async def test_overview_goes_with_its_last_flow(
     watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence_watch, "MAX_SINKS", 0)
+    monkeypatch.setattr(watch_budget, "MAX_SINKS", 0)
     watch.add(to_sink(1), ignore)
     watch.add(to_sink(2), ignore)
     watch.remove(to_sink(1), ignore)
@@ -165,7 +177,7 @@ async def test_overview_goes_with_its_last_flow(
 async def test_sink_beyond_the_bound_is_known_by_the_overview(
     watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence_watch, "MAX_SINKS", 0)
+    monkeypatch.setattr(watch_budget, "MAX_SINKS", 0)
     told: list[Presence] = []
     watch.add(to_sink(1), told.append)
     await until(lambda: told == [Presence.ABSENT], "only a recorder")
@@ -175,7 +187,7 @@ async def test_sink_beyond_the_bound_is_known_by_the_overview(
 
 
 async def test_topic_beyond_the_bound_counts_as_listened_to(watch: PresenceWatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence_watch, "MAX_TOPICS", 0)
+    monkeypatch.setattr(watch_budget, "MAX_TOPICS", 0)
     assert watch.add(topic(1), ignore) is Presence.PRESENT
 
 
