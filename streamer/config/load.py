@@ -163,7 +163,7 @@ def _warnings(config: Config) -> Iterator[str]:
         yield "journal: null: memory only; what is queued is lost if the process is killed"
     if not config.routes:
         yield "routes: empty; nothing is forwarded"
-    yield from hints(config.permissions, config.endpoints)
+    yield from hints(config.permissions, {name: each.options.proves_identity for name, each in config.endpoints.items()})
     for route in config.routes:
         far = config.endpoints[route.to]
         is_addressed = route.to in config.addressed

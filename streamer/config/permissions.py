@@ -1,6 +1,6 @@
 """The section ``permissions``: who may send what to whom, in whose name, and what methods demand of their callers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal
@@ -171,8 +171,8 @@ def _meets(pattern: UUri, resources: tuple[int, int]) -> bool:
     return pattern.resource == ANY_RESOURCE or resources[0] <= pattern.resource <= resources[1]
 
 
-def hints(section: PermissionsConfig | None, endpoints: Iterable[str]) -> Iterator[str]:
-    """What is allowed in a file, but may not be intended."""
+def hints(section: PermissionsConfig | None, endpoints: Mapping[str, bool]) -> Iterator[str]:
+    """What is allowed in a file, but may not be intended. ``endpoints``: whether their networks prove identities."""
     if section is None:
         yield "permissions: null: open; everybody behind an endpoint may send what its routes allow, also to our services"
         return
@@ -181,6 +181,8 @@ def hints(section: PermissionsConfig | None, endpoints: Iterable[str]) -> Iterat
             yield f"permissions.endpoints: no {name}; nothing that comes in there is allowed"
     for name, endpoint in section.endpoints.items():
         here = f"permissions.endpoints.{name}"
+        if endpoint.identities is not None and not endpoints.get(name):
+            yield f"{here}.identities: the network of {name} proves no identity, so nothing that comes in there is allowed"
         for index, earlier in _unreachable([rule.allow or rule.deny or DenyConfig() for rule in endpoint.rules]):
             yield f"{here}.rules[{index}]: never reached; rules[{earlier}] matches everything that it matches"
 

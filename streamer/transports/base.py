@@ -203,6 +203,11 @@ class TransportOptions(BaseModel):
         """Whether a Publish needs a sink authority on this network, as on an off-vehicle MQTT broker."""
         return False
 
+    @property
+    def proves_identity(self) -> bool:
+        """Whether messages may come with an identity that the network proves (`Provenance.identity`)."""
+        return False
+
     def exposures(self) -> Sequence[str]:
         """What these options leave open to others on the network, for ``streamer check``: ``KEY: sentence`` each."""
         return ()

@@ -108,6 +108,10 @@ class Mqtt5Options(WireOptions):
         return self.topics == "off-vehicle"
 
     @property
+    def proves_identity(self) -> bool:
+        return self.identity_property is not None
+
+    @property
     def _url(self) -> SplitResult:
         return urlsplit(self.broker)
 

@@ -158,14 +158,21 @@ def test_a_verifier_that_cannot_be_loaded_is_told(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_file_without_the_section_is_called_open() -> None:
-    (hint,) = hints(None, ["vehicle"])
+    (hint,) = hints(None, {"vehicle": False})
     assert hint.startswith("permissions: null: open; ")
 
 
 def test_endpoints_that_the_section_does_not_name_are_told() -> None:
-    assert list(hints(parsed({"allow": {}}), ["vehicle", "cloud"])) == [
+    assert list(hints(parsed({"allow": {}}), {"vehicle": False, "cloud": False})) == [
         "permissions.endpoints: no vehicle; nothing that comes in there is allowed"
     ]
+
+
+@pytest.mark.parametrize(("is_proven", "told"), [(True, 0), (False, 1)])
+def test_identities_that_no_network_proves_are_told(is_proven: bool, told: int) -> None:
+    found = list(hints(parsed({"allow": {}}, identities={"a": ["*"]}), {"cloud": is_proven}))
+    text = "the network of cloud proves no identity, so nothing that comes in there is allowed"
+    assert found == [f"permissions.endpoints.cloud.identities: {text}"] * told
 
 
 @pytest.mark.parametrize(
@@ -179,7 +186,7 @@ def test_endpoints_that_the_section_does_not_name_are_told() -> None:
     ids=["catch-all", "wider", "type that cannot be", "twice"],
 )
 def test_a_rule_behind_one_that_matches_all_of_it_is_told(rules: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    assert list(hints(parsed(*rules), ["cloud"])) == [
+    assert list(hints(parsed(*rules), {"cloud": False})) == [
         "permissions.endpoints.cloud.rules[1]: never reached; rules[0] matches everything that it matches"
     ]
 
@@ -195,7 +202,7 @@ def test_a_rule_behind_one_that_matches_all_of_it_is_told(rules: tuple[dict[str,
     ids=["narrower", "types", "other address", "instance"],
 )
 def test_a_rule_that_may_speak_is_not_told(rules: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    assert list(hints(parsed(*rules), ["cloud"])) == []
+    assert list(hints(parsed(*rules), {"cloud": False})) == []
 
 
 def test_patterns_are_read_as_addresses() -> None:

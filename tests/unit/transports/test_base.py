@@ -316,6 +316,7 @@ def test_transport_of_another_package_is_found_by_its_entry_point() -> None:
 def test_what_a_transport_says_nothing_about_has_a_default() -> None:
     kind = load_transport("pigeon")
     assert not kind.Options().addresses_publishes
+    assert not kind.Options().proves_identity
     assert kind.filter_texts(TOPIC, None, "cloud") == {}
 
 

@@ -34,6 +34,11 @@ def test_only_off_vehicle_topics_need_an_address_for_a_publish(topics: str, expe
     assert options(topics=topics).addresses_publishes is expected
 
 
+def test_an_identity_is_proven_if_the_broker_passes_it_on() -> None:
+    assert not options().proves_identity
+    assert options(identity_property="client").proves_identity
+
+
 @pytest.mark.parametrize("broker", ["h:1883", "tcp://h", "mqtt://", "mqtt://h:99999", "mqtt://h:0", "mqtt://h/path", ""])
 def test_other_urls_are_refused(broker: str) -> None:
     with pytest.raises(ValidationError, match="expected"):
