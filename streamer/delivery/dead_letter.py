@@ -116,7 +116,7 @@ def live_on(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
     """The same message with a TTL of ``ttl_ms`` from now on; 0: none, or the longest that a Request can have."""
     attributes = message.attributes
     if ttl_ms:
-        ttl = min(max(1, now_ms - created_ms(message.id) + ttl_ms), _LONGEST_TTL_MS)
+        ttl = min(max(0, now_ms - created_ms(message.id)) + ttl_ms, _LONGEST_TTL_MS)
     else:
         ttl = _LONGEST_TTL_MS if attributes.type is UMessageType.REQUEST else 0
     return message._replace(attributes=replace(attributes, ttl=ttl))

@@ -366,7 +366,7 @@ class Egress:
             self.refill(lane)
             self.file(lane)
         for queue in self.queues:
-            for delivery in queue.take_expired(now_ms):
+            for delivery in queue.take_expired(now_ms, now_s):
                 self._expire(delivery)
             queue.judge_stalled(self.transport.state is LinkState.UP)
         self._absent.tick(now_s)

@@ -263,7 +263,7 @@ class Ingress(UListener):
             queue = leg.queue
             if leg.once is not None and not is_redrive and self._has_gone(received, leg):
                 continue
-            if leg.sampler is not None and not is_redrive and not leg.sampler.lets_pass(received.message.id):
+            if leg.sampler is not None and not is_redrive and not leg.sampler.lets_pass(message.id, now_ms):
                 self._settler.leave_out(received, queue)
                 continue
             lane = leg.lane

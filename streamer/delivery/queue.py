@@ -4,7 +4,6 @@ Everything that the route has accepted and not settled counts towards the bounds
 no clock and no logger in here.
 """
 
-import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamer.config.models import QueuePolicy
+from streamer.delivery.deadlines import Deadlines
 from streamer.delivery.lane import CLASSES, Delivery, DeliveryState, Hold, Lane, LaneOwner
 from streamer.delivery.stats import RouteAccount, RouteStats
 from streamer.routing.table import FlowKey
@@ -89,9 +89,7 @@ class RouteQueue:
         self._evictable = policy.queue.on_full == "evict"
         self._retire_at = _MAX_LANES
         self._by_age: list[deque[Delivery]] = [deque() for _ in range(CLASSES)]
-        self._fresh: list[Delivery] = []
-        self._deadlines: list[tuple[int, int, Delivery]] = []
-        self._deadline_turns = 0  # deliveries themselves cannot be compared, and one may be listed twice
+        self._deadlines = Deadlines()
 
     def use(self, policy: QueuePolicy) -> None:
         """Take other bounds from now on; what waits already stays."""
@@ -171,7 +169,7 @@ class RouteQueue:
         lane.push(delivery)
         attributes = message.attributes
         if attributes.ttl:
-            self._fresh.append(delivery)
+            self._deadlines.fresh.append(delivery)
         if self._evictable:
             self._by_age[attributes.priority_class].append(delivery)
         return delivery
@@ -183,7 +181,7 @@ class RouteQueue:
             self.messages += 1
             self.bytes += delivery.size
             if delivery.message.attributes.ttl:
-                self._fresh.append(delivery)
+                self._deadlines.fresh.append(delivery)
         for delivery in reversed(deliveries):
             self.came_back(delivery)
 
@@ -234,29 +232,9 @@ class RouteQueue:
         self.messages -= 1
         self.bytes -= delivery.size
 
-    def take_expired(self, now_ms: int) -> list[Delivery]:
+    def take_expired(self, now_ms: int, now_s: float) -> list[Delivery]:
         """Remove and return what expired while it waited. Called by the clock's tick, not per message."""
-        heap = self._deadlines
-        for delivery in self._fresh:
-            if delivery.state is not DeliveryState.SETTLED:
-                deadline_ms = delivery.message.deadline_ms
-                if deadline_ms is not None:
-                    self._deadline_turns += 1
-                    heapq.heappush(heap, (deadline_ms, self._deadline_turns, delivery))
-        self._fresh.clear()
-        expired: list[Delivery] = []
-        in_flight: list[Delivery] = []
-        while heap and heap[0][0] < now_ms:
-            delivery = heapq.heappop(heap)[2]
-            if delivery.state is DeliveryState.QUEUED:
-                delivery.lane.drop(delivery)
-                expired.append(delivery)
-            elif delivery.state is DeliveryState.IN_FLIGHT:
-                in_flight.append(delivery)  # it may come back to the lane: checked again at the next tick
-        self._fresh += in_flight
-        if len(heap) > 2 * self.messages + 1000:
-            self._deadlines = [entry for entry in heap if entry[2].state is not DeliveryState.SETTLED]
-            heapq.heapify(self._deadlines)
+        expired = self._deadlines.take(now_ms, now_s, self.messages)
         if self._evictable:
             self._sweep_ages()
         return expired

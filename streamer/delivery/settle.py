@@ -21,7 +21,7 @@ from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uuid import created_ms
+from streamer.uprotocol.uuid import age_s
 
 logger = logging.getLogger("ustreamer.settle")
 
@@ -59,7 +59,7 @@ class Settler:
             stats = queue.stats
             stats.count(Outcome.DELIVERED)
             stats.in_daemon.observe(now_s - delivery.entered_s)
-            stats.end_to_end.observe(max(0.0, (now_ms - created_ms(delivery.message.id)) / 1000))
+            stats.end_to_end.observe(age_s(delivery.message.id, now_ms))
             if delivery.journaled:
                 self._custody.settled(delivery)
             self._seen.release(delivery.received)
@@ -74,7 +74,7 @@ class Settler:
             queue.pack_away(delivery)
             stats = queue.stats
             stats.in_daemon.observe(now_s - delivery.entered_s)
-            stats.end_to_end.observe(max(0.0, (now_ms - created_ms(delivery.message.id)) / 1000))
+            stats.end_to_end.observe(age_s(delivery.message.id, now_ms))
             if delivery.journaled:
                 self._custody.settled(delivery)
             delivery.forget()

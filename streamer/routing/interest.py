@@ -6,7 +6,7 @@ Interest is counted by authority, not by uEntity: what crosses a network is addr
 from collections.abc import KeysView, Mapping
 
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.uuid import created_ms
+from streamer.uprotocol.uuid import made_ms
 
 EVERY_MESSAGE = 0
 """The sample period that leaves nothing out."""
@@ -58,11 +58,11 @@ class Sampler:
         self.period_ms = period_ms
         self._last_ms: int | None = None
 
-    def lets_pass(self, message_id: bytes) -> bool:
+    def lets_pass(self, message_id: bytes, now_ms: int) -> bool:
         """Whether the message with this id goes on. The first one does, and the first after each period."""
-        made_ms = created_ms(message_id)
+        made = made_ms(message_id, now_ms)
         # A clock that was set back must not silence a topic: what is far enough from the last one passes.
-        if self._last_ms is not None and abs(made_ms - self._last_ms) < self.period_ms:
+        if self._last_ms is not None and abs(made - self._last_ms) < self.period_ms:
             return False
-        self._last_ms = made_ms
+        self._last_ms = made
         return True

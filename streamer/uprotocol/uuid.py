@@ -9,6 +9,9 @@ import re
 _TEXT = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 
 
+_DAY_MS = 86_400_000
+
+
 class UuidError(ValueError):
     """The text or the bytes are not a UUIDv7; the message says what was expected."""
 
@@ -46,3 +49,14 @@ def check_id(uuid: bytes) -> bytes:
 def created_ms(uuid: bytes) -> int:
     """When the message was created, in Unix milliseconds."""
     return int.from_bytes(uuid[:6], "big")
+
+
+def made_ms(uuid: bytes, now_ms: int) -> int:
+    """`created_ms`, or now for an id that is more than a day from the future: one of the clocks is wrong, or somebody lies."""
+    created = created_ms(uuid)
+    return created if created <= now_ms + _DAY_MS else now_ms
+
+
+def age_s(uuid: bytes, now_ms: int) -> float:
+    """How old a message is, in seconds: at least 0, and at most a day. Anything else tells of clocks, not of messages."""
+    return min(max(0, now_ms - created_ms(uuid)), _DAY_MS) / 1000

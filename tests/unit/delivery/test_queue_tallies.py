@@ -93,7 +93,7 @@ class Traffic(RuleBasedStateMachine):
 
     @rule()
     def time_passes(self) -> None:
-        for delivery in self.queue.take_expired(NOW_MS + 6):
+        for delivery in self.queue.take_expired(NOW_MS + 6, 0.0):
             self.queue.leave(delivery)
 
     @rule(level=st.integers(0, 6), room=st.integers(1, 5))

@@ -85,8 +85,11 @@ def test_whatever_was_said_the_latest_word_of_each_owner_holds(said: list[tuple[
 # samplers
 
 
+LATER_MS = START_MS + 10_000
+
+
 def passed(sampler: Sampler, *made_ms: int) -> list[int]:
-    return [ms for ms in made_ms if sampler.lets_pass(new_id(START_MS + ms))]
+    return [ms for ms in made_ms if sampler.lets_pass(new_id(START_MS + ms), LATER_MS)]
 
 
 def test_one_message_per_period_passes_by_the_times_at_which_they_were_made() -> None:
@@ -95,6 +98,18 @@ def test_one_message_per_period_passes_by_the_times_at_which_they_were_made() ->
 
 def test_a_clock_that_was_set_back_silences_no_topic() -> None:
     assert passed(Sampler(100), 5000, 1000, 1050, 1100) == [5000, 1000, 1100]
+
+
+def test_ids_from_the_future_count_from_their_arrival() -> None:
+    sampler, year_9999 = Sampler(100), 253_402_300_799_000
+    arrivals = [0, 50, 99, 100, 150, 200]
+    ids = [year_9999 + 1000 * n for n in range(6)]
+    assert [ms for ms, made in zip(arrivals, ids, strict=True) if sampler.lets_pass(new_id(made), START_MS + ms)] == [
+        0,
+        100,
+        200,
+    ]
+    assert not sampler.lets_pass(new_id(START_MS + 250), START_MS + 251)
 
 
 def test_a_message_that_was_overtaken_within_the_period_is_left_out() -> None:

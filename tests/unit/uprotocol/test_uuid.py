@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.uprotocol.uuid import UuidError, check_id, created_ms, format_id, new_id, parse_id
+from streamer.uprotocol.uuid import UuidError, age_s, check_id, created_ms, format_id, made_ms, new_id, parse_id
 from tests.unit.uprotocol.strategies import START_MS, ids
 
 
@@ -75,3 +75,26 @@ def test_no_text_raises_anything_but_a_uuid_error(text: str) -> None:
     except UuidError:
         return
     assert format_id(read) == text.lower()
+
+
+@pytest.mark.parametrize(
+    ("made_ms", "seconds"),
+    [
+        (START_MS, 0.0),
+        (START_MS - 1500, 1.5),
+        (START_MS + 1, 0.0),
+        (253_402_300_799_000, 0.0),
+        (START_MS - 86_400_000, 86_400.0),
+        (START_MS - 86_400_001, 86_400.0),
+        (0, 86_400.0),
+    ],
+)
+def test_age_is_that_of_a_clock_that_can_be_right(made_ms: int, seconds: float) -> None:
+    assert age_s(new_id(made_ms), START_MS) == seconds
+
+
+def test_id_of_more_than_a_day_from_the_future_is_taken_as_made_now() -> None:
+    day_ms = 86_400_000
+    assert made_ms(new_id(START_MS + day_ms), START_MS) == START_MS + day_ms
+    assert made_ms(new_id(START_MS + day_ms + 1), START_MS) == START_MS
+    assert made_ms(new_id(0), START_MS) == 0

@@ -1,0 +1,64 @@
+"""When the TTLs of what waits in a queue pass. No event loop, no clock.
+
+A TTL counts from the creation time in the id, by the wall clock. With an id from the future it would not pass, or not for
+years. Such a message waits for no longer than its TTL by the monotonic clock: it is at least as old as it has waited here,
+whichever of the two wall clocks is wrong, the sender's or ours.
+"""
+
+import heapq
+
+from streamer.delivery.lane import Delivery, DeliveryState
+from streamer.uprotocol.uuid import created_ms
+
+_Heap = list[tuple[float, int, Delivery]]
+
+
+class Deadlines:
+    """Append to ``fresh`` what has a TTL; nothing is done for what is settled before the next `take`."""
+
+    def __init__(self) -> None:
+        self.fresh: list[Delivery] = []
+        self._by_wall: _Heap = []  # Unix milliseconds
+        self._by_wait: _Heap = []  # monotonic seconds
+        self._turns = 0  # deliveries themselves cannot be compared, and one may be listed twice
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self._by_wall) + len(self._by_wait)
+
+    def take(self, now_ms: int, now_s: float, waiting: int) -> list[Delivery]:
+        """Take out of their lanes, and return, those whose TTL has passed. ``waiting``: how many there are in the queue."""
+        for delivery in self.fresh:
+            if delivery.state is not DeliveryState.SETTLED:
+                self._list(delivery)
+        self.fresh.clear()
+        expired = _take(self._by_wall, now_ms) + _take(self._by_wait, now_s)
+        for heap in (self._by_wall, self._by_wait):
+            if len(heap) > 2 * waiting + 1000:
+                heap[:] = [entry for entry in heap if entry[2].state is not DeliveryState.SETTLED]
+                heapq.heapify(heap)
+        return expired
+
+    def _list(self, delivery: Delivery) -> None:
+        message = delivery.message
+        ttl, created = message.attributes.ttl, created_ms(message.id)
+        if ttl:
+            self._turns += 1
+            heapq.heappush(self._by_wall, (created + ttl, self._turns, delivery))
+            if created > delivery.entered_ms:
+                heapq.heappush(self._by_wait, (delivery.entered_s + ttl / 1000, self._turns, delivery))
+
+
+def _take(heap: _Heap, now: float) -> list[Delivery]:
+    expired: list[Delivery] = []
+    in_flight: _Heap = []
+    while heap and heap[0][0] < now:
+        entry = heapq.heappop(heap)
+        delivery = entry[2]
+        if delivery.state is DeliveryState.QUEUED:
+            delivery.lane.drop(delivery)
+            expired.append(delivery)
+        elif delivery.state is DeliveryState.IN_FLIGHT:
+            in_flight.append(entry)  # it may come back to the lane: looked at again at the next tick
+    for entry in in_flight:
+        heapq.heappush(heap, entry)
+    return expired
