@@ -20,6 +20,7 @@ LAST_TOPIC = 0xFFFE
 LAST_METHOD = 0x7FFF
 
 MAX_AUTHORITY_LENGTH = 128
+_LONGEST_TEXT = 256  # twice what a URI needs; leading zeros may be as many as their sender likes
 
 _NAME = re.compile(r"[a-z0-9\-._~]+")
 _IP_LITERAL = re.compile(r"\[(?:[0-9a-f:.]+|v[0-9a-f]+\.[a-z0-9\-._~:]+)\]")
@@ -122,8 +123,10 @@ def everything_at(authority: str) -> UUri:
     return UUri(authority, ANY_UE_ID, ANY_VERSION, ANY_RESOURCE)
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=8192)
 def _parse(text: str) -> UUri:
+    if len(text) > _LONGEST_TEXT:
+        raise UriError(f"{text[:64]!r}...: expected at most {_LONGEST_TEXT} characters")
     rest = text.removeprefix("up:")
     if rest.startswith("//"):
         authority, _, path = rest[2:].partition("/")

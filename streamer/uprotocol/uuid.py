@@ -52,7 +52,7 @@ def created_ms(uuid: bytes) -> int:
 
 
 def made_ms(uuid: bytes, now_ms: int) -> int:
-    """`created_ms`, or now for an id that is more than a day from the future: one of the clocks is wrong, or somebody lies."""
+    """`created_ms`; or now, for an id that is more than a day ahead: one of the clocks is wrong, or somebody lies."""
     created = created_ms(uuid)
     return created if created <= now_ms + _DAY_MS else now_ms
 

@@ -218,3 +218,10 @@ def test_legal_authority_is_recognised_and_everything_at_it_matches(authority: s
 @pytest.mark.parametrize("text", ["", "A", "a b", "a*", "a:1", "a@b", "a/b", "[::1", "a\n", "ä"])
 def test_illegal_authority_is_recognised(text: str) -> None:
     assert not is_authority(text)
+
+
+def test_text_of_any_length_is_refused_before_it_is_remembered() -> None:
+    assert UUri.parse(f"//veh1/{'1'.rjust(240, '0')}/1/1") == UUri("veh1", 1, 1, 1)
+    for n in range(3):
+        with pytest.raises(UriError, match="at most 256"):
+            UUri.parse(f"//veh1/{n:0250}/1/1")
