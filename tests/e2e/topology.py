@@ -29,9 +29,16 @@ class Network:
     """One network: ``kind`` is ``zenoh`` or ``BROKER/STRUCTURE``, such as ``mqtt/off-vehicle`` (any broker)."""
 
     def __init__(
-        self, kind: str, authority: str, far: str, broker_options: dict[str, Any], tap: MqttTap | None = None
+        self,
+        kind: str,
+        authority: str,
+        far: str,
+        broker_options: dict[str, Any],
+        tap: MqttTap | None = None,
+        options: dict[str, Any] | None = None,
     ) -> None:
         self._broker_options = broker_options
+        self._options = options or {}
         self._tap = tap
         self._url = ""
         self.kind = kind
@@ -66,6 +73,7 @@ class Network:
 
     def configuration(self, **options: Any) -> dict[str, Any]:
         """This network as an endpoint of the daemon's configuration."""
+        options = self._options | options
         if self.broker is not None:
             options = {"broker": self._url, "topics": self.structure} | options
             return {"transport": "mqtt5", "authorities": [self.authority], "options": options}
@@ -84,16 +92,22 @@ class Network:
 class Topology:
     """The two networks and the daemon; an asynchronous context manager.
 
-    ``broker`` are options of the brokers, ``tap`` reads along between the daemon and the second broker, ``changes`` replace
-    top-level keys of the daemon's configuration.
+    ``broker`` are options of the brokers, ``tap`` reads along between the daemon and the second broker, ``second_options``
+    are those of the second endpoint, ``changes`` replace top-level keys of the daemon's configuration.
     """
 
     def __init__(
-        self, first: str, second: str, broker: dict[str, Any] | None = None, tap: MqttTap | None = None, **changes: Any
+        self,
+        first: str,
+        second: str,
+        broker: dict[str, Any] | None = None,
+        tap: MqttTap | None = None,
+        second_options: dict[str, Any] | None = None,
+        **changes: Any,
     ) -> None:
         self.networks = [
             Network(first, "alpha", "beta", broker or {}),
-            Network(second, "beta", "alpha", broker or {}, tap),
+            Network(second, "beta", "alpha", broker or {}, tap, second_options),
         ]
         self._changes = changes
         self._stack = AsyncExitStack()
