@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from streamer.config.models import Config
 from streamer.config.secrets import is_secret_file
 from streamer.transports.addresses import is_loopback
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
 _NOT_FOR_OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IXOTH | stat.S_IWGRP
 
@@ -35,8 +36,23 @@ def exposures(config: Config) -> Iterator[str]:
                 f"control.http: any, and metrics.listen is {metrics.listen}: the token of control.http_token_file "
                 "goes there unencrypted; put a proxy with TLS before the port, or use loopback"
             )
+    yield from _open_services(config)
     for key, path in _secret_files(config, ""):
         yield from _open_file(key, path)
+
+
+def _open_services(config: Config) -> Iterator[str]:
+    """Permissions that hold for every authority: whoever reaches an endpoint with ``*`` can invent one."""
+    options = config.usubscription
+    permissions: dict[str, list[UUri]] = {"control.allow": config.control.allow}
+    if options is not None:
+        permissions["usubscription.subscribe"] = [each.from_ for each in options.subscribe]
+        permissions["usubscription.fetch"] = options.fetch or []
+        permissions["usubscription.reset"] = options.reset or []
+    for key, patterns in permissions.items():
+        for pattern in patterns:
+            if pattern.authority == ANY_AUTHORITY:
+                yield f"{key}: {pattern}: open to every authority, also to one that somebody invents; name them"
 
 
 def _secret_files(part: Any, key: str) -> Iterator[tuple[str, Path]]:

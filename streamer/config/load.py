@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from streamer.config.exposure import exposures
 from streamer.config.messages import described, is_about_key, kind_of, place, sentence
-from streamer.config.models import POLICY_KEYS, Config, QueuePolicy
+from streamer.config.models import POLICY_KEYS, Config, QueuePolicy, RouteConfig
 from streamer.config.permissions import available_verifiers, hints, load_verifier
 from streamer.config.secrets import WITHHELD, is_secret_location, redacted, without_secrets, without_settings
 from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
@@ -172,9 +172,26 @@ def _warnings(config: Config) -> Iterator[str]:
                 f'route {route.name}: nothing says who a Publish to {route.to!r} is for, so it goes to the authority "*" '
                 "(an MQTT topic source/*); set publish_to, or list authorities at the endpoint"
             )
+        if _forwards_nothing(config, route):
+            yield (
+                f"route {route.name}: it publishes nothing, and usubscription.subscribe permits nobody behind {route.to!r} to "
+                "subscribe: no Publish goes over it; set one of them, or usubscription.local if they are on this device"
+            )
         needless = [text for text in route.publish_to or () if not {text, ANY_AUTHORITY} & set(far.authorities)]
         if needless:
             yield f"route {route.name}: publish_to names {', '.join(needless)}, not reached through {route.to!r}"
+
+
+def _forwards_nothing(config: Config, route: RouteConfig) -> bool:
+    """Whether no Publish can go over a route, because nobody at its end may ask for one."""
+    options = config.usubscription
+    if route.publish or options is None or options.external is not None or options.subscribe:
+        return False
+    far = config.endpoints[route.to]
+    if options.local is None:
+        is_far = route.to in config.addressed if far.is_global is None else far.is_global
+        return is_far or far.authorities == [ANY_AUTHORITY]
+    return not set(far.authorities) & {*options.local, config.authority}
 
 
 def json_schema() -> dict[str, Any]:

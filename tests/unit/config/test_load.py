@@ -27,6 +27,7 @@ routes:
   - {from: cloud, to: vehicle}
 """
 PERMISSIONS = "permissions: {endpoints: {vehicle: {rules: [allow: {}]}, cloud: {rules: [allow: {}]}}}\n"
+PERMISSIONS += "usubscription: {subscribe: [{from: //cloud/C0/1/0, topics: [//veh1/FFFFFFFF/FF/FFFF]}]}\n"
 
 
 @pytest.fixture
@@ -337,5 +338,32 @@ def test_the_schema_knows_the_keys_as_the_file_has_them() -> None:
 
 
 def test_a_hint_says_that_a_file_without_permissions_is_open(path: Path) -> None:
-    (hint,) = warnings(loaded(path, PLAIN + "journal: {path: /tmp/j.db}\n"))
+    (hint,) = warnings(loaded(path, PLAIN + "usubscription: null\njournal: {path: /tmp/j.db}\n"))
     assert hint.startswith("permissions: null: open; ")
+
+
+SILENT = "route vehicle-cloud: it publishes nothing, and usubscription.subscribe permits nobody behind 'cloud' to subscribe"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_silent"),
+    [
+        pytest.param("", "", True, id="nothing"),
+        pytest.param('["*"]', "[cloud]", False, id="named-and-local-by-default"),
+        pytest.param('["*"]', "[cloud], global: true", True, id="named-elsewhere"),
+        pytest.param('["*"]', "[cloud]}\nusubscription: {local: [veh1]", True, id="not-listed-as-local"),
+        pytest.param('["*"]', "[cloud]}\nusubscription: {local: [veh1, cloud]", False, id="listed-as-local"),
+        pytest.param("to: cloud", "to: cloud, publish: [//veh1/A/1/FFFF]", False, id="published"),
+    ],
+)
+def test_a_hint_says_that_no_publish_goes_over_a_route(path: Path, old: str, new: str, is_silent: bool) -> None:
+    text = PLAIN + PERMISSIONS.partition("usubscription")[0] + "journal: {path: /tmp/j.db}\n"
+    found = warnings(loaded(path, _moved(text.replace(old, new, 1))))
+    assert [hint.startswith(SILENT) for hint in found] == [True] * is_silent
+
+
+def _moved(text: str) -> str:
+    """The section that a replacement has put between the endpoints, at the end."""
+    lines = text.splitlines(keepends=True)
+    sections = [line for line in lines if line.startswith("usubscription")]
+    return "".join([line for line in lines if line not in sections] + sections)
