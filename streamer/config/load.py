@@ -174,8 +174,8 @@ def _warnings(config: Config) -> Iterator[str]:
             )
         if _forwards_nothing(config, route):
             yield (
-                f"route {route.name}: it publishes nothing, and usubscription.subscribe permits nobody behind {route.to!r} to "
-                "subscribe: no Publish goes over it; set one of them, or usubscription.local if they are on this device"
+                f"route {route.name}: it publishes nothing, and usubscription.subscribe permits nobody behind {route.to!r} "
+                "to subscribe: no Publish goes over it; set one of them, or usubscription.local if they are on this device"
             )
         needless = [text for text in route.publish_to or () if not {text, ANY_AUTHORITY} & set(far.authorities)]
         if needless:

@@ -98,19 +98,17 @@ class Device:
         self.number = number
         self.options = usubscription
         self.authority = f"gw{number}"
-        self.config = Config.model_validate(
-            {
-                "authority": self.authority,
-                "endpoints": {
-                    "near": {"transport": "memory", "authorities": [f"dev{number}"]},
-                    "far": {"transport": "memory", "authorities": ["*"]},
-                },
-                "routes": [{"from": "near", "to": "far"}, {"from": "far", "to": "near"}],
-                "state": {"path": str(devices.folder / f"{self.authority}.db")},
-                "usubscription": {"local": [f"dev{number}"], "subscribe": PEERS} | usubscription,
-            }
-            | devices.changes
-        )
+        self.raw: dict[str, Any] = {
+            "authority": self.authority,
+            "endpoints": {
+                "near": {"transport": "memory", "authorities": [f"dev{number}"]},
+                "far": {"transport": "memory", "authorities": ["*"]},
+            },
+            "routes": [{"from": "near", "to": "far"}, {"from": "far", "to": "near"}],
+            "state": {"path": str(devices.folder / f"{self.authority}.db")},
+            "usubscription": {"local": [f"dev{number}"], "subscribe": PEERS} | usubscription,
+        } | devices.changes
+        self.config = Config.model_validate(self.raw)
         self.near, self.far = (
             MemoryTransport(
                 self._context(devices, name),

@@ -6,7 +6,10 @@ Each test attacks as a stranger does, with nothing but messages. The far network
 from collections import Counter
 
 import pytest
+from google.protobuf.message import Message
 
+from streamer import audit
+from streamer.config.models import Config
 from streamer.uprotocol.message import UMessage, UMessageType, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pause
@@ -23,6 +26,7 @@ from tests.flow.uentities import (
     SUBSCRIBE,
     SUBSCRIBED,
     UNSUBSCRIBE,
+    UNSUBSCRIBED,
     Client,
 )
 from tests.waiting import until
@@ -51,7 +55,7 @@ async def device(devices: Devices) -> Device:
 class Stranger(Client):
     """Asks in whose name it likes, at the service of dev1 or at core.ustreamer."""
 
-    async def call(self, sink: UUri, proto: pb.SubscriptionRequest | pause.StopDispatchRequest, source: UUri) -> UMessage:
+    async def call(self, sink: UUri, proto: Message, source: UUri) -> UMessage:
         asked = request(self.now_ms, source, sink, 10_000, proto.SerializeToString())
         await self.transport.send(asked)
         await until(lambda: self._answers(asked), f"an answer to {source}")
@@ -227,3 +231,72 @@ async def test_observers_do_not_multiply_a_change(devices: Devices, device: Devi
     await app.subscribe(INTERNAL)
     await app.all_is_said()
     assert sum(m.attributes.type is UMessageType.NOTIFICATION for m in device.near.sent) == 64 + 1
+
+
+# permissions that change
+
+
+async def test_reload_takes_a_permission_away_and_gives_it_back(devices: Devices) -> None:
+    devices.changes = dict(NETWORKS)
+    permitted = {"subscribe": [{"from": "//evil/1/3/0", "topics": [str(INTERNAL)]}]}
+    device, app = await devices.device(1, **permitted), await devices.client(1, 0xA)
+    peer = await stranger(devices)
+    assert await peer.subscribe(INTERNAL) == SUBSCRIBED
+    await until(lambda: "evil" in device.router.interest.of(INTERNAL), "the interest")
+    narrow = Config.model_validate(device.raw | {"usubscription": {"local": ["dev1"]}})
+    device.service_host.use(narrow)
+    await until(lambda: device.router.interest.of(INTERNAL) == {}, "the end of the interest")
+    status = await peer.refused(SUBSCRIBE, subscribing(INTERNAL))
+    assert status.code == v1.UCode.PERMISSION_DENIED
+    await app.publish(INTERNAL, b"secret")
+    await app.all_is_said()
+    device.service_host.use(device.config)
+    await until(lambda: "evil" in device.router.interest.of(INTERNAL), "the interest again")
+    await until(lambda: len(peer.updates) == 3, "what the subscriber is told")
+    assert [state for _, _, state in peer.updates] == [SUBSCRIBED, UNSUBSCRIBED, SUBSCRIBED]
+    assert leaked(peer) == []
+
+
+async def test_restart_with_another_configuration_keeps_what_a_stranger_has_stored_from_counting(devices: Devices) -> None:
+    devices.changes = dict(NETWORKS)
+    device = await devices.device(1, subscribe=[{"from": "//*/FFFFFFFF/FF/0", "topics": ["//*/FFFFFFFF/FF/FFFF"]}])
+    peer = await stranger(devices)
+    await peer.subscribe(INTERNAL)
+    await device.stop()
+    device = await devices.device(1, subscribe=[])
+    assert device.router.interest.of(INTERNAL) == {}
+    await until(lambda: UNSUBSCRIBED in [state for _, _, state in peer.updates], "what the subscriber is told")
+    assert device.service_host.gauges()["set_aside"] == 1
+
+
+# multicast
+
+
+async def test_stranger_receives_no_multicast_and_learns_no_names(devices: Devices) -> None:
+    devices.changes = dict(NETWORKS) | {
+        "multicast": [{"provider": "//dev1/10/1/0", "broadcast": "doorOpened", "partitions": {"front": 0x8001}}]
+    }
+    device = await devices.device(1, subscribe=[])
+    evil = await stranger(devices)
+    for name in ("//dev1/10/1/0/doorOpened/front", "//dev1/10/1/0/doorOpened/*", "//dev1/10/1/0/doorOpend/front"):
+        for method in (0x10, 0x12):
+            asked = pause.RegisterMulticastReceiverRequest(multicast_id=name)
+            answer = await evil.call(UUri("gw1", 4, 1, method), asked, evil.uri)
+            assert answer.attributes.commstatus is UCode.PERMISSION_DENIED
+            assert b"did you mean" not in (answer.payload or b"")
+    assert device.router.interest.of(INTERNAL) == {}
+
+
+# the audit log
+
+
+async def test_what_is_denied_is_in_the_audit_log_and_bounded(
+    devices: Devices, device: Device, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_denials", audit.Denials())
+    evil = await stranger(devices, ue_id=0)
+    for _ in range(50):
+        await evil.refused(RESET, pb.ResetRequest())
+    said = [record.getMessage() for record in caplog.records if record.name == audit.NAME]
+    assert len(said) == audit.LINES_PER_REQUESTER
+    assert said[0].startswith("denied who=//evil/0/3/0 where=far reason=//evil/0/3/0 may not reset")

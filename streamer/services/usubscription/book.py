@@ -4,7 +4,7 @@ A subscription that the configuration does not permit any more is set aside, as 
 stays on disk for a configuration that permits it again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from streamer.services.usubscription.entries import Change, Observer, Subscription, SubscriptionState, Update
 from streamer.services.usubscription.index import Index
@@ -108,10 +108,13 @@ class Book:
             change.subscriptions[entry.number] = entry
             self.notify(change, entry, NOT_PERMITTED)
 
-    def take_back(self, entry: Subscription) -> None:
-        """A subscription that was set aside is permitted again. It is UNSUBSCRIBED still."""
-        self.aside.remove(entry)
-        self.index.add(entry)
+    def take_back(self, entries: Iterable[Subscription]) -> None:
+        """Subscriptions that were set aside are permitted again. They are UNSUBSCRIBED still."""
+        found = list(entries)
+        for entry in found:
+            self.aside.remove(entry)
+        if found:
+            self._build(sorted([*self.index.all(), *found], key=_number), list(observers_of(self.index)))
 
     def forget_aside(self, change: Change, entry: Subscription) -> None:
         """Delete a subscription that was set aside."""
@@ -126,11 +129,24 @@ class Book:
 
     def sort_observers(self, may_observe: Callable[[UUri, UUri], bool]) -> None:
         """Have those count that may observe their topic, and set the others aside."""
-        for here, there in ((self.index, self.aside), (self.aside, self.index)):
-            for observer in list(observers_of(here)):
-                if may_observe(observer.uri, observer.topic) is not (here is self.index):
-                    here.remove_observer(observer)
-                    there.add_observer(observer)
+        everybody = sorted([*observers_of(self.index), *observers_of(self.aside)], key=_number)
+        for observer in list(observers_of(self.aside)):
+            self.aside.remove_observer(observer)
+        counts: list[Observer] = []
+        for observer in everybody:
+            if may_observe(observer.uri, observer.topic):
+                counts.append(observer)
+            else:
+                self.aside.add_observer(observer)
+        self._build(list(self.index.all()), counts)
+
+    def _build(self, entries: Iterable[Subscription], observers: Iterable[Observer]) -> None:
+        """Have these count, in this order."""
+        self.index = Index()
+        for entry in entries:
+            self.index.add(entry)
+        for observer in observers:
+            self.index.add_observer(observer)
 
     def forget_rest_of(self, change: Change, authority: str) -> None:
         """Delete what an authority has beside subscriptions that count."""
@@ -140,6 +156,10 @@ class Book:
             for observer in [each for each in observers_of(index) if each.uri.authority == authority]:
                 index.remove_observer(observer)
                 change.observers[observer.number] = None
+
+
+def _number(entry: Subscription | Observer) -> int:
+    return entry.number
 
 
 def observers_of(index: Index) -> Iterator[Observer]:

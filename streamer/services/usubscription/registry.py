@@ -141,8 +141,7 @@ class SubscriptionRegistry:
         self._access = access
         for entry in [entry for entry in book.index.all() if not self._counts(entry)]:
             book.set_aside(change, entry)
-        for entry in [entry for entry in book.aside.all() if self._counts(entry)]:
-            book.take_back(entry)
+        book.take_back(entry for entry in book.aside.all() if self._counts(entry))
         book.sort_observers(access.may_subscribe)
         self._adapt(change, now_ms)
         for remote in list(self._remotes.values()):

@@ -1,7 +1,8 @@
 """004 §6: the state machine, against a model that only knows the set of subscriptions.
 
-A local and a remote topic, two subscribers. The other service grants everything. Messages to and from it may be late, lost,
-repeated, reordered, or refused by a dispatcher. We may be restarted. Whatever happens:
+A local and a remote topic, two subscribers, of which the configuration permits one only sometimes. The other service grants
+everything. Messages to and from it may be late, lost, repeated, reordered, or refused by a dispatcher. We may be restarted.
+Whatever happens:
 
 - a subscriber that has not left or expired is listed, and no other;
 - every Update is a transition that the diagram allows, and the last one has the current state;
@@ -11,6 +12,7 @@ repeated, reordered, or refused by a dispatcher. We may be restarted. Whatever h
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import settings
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from streamer.config.services import UsubscriptionConfig
-from streamer.services.access import Access
+from streamer.services.access import Access, SubscribeRule, entities_at
 from streamer.services.state import Entry, Row, Statement
 from streamer.services.usubscription import rows
 from streamer.services.usubscription.entries import (
@@ -32,7 +34,7 @@ from streamer.services.usubscription.entries import (
 from streamer.services.usubscription.quotas import Limits
 from streamer.services.usubscription.registry import SubscriptionRegistry
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uri import UUri, everything_at
 
 UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = SubscriptionState
 
@@ -48,14 +50,18 @@ ALLOWED = {
 }
 
 TIMEOUT_MS = 300_000
-ACCESS = Access("gw1", frozenset({"gw1", "dev1"}))
+NARROW = Access("gw1", frozenset({"gw1", "dev1"}))
+WIDE = replace(NARROW, subscribe=(SubscribeRule(entities_at("dev3"), (everything_at("*"),)),))
+"""The configuration permits the subscriber at dev3, or not."""
+
 LIMITS = Limits.of(UsubscriptionConfig(max_subscriptions=100, max_observers=100))
 TOPICS = [UUri(authority, 0xB0, 1, 0x8001) for authority in ("dev1", "dev2")]
-APPS = [UUri("dev1", number, 1, 0) for number in (1, 2)]
+APPS = [UUri(authority, 1, 1, 0) for authority in ("dev1", "dev3")]
 WATCHER = UUri("dev1", 0xEE, 1, 0)
 
 topics = st.sampled_from(TOPICS)
 apps = st.sampled_from(APPS)
+SELDOM = ["register", "unregister", "restart", "restart", "reload", "reload", "change", "heal", "reset", ""]
 picks = st.integers(0, 3)
 periods = st.sampled_from([None, 0, 10, 20])
 
@@ -78,8 +84,8 @@ class MemoryState:
             self._connection.execute(sql, parameters)
 
 
-def loaded(file: Any) -> SubscriptionRegistry:
-    registry = SubscriptionRegistry(ACCESS, LIMITS)
+def loaded(file: Any, access: Access = WIDE) -> SubscriptionRegistry:
+    registry = SubscriptionRegistry(access, LIMITS)
     registry.load(rows.subscriptions(file), rows.observers(file), rows.remotes(file, TIMEOUT_MS))
     return registry
 
@@ -109,7 +115,9 @@ class TwoDevices(RuleBasedStateMachine):
         self.ahead_ms = 0  # of the other device's clock
         self.file = MemoryState()
         self.registry = loaded(self.file)
+        self.access = WIDE
         self.inside: dict[tuple[UUri, UUri], int | None] = {}  # until when
+        self.aside: dict[tuple[UUri, UUri], int | None] = {}  # the same, of what is not permitted
         self.heard: dict[tuple[UUri, UUri], SubscriptionState] = {}
         self.watched: list[tuple[UUri, UUri, SubscriptionState]] = []
         self.expected: list[tuple[UUri, UUri, SubscriptionState]] = []
@@ -138,6 +146,7 @@ class TwoDevices(RuleBasedStateMachine):
         self.now_ms = now_ms
         self.commands = [command for command in self.commands if _deadline_ms(command) > now_ms]
         self.inside = {key: end for key, end in self.inside.items() if end is None or end > now_ms}
+        self.aside = {key: end for key, end in self.aside.items() if end is None or end > now_ms}
         self.follow(self.registry.tick(now_ms))
 
     @initialize(ahead_ms=st.sampled_from([0, -3_600_000, 3_600_000]))
@@ -148,6 +157,8 @@ class TwoDevices(RuleBasedStateMachine):
 
     @rule(topic=topics, app=apps, lasts_ms=st.sampled_from([None, None, 500, 100_000, 1_000_000]), period_ms=periods)
     def subscribe(self, topic: UUri, app: UUri, lasts_ms: int | None, period_ms: int | None) -> None:
+        if not self.access.may_subscribe(app, topic):
+            return
         end = None if lasts_ms is None else self.now_ms + lasts_ms
         state, change = self.registry.subscribe(self.now_ms, topic, app, "dev1", SubscribeAttributes(end, period_ms))
         self.follow(change)
@@ -161,6 +172,7 @@ class TwoDevices(RuleBasedStateMachine):
     def unsubscribe(self, topic: UUri, app: UUri, comes_back: bool) -> None:
         self.follow(self.registry.unsubscribe(self.now_ms, topic, app))
         self.inside.pop((topic, app), None)
+        self.aside.pop((topic, app), None)
         if comes_back:
             self.subscribe(topic, app, None, None)
 
@@ -187,7 +199,7 @@ class TwoDevices(RuleBasedStateMachine):
     def pass_time(self, ms: int) -> None:
         self.pass_to(self.now_ms + ms)
 
-    @rule(action=st.sampled_from(["register", "unregister", "restart", "restart", "heal", "reset", ""]), topic=topics)
+    @rule(action=st.sampled_from(SELDOM), topic=topics)
     def seldom(self, action: str, topic: UUri) -> None:
         match action:
             case "register":
@@ -198,18 +210,34 @@ class TwoDevices(RuleBasedStateMachine):
                 self.watches.discard(topic)
             case "restart":
                 before = dump(self.registry)
-                self.registry = loaded(self.file)
+                self.registry = loaded(self.file, self.access)
                 assert dump(self.registry) == before
+                self.follow(self.registry.begin(self.now_ms))
+            case "reload":
+                self.change_permissions()
+                self.follow(self.registry.permit(self.now_ms, self.access))
+            case "change":
+                self.change_permissions()
+                self.registry = loaded(self.file, self.access)
                 self.follow(self.registry.begin(self.now_ms))
             case "heal":
                 self.heal()
             case "reset":
                 self.follow(self.registry.reset(self.now_ms), is_reset=True)
                 self.inside.clear()
+                self.aside.clear()
                 self.watches.clear()
                 # Its Unsubscribes are sent once: if they are lost or overtaken, nothing is repeated.
                 self.commands.clear()
                 self.there.clear()
+
+    def change_permissions(self) -> None:
+        if self.access is NARROW:
+            self.access, self.inside, self.aside = WIDE, self.inside | self.aside, {}
+        else:
+            self.access = NARROW
+            self.aside = {key: end for key, end in self.inside.items() if not NARROW.may_subscribe(key[1], key[0])}
+            self.inside = {key: end for key, end in self.inside.items() if key not in self.aside}
 
     def deliver(self, pick: int) -> None:
         """The other service receives a command, in any order, and answers."""
