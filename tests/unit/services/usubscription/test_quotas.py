@@ -1,7 +1,6 @@
 """How much one uEntity, one authority and one topic may take; beyond that it is RESOURCE_EXHAUSTED, and others go on."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,7 +32,7 @@ def limited(tmp_path: Path, request: pytest.FixtureRequest) -> UsubscriptionHarn
     return harness
 
 
-def limits(**options: Any) -> Any:
+def limits(**options: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("limited", [options], indirect=True, ids=[""])
 
 
