@@ -13,8 +13,8 @@ MAX_SINKS = 128
 SHARE = 2
 """One authority may have one part in so many of them."""
 
-BURST = 128
-BURST_PER_AUTHORITY = 64
+BURST = 64
+BURST_PER_AUTHORITY = 32
 _PER_S = 16.0
 _PER_S_PER_AUTHORITY = 8.0
 _AUTHORITIES = 256

@@ -65,13 +65,13 @@ def narrowed(source_filter: UUri, sink_filter: UUri | None) -> tuple[tuple[UUri,
 
 
 def _segments(uri: UUri, own_authority: str) -> str:
-    numbers = (
-        (uri.type_id, ANY_TYPE),
-        (uri.instance_id, ANY_INSTANCE),
-        (uri.version, ANY_VERSION),
-        (uri.resource, ANY_RESOURCE),
-    )
-    return "/".join((uri.authority or own_authority, *("*" if n == wild else f"{n:X}" for n, wild in numbers)))
+    type_id, instance_id = _segment(uri.type_id, ANY_TYPE), _segment(uri.instance_id, ANY_INSTANCE)
+    version, resource = _segment(uri.version, ANY_VERSION), _segment(uri.resource, ANY_RESOURCE)
+    return f"{uri.authority or own_authority}/{type_id}/{instance_id}/{version}/{resource}"
+
+
+def _segment(number: int, wild: int) -> str:
+    return "*" if number == wild else f"{number:X}"
 
 
 def encode_attachment(message: UMessage) -> bytes:

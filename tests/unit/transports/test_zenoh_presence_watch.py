@@ -231,7 +231,7 @@ async def test_many_lists_are_asked_for_a_few_at_a_time_and_all_in_turn(
 
     monkeypatch.setattr(watch, "_list", counted)
     for number in range(60):
-        watch.add(to_sink(number), ignore)
+        watch.add(to_sink(number, f"veh{number % 3}"), ignore)
     await until(lambda: len(session.lists) >= 240, "four lists of each")
     watch.close()
     assert max(rounds) <= 32
