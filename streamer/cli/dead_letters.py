@@ -6,6 +6,8 @@ obey.
 
 import argparse
 import json
+import os
+import pwd
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from uuid import UUID
 
 from google.protobuf.message import DecodeError
 
+from streamer.audit import audit
 from streamer.cli.text import EX_CONFIG, EX_IOERR, as_moment, as_span, as_table, complain, lines_out, milliseconds, plain
 from streamer.config.checks import nearest
 from streamer.config.load import load
@@ -22,6 +25,7 @@ from streamer.journal.entries import CorruptEntryError, JournalError
 from streamer.journal.letters import LetterFile, LetterFilter, LetterSummary, open_letters
 from streamer.journal.lock import is_in_use
 from streamer.journal.sqlite import CorruptFileError
+from streamer.logs import audit_log
 from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_from_proto
@@ -126,6 +130,15 @@ def _filter(arguments: argparse.Namespace, now_ms: int) -> LetterFilter:
     )
 
 
+def _user() -> str:
+    """Who runs the command, and through sudo for whom."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = f"uid {os.getuid()}"
+    return f"{name} for {os.environ['SUDO_USER']}" if "SUDO_USER" in os.environ else name
+
+
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -137,6 +150,11 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
     config = load(arguments.config)
     if config.journal is None:
         return complain(f"{arguments.config}: journal: null: dead letters are kept in the journal only", EX_CONFIG)
+    try:
+        if action in (_redrive, _purge):
+            audit_log(config.log.audit)  # what cannot be recorded is not done
+    except OSError as exc:
+        return complain(f"{arguments.config}: log.audit: {exc}", EX_IOERR)
     try:
         with open_letters(config.journal.path) as file:
             return action(arguments, file, config, _now_ms())
@@ -183,6 +201,7 @@ def _purge(arguments: argparse.Namespace, file: LetterFile, config: Config, now_
     deleted = file.delete([letter.number for letter in file.find(chosen)])
     if not deleted:
         return _nothing()
+    audit("purged", who=_user(), where="command line", letters=deleted)
     lines_out([f"{_count(deleted)} deleted"])
     return 0
 
@@ -206,6 +225,7 @@ def _redrive(arguments: argparse.Namespace, file: LetterFile, config: Config, no
     marked = file.mark_for_redrive(going, now_ms, arguments.ttl)
     if not marked:
         return complain("nothing to redrive", 1)
+    audit("redriven", who=_user(), where="command line", letters=marked)
     when = "now, by the running daemon" if is_in_use(config.journal.path) else "when the daemon starts; it is not running"
     lines_out([f"{_count(marked)} to be redriven {when}"])
     return 0

@@ -10,6 +10,7 @@ import pytest
 from streamer.cli import dead_letters as dead_letters_command
 from streamer.cli.main import main
 from streamer.journal.entries import Batch, Letter
+from streamer.logs import audit_log
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, publish, request
 from streamer.uprotocol.protobuf import message_to_proto
 from streamer.uprotocol.status import UCode
@@ -386,3 +387,29 @@ def test_a_terminal_is_shown_nothing_that_it_would_obey(tmp_path: Path, run: Run
     printed = (out + err).replace("\n", "")
     assert printed
     assert printed.isprintable()
+
+
+@pytest.mark.parametrize(("action", "event"), [("redrive", "redriven"), ("purge", "purged")])
+def test_acts_are_in_the_audit_log_with_the_user(
+    journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str, event: str
+) -> None:
+    monkeypatch.setenv("SUDO_USER", "alice")
+    log, config = tmp_path / "audit.log", _config(tmp_path, f"{{path: {journal}}}\nlog: {{audit: {tmp_path}/audit.log}}")
+    try:
+        assert main(["dead-letters", action, "--config", str(config), "--id", IDS[2]]) == 0
+        (line,) = (json.loads(text) for text in log.read_text().splitlines())
+    finally:
+        audit_log(None)
+    assert (line["event"], line["where"], line["letters"]) == (event, "command line", 1)
+    assert line["who"].endswith(" for alice")
+
+
+@pytest.mark.parametrize("action", ["redrive", "purge"])
+def test_what_cannot_be_recorded_is_not_done(
+    journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
+    config = _config(tmp_path, f"{{path: {journal}}}\nlog: {{audit: {tmp_path}/nowhere/audit.log}}")
+    assert main(["dead-letters", action, "--config", str(config), "--all"]) == 74
+    assert "log.audit: " in capsys.readouterr().err
+    assert main(["dead-letters", "list", "--config", str(config)]) == 0
+    assert "3 dead letters" in capsys.readouterr().out
