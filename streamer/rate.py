@@ -4,6 +4,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
+# So that ten times a tenth are a token.
+_ROUNDING = 1e-6
+
 
 class TokenBucket:
     """``per_s`` tokens come per second, up to ``burst`` of them are kept; it is full at first.
@@ -34,7 +37,7 @@ class TokenBucket:
 
     def take(self, now_s: float, amount: float = 1) -> bool:
         """Take so many tokens if they are there; whether they were."""
-        if self.left(now_s) < min(amount, self._burst):
+        if self.ready_in(now_s, amount):
             return False
         self._tokens -= amount
         return True
@@ -42,11 +45,11 @@ class TokenBucket:
     def ready_in(self, now_s: float, amount: float = 1) -> float:
         """The seconds until `take` will succeed; 0 if it would now."""
         missing = min(amount, self._burst) - self.left(now_s)
-        return max(0.0, missing / self._per_s)
+        return missing / self._per_s if missing > _ROUNDING else 0.0
 
     def is_full(self, now_s: float) -> bool:
         """Whether it is as if nobody had ever taken anything."""
-        return self.left(now_s) >= self._burst
+        return self.left(now_s) >= self._burst - _ROUNDING
 
 
 class Pace:

@@ -88,6 +88,11 @@ class RouterCollector(Collector):
             "ustreamer_queue_oldest_age_seconds", "Age of the message that has waited longest to be sent.", labels=_ROUTE
         )
         retries = CounterMetricFamily("ustreamer_retries", "Refused sends that were tried again.", labels=_ROUTE)
+        limited = CounterMetricFamily(
+            "ustreamer_rate_limited",
+            "Times that a route, or a source authority on it, had to wait for its rate.",
+            labels=_ROUTE,
+        )
         for account in accounts:
             labels = (account.name, account.source, account.target)
             accepted.add_metric(labels, account.stats.accepted)
@@ -98,7 +103,8 @@ class RouterCollector(Collector):
             size.add_metric(labels, account.bytes)
             age.add_metric(labels, account.oldest_age_s)
             retries.add_metric(labels, account.stats.retries)
-        yield from (accepted, outcomes, messages, unconfirmed, size, age, retries)
+            limited.add_metric(labels, account.stats.limited)
+        yield from (accepted, outcomes, messages, unconfirmed, size, age, retries, limited)
 
     def _dead_letters(self, router: RouterAccount) -> Iterable[Metric]:
         letters = CounterMetricFamily(

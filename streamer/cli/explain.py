@@ -6,13 +6,13 @@ What a daemon with this configuration remembers (who has subscribed, and what is
 import argparse
 import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from streamer.clock import SystemClock
 from streamer.config.load import load
-from streamer.config.models import Config
+from streamer.config.models import Config, QueuePolicy
 from streamer.routing.decide import Decision, decide
 from streamer.routing.interest import Interest
 from streamer.routing.outcome import Failure, Outcome
@@ -106,6 +106,15 @@ def _explain(arguments: argparse.Namespace) -> int:
     return 0 if decision.hops else 1
 
 
+def _limits(policy: QueuePolicy) -> Iterator[str]:
+    """The rates of a route."""
+    for rate, whose in ((policy.rate, "the route"), (policy.rate_per_authority, "each source authority")):
+        if rate is not None:
+            each = [f"{rate.messages:g} messages"] if rate.messages is not None else []
+            each += [f"{rate.bytes} bytes"] if rate.bytes is not None else []
+            yield f"{whose} sends {' and '.join(each)} per second at most, after a burst of {rate.burst_s:g} s"
+
+
 def _attributes(kind: UMessageType, arguments: argparse.Namespace) -> Attributes:
     """A message of that type with these addresses. Only what was given can be wrong: it has everything else."""
     is_call = kind in (UMessageType.REQUEST, UMessageType.RESPONSE)
@@ -144,6 +153,8 @@ def _print_decision(decision: Decision, source: UUri, pause_rules: PauseRules) -
         sink = "" if hop.sink is None else f", sink {hop.sink}"
         period = f", at most one in {hop.period_ms} ms" if hop.period_ms else ""
         print(f"goes over route {hop.route.name} to endpoint {hop.route.target}{sink}{period}")
+        for limit in _limits(hop.route.policy):
+            print(f"  {limit}")
         rule = pause_rules.rule_for(source, hop.sink)
         if rule is not None and LOCAL_ENDPOINT not in (hop.route.source, hop.route.target):
             print(f"  and waits there: it is paused (streamer pause) by {rule}")

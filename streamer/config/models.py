@@ -34,7 +34,7 @@ from streamer.config.types import (
 from streamer.transports.base import available_transports, load_transport
 from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
 
-POLICY_KEYS = ("queue", "window", "flow_window", "absent_s", "retry")
+POLICY_KEYS = ("queue", "window", "flow_window", "absent_s", "lower_share", "rate", "rate_per_authority", "retry")
 """The keys of `QueuePolicy`. A route may set them too."""
 
 _LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
@@ -69,6 +69,11 @@ class QueueConfig(QueueBounds):
     stalled_factor: Annotated[int, Field(ge=0)] = 10
     """With a journal and backpressure: messages whose receiver or endpoint is away may queue on top, up to so many times the
     bounds, before the source has to wait."""
+    per_authority: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The part that one source authority may use; beyond it its messages are rejected. None: half of the queue with
+    ``rate_per_authority``, else all."""
+    strangers: Annotated[float, Field(gt=0, le=1)] = 0.8
+    """Where an endpoint lists authorities beside ``*``: how full the queue may be for messages of the others."""
 
 
 class DeadLetterQueueConfig(QueueBounds):
@@ -107,6 +112,13 @@ class QueuePolicy(Section):
     """Unconfirmed sends per flow. 1 keeps the order even if the destination refuses a message in the middle of a flow."""
     absent_s: Annotated[float, Field(gt=0)] = 60
     """How long a message waits until somebody listens, on networks that know who listens; its TTL permitting."""
+    lower_share: Annotated[float, Field(ge=0, le=0.5)] = 0.1
+    """What classes below the highest that waits get of the bytes that are sent. The largest value of an endpoint's routes
+    applies."""
+    rate: RateConfig | None = None
+    """How fast messages may leave over a route. What comes faster waits in the queue; then ``on_full`` holds."""
+    rate_per_authority: RateConfig | None = None
+    """The same for each source authority on a route."""
     retry: RetryConfig = RetryConfig()
 
 

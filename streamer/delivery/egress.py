@@ -130,8 +130,14 @@ class Egress:
             yield from queue.paused_lanes()
 
     def refit(self) -> None:
-        """The endpoint's window is the smallest one of its routes."""
+        """The policies have changed. The window is the smallest one of the routes, the lower share the largest."""
         self.window = min((queue.policy.window for queue in self.queues), default=0)
+        self._ready = ReadyLanes(max((queue.policy.lower_share for queue in self.queues), default=0.0))
+        for queue in self.queues:
+            queue.shares.regroup()
+            for lane in queue.lanes.values():
+                lane.filed, lane.listed = -1, 0
+                self.file(lane)
 
     def file(self, lane: Lane) -> None:
         """List a lane as ready, if it has something that may be sent."""
@@ -215,9 +221,18 @@ class Egress:
             room = 0
         out: list[Delivery] = []
         expired: list[Delivery] = []
-        floor = self._ready.floor()
-        while room > 0 and (lane := self._ready.next(floor)) is not None:
-            room -= lane.take(min(room, _QUANTUM, lane.window - lane.in_flight), now_ms, out, expired)
+        ready = self._ready
+        floor = ready.floor()
+        now_s = self._clock.monotonic_s()
+        while room > 0 and (lane := ready.next(floor, now_s)) is not None:
+            size, is_paced = lane.bytes, lane.party.shares.is_paced
+            quantum = 1 if is_paced or ready.is_below else _QUANTUM
+            moved = lane.take(min(room, quantum, lane.window - lane.in_flight), now_ms, out, expired)
+            room -= moved
+            if ready.is_contested:
+                ready.sent(size - lane.bytes)
+            if moved and is_paced:
+                lane.party.shares.spend(lane.party, out[-1].size, now_s)
             if lane.redeliveries:
                 self.refill(lane)
             self.file(lane)
@@ -359,7 +374,8 @@ class Egress:
             heapq.heappush(self._backing_off, (self._clock.monotonic_s() + for_s, self._backoff_seq, lane))
 
     def tick(self, now_s: float, now_ms: int) -> None:
-        """The clock's work: back-offs that end, TTLs that pass, what is confirmed by waiting; then send."""
+        """The clock's work: back-offs and rates that let go, TTLs that pass, what is confirmed by waiting; then send."""
+        self._ready.wake(now_s)
         while self._backing_off and self._backing_off[0][0] <= now_s:
             lane = heapq.heappop(self._backing_off)[2]
             lane.set_hold(lane.hold & ~Hold.BACKOFF)

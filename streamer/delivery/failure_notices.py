@@ -104,7 +104,7 @@ class FailureNotices:
     def _policy(self) -> QueuePolicy:
         """Notices never hold anything up: at the bound the oldest go."""
         bounds = QueueConfig(messages=self.options.queue.messages, bytes=self.options.queue.bytes, on_full="evict")
-        return self.options.policy.model_copy(update={"queue": bounds})
+        return self.options.policy.model_copy(update={"queue": bounds, "rate": None, "rate_per_authority": None})
 
     def queues(self) -> list[RouteQueue]:
         """All queues for notices."""

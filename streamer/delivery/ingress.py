@@ -35,6 +35,7 @@ _HOLD_AT_MOST = 65_536
 _EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
 _EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
 _FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
+_OVER_SHARE = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source authority has used up its part of the queue")
 _PAUSED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "it is paused and its share of the queue is full")
 _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
 
@@ -240,6 +241,9 @@ class Ingress(UListener):
         for queue, copies in resolved.copies.items():
             is_behind = bool(backlog) and backlog.is_behind(key, queue)
             if is_behind or (queue.is_patient and queue.room_for(size * copies, copies) is Room.NO):
+                authority = received.message.attributes.source.authority
+                if queue.shares.has_bounds and queue.refuses(authority, size * copies, copies):
+                    continue  # refused when it enters the others
                 self._hold_back(key, received, queue)
                 return False
         return True
@@ -270,6 +274,9 @@ class Ingress(UListener):
             if lane.retired:
                 lane = leg.lane = queue.lane(leg.key)
             attributes = leg.attributes
+            if queue.shares.has_bounds and queue.refuses(attributes.source.authority, size_of(message)):
+                self._settler.refuse(received, queue, _OVER_SHARE)
+                continue
             outgoing = message
             if leg.is_changed:
                 outgoing = UMessage(message.id, attributes.carrying_as(message.attributes), message.payload)

@@ -22,6 +22,7 @@ from enum import IntEnum, IntFlag
 from typing import Any, Protocol
 
 from streamer.config.models import QueuePolicy
+from streamer.delivery.shares import Party
 from streamer.delivery.stats import RouteStats
 from streamer.routing.outcome import Failure
 from streamer.routing.table import FlowKey
@@ -155,7 +156,7 @@ class LaneQueue(Protocol):
 
 
 class Lane:
-    """The FIFO of one flow.
+    """The FIFO of one flow, which belongs to a ``party``.
 
     ``filed`` is the priority class under which the egress lists it as ready, or -1; ``listed`` has a bit for each class
     in whose list it is, also where that entry is outdated. ``unconfirmed`` counts sent messages that are packed in
@@ -178,6 +179,7 @@ class Lane:
         "lost_receiver",
         "max_window",
         "outdated",
+        "party",
         "presence",
         "queue",
         "redeliveries",
@@ -188,9 +190,10 @@ class Lane:
         "window",
     )
 
-    def __init__(self, key: FlowKey, queue: LaneQueue, max_window: int) -> None:
+    def __init__(self, key: FlowKey, queue: LaneQueue, party: Party, max_window: int) -> None:
         self.key = key
         self.queue = queue
+        self.party = party
         self.items: deque[Delivery] = deque()
         self.live = 0
         self.bytes = 0

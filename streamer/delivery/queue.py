@@ -6,13 +6,14 @@ no clock and no logger in here.
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from streamer.config.models import QueuePolicy
 from streamer.delivery.deadlines import Deadlines
 from streamer.delivery.lane import CLASSES, Delivery, DeliveryState, Hold, Lane, LaneOwner
+from streamer.delivery.shares import Shares
 from streamer.delivery.stats import RouteAccount, RouteStats
 from streamer.routing.table import FlowKey
 from streamer.transports.base import Received
@@ -57,6 +58,7 @@ class RouteQueue:
     delivery its ``seq``; ``has_journal``: what cannot move does not use up the room of what can, since a journal has it.
     ``unconfirmed`` counts sent messages that the destination has not confirmed: they have no outcome yet, and do not count
     towards the bounds. ``held`` and ``paused`` count what waits in lanes that are held for any reason, and in paused ones.
+    ``named``: see `Shares`.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class RouteQueue:
         owner: LaneOwner,
         number: Callable[[], int] | None = None,
         has_journal: bool = False,
+        named: Container[str] | None = None,
     ) -> None:
         self.name = name
         self.source = source
@@ -85,15 +88,20 @@ class RouteQueue:
         self.owner = owner
         self._has_journal = has_journal
         self.lanes: dict[FlowKey, Lane] = {}
+        self.shares = Shares(policy, stats, named)
         self._number = number or itertools.count(1).__next__
         self._evictable = policy.queue.on_full == "evict"
         self._retire_at = _MAX_LANES
         self._by_age: list[deque[Delivery]] = [deque() for _ in range(CLASSES)]
         self._deadlines = Deadlines()
 
-    def use(self, policy: QueuePolicy) -> None:
-        """Take other bounds from now on; what waits already stays."""
+    def use(self, policy: QueuePolicy, named: Container[str] | None = None) -> None:
+        """Take other bounds from now on, and other names; what waits already stays. Its egress is to `refit` afterwards."""
         self.policy = policy
+        counted = self.shares.counts
+        self.shares.use(policy, named)
+        if self.shares.counts and not counted:
+            self._count_parties()
         if self._evictable != (policy.queue.on_full == "evict"):
             self._evictable = not self._evictable
             self._by_age = [deque() for _ in range(CLASSES)]
@@ -110,9 +118,20 @@ class RouteQueue:
             if len(self.lanes) >= self._retire_at and self.may_retire:
                 self._retire_idle_lanes()
                 self._retire_at = max(_MAX_LANES, 2 * len(self.lanes))
-            lane = self.lanes[key] = Lane(key, self, self.policy.flow_window)
+            party = self.shares.party(key[0].authority)
+            party.lanes += 1
+            lane = self.lanes[key] = Lane(key, self, party, self.policy.flow_window)
             self.owner.lane_came(lane)
         return lane
+
+    def refuses(self, authority: str, size: int, copies: int = 1) -> bool:
+        """Whether a source authority has used up its part of the queue. An empty queue takes any message."""
+        if not self.messages:
+            return False
+        stalled = self.stalled
+        return self.shares.refuses(
+            authority, copies, size, self.messages - stalled.messages, self.bytes - stalled.bytes, stalled.messages
+        )
 
     def fits(self, size: int, copies: int = 1) -> bool:
         """Whether so many copies, ``size`` bytes in all, stay within the bounds."""
@@ -165,6 +184,8 @@ class RouteQueue:
         delivery = Delivery(received, message, lane, self._number(), size, entered_s, entered_ms)
         self.messages += 1
         self.bytes += size
+        if self.shares.counts:
+            lane.party.add(1, size)
         self.stats.accepted += 1
         lane.push(delivery)
         attributes = message.attributes
@@ -180,6 +201,8 @@ class RouteQueue:
         for delivery in deliveries:
             self.messages += 1
             self.bytes += delivery.size
+            if self.shares.counts:
+                lane.party.add(1, delivery.size)
             if delivery.message.attributes.ttl:
                 self._deadlines.fresh.append(delivery)
         for delivery in reversed(deliveries):
@@ -231,6 +254,16 @@ class RouteQueue:
         delivery.state = DeliveryState.SETTLED
         self.messages -= 1
         self.bytes -= delivery.size
+        if self.shares.counts:
+            delivery.lane.party.add(-1, -delivery.size)
+
+    def _count_parties(self) -> None:
+        """Parties begin to count. What is in flight counts with no bytes until nothing of the party is left."""
+        for party in self.shares.parties.values():
+            party.messages = party.bytes = 0
+        for lane in self.lanes.values():
+            lane.party.messages += lane.live + lane.in_flight
+            lane.party.bytes += lane.bytes
 
     def take_expired(self, now_ms: int, now_s: float) -> list[Delivery]:
         """Remove and return what expired while it waited. Called by the clock's tick, not per message."""
@@ -300,8 +333,19 @@ class RouteQueue:
                 self._by_age[level] = deque(item for item in by_age if item.state is not DeliveryState.SETTLED)
 
     def _retire_idle_lanes(self) -> None:
-        for key, lane in list(self.lanes.items()):
-            if lane.is_idle:
-                lane.retired = True
-                del self.lanes[key]
-                self.owner.lane_retired(lane)
+        """Retire idle lanes, first those of the party that has most: whoever has few flows keeps them."""
+        parties = self.shares.parties
+        most = max(parties.values(), key=lambda party: party.lanes)
+        before = len(self.lanes)
+        for only in (most, None):
+            for key, lane in list(self.lanes.items()):
+                if lane.is_idle and only in (None, lane.party):
+                    lane.retired = True
+                    lane.party.lanes -= 1
+                    del self.lanes[key]
+                    self.owner.lane_retired(lane)
+            if len(self.lanes) <= before // 2:
+                break
+        for authority, party in list(parties.items()):
+            if not party.lanes:
+                del parties[authority]

@@ -134,7 +134,7 @@ class Router:
         for route in (*self.table.routes, *self.table.inner):
             queue = before.pop((route.name, route.source, route.target), None)
             if queue is not None:
-                queue.use(route.policy)
+                queue.use(route.policy, self.table.named(route.source))
             else:
                 queue = self._new_queue(route.name, route.source, route.target, route.policy)
             kept[route.name] = queue
@@ -151,7 +151,8 @@ class Router:
     def _new_queue(self, name: str, source: str, target: str, policy: QueuePolicy) -> RouteQueue:
         egress = self.egresses[target]
         has_journal = self.journal is not None
-        queue = RouteQueue(name, source, target, policy, RouteStats(), egress, self.custody.number, has_journal)
+        number, named = self.custody.number, self.table.named(source)
+        queue = RouteQueue(name, source, target, policy, RouteStats(), egress, number, has_journal, named)
         egress.add_queue(queue)
         return queue
 

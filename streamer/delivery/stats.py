@@ -29,12 +29,13 @@ class Histogram:
 class RouteStats:
     """One route's account. At any time: accepted = sum of outcomes + what its queue holds."""
 
-    __slots__ = ("accepted", "end_to_end", "in_daemon", "outcomes", "retries")
+    __slots__ = ("accepted", "end_to_end", "in_daemon", "limited", "outcomes", "retries")
 
     def __init__(self) -> None:
         self.accepted = 0
         self.outcomes: dict[tuple[Outcome, UCode], int] = {}
         self.retries = 0
+        self.limited = 0  # how often the route, or a source authority on it, had to wait for its rate
         self.in_daemon = Histogram()
         self.end_to_end = Histogram()
 

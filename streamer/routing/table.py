@@ -86,6 +86,11 @@ class RoutingTable:
         named = tuple(name for name, listed in self.authorities.items() if authority in listed)
         return named or tuple(name for name, listed in self.authorities.items() if ANY_AUTHORITY in listed)
 
+    def named(self, endpoint: str) -> frozenset[str] | None:
+        """The authorities that an endpoint lists by name; None if nobody else lives there, or it is not ours any more."""
+        listed = self.authorities.get(endpoint, ())
+        return frozenset(listed) - {ANY_AUTHORITY} if ANY_AUTHORITY in listed else None
+
     def routes_from(self, endpoint: str) -> tuple[TableRoute, ...]:
         """The routes that begin at ``endpoint`` and lead out of the streamer."""
         routes = self.inner if endpoint == LOCAL_ENDPOINT else self.routes
@@ -133,7 +138,7 @@ def _inner(config: Config) -> tuple[TableRoute, ...]:
 
     def policy(on_full: str) -> QueuePolicy:
         queue = config.queue_policy.queue.model_copy(update={"on_full": on_full})
-        return config.queue_policy.model_copy(update={"queue": queue})
+        return config.queue_policy.model_copy(update={"queue": queue, "rate": None, "rate_per_authority": None})
 
     to, back = policy("reject"), policy("evict")
     return tuple(

@@ -27,6 +27,7 @@ NAMES = {
     "ustreamer_queue_bytes": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_queue_oldest_age_seconds": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_retries_total": ("counter", {"route", "ingress", "egress"}),
+    "ustreamer_rate_limited_total": ("counter", {"route", "ingress", "egress"}),
     "ustreamer_dead_letters_total": ("counter", {"route", "code"}),
     "ustreamer_reports_suppressed_total": ("counter", {"endpoint"}),
     "ustreamer_end_to_end_latency_seconds": ("histogram", {"route", "ingress", "egress"}),

@@ -40,12 +40,21 @@ def test_urgent_message_that_arrives_later_goes_next() -> None:
 
 
 def test_lane_whose_window_is_opening_holds_the_lower_classes_back() -> None:
-    harness = EgressHarness(FakeTransport(confirms_at_once=False))
+    harness = EgressHarness(FakeTransport(confirms_at_once=False), lower_share=0)
     harness.load(*(message(1, 0) for _ in range(50)), *(message(0, 6) for _ in range(50)))
     harness.pump()
     while harness.transport.unanswered:
         harness.transport.answer()
     assert flows(harness.transport.submitted) == [0] * 50 + [1] * 50
+
+
+def test_while_a_window_is_opening_the_lower_classes_have_their_share() -> None:
+    harness = EgressHarness(FakeTransport(confirms_at_once=False), lower_share=0.25)
+    harness.load(*(message(1, 0) for _ in range(50)), *(message(0, 6) for _ in range(120)))
+    harness.pump()
+    while harness.transport.unanswered:
+        harness.transport.answer()
+    assert flows(harness.transport.submitted)[:160].count(1) == 40
 
 
 def test_lane_that_begins_to_wait_for_its_window_later_holds_the_lower_classes_back_too() -> None:

@@ -21,7 +21,8 @@ class LaneHarness:
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.lane = Lane((topic(), None), route_queue(), self.max_window)
+        queue = route_queue()
+        self.lane = Lane((topic(), None), queue, queue.shares.party("veh1"), self.max_window)
 
     def push(self, level: int = 1, ttl: int | None = None) -> Delivery:
         self.made += 1

@@ -1,10 +1,15 @@
 """Which lane is next: class before turn, turns within a class, nothing below a class whose window is opening."""
 
 from streamer.delivery.lane import Hold, Lane
+from streamer.delivery.queue import RouteQueue
 from streamer.delivery.ready_lanes import ReadyLanes
-from tests.unit.delivery.messages import NOW_MS, message, push, route_queue
+from streamer.delivery.stats import RouteStats
+from streamer.uprotocol.message import UMessage, publish
+from streamer.uprotocol.uri import UUri
+from tests.unit.delivery.messages import NOW_MS, FakeOwner, message, push, queue_policy, route_queue
 
 WIDE = 10
+NOW_S = 100.0
 
 
 class Lanes:
@@ -28,7 +33,7 @@ class Lanes:
     def order(self, floor: int = 0) -> list[Lane]:
         """Every lane whose turn comes until none is left, each sending all that it has."""
         found = []
-        while (lane := self.ready.next(floor)) is not None:
+        while (lane := self.ready.next(floor, NOW_S)) is not None:
             found.append(lane)
             lane.take(WIDE, NOW_MS, [], [])
         return found
@@ -94,3 +99,122 @@ def test_a_lane_that_cannot_send_for_another_reason_blocks_nobody() -> None:
     assert lanes.ready.floor() == 5
     lane.set_hold(Hold.ABSENT)
     assert lanes.ready.floor() == 0
+
+
+# shares
+
+
+def sent_at_a_share(lower_share: float, levels: list[int], count: int) -> list[int]:
+    """The classes of the first messages sent, with a flow in each class that never ends."""
+    lanes = Lanes()
+    lanes.ready = ReadyLanes(lower_share)
+    found: list[int] = []
+    for flow, level in enumerate(levels):
+        lanes.load(flow, *[level] * count, window=count)
+    for _ in range(count):
+        lane = lanes.ready.next(0, NOW_S)
+        assert lane is not None
+        found.append(lane.top)
+        size = lane.bytes
+        assert lane.take(1, NOW_MS, [], []) == 1
+        lanes.ready.sent(size - lane.bytes)
+        lanes.ready.file(lane)
+    return found
+
+
+def test_the_classes_below_the_highest_have_their_share_and_so_have_those_below_them() -> None:
+    sent = sent_at_a_share(0.25, [6, 3, 0], 1600)
+    assert (sent.count(6), sent.count(3), sent.count(0)) == (1200, 300, 100)
+    assert sent[:4] == [6, 6, 6, 3]
+
+
+def test_a_lower_class_alone_with_the_highest_has_all_of_the_share() -> None:
+    sent = sent_at_a_share(0.5, [6, 0], 100)
+    assert (sent.count(6), sent.count(0)) == (50, 50)
+
+
+def test_a_class_alone_owes_nothing_to_those_that_come_later() -> None:
+    lanes = Lanes()
+    lanes.ready = ReadyLanes(0.25)
+    high = lanes.load(0, *[6] * 100, window=100)
+    for _ in range(50):
+        assert lanes.ready.next(0, NOW_S) is high
+        size = high.bytes
+        lanes.send(high)
+        lanes.ready.sent(size - high.bytes)
+    lanes.load(1, 1)
+    assert lanes.ready.next(0, NOW_S) is high
+
+
+# parties
+
+
+def of(authority: str, number: int) -> UMessage:
+    return publish(NOW_MS, UUri(authority, 1, 1, 0x8000 + number))
+
+
+def turns(queue: RouteQueue, arrivals: list[tuple[str, int]], now_s: float = NOW_S) -> list[str]:
+    """The authorities in the order of their turns; each lane has one message."""
+    ready = ReadyLanes()
+    queue.shares.regroup()
+    for authority, number in arrivals:
+        ready.file(push(queue, of(authority, number)).lane)
+    found = []
+    while (lane := ready.next(0, now_s)) is not None:
+        found.append(lane.key[0].authority)
+        lane.take(1, NOW_MS, [], [])
+        queue.shares.spend(lane.party, 600, now_s)
+    return found
+
+
+def test_authorities_take_turns_whatever_the_number_of_their_lanes() -> None:
+    arrivals = [("many", number) for number in range(4)] + [("few", 0), ("one", 0), ("few", 1)]
+    assert turns(route_queue(), arrivals) == ["many", "few", "one", "many", "few", "many", "many"]
+
+
+def strangers_and(*named: str, **keys: object) -> RouteQueue:
+    return RouteQueue("up", "vehicle", "cloud", queue_policy(**keys), RouteStats(), FakeOwner(), named=named)
+
+
+def test_strangers_take_turns_inside_one_turn() -> None:
+    arrivals = [("a", 0), ("b", 0), ("c", 0), ("known", 0), ("known", 1), ("a", 1)]
+    assert turns(strangers_and("known"), arrivals) == ["a", "known", "b", "known", "c", "a"]
+
+
+def test_whoever_is_at_its_rate_is_passed_over_until_it_is_not() -> None:
+    queue = strangers_and("known", rate_per_authority={"messages": 1, "burst_s": 1})
+    ready = ReadyLanes()
+    for authority in ("known", "known", "a", "a", "b"):
+        ready.file(push(queue, of(authority, len(queue.lanes))).lane)
+
+    def next_at(now_s: float) -> str | None:
+        ready.wake(now_s)
+        lane = ready.next(0, now_s)
+        if lane is None:
+            return None
+        lane.take(1, NOW_MS, [], [])
+        queue.shares.spend(lane.party, 600, now_s)
+        return lane.key[0].authority
+
+    assert [next_at(0.0) for _ in range(5)] == ["known", "a", "b", None, None]
+    assert queue.stats.limited == 2
+    assert next_at(0.9) is None
+    assert sorted(str(next_at(1.0)) for _ in range(2)) == ["a", "known"]
+    assert next_at(1.0) is None
+
+
+def test_a_lane_that_comes_while_its_party_is_parked_has_its_turn_later() -> None:
+    queue = strangers_and(rate={"messages": 1, "burst_s": 1})
+    ready = ReadyLanes()
+    first, second = (push(queue, of("a", number)).lane for number in range(2))
+    ready.file(first)
+    ready.file(second)
+    assert ready.next(0, 0.0) is first
+    first.take(1, NOW_MS, [], [])
+    queue.shares.spend(first.party, 600, 0.0)
+    assert ready.next(0, 0.0) is None
+    third = push(queue, of("b", 9)).lane
+    ready.file(third)
+    assert ready.next(0, 0.5) is None
+    ready.wake(1.0)
+    assert ready.next(0, 1.0) is second

@@ -1,0 +1,114 @@
+"""What source authorities may use of a route: parts of its queue, and rates."""
+
+import pytest
+
+from streamer.delivery.queue import RouteQueue
+from streamer.delivery.shares import Shares
+from streamer.delivery.stats import RouteStats
+from streamer.uprotocol.message import UMessage, publish
+from streamer.uprotocol.uri import UUri
+from tests.unit.delivery.messages import NOW_MS, FakeOwner, push, queue_policy
+
+ONE = {"messages": 1, "burst_s": 1}
+
+
+def queue_of(named: set[str] | None = None, **keys: object) -> RouteQueue:
+    return RouteQueue("up", "vehicle", "cloud", queue_policy(**keys), RouteStats(), FakeOwner(), named=named)
+
+
+def sent_by(authority: str, size: int = 0) -> UMessage:
+    return publish(NOW_MS, UUri(authority, 1, 1, 0x8000), bytes(size))
+
+
+def test_by_default_nothing_is_bounded_and_nothing_counted() -> None:
+    queue = queue_of()
+    assert not queue.shares.has_bounds
+    assert not queue.shares.is_paced
+    assert push(queue, sent_by("veh1")).lane.party.messages == 0
+
+
+def test_strangers_are_bounded_only_beside_somebody_who_is_named() -> None:
+    assert not queue_of(set()).shares.has_bounds
+    assert queue_of({"backend"}).shares.has_bounds
+    assert not queue_of({"backend"}, queue={"strangers": 1}).shares.has_bounds
+
+
+def test_the_queue_is_full_earlier_for_strangers_in_messages_and_bytes() -> None:
+    queue = queue_of({"backend"}, queue={"messages": 10, "bytes": 100_000, "strangers": 0.5})
+    for _ in range(5):
+        assert not queue.refuses("stranger", 600)
+        push(queue, sent_by("backend"))
+    assert queue.refuses("stranger", 600)
+    assert not queue.refuses("backend", 600)
+    queue = queue_of({"backend"}, queue={"messages": 10, "bytes": 10_000, "strangers": 0.5})
+    push(queue, sent_by("backend", 4000))
+    assert not queue.refuses("stranger", 400)
+    assert queue.refuses("stranger", 401)
+
+
+def test_an_empty_queue_takes_any_message_of_anybody() -> None:
+    queue = queue_of({"backend"}, queue={"bytes": 1000, "per_authority": 0.1})
+    assert not queue.refuses("stranger", 5000)
+
+
+def test_the_part_of_an_authority_is_used_up_by_what_it_has_in_the_queue() -> None:
+    queue = queue_of(queue={"messages": 10, "per_authority": 0.2})
+    first, _ = push(queue, sent_by("a")), push(queue, sent_by("a"))
+    assert queue.refuses("a", 600)
+    assert not queue.refuses("b", 600)
+    first.lane.drop(first)
+    queue.leave(first)
+    assert not queue.refuses("a", 600)
+    assert queue.refuses("a", 1200, 2)
+
+
+def test_what_was_there_before_its_part_was_bounded_counts_too() -> None:
+    queue = queue_of()
+    waiting, in_flight = push(queue, sent_by("a")), push(queue, sent_by("b"))
+    in_flight.lane.take(1, NOW_MS, [], [])
+    queue.use(queue_policy(queue={"messages": 10, "per_authority": 0.1}))
+    assert queue.refuses("a", 600)
+    assert queue.refuses("b", 600)
+    queue.leave(in_flight)
+    assert (in_flight.lane.party.messages, in_flight.lane.party.bytes) == (0, 0)
+    assert waiting.lane.party.bytes == waiting.size
+
+
+def test_with_a_rate_an_authority_may_use_half_of_the_queue() -> None:
+    queue = queue_of(queue={"messages": 4}, rate_per_authority=ONE)
+    push(queue, sent_by("a"))
+    push(queue, sent_by("a"))
+    assert queue.refuses("a", 600)
+    assert not queue_of(rate=ONE).shares.has_bounds
+
+
+def shares(named: set[str] | None = None, **keys: object) -> Shares:
+    return Shares(queue_policy(**keys), RouteStats(), named)
+
+
+def test_strangers_wait_for_the_rate_of_the_route_together() -> None:
+    found = shares({"backend"}, rate=ONE)
+    backend, stranger = found.party("backend"), found.party("stranger")
+    assert stranger.group is not None
+    assert backend.group is None
+    found.spend(stranger, 600, 0.0)
+    assert found.wait_s(backend, 0.0) == found.wait_s(stranger.group, 0.0) == pytest.approx(1.0)
+    assert found.wait_s(stranger, 0.0) == 0
+
+
+def test_each_authority_waits_for_its_own_rate() -> None:
+    found = shares(rate_per_authority=ONE)
+    assert found.wait_s(found.party("a"), 0.0) == 0
+    found.spend(found.party("a"), 600, 0.0)
+    assert found.wait_s(found.party("a"), 0.5) == pytest.approx(0.5)
+    assert found.wait_s(found.party("b"), 0.0) == 0
+
+
+def test_a_stranger_that_is_named_later_takes_turns_by_itself() -> None:
+    found = shares({"backend"})
+    party = found.party("fleet")
+    found.use(queue_policy(), {"backend", "fleet"})
+    assert party.group is not None
+    found.regroup()
+    assert party.group is None
+    assert found.party("fleet") is party
