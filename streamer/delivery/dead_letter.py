@@ -28,7 +28,7 @@ from streamer.uprotocol.well_known import USTREAMER
 
 _LONGEST_TTL_MS = 0xFFFF_FFFF
 _LONGEST_TEXT = 500
-_NOT_ALLOWED = "not permitted"
+_NOT_ALLOWED = "not allowed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def test_about_a_stranger_only_the_code_and_the_header_are_told() -> None:
     told = replace(story(sent, Failure(Outcome.REJECTED, UCode.UNAUTHENTICATED, "lives behind vehicle")), is_stranger=True)
     content = ustreamer.DeadLetter.FromString(dead_letter(told, "gateway", 0x8001, None).payload or b"")
     assert message_from_proto(content.message) == sent._replace(payload=None)
-    assert (content.status.code, content.status.message) == (UCode.UNAUTHENTICATED, "not permitted")
+    assert (content.status.code, content.status.message) == (UCode.UNAUTHENTICATED, "not allowed")
 
 
 def test_the_reason_is_told_up_to_a_length() -> None:
