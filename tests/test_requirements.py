@@ -12,7 +12,13 @@ CLAUSES = [clause for document in DOCUMENTS for clause in document.clauses]
 
 
 def test_all_documents_are_there() -> None:
-    assert [document.id for document in DOCUMENTS] == ["dispatching", "multicast", "permissions", "transport", "usubscription"]
+    assert [document.id for document in DOCUMENTS] == [
+        "dispatching",
+        "multicast",
+        "permissions",
+        "transport",
+        "usubscription",
+    ]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.id)

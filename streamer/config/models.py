@@ -24,6 +24,7 @@ from streamer.config.types import (
     HostName,
     Name,
     Pattern,
+    RateConfig,
     Section,
     SingleAuthority,
     Size,
@@ -38,20 +39,6 @@ POLICY_KEYS = ("queue", "window", "flow_window", "absent_s", "lower_share", "rat
 """The keys of `QueuePolicy`. A route may set them too."""
 
 _LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
-
-
-class RateConfig(Section):
-    """How fast messages may go, as a token bucket: so many per second, and ``burst_s`` seconds' worth at once."""
-
-    messages: Annotated[float, Field(gt=0)] | None = None
-    bytes: Size | None = None
-    burst_s: Annotated[float, Field(ge=0.1)] = 2
-
-    @model_validator(mode="after")
-    def _limits_something(self) -> "RateConfig":
-        if self.messages is None and self.bytes is None:
-            raise expected("messages, bytes or both: how many per second")
-        return self
 
 
 class QueueBounds(Section):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from streamer.config.types import AnyPattern, MethodPattern, Name, Section, SpokenFor, expected
+from streamer.config.types import AnyPattern, MethodPattern, Name, RateConfig, Section, SpokenFor, expected
 from streamer.uprotocol.uri import ANY_RESOURCE, FIRST_TOPIC, LAST_METHOD, UUri, everything_at
 
 TypeName = Literal["publish", "request", "response", "notification"]
@@ -54,6 +54,8 @@ class AllowConfig(DenyConfig):
 
     max_priority: PriorityName = "CS6"
     """No such message is treated in a higher priority class."""
+    rate: RateConfig | None = None
+    """How fast such messages may come, for each source authority. Those beyond are rejected."""
 
 
 class RuleConfig(Section):

@@ -14,6 +14,7 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -209,3 +210,17 @@ class Section(BaseModel):
         hide_input_in_errors=True,
         use_attribute_docstrings=True,
     )
+
+
+class RateConfig(Section):
+    """How fast messages may go, as a token bucket: so many per second, and ``burst_s`` seconds' worth at once."""
+
+    messages: Annotated[float, Field(gt=0)] | None = None
+    bytes: Size | None = None
+    burst_s: Annotated[float, Field(ge=0.1)] = 2
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> "RateConfig":
+        if self.messages is None and self.bytes is None:
+            raise expected("messages, bytes or both: how many per second")
+        return self

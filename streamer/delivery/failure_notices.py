@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from streamer.clock import Clock
 from streamer.config.checks import ORIGIN
-from streamer.config.models import QueueBounds, QueueConfig, QueuePolicy, RateConfig
+from streamer.config.models import QueueBounds, QueueConfig, QueuePolicy
+from streamer.config.types import RateConfig
 from streamer.delivery.custody import Custody
 from streamer.delivery.dead_letter import (
     FailedMessage,

@@ -18,6 +18,7 @@ from streamer.delivery.resolve import Leg, Resolved, Resolver
 from streamer.delivery.settle import Settler
 from streamer.delivery.stats import EndpointStats, RouteStats
 from streamer.delivery.tokens import Tokens
+from streamer.rate import ByKey, Pace
 from streamer.routing.interest import Interest
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.table import RoutingTable
@@ -34,6 +35,7 @@ _HOLD_AT_MOST = 65_536
 
 _EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
 _EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
+_TOO_FAST = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source sends more than the rule that permits it allows")
 _FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
 _OVER_SHARE = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source authority has used up its part of the queue")
 _PAUSED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "it is paused and its share of the queue is full")
@@ -157,7 +159,7 @@ class Ingress(UListener):
     def admit_backlog(self) -> None:
         """There may be room now: let in the backlog, in order, as far as it fits."""
         for queue in self.backlog.queues():
-            self._take(self.backlog.take(queue))
+            self._take(self.backlog.take(queue), is_backlog=True)
         self._go_on_if_few_wait()
 
     def _go_on_if_few_wait(self) -> None:
@@ -178,7 +180,7 @@ class Ingress(UListener):
         self._seen.turn(now_s)
         self.misrouted.expire(now_s)
 
-    def _take(self, batch: Iterable[Received]) -> None:
+    def _take(self, batch: Iterable[Received], is_backlog: bool = False) -> None:
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         seen, resolve = self._seen, self._resolve
         seen.turn(now_s)
@@ -197,6 +199,8 @@ class Ingress(UListener):
                 self._seen_before(key, received)
             elif attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
                 self._turn_away(received, _EXPIRED)
+            elif resolved.paces is not None and not is_backlog and not _keeps(resolved.paces, message, now_s):
+                self._turn_away(received, _TOO_FAST)
             elif self._has_room(received, resolved, key):
                 seen.young[key] = received
                 self._enter(received, resolved, now_s, now_ms)
@@ -320,3 +324,12 @@ class Ingress(UListener):
 
 def _is_ours_alone(received: Received) -> bool:
     return not received.source_keeps
+
+
+def _keeps(paces: ByKey[Pace], message: UMessage, now_s: float) -> bool:
+    """Whether a message keeps the pace of its source authority; if so it counts."""
+    pace = paces.of(message.attributes.source.authority, now_s)
+    if pace.ready_in(now_s):
+        return False
+    pace.spend(1, size_of(message))
+    return True

@@ -9,15 +9,17 @@ from dataclasses import replace
 
 from streamer.audit import DENIED, audit
 from streamer.clock import Clock
+from streamer.config.types import RateConfig
 from streamer.delivery.dedup import scope
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.tokens import Tokens
+from streamer.rate import ByKey, Pace
 from streamer.routing.decide import Decision, Hop, decide
 from streamer.routing.interest import Interest, Sampler
 from streamer.routing.outcome import Failure, Outcome
-from streamer.routing.permissions import Demand, denied
+from streamer.routing.permissions import Demand, Permit, denied
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessageType
@@ -26,6 +28,8 @@ from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 from streamer.uprotocol.well_known import USTREAMER
 
 _MAX_SAMPLERS = 65_536
+_MAX_PACES = 256
+"""Source authorities with a pace of their own, for each rule with a rate. Further ones share one."""
 
 _ARRIVED = Failure(Outcome.LOCAL, UCode.OK, "another streamer has carried it to where its sink lives")
 
@@ -58,10 +62,10 @@ class Leg:
 
 class Resolved:
     """What was decided for messages with the same attributes. ``is_misrouted``: see `MisroutedCopies`; ``wants_token``: the
-    method that demands a good token of each of them.
+    method that demands a good token of each of them; ``paces``: how fast the rule that allows them lets them come.
     """
 
-    __slots__ = ("copies", "failure", "is_misrouted", "legs", "wants_token")
+    __slots__ = ("copies", "failure", "is_misrouted", "legs", "paces", "wants_token")
 
     def __init__(
         self,
@@ -69,11 +73,13 @@ class Resolved:
         failure: Failure | None,
         is_misrouted: bool = False,
         wants_token: Demand | None = None,
+        paces: ByKey[Pace] | None = None,
     ) -> None:
         self.legs = legs
         self.failure = failure
         self.is_misrouted = is_misrouted
         self.wants_token = wants_token
+        self.paces = paces
         self.copies: dict[RouteQueue, int] = {}  # how many legs lead into a queue
         for leg in legs:
             self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
@@ -93,6 +99,7 @@ class Resolver:
         self._interest = interest
         self._clock = clock
         self._tokens = tokens
+        self._paces: dict[str, tuple[RateConfig, ByKey[Pace]]] = {}
         self._samplers: dict[tuple[str, FlowKey], Sampler] = {}
         self._decisions: BySource[_Flow, Decision] = BySource()
         self._table: RoutingTable
@@ -140,7 +147,7 @@ class Resolver:
         decision = self._decision(attributes)
         if decision.failure is not None:
             return self._decline(attributes, decision.failure)
-        permitted, wants_token = attributes, None
+        permitted, wants_token, paces = attributes, None, None
         if decision.permit is not None:
             refused = decision.permit.refusal(attributes)
             if refused is not None:
@@ -149,12 +156,13 @@ class Resolver:
             permitted = decision.permit.applied(attributes)
             demand = decision.permit.demand
             wants_token = demand if demand is not None and demand.needs_token else None
+            paces = self._paces_of(decision.permit)
         legs = []
         for hop in decision.hops:
             queue, egress = self._queues[hop.route.name]
             outgoing = permitted if hop.sink == permitted.sink else replace(permitted, sink=hop.sink)
             legs.append(Leg(queue, egress, outgoing, attributes, self._sampler(hop, outgoing)))
-        return Resolved(tuple(legs), None, wants_token=wants_token)
+        return Resolved(tuple(legs), None, wants_token=wants_token, paces=paces)
 
     def _decision(self, attributes: Attributes) -> Decision:
         flow = (attributes.type, attributes.source, attributes.sink, attributes.provenance.identity)
@@ -167,6 +175,17 @@ class Resolver:
             if decision.is_denied and decision.failure is not None:
                 self._audit(attributes, decision.failure)
         return decision
+
+    def _paces_of(self, permit: Permit) -> ByKey[Pace] | None:
+        """Those of the rule. They go on over a reload that leaves the rule's place and rate as they were."""
+        rate = permit.rate
+        if rate is None:
+            return None
+        known, paces = self._paces.get(permit.name, (None, None))
+        if paces is None or known != rate:
+            paces = ByKey(lambda: Pace(rate.messages, rate.bytes, rate.burst_s), _MAX_PACES)
+            self._paces[permit.name] = rate, paces
+        return paces
 
     def _with_token(self, resolved: Resolved, demand: Demand, attributes: Attributes) -> Resolved:
         """The same, if the message's own token is good for its method."""

@@ -94,7 +94,7 @@ def decide(
     verdict = table.permissions.judge(kind, source, sink, ingress, identity)
     if isinstance(verdict, Failure):
         return Decision((), verdict, (verdict.text,), is_denied=True)
-    return replace(decision, why=(f"{verdict.name} allows it", *decision.why), permit=verdict)
+    return replace(decision, why=(str(verdict), *decision.why), permit=verdict)
 
 
 def _route(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from streamer.config.permissions import TYPES, DenyConfig, EndpointPermissions, PermissionsConfig, PriorityName
-from streamer.config.types import OWN_NAME
+from streamer.config.types import OWN_NAME, RateConfig
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import HIGHEST_CLASS, Attributes, UMessageType
 from streamer.uprotocol.status import UCode
@@ -52,7 +52,15 @@ class Permit:
     name: str
     ceiling: int = HIGHEST_CLASS
     max_level: int = 0
+    rate: RateConfig | None = None
     demand: Demand | None = None
+
+    def __str__(self) -> str:
+        if self.rate is None:
+            return f"{self.name} allows it"
+        limits = ((self.rate.messages, "messages/s"), (self.rate.bytes, "bytes/s"))
+        text = " and ".join(f"{limit:g} {what}" for limit, what in limits if limit is not None)
+        return f"{self.name} allows it, at most {text} of each source authority"
 
     def applied(self, attributes: Attributes) -> Attributes:
         """The attributes that a message goes on with: the same object unless they claim too much."""
@@ -120,7 +128,7 @@ class _Endpoint:
             if rule.allow is not None:
                 about = rule.allow
                 ceiling = min(_class(section.max_priority), _class(rule.allow.max_priority))
-                verdict = Permit(name, ceiling, section.max_permission_level)
+                verdict = Permit(name, ceiling, section.max_permission_level, rule.allow.rate)
             else:
                 assert rule.deny is not None
                 about = rule.deny

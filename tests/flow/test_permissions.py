@@ -195,6 +195,69 @@ async def test_a_duplicate_is_known_although_it_left_with_other_attributes() -> 
         assert h.outcomes("none") == {"duplicate": 1}
 
 
+# rates
+
+
+async def test_a_source_authority_that_sends_more_than_its_rule_allows_is_refused_the_rest() -> None:
+    async with guarded({"allow": {"rate": {"messages": 2, "burst_s": 1}}}) as h:
+        fast = [h.ask() for _ in range(5)]
+        h.arrive("cloud", *fast)
+        h.arrive("cloud", other := h.ask(STRANGER))
+        assert h.sent("vehicle") == [*fast[:2], other]
+        assert {m.attributes.reqid: m.attributes.commstatus for m in h.sent("cloud")} == {
+            message.id: UCode.RESOURCE_EXHAUSTED for message in fast[2:]
+        }
+        h.pass_time(500)
+        h.arrive("cloud", later := h.ask(), h.ask())
+        assert h.sent("vehicle")[3:] == [later]
+
+
+async def test_a_rule_counts_bytes_as_well_and_the_flows_of_an_authority_together() -> None:
+    async with guarded({"allow": {"rate": {"bytes": 1000, "burst_s": 1}}}) as h:
+        messages = [h.ask(CLOUD_APP._replace(ue_id=flow + 1), payload=b"x" * 400) for flow in range(4)]
+        h.arrive("cloud", *messages)
+        assert h.sent("vehicle") == messages[:1]  # with its 600 bytes of bookkeeping it is as large as the burst
+
+
+async def test_rules_count_apart_and_duplicates_do_not_count() -> None:
+    rate = {"messages": 1, "burst_s": 1}
+    async with guarded({"allow": {"to": str(CLIMATE), "rate": rate}}, {"allow": {"rate": rate}}) as h:
+        first, second = h.ask(), h.ask(method=CLIMATE._replace(resource=8))
+        h.arrive("cloud", first, first, second, second)
+        assert h.sent("vehicle") == [first, second]
+        h.pass_time(1000)
+        h.arrive("cloud", first, third := h.ask())
+        assert h.sent("vehicle") == [first, second, third]
+
+
+async def test_invented_authorities_share_one_pace_beyond_a_number() -> None:
+    async with guarded({"allow": {"rate": {"messages": 1, "burst_s": 1}}}) as h:
+        h.arrive("cloud", *(h.ask(STRANGER._replace(authority=f"s{n}")) for n in range(2000)))
+        assert len(h.sent("vehicle")) == 257
+
+
+async def test_a_message_that_waits_for_room_is_counted_once() -> None:
+    config = configuration(
+        permissions={"endpoints": {"cloud": {"rules": [{"allow": {"rate": {"messages": 3, "burst_s": 1}}}]}, "vehicle": {}}},
+        queue_policy={"queue": {"messages": 1}, "retry": {"jitter": 0}},
+    )
+    async with RouterHarness(config) as h:
+        h.transports["vehicle"].lose_link()
+        messages = [h.ask() for _ in range(4)]
+        h.arrive("cloud", *messages)
+        h.transports["vehicle"].restore_link()
+        h.pass_time(50)
+        assert h.sent("vehicle") == messages[:3]
+
+
+async def test_a_reload_that_leaves_a_rule_as_it_was_gives_no_new_burst() -> None:
+    async with guarded({"allow": {"rate": {"messages": 1, "burst_s": 1}}}) as h:
+        h.arrive("cloud", first := h.ask())
+        await h.router.reload(h.config)
+        h.arrive("cloud", h.ask())
+        assert h.sent("vehicle") == [first]
+
+
 # tokens
 
 

@@ -60,7 +60,13 @@ def test_what_is_no_address_or_type_is_refused(about: dict[str, Any]) -> None:
     assert len(mistakes({"deny": about})) == 1
 
 
-def test_a_deny_has_no_ceiling() -> None:
+@pytest.mark.parametrize("rate", [{}, {"messages": 0}, {"bytes": 0}, {"messages": 1, "burst_s": 0}, 5], ids=str)
+def test_a_rate_limits_something_and_lets_something_pass(rate: object) -> None:
+    assert len(mistakes({"allow": {"rate": rate}})) == 1
+
+
+def test_a_deny_has_no_rate_and_no_ceiling() -> None:
+    assert mistakes({"deny": {"rate": {"messages": 1}}}) == ["Extra inputs are not permitted"]
     assert mistakes({"deny": {"max_priority": "CS3"}}) == ["Extra inputs are not permitted"]
 
 

@@ -221,6 +221,20 @@ def test_a_permission_level_is_passed_on_as_far_as_the_endpoint_may_claim_it(
     assert found.applied(attributes).permission_level == passed_on
 
 
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (None, ""),
+        ({"messages": 100}, ", at most 100 messages/s of each source authority"),
+        ({"messages": 0.5, "bytes": 1000}, ", at most 0.5 messages/s and 1000 bytes/s of each source authority"),
+    ],
+)
+def test_a_permit_says_its_rate(rate: Any, text: str) -> None:
+    assert (
+        str(permit(judge(permissions({"allow": {"rate": rate}})))) == f"permissions.endpoints.cloud.rules[0] allows it{text}"
+    )
+
+
 def test_nothing_is_copied_for_a_message_that_claims_no_more_than_it_may() -> None:
     found = permit(judge(permissions({"allow": {"max_priority": "CS6"}}, max_permission_level=3)))
     assert found.applied(CLAIMS) is CLAIMS
