@@ -16,9 +16,9 @@ from streamer.transports.base import (
     Parcel,
     Received,
     TransportContext,
-    TransportOptions,
+    WireOptions,
 )
-from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError, PermanentError
+from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError, PermanentError, check_token
 from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
@@ -29,7 +29,7 @@ from streamer.uprotocol.uuid import check_id
 MAX_DATAGRAM_BYTES = 65_507
 
 
-class UdpOptions(TransportOptions):
+class UdpOptions(WireOptions):
     """Where to receive and where to send."""
 
     host: str = "127.0.0.1"
@@ -88,8 +88,14 @@ class UdpTransport(ListeningTransport, asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: object) -> None:
         """Deliver what has arrived, or count it as malformed."""
         try:
-            message = message_from_proto(pb.UMessage.FromString(data))
+            proto = pb.UMessage.FromString(data)
+            if proto.attributes.ByteSize() > self.options.max_header_bytes:
+                raise MalformedPacketError(Malformed.HEADER, "its attributes are larger than max_header_bytes")
+            check_token(proto.attributes.token, self.options.max_token_bytes)
+            message = message_from_proto(proto)
             check_id(message.id)
+        except MalformedPacketError as exc:
+            self.context.events.packet_malformed(exc)
         except (DecodeError, ValueError) as exc:
             self.context.events.packet_malformed(MalformedPacketError(Malformed.PACKET, str(exc)))
         else:

@@ -59,6 +59,12 @@ class MalformedPacketError(ValueError):
         self.reason = reason
 
 
+def wrong_address(source: object, sink: object, where: str) -> MalformedPacketError:
+    """The error for a message that is not where its source and sink lead to; ``where`` is the topic, key or the like."""
+    text = f"on {where[:300]!r}, source {source}" + ("" if sink is None else f", sink {sink}")
+    return MalformedPacketError(Malformed.ADDRESS, text)
+
+
 def check_token(token: str, max_bytes: int) -> None:
     """Raise `MalformedPacketError` for a token that is too long. Its text is not repeated."""
     size = len(token) if token.isascii() else len(token.encode(errors="surrogatepass"))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from mqtt5 import PublishPacket
 
-from streamer.transports.errors import Malformed, MalformedPacketError, check_token
+from streamer.transports.errors import Malformed, MalformedPacketError, check_token, wrong_address
 from streamer.transports.mqtt5.wire import (
     COMMSTATUS,
     ID,
@@ -115,7 +115,7 @@ class Decoder:
         identity = None if self._identity_property is None else _identity(properties, self._identity_property)
         attributes = _attributes(arrived, identity)
         if not self._agrees(attributes, topic):
-            raise MalformedPacketError(Malformed.ADDRESS, "source and sink are not those of the topic")
+            raise wrong_address(attributes.source, attributes.sink, topic)
         # The broker counts the expiry interval down, so packets that differ in it are still one flow.
         try:
             attributes = self._interned[attributes]

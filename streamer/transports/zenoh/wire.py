@@ -9,7 +9,7 @@ the id, which comes first, in 20 bytes of fixed layout, and what only some messa
 import zenoh
 from google.protobuf.message import DecodeError
 
-from streamer.transports.errors import Malformed, MalformedPacketError, check_token
+from streamer.transports.errors import Malformed, MalformedPacketError, check_token, wrong_address
 from streamer.uprotocol.cache import Cache
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
@@ -174,7 +174,7 @@ class Decoder:
         key, level, _ = arrived
         attributes = _attributes(proto)
         if not self._agrees(attributes, key):
-            raise MalformedPacketError(Malformed.ADDRESS, "source and sink are not those of the key")
+            raise wrong_address(attributes.source, attributes.sink, key)
         if level < attributes.priority_class:
             attributes = attributes.below(level)
         try:

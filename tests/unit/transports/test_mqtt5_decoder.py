@@ -244,6 +244,15 @@ def test_message_on_the_topic_of_another_is_malformed(structure: wire.Structure,
     assert caught.value.reason is Malformed.ADDRESS
 
 
+def test_what_is_on_the_wrong_topic_is_told_at_a_bounded_length() -> None:
+    with pytest.raises(MalformedPacketError) as caught:
+        decoder("off-vehicle").decode(request(topic="evil/cloud"))
+    assert str(caught.value) == f"address: on 'evil/cloud', source {ENTITY}, sink {METHOD}"
+    with pytest.raises(MalformedPacketError) as caught:
+        decoder("off-vehicle").decode(request(topic="evil/" + "x" * 60_000))
+    assert len(str(caught.value)) < 500
+
+
 def test_what_was_learned_on_the_right_topic_does_not_help_on_another() -> None:
     reader = decoder("off-vehicle")
     assert reader.decode(request(topic="veh1/cloud")).id == ID
