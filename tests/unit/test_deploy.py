@@ -269,29 +269,36 @@ def test_both_containers_run_without_rights_and_are_bounded() -> None:
         assert {"mem_limit", "pids_limit"} <= service.keys()
 
 
-def test_the_memory_limit_of_the_container_holds_all_bounds() -> None:
-    """The formula of docs/guarantees.md, with four subscriptions on Zenoh."""
-    config = contained()
-    cloud, vehicle = config.endpoints["cloud"].options, config.endpoints["vehicle"].options
+def memory_bytes(config: Config) -> int:
+    """What may be in memory: the formula of docs/guarantees.md, with four subscriptions on each Zenoh endpoint."""
     assert config.journal is not None
     assert config.trace is None
     queues = [route.queue_policy.queue for route in config.routes]
-    total = (
-        70_000_000
-        + sum(queue.bytes + 600 * queue.messages * queue.stalled_factor for queue in queues)
-        + config.journal.memory
-        + len(config.endpoints) * (16 * MIB + 2 * config.dead_letter.queue.bytes)
-        + max(2 * cloud.receive_maximum * cloud.max_packet_bytes, cloud.receive_excess_bytes)
-        + 16 * MIB
-        + 256 * vehicle.max_message_bytes
-        + 4 * vehicle.receive_buffer * vehicle.max_message_bytes
-        + config.remember.ids * 100
-    )
+    total = 70_000_000 + config.journal.memory + config.remember.ids * 100
+    total += sum(queue.bytes + 600 * queue.messages * queue.stalled_factor for queue in queues)
+    total += len(config.endpoints) * (16 * MIB + 2 * config.dead_letter.queue.bytes)
+    for endpoint in config.endpoints.values():
+        options = endpoint.options
+        if endpoint.transport == "mqtt5":
+            total += max(2 * options.receive_maximum * options.max_packet_bytes, options.receive_excess_bytes)
+        else:
+            total += 16 * MIB + (256 + 4 * options.receive_buffer) * options.max_message_bytes
+    return total
+
+
+def test_the_memory_limit_of_the_container_holds_all_bounds() -> None:
+    total = memory_bytes(contained())
     limit = re.fullmatch(r"(\d+)m", compose()["services"]["streamer"]["mem_limit"])
     assert limit is not None
     assert total <= int(limit[1]) * MIB * 0.8
     (said,) = re.findall(r"^ *# +(\d+) +and a reserve", (CONTAINER / "compose.yaml").read_text(), re.MULTILINE)
-    assert abs(total / MIB - int(said)) <= 10
+    assert int(said) == round(total / MIB)
+
+
+@pytest.mark.parametrize("role", sorted((ROOT / "config/roles").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_role_says_how_much_memory_its_bounds_allow(role: Path) -> None:
+    (said,) = re.findall(r"add up to (\d+) MiB at most", role.read_text())
+    assert int(said) == round(memory_bytes(load(role, {})) / MIB)
 
 
 @pytest.mark.parametrize("role", sorted((ROOT / "config/roles").glob("*.yaml")), ids=lambda path: path.stem)
