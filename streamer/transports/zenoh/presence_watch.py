@@ -136,6 +136,8 @@ class PresenceWatch:
         """Give watches of their own to flows that have waited, as far as the budget goes. Each is looked at in turn."""
         self._promotion = None
         for key in list(islice(self._waiting, _PROMOTED_AT_ONCE)):
+            if key not in self._waiting:  # who was told of an earlier one has forgotten it
+                continue
             own = watch_for(key)
             is_there = own in self._watches.watches
             del self._waiting[key]
@@ -143,7 +145,7 @@ class PresenceWatch:
                 self._waiting[key] = None
                 continue
             self._forgotten(self._watches.move(key, own))
-            if not is_there:
+            if not is_there and own in self._watches.watches:
                 self._made(own)
             self._list_soon()
         self._promote_later()

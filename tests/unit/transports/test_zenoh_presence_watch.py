@@ -161,6 +161,24 @@ async def test_flows_that_wait_get_watches_of_their_own_up_to_the_bounds(
     watch.close()
 
 
+async def test_flows_that_are_forgotten_when_they_get_a_watch_leave_nothing_behind(
+    watch: PresenceWatch, session: CountingSession, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_budget, "MAX_TOPICS", 0)
+
+    def forget(presence: Presence) -> None:
+        for number in range(3):
+            watch.remove(topic(number), forget)
+
+    for number in range(3):
+        watch.add(topic(number), forget)
+    monkeypatch.setattr(watch_budget, "MAX_TOPICS", 8)
+    watch._promote()
+    assert session.declared == []
+    assert not watch._watches.flows
+    assert not watch._waiting
+
+
 async def test_overview_goes_with_its_last_flow(
     watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
