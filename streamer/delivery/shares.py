@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Container
 from typing import Any
 
-from streamer.config.models import QueuePolicy, RateConfig
+from streamer.config.models import QueuePolicy
+from streamer.config.types import RateConfig
 from streamer.delivery.stats import RouteStats
 from streamer.rate import ByKey, Pace
 
