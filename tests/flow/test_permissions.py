@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from streamer import audit
+from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import Provenance, UMessage, UPriority, response
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import CLIMATE, CLOUD_APP, CLOUD_METHOD, ORDERS, VEHICLE_APP, RouterHarness, configuration
+from tests.flow.journaled_run import journaled_run, order
 from tests.tokens import AUDIENCE, ISSUER, OTHER_KEY, jwk, token, write_keys
 
 STRANGER = UUri("stranger", 0xC0, 1, 0)
@@ -112,6 +114,28 @@ async def test_a_reload_closes_and_opens_at_once() -> None:
         await h.router.reload(h.config)
         h.arrive("cloud", third := h.ask())
         assert h.sent("vehicle") == [first, third]
+
+
+async def test_redriven_letters_are_judged_by_the_rules_of_the_day_and_by_who_sent_them(tmp_path: Path) -> None:
+    def section(rules: list[dict[str, Any]]) -> dict[str, Any]:
+        cloud = {"identities": {"backend-7f": ["cloud"]}, "rules": rules}
+        return {"endpoints": {"cloud": cloud, "vehicle": {"rules": [{"allow": {}}]}}}
+
+    async with journaled_run(tmp_path / "j.db", permissions=section([{"allow": {}}])) as run:
+        run.harness.transports["vehicle"].refuse = lambda message: PermanentError(UCode.UNAVAILABLE, "no")
+        message = sent_by(order(run.harness, b"again", ttl=60_000), "backend-7f")
+        run.harness.arrive("cloud", message)
+        await run.flush()
+        run.harness.transports["vehicle"].refuse = lambda message: None
+        await run.harness.router.reload(configuration(permissions=section([])))
+        run.harness.router.redrive.take(run.letters, [None])
+        assert run.harness.sent("vehicle") == []
+        assert run.harness.outcomes("none") == {"rejected": 1}
+        await run.flush()
+        assert [letter.outcome for letter in run.letters] == ["dead_lettered", "rejected"]
+        await run.harness.router.reload(configuration(permissions=section([{"allow": {}}])))
+        run.harness.router.redrive.take(run.letters[-1:], [None])
+        assert [each.id for each in run.harness.sent("vehicle")] == [message.id]
 
 
 # identities
