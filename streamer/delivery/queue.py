@@ -24,6 +24,8 @@ _MAX_LANES = 4096
 # What one message costs beside its payload, token and traceparent: objects, other attributes, ids. Measured with
 # tracemalloc, rounded up.
 OVERHEAD_BYTES = 600
+# What a flow costs beside its messages: its lane, and what was decided for it.
+_LANE_BYTES = 5000
 
 
 def size_of(message: UMessage) -> int:
@@ -150,15 +152,20 @@ class RouteQueue:
     def judge_stalled(self, is_endpoint_up: bool) -> None:
         """Find out how much cannot be sent and is in the journal: it does not count towards the bounds.
 
-        That is at most ``stalled_factor`` times the bounds. Once it can be sent, the extra room shrinks with the queue.
-        Called by the clock's tick.
+        That is at most ``stalled_factor`` times the bounds, and nothing more once there are as many flows as the bytes have
+        room for: a flow takes more memory than a message. Once it can be sent, the extra room shrinks with the queue. Called
+        by the clock's tick.
         """
         bounds = self.policy.queue
         if not (self._has_journal and self.is_patient):
             return
         half, half_bytes = bounds.messages // 2, bounds.bytes // 2
         still = Tally()
-        if self.messages > half or self.bytes > half_bytes:
+        most = max(_MAX_LANES, bounds.bytes // _LANE_BYTES)
+        if len(self.lanes) > most and self.may_retire and self.messages < len(self.lanes) // 2:
+            self._retire_idle_lanes()
+        has_many_flows = len(self.lanes) > most
+        if not has_many_flows and (self.messages > half or self.bytes > half_bytes):
             still = self.held if is_endpoint_up else Tally(self.messages, self.bytes)
         left = max(0, min(self.stalled.messages, self.messages - half))
         left_bytes = max(0, min(self.stalled.bytes, self.bytes - half_bytes))

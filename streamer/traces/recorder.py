@@ -187,7 +187,7 @@ def _pack(delivery: Delivery, now_s: float, number: int, outcome: Outcome, code:
     return _pack_message(
         delivery.message,
         number,
-        delivery.size - OVERHEAD_BYTES,  # the payload may be only in the journal
+        delivery.size - OVERHEAD_BYTES - delivery.message.attributes.extra_bytes,  # the payload may be only in the journal
         delivery.entered_s,
         delivery.sent_s,
         now_s,

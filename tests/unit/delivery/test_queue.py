@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from streamer.delivery import queue as queue_module
 from streamer.delivery.lane import Delivery, Hold
 from streamer.delivery.queue import OVERHEAD_BYTES, Room, RouteQueue
+from streamer.uprotocol.uri import UUri
 from tests.unit.delivery.messages import NOW_MS, message, push, queue_policy, route_queue, topic
 
 
@@ -262,3 +263,44 @@ def test_smaller_flow_window_holds_for_lanes_that_are_open_already() -> None:
         lane.confirmed()
     queue.use(queue_policy(flow_window=1))
     assert (lane.window, lane.max_window) == (1, 1)
+
+
+# many flows
+
+
+def test_what_cannot_move_has_no_extra_room_once_there_are_too_many_flows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "_MAX_LANES", 10)
+    many = route_queue(has_journal=True, queue={"messages": 10, "bytes": 10_000})
+    few = route_queue(has_journal=True, queue={"messages": 10, "bytes": 10_000})
+    for number in range(50):
+        for queue, flow in ((many, number), (few, 0)):
+            queue.judge_stalled(is_endpoint_up=False)
+            if queue.fits(600):
+                push(queue, message(flow))
+    assert (len(many.lanes), many.messages) == (16, 16)
+    assert (len(few.lanes), few.messages) == (1, 50)
+
+
+def test_the_extra_room_comes_back_when_the_flows_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "_MAX_LANES", 10)
+    queue = route_queue(has_journal=True, queue={"messages": 10, "bytes": 10_000})
+    for number in range(20):
+        delivery = push(queue, message(number))
+        delivery.lane.drop(delivery)
+        queue.leave(delivery)
+    for _ in range(9):
+        push(queue, message(0))
+    queue.judge_stalled(is_endpoint_up=False)
+    assert len(queue.lanes) == 1
+    assert queue.stalled.messages == 9
+
+
+def test_whoever_has_few_flows_keeps_their_lanes_when_those_of_others_are_retired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "_MAX_LANES", 10)
+    queue = route_queue()
+    honest = queue.lane((UUri("honest", 1, 1, 0x8000), None))
+    queue._retire_at = 10
+    for number in range(10):
+        queue.lane((topic(number), None))
+    assert not honest.retired
+    assert len(queue.lanes) == 2

@@ -1,5 +1,7 @@
 """The recorder: full buffers are handed on, old ones too, and one that is not taken leaves a hole in seq."""
 
+from dataclasses import replace
+
 import pytest
 
 from streamer.delivery.lane import Delivery
@@ -12,7 +14,7 @@ from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
-from tests.unit.delivery.messages import route_queue
+from tests.unit.delivery.messages import message, push, route_queue
 
 NOW_MS = 1_700_000_000_000
 NEVER = Failure(Outcome.DEAD_LETTERED, UCode.PERMISSION_DENIED, "never")
@@ -130,6 +132,15 @@ def test_the_size_of_a_message_whose_payload_is_only_in_the_journal(harness: Rec
     one = delivery(queue)
     one.message = one.message._replace(payload=None)
     harness.recorder.failed(one, NEVER, 2.0)
+    assert [row["payload_bytes"] for row in harness.rows()] == [len(b"12")]
+
+
+def test_the_size_of_a_message_is_that_of_its_payload_also_if_it_has_a_token(
+    harness: RecorderHarness, queue: RouteQueue
+) -> None:
+    one = message(payload=b"12")
+    one = one._replace(attributes=replace(one.attributes, token="t" * 1000))
+    harness.recorder.failed(push(queue, one), NEVER, 2.0)
     assert [row["payload_bytes"] for row in harness.rows()] == [len(b"12")]
 
 
