@@ -66,7 +66,7 @@ class Network:
             if self._tap is not None:
                 proxy = await stack.enter_async_context(Proxy(self.broker.port, self._tap))
                 self._url = f"mqtt://{HOST}:{proxy.port}"
-            topics = [f"+/{self.authority}", "+/elsewhere"] if self.is_addressed else [f"{self.far}/#", "gw/#"]
+            topics = [f"+/{self.authority}", "+/elsewhere", "gw/*"] if self.is_addressed else [f"{self.far}/#", "gw/#"]
             self.side = await stack.enter_async_context(MqttSide(self.broker.port, self.structure, topics))
         else:
             self.side = await stack.enter_async_context(ZenohSide(listen=[self.endpoint]))
