@@ -19,7 +19,7 @@ from streamer.transports.base import LinkState, TransportContext, Unconfirmed
 from streamer.transports.errors import SendError
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
-from streamer.transports.zenoh.wire import PRIORITIES, Decoder, encode_attachment, key_for
+from streamer.transports.zenoh.wire import PRIORITIES, SampleDecoder, encode_attachment, key_for
 from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.independent import is_matched
@@ -33,7 +33,7 @@ METHOD = UUri.parse("//veh1/A8000/2/7")
 ANYTHING = everything_at("*")
 
 LATE_S = 15.0
-_DECODER = Decoder("", max_header_bytes=1 << 20, max_token_bytes=65_535)
+_DECODER = SampleDecoder("", max_header_bytes=1 << 20, max_token_bytes=65_535)
 
 
 def free_port() -> int:

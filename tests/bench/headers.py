@@ -12,10 +12,9 @@ from typing import Any
 
 from streamer.transports.memory import MemoryReceived
 from streamer.transports.mqtt5 import frames
-from streamer.transports.mqtt5.decoder import Decoder as MqttDecoder
+from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.wire import Encoder, encode, topic_for
-from streamer.transports.zenoh.wire import Decoder as ZenohDecoder
-from streamer.transports.zenoh.wire import encode_attachment, key_for
+from streamer.transports.zenoh.wire import SampleDecoder, encode_attachment, key_for
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPriority
 from streamer.uprotocol.uuid import new_id
 from tests.flow.harness import CLIMATE, CLOUD_APP, CLOUD_METHOD, GATEWAY, VEHICLE_APP, RouterHarness
@@ -40,14 +39,14 @@ def requests(harness: RouterHarness, like: Attributes, kind: str, start: int) ->
 def from_mqtt(messages: list[UMessage]) -> Callable[[], list[UMessage]]:
     topic = topic_for(messages[0].attributes, "off-vehicle", GATEWAY)
     packets = [encode(message, topic, 7) for message in messages]
-    decoder = MqttDecoder("off-vehicle", GATEWAY, 1024)
+    decoder = PublishDecoder("off-vehicle", GATEWAY, 1024)
     return lambda: [decoder.decode(frames.read(memoryview(packet))) for packet in packets]
 
 
 def from_zenoh(messages: list[UMessage]) -> Callable[[], list[UMessage]]:
     key = key_for(messages[0].attributes, GATEWAY)
     attachments = [encode_attachment(message) for message in messages]
-    decoder = ZenohDecoder(GATEWAY, 8192, 1024)
+    decoder = SampleDecoder(GATEWAY, 8192, 1024)
     return lambda: [decoder.decode(key, 6, b"payload", attachment) for attachment in attachments]
 
 

@@ -47,7 +47,7 @@ _UINT32_MAX = 0xFFFF_FFFF
 _PAIR_BYTES = 64  # of a tuple of two
 
 
-class Decoder:
+class PublishDecoder:
     """Decodes the packets of one endpoint, whose topics have one structure.
 
     ``own_authority`` is the endpoint's own. A token of more than ``max_token_bytes`` is refused. The user property named

@@ -20,7 +20,7 @@ from streamer.transports.errors import ConfigurationError, LinkLostError, Malfor
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.connection import Connection
-from streamer.transports.mqtt5.decoder import Decoder
+from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.frames import KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError, named
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
 from streamer.transports.mqtt5.options import Mqtt5Options
@@ -50,7 +50,7 @@ class Mqtt5Transport(ListeningTransport):
         self.refused_subscriptions = 0
         self._refused: dict[str, str] = {}  # topic filters that the broker refused, and its reason
         encoder = Encoder(options.topics, context.authority)
-        self._decoder = Decoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
+        self._decoder = PublishDecoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
         self._session = Session(options.window, encoder.encode, self._acknowledge_soon)
         self._subscriptions = Subscriptions()
         self._task: asyncio.Task[None] | None = None

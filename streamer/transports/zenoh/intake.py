@@ -17,7 +17,7 @@ from streamer.transports.zenoh.filter_subscription import FilterSubscription
 from streamer.transports.zenoh.receipts import Receipted, Receipts
 from streamer.transports.zenoh.subscription import KeySubscription
 from streamer.transports.zenoh.topic_subscription import TopicSubscription
-from streamer.transports.zenoh.wire import Decoder, key_filter, narrowed
+from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes
 from streamer.uprotocol.uri import UUri
@@ -32,7 +32,7 @@ class Intake:
     """The subscriptions of one session, each with room for ``buffer`` samples."""
 
     def __init__(
-        self, context: TransportContext, registry: ListenerRegistry, receipts: Receipts, buffer: int, decoder: Decoder
+        self, context: TransportContext, registry: ListenerRegistry, receipts: Receipts, buffer: int, decoder: SampleDecoder
     ) -> None:
         self._context = context
         self._registry = registry

@@ -37,7 +37,7 @@ from streamer.transports.zenoh.presence_watch import PresenceWatch
 from streamer.transports.zenoh.receipt_proofs import ReceiptKey
 from streamer.transports.zenoh.receipts import Receipts
 from streamer.transports.zenoh.sender import Publishers, Sender
-from streamer.transports.zenoh.wire import Decoder, key_filter
+from streamer.transports.zenoh.wire import SampleDecoder, key_filter
 from streamer.uprotocol.uri import ANY_RESOURCE, UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
@@ -76,7 +76,7 @@ class ZenohTransport(ListeningTransport):
         self._receipt_key: ReceiptKey | None = None
         self._was_up = False
         self._stopped = False
-        decoder = Decoder(context.authority, options.max_header_bytes, options.max_token_bytes)
+        decoder = SampleDecoder(context.authority, options.max_header_bytes, options.max_token_bytes)
         self._intake = Intake(context, self.registry, self._receipts, options.receive_buffer, decoder)
 
     @property

@@ -99,7 +99,7 @@ def _encode(shared: Attributes) -> bytes:
         return rest
 
 
-class Decoder:
+class SampleDecoder:
     """Decodes the samples of one endpoint; ``own_authority`` is the endpoint's own."""
 
     def __init__(self, own_authority: str, max_header_bytes: int, max_token_bytes: int) -> None:

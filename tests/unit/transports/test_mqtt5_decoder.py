@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamer.transports.errors import Malformed, MalformedPacketError
 from streamer.transports.mqtt5 import decoder as decoder_module
 from streamer.transports.mqtt5 import frames, wire
-from streamer.transports.mqtt5.decoder import Decoder
+from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.uprotocol import cache
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.status import UCode
@@ -34,8 +34,8 @@ REQUEST = Attributes(
 IN_VEHICLE = wire.topic_for(PUBLISH, "in-vehicle", OWN)
 
 
-def decoder(structure: wire.Structure = "in-vehicle", identity_property: str | None = None) -> Decoder:
-    return Decoder(structure, OWN, max_token_bytes=1024, identity_property=identity_property)
+def decoder(structure: wire.Structure = "in-vehicle", identity_property: str | None = None) -> PublishDecoder:
+    return PublishDecoder(structure, OWN, max_token_bytes=1024, identity_property=identity_property)
 
 
 def decode(packet: mqtt5.PublishPacket) -> UMessage:

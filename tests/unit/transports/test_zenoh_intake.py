@@ -13,7 +13,7 @@ from streamer.transports.listeners import Filter, ListenerRegistry, filter_match
 from streamer.transports.zenoh.intake import Intake
 from streamer.transports.zenoh.receipts import Receipts
 from streamer.transports.zenoh.subscription import KeySubscription
-from streamer.transports.zenoh.wire import Decoder, encode_attachment, key_for, narrowed
+from streamer.transports.zenoh.wire import SampleDecoder, encode_attachment, key_for, narrowed
 from streamer.uprotocol.message import Options, UMessage, notification, publish, request, response
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
@@ -47,7 +47,7 @@ class IntakeHarness:
     def __init__(self) -> None:
         self.registry = ListenerRegistry(ListenerOptions(max_listeners=3000))
         context = TransportContext("vehicle", "gateway.veh1")
-        self.intake = Intake(context, self.registry, no_receipts(), 10, Decoder("gateway.veh1", 8192, 1024))
+        self.intake = Intake(context, self.registry, no_receipts(), 10, SampleDecoder("gateway.veh1", 8192, 1024))
         self.listener = RecordingListener()
         nothing: Any = object()
         control: Any = FakeControl()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamer.transports.errors import Malformed, MalformedPacketError
 from streamer.transports.zenoh import wire
-from streamer.transports.zenoh.wire import NO_SINK, PRIORITIES, Decoder, encode_attachment, key_filter, key_for
+from streamer.transports.zenoh.wire import NO_SINK, PRIORITIES, SampleDecoder, encode_attachment, key_filter, key_for
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import attributes_to_proto
@@ -20,7 +20,7 @@ TOPIC = UUri.parse("//veh1/A8000/2/8A50")
 PUBLISH = Attributes(UMessageType.PUBLISH, TOPIC)
 ID = new_id(1_700_000_000_000)
 OWN = "gateway"
-DECODER = Decoder(OWN, max_header_bytes=8192, max_token_bytes=1024)
+DECODER = SampleDecoder(OWN, max_header_bytes=8192, max_token_bytes=1024)
 
 uuids = st.binary(min_size=16, max_size=16).map(
     lambda raw: raw[:6] + bytes((0x70 | raw[6] & 0x0F, raw[7], 0x80 | raw[8] & 0x3F)) + raw[9:]
@@ -316,7 +316,7 @@ def test_what_differs_in_every_message_is_read_once_per_flow(monkeypatch: pytest
         return original(proto)
 
     monkeypatch.setattr(wire, "_attributes", counted)
-    decoder = Decoder(OWN, 8192, 1024)
+    decoder = SampleDecoder(OWN, 8192, 1024)
     shared = set()
     for n in range(2000):
         attributes = replace(REQUEST, token=f"token {n}", traceparent=f"00-{n + 1:032x}-{n + 1:016x}-01", reqid=new_id(n))
@@ -330,7 +330,7 @@ def test_what_differs_in_every_message_is_read_once_per_flow(monkeypatch: pytest
 
 
 def test_attachments_of_8_kib_take_no_more_than_the_bound_of_the_cache() -> None:
-    decoder = Decoder(OWN, 8192, 1024)
+    decoder = SampleDecoder(OWN, 8192, 1024)
     attachment = encode_attachment(UMessage(ID, PUBLISH))
     for n in range(3000):
         decoder.decode(key_for(PUBLISH, OWN), 6, b"x", attachment + b"\xfa\x7f\xc0\x3e" + f"{n}".rjust(8000).encode())
