@@ -1,14 +1,14 @@
 """When the TTLs of what waits in a queue pass. No event loop, no clock.
 
-A TTL counts from the creation time in the id, by the wall clock. With an id from the future it would not pass, or not for
-years. Such a message waits for no longer than its TTL by the monotonic clock: it is at least as old as it has waited here,
-whichever of the two wall clocks is wrong, the sender's or ours.
+A TTL counts from the creation time in the id, by the wall clock, also if the sender's clock is some hours ahead. With an id
+that is more than a day ahead it would not pass for long, perhaps for thousands of years. Such a message waits for no longer
+than its TTL by the monotonic clock: it is at least as old as it has waited here, whichever of the two wall clocks is wrong.
 """
 
 import heapq
 
 from streamer.delivery.lane import Delivery, DeliveryState
-from streamer.uprotocol.uuid import created_ms
+from streamer.uprotocol.uuid import created_ms, made_ms
 
 _Heap = list[tuple[float, int, Delivery]]
 
@@ -44,7 +44,7 @@ class Deadlines:
         if ttl:
             self._turns += 1
             heapq.heappush(self._by_wall, (created + ttl, self._turns, delivery))
-            if created > delivery.entered_ms:
+            if made_ms(message.id, delivery.entered_ms) != created:
                 heapq.heappush(self._by_wait, (delivery.entered_s + ttl / 1000, self._turns, delivery))
 
 

@@ -21,8 +21,9 @@ from streamer.delivery.lane import CLASSES, Lane
 from streamer.delivery.queue import OVERHEAD_BYTES
 from streamer.delivery.shares import Party
 
-# What the lower classes have to be owed before one of them has a turn: a small message. So a few urgent ones stay together.
-_LEAST_BYTES = OVERHEAD_BYTES
+# What the lower classes have to be owed before one of them has a turn: 8 small messages. So a burst of urgent ones stays
+# together, and only what lasts gives way.
+_LEAST_BYTES = 8 * OVERHEAD_BYTES
 _ROUNDING_S = 1e-6
 
 

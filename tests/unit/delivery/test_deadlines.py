@@ -9,7 +9,8 @@ from tests.unit.delivery.messages import NOW_MS, message, push, route_queue
 
 ENTERED_S = 100.0  # of `push`, at NOW_MS
 YEAR_9999_MS = 253_402_300_799_000
-YEARS_MS = 56 * 365 * 86_400_000
+DAY_MS = 86_400_000
+YEARS_MS = 56 * 365 * DAY_MS
 
 
 def waiting(made_ms: int, ttl: int | None = 1000) -> RouteQueue:
@@ -22,7 +23,7 @@ def expires(queue: RouteQueue, now_ms: int, now_s: float) -> bool:
     return bool(queue.take_expired(now_ms, now_s))
 
 
-@pytest.mark.parametrize("made_ms", [YEAR_9999_MS, 2**48 - 1, NOW_MS + 1])
+@pytest.mark.parametrize("made_ms", [YEAR_9999_MS, 2**48 - 1, NOW_MS + DAY_MS + 1])
 def test_id_from_the_future_waits_no_longer_than_its_ttl(made_ms: int) -> None:
     queue = waiting(made_ms)
     assert not expires(queue, NOW_MS + 1000, ENTERED_S + 1)
@@ -37,12 +38,12 @@ def test_nothing_is_lost_when_our_clock_was_years_behind_and_is_set() -> None:
 
 
 def test_nothing_waits_for_years_when_our_clock_is_set_back() -> None:
-    queue = waiting(NOW_MS + 1)
+    queue = waiting(NOW_MS + DAY_MS + 1)
     assert expires(queue, NOW_MS - YEARS_MS, ENTERED_S + 1.001)
 
 
-@pytest.mark.parametrize("made_ms", [NOW_MS, NOW_MS - 500])
-def test_id_of_the_past_goes_by_the_wall_clock_alone(made_ms: int) -> None:
+@pytest.mark.parametrize("made_ms", [NOW_MS, NOW_MS - 500, NOW_MS + DAY_MS])
+def test_id_that_is_less_than_a_day_ahead_goes_by_the_wall_clock_alone(made_ms: int) -> None:
     queue = waiting(made_ms)
     assert not expires(queue, made_ms + 1000, ENTERED_S + 10**6)
     assert expires(queue, made_ms + 1001, ENTERED_S)
@@ -62,14 +63,19 @@ def test_what_is_in_flight_at_its_end_is_looked_at_again_and_does_not_pile_up() 
     assert len(queue._deadlines) == 2
 
 
-@given(st.lists(st.tuples(st.integers(-5000, 5000), st.integers(1, 4000)), max_size=30), st.integers(0, 10_000))
+@given(
+    st.lists(
+        st.tuples(st.integers(-5000, 5000) | st.integers(DAY_MS - 5000, DAY_MS + 5000), st.integers(1, 4000)), max_size=30
+    ),
+    st.integers(0, 10_000),
+)
 def test_exactly_what_has_expired_by_either_clock_is_taken(made: list[tuple[int, int]], after_ms: int) -> None:
     queue = route_queue()
     held = [push(queue, message(ttl=ttl, made_ms=NOW_MS + ahead_ms)) for ahead_ms, ttl in made]
     expected = {
         delivery.seq
         for delivery, (ahead_ms, ttl) in zip(held, made, strict=True)
-        if after_ms > ahead_ms + ttl or (ahead_ms > 0 and after_ms > ttl)
+        if after_ms > ahead_ms + ttl or (ahead_ms > DAY_MS and after_ms > ttl)
     }
     taken = queue.take_expired(NOW_MS + after_ms, ENTERED_S + after_ms / 1000)
     assert {delivery.seq for delivery in taken} == expected

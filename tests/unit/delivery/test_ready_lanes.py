@@ -123,13 +123,19 @@ def sent_at_a_share(lower_share: float, levels: list[int], count: int) -> list[i
 
 
 def test_the_classes_below_the_highest_have_their_share_and_so_have_those_below_them() -> None:
-    sent = sent_at_a_share(0.25, [6, 3, 0], 1600)
+    sent = sent_at_a_share(0.25, [6, 3, 0], 3200)[1600:]
     assert (sent.count(6), sent.count(3), sent.count(0)) == (1200, 300, 100)
-    assert sent[:4] == [6, 6, 6, 3]
+    assert sent[:8].count(6) == 6
+
+
+def test_a_short_burst_of_the_highest_class_stays_together() -> None:
+    sent = sent_at_a_share(0.2, [6, 0], 100)
+    assert sent[:33] == [6] * 32 + [0]  # until the others are owed eight small messages
+    assert sent[33:43] == [6, 6, 6, 6, 0] * 2
 
 
 def test_a_lower_class_alone_with_the_highest_has_all_of_the_share() -> None:
-    sent = sent_at_a_share(0.5, [6, 0], 100)
+    sent = sent_at_a_share(0.5, [6, 0], 200)[100:]
     assert (sent.count(6), sent.count(0)) == (50, 50)
 
 
