@@ -46,7 +46,7 @@ def _open_services(config: Config) -> Iterator[str]:
     options = config.usubscription
     permissions: dict[str, list[UUri]] = {"control.allow": config.control.allow}
     if options is not None:
-        permissions["usubscription.subscribe"] = [each.from_ for each in options.subscribe]
+        permissions["usubscription.subscribe"] = [each.from_ for each in options.subscribe or ()]
         permissions["usubscription.fetch"] = options.fetch or []
         permissions["usubscription.reset"] = options.reset or []
     for key, patterns in permissions.items():

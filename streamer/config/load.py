@@ -188,6 +188,8 @@ def _forwards_nothing(config: Config, route: RouteConfig) -> bool:
     if route.publish or options is None or options.external is not None or options.subscribe:
         return False
     far = config.endpoints[route.to]
+    if options.subscribe is None and (far.authorities != [ANY_AUTHORITY] or route.publish_to):
+        return False
     if options.local is None:
         is_far = route.to in config.addressed if far.is_global is None else far.is_global
         return is_far or far.authorities == [ANY_AUTHORITY]

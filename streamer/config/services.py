@@ -58,8 +58,9 @@ class UsubscriptionConfig(Section):
     """How long a Subscribe or Unsubscribe to another device waits for the answer before it is sent again."""
     page: Count = 1000
     """The most entries in one answer to FetchSubscribers or FetchSubscriptions."""
-    subscribe: list[SubscribePermission] = []
-    """What uEntities elsewhere may subscribe to, beside the topics that routes publish to their authority."""
+    subscribe: list[SubscribePermission] | None = None
+    """What uEntities elsewhere may subscribe to, beside the topics that routes publish to their authority. None: everything,
+    for those at authorities that this configuration names; nothing for others."""
     fetch: list[EntityPattern] | None = None
     """Who may list the subscriptions of others: patterns of uEntities (resource 0). None: those at local authorities."""
     reset: list[EntityPattern] | None = None

@@ -4,7 +4,7 @@ The law of this file:
 - An authority is local if this streamer is its uSubscription service (`usubscription.local`). Its uEntities may subscribe to
   every topic, list subscriptions, and reset.
 - Anybody else gets a topic by subscribing only if `usubscription.subscribe` permits it, or if a route publishes it to that
-  authority anyway: what the configuration keeps inside a device stays there.
+  authority anyway. Without that list everybody at an authority that the configuration names is permitted, and no stranger.
 - Nobody pauses or resumes anything over uProtocol unless `control.allow` names them.
 - One may always list and end what one has subscribed oneself. That is not asked here.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamer.config.models import Config
+from streamer.config.services import UsubscriptionConfig
 from streamer.routing.table import RoutingTable, local_authorities
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_UE_ID, ANY_VERSION, UUri
 
@@ -41,13 +42,14 @@ class Access:
     """``local`` has the streamer's own ``authority``, too. ``published``: authority → the patterns of topics that routes
     publish to it; its keys are all authorities that the configuration names.
 
-    ``fetch`` and ``reset``: patterns of uEntities; None: those at local authorities.
+    ``subscribe`` None: every authority that the configuration names may subscribe to everything. ``fetch`` and ``reset``:
+    patterns of uEntities; None: those at local authorities.
     """
 
     authority: str
     local: frozenset[str]
     published: Mapping[str, tuple[UUri, ...]] = field(default_factory=dict)
-    subscribe: tuple[SubscribeRule, ...] = ()
+    subscribe: tuple[SubscribeRule, ...] | None = ()
     fetch: tuple[UUri, ...] | None = None
     reset: tuple[UUri, ...] | None = None
     control: tuple[UUri, ...] = ()
@@ -64,7 +66,7 @@ class Access:
             config.authority,
             frozenset({config.authority, *local_authorities(config, addressed)}),
             _published(table),
-            () if options is None else tuple(SubscribeRule(each.from_, tuple(each.topics)) for each in options.subscribe),
+            () if options is None else _rules(options),
             None if options is None or options.fetch is None else tuple(options.fetch),
             None if options is None or options.reset is None else tuple(options.reset),
             tuple(config.control.allow),
@@ -77,7 +79,7 @@ class Access:
 
     def is_known(self, uri: UUri) -> bool:
         """Whether the configuration speaks of this uEntity or its authority at all."""
-        return self.is_named(uri.authority) or any(rule.subscriber.matches(uri) for rule in self.subscribe)
+        return self.is_named(uri.authority) or any(rule.subscriber.matches(uri) for rule in self.subscribe or ())
 
     def may_subscribe(self, subscriber: UUri, topic: UUri) -> bool:
         """Whether this uEntity may have this topic forwarded, and may hear who else subscribes to it."""
@@ -85,6 +87,8 @@ class Access:
             return True
         if any(pattern.matches(topic) for pattern in self.published.get(subscriber.authority, ())):
             return True
+        if self.subscribe is None:
+            return self.is_named(subscriber.authority)
         rules = (rule for rule in self.subscribe if rule.subscriber.matches(subscriber))
         return any(pattern.matches(topic) for rule in rules for pattern in rule.topics)
 
@@ -113,6 +117,12 @@ class Access:
             return caller.authority in self.local
         entity = caller._replace(resource=0)
         return any(pattern.matches(entity) for pattern in patterns)
+
+
+def _rules(options: UsubscriptionConfig) -> tuple[SubscribeRule, ...] | None:
+    if options.subscribe is None:
+        return None
+    return tuple(SubscribeRule(each.from_, tuple(each.topics)) for each in options.subscribe)
 
 
 def entities_at(authority: str) -> UUri:

@@ -101,6 +101,25 @@ async def test_stranger_gets_no_topic_by_subscribing_to_it(
     assert device.router.interest.of(INTERNAL) == {}
 
 
+@pytest.mark.parametrize(("authority", "is_named"), [("evil", False), ("cloud", True)])
+async def test_without_a_list_only_authorities_that_the_configuration_names_get_what_they_ask_for(
+    devices: Devices, authority: str, is_named: bool
+) -> None:
+    devices.changes = dict(NETWORKS)
+    device = await devices.device(1, subscribe=None)
+    app = await devices.client(1, 0xA)
+    peer = await stranger(devices, authority)
+    if is_named:
+        assert await peer.subscribe(INTERNAL) == SUBSCRIBED
+    else:
+        status = await peer.refused(SUBSCRIBE, subscribing(INTERNAL))
+        assert status.code == v1.UCode.PERMISSION_DENIED
+    await app.publish(INTERNAL, b"inside")
+    await app.all_is_said()
+    assert [message.payload for message in leaked(peer)] == ([b"inside"] if is_named else [])
+    assert set(device.router.interest.of(INTERNAL)) == ({"cloud"} if is_named else set())
+
+
 async def test_stranger_gets_no_topic_by_observing_it(devices: Devices, device: Device, app: Client) -> None:
     evil = await stranger(devices)
     status = await evil.refused(REGISTER, pb.NotificationsRequest(topic=uri_to_proto(INTERNAL)))

@@ -350,8 +350,10 @@ SILENT = "route vehicle-cloud: it publishes nothing, and usubscription.subscribe
     [
         pytest.param("", "", True, id="nothing"),
         pytest.param('["*"]', "[cloud]", False, id="named-and-local-by-default"),
-        pytest.param('["*"]', "[cloud], global: true", True, id="named-elsewhere"),
-        pytest.param('["*"]', "[cloud]}\nusubscription: {local: [veh1]", True, id="not-listed-as-local"),
+        pytest.param('["*"]', "[cloud], global: true", False, id="named-elsewhere"),
+        pytest.param('["*"]', "[cloud], global: true}\nusubscription: {subscribe: []", True, id="named-with-a-list"),
+        pytest.param("to: cloud", "to: cloud, publish_to: [backend]", False, id="named-in-publish_to"),
+        pytest.param('["*"]', "[cloud]}\nusubscription: {local: [veh1], subscribe: []", True, id="not-listed-as-local"),
         pytest.param('["*"]', "[cloud]}\nusubscription: {local: [veh1, cloud]", False, id="listed-as-local"),
         pytest.param("to: cloud", "to: cloud, publish: [//veh1/A/1/FFFF]", False, id="published"),
     ],

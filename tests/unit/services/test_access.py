@@ -38,8 +38,14 @@ def test_local_uentities_may_have_everything() -> None:
     assert access().may_subscribe(UUri("gw", 1, 1, 0), INSIDE)
 
 
-def test_named_authority_may_have_what_a_route_publishes_to_it_and_nothing_else() -> None:
+def test_without_a_list_named_authorities_may_have_everything_and_strangers_nothing() -> None:
     found = access()
+    assert all(found.may_subscribe(BACKEND, topic) for topic in (INSIDE, OPEN))
+    assert not any(found.may_subscribe(EVIL, topic) for topic in (INSIDE, OPEN))
+
+
+def test_with_a_list_a_named_authority_may_have_what_a_route_publishes_to_it_and_nothing_else() -> None:
+    found = subscribing()
     assert found.may_subscribe(BACKEND, OPEN)
     assert not found.may_subscribe(BACKEND, INSIDE)
 
@@ -52,7 +58,7 @@ def test_invented_authority_may_have_nothing() -> None:
 def test_broker_gets_no_more_copies_than_the_route_makes_anyway() -> None:
     """publish_to says who a Publish is for: subscribing adds nobody."""
     routes = [{"from": "vehicle", "to": "broker", "publish": ["//veh1/A/1/9000"], "publish_to": ["archive"]}]
-    found = access(routes=routes)
+    found = access(routes=routes, usubscription={"subscribe": []})
     assert found.may_subscribe(UUri("archive", 1, 1, 0), OPEN)
     assert not found.may_subscribe(BACKEND, OPEN)
 
@@ -64,7 +70,8 @@ def test_authority_that_lives_elsewhere_is_not_made_one_of_the_route() -> None:
         "phone": {"transport": "memory", "authorities": ["phone1"], "global": True},
     }
     routes = [{"from": "vehicle", "to": "broker", "publish": ["//veh1/A/1/9000"], "publish_to": ["backend", "phone1"]}]
-    assert not access(endpoints=endpoints, routes=routes).may_subscribe(UUri("phone1", 1, 1, 0), OPEN)
+    found = access(endpoints=endpoints, routes=routes, usubscription={"subscribe": []})
+    assert not found.may_subscribe(UUri("phone1", 1, 1, 0), OPEN)
 
 
 def test_list_permits_more_by_uentity_and_by_topic() -> None:
