@@ -114,7 +114,11 @@ async def test_without_a_list_only_authorities_that_the_configuration_names_get_
     else:
         status = await peer.refused(SUBSCRIBE, subscribing(INTERNAL))
         assert status.code == v1.UCode.PERMISSION_DENIED
+    await until(lambda: bool(device.router.interest.of(INTERNAL)) is is_named, "the interest")
+    await app.all_is_said()
     await app.publish(INTERNAL, b"inside")
+    if is_named:
+        await until(lambda: bool(leaked(peer)), "the message")
     await app.all_is_said()
     assert [message.payload for message in leaked(peer)] == ([b"inside"] if is_named else [])
     assert set(device.router.interest.of(INTERNAL)) == ({"cloud"} if is_named else set())

@@ -35,8 +35,6 @@ _SHARED_MEMORY = "transport/shared_memory/enabled"
 _PROTOCOLS = "transport/link/protocols"
 _RELIABLE = ("tcp", "tls", "ws", "unixsock-stream", "unixpipe", "vsock", "serial")
 _OVER_UDP = re.compile(r"\b(?:udp|quic)[a-z_\-]*/")
-# Our own session tells there who the subscribers are that match a key (see `presence`). It does not allow changes.
-_ADMIN_SPACE = "adminspace/enabled"
 _MAX_MESSAGE = "transport/link/rx/max_message_size"
 _LEASE = "transport/link/tx/lease"
 _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_before_close"
@@ -163,7 +161,6 @@ def session_config(options: ZenohOptions) -> zenoh.Config:
             _insert(config, option, key, value)
     _insert(config, "config_file", _SHARED_MEMORY, False)
     _insert(config, "config_file", _PROTOCOLS, _RELIABLE)
-    _insert(config, "config_file", _ADMIN_SPACE, True)
     _check_endpoints_of_file(config)
     if options.config_file is None or "max_message_bytes" in given:
         _insert(config, "max_message_bytes", _MAX_MESSAGE, options.max_message_bytes)

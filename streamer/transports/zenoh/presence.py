@@ -8,9 +8,8 @@ How Zenoh behaves (observed with eclipse-zenoh 1.10.2; peers, and clients of a r
 - `Publisher.matching_status` follows the subscribers of *other* sessions, wildcards included (``up/**``), within a
   millisecond after they are declared, undeclared or killed. With ``Locality.REMOTE`` our own subscribers do not count. A new
   matching listener is called at once if there is a match, and not at all while there is none.
-- It does not tell who matches. Our own session's admin space does: it lists the key expressions of all subscribers that we
-  know of. So a flow to a sink is `PRESENT` if there is a match and one of these is a receiver (`receivers`). Nothing tells
-  when the list changes while the match lasts, so it is listed again and again while that could make a difference.
+- It does not tell who matches: a recorder on ``up/**`` counts like the receiver. The admin space of our own session would
+  tell, but asking it while other nodes declare something can block the whole session for ever.
 - A node's subscriptions are known a few milliseconds after the node (for a client: after one answer of its router). Hence
   the *grace*: for so long after it was declared, or after a node came, a watch without a match is `UNKNOWN`.
 - A stalled receiver keeps its match until its lease is over. If it makes Zenoh close the link before that (see
@@ -26,7 +25,6 @@ How Zenoh behaves (observed with eclipse-zenoh 1.10.2; peers, and clients of a r
 from collections.abc import Callable
 
 from streamer.transports.base import Presence
-from streamer.transports.zenoh.receivers import Subscribers
 
 GRACE_S = 0.5
 RECHECK_S = 0.1
@@ -62,33 +60,17 @@ class WatchedFlow:
 class Watch:
     """A watched key and its flows.
 
-    ``matched`` is Zenoh's word, None until there is one, and ``subscribers`` who it is about. ``is_settled``: another list
-    of subscribers would change nothing that a change of ``matched`` does not tell.
+    ``matched`` is Zenoh's word, None until there is one.
     """
 
-    __slots__ = ("flows", "grace_until_s", "is_rechecked", "is_settled", "key", "matched", "subscribers")
+    __slots__ = ("flows", "grace_until_s", "is_rechecked", "key", "matched")
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.flows: dict[str, WatchedFlow] = {}
         self.matched: bool | None = None
-        self.subscribers: Subscribers | None = None
         self.grace_until_s: float | None = None
         self.is_rechecked = False
-        self.is_settled = True
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether it matters who the subscribers are: to a topic everybody is a receiver."""
-        return not is_topic(self.key)
-
-    def settle(self) -> None:
-        """Find out whether it is settled."""
-        self.is_settled = (
-            self.subscribers is not None
-            and len(self.subscribers.keys) == 1
-            and all(flow.presence is Presence.PRESENT for flow in self.flows.values())
-        )
 
 
 class Watches:
@@ -138,25 +120,7 @@ class Watches:
         elif watch.matched is None:
             self._give_grace(watch, now_s)
         watch.matched = is_matched
-        if not is_matched:
-            watch.subscribers = None
         self._update(watch)
-
-    def listed(self, key: str, keys: frozenset[str]) -> None:
-        """These are the key expressions of all subscribers of a watched key."""
-        watch = self.watches.get(key)
-        if watch is None or not watch.matched:
-            return
-        if watch.subscribers is None or watch.subscribers.keys != keys:
-            watch.subscribers = Subscribers(keys)
-            self._update(watch)
-        elif len(keys) == 1:
-            watch.settle()
-
-    def to_list(self) -> list[str]:
-        """The watches whose subscribers should be listed, those that wait for it first."""
-        found = [watch for watch in self.watches.values() if watch.is_listed and watch.matched and not watch.is_settled]
-        return [watch.key for watch in sorted(found, key=lambda watch: watch.subscribers is not None)]
 
     def nodes(self, are_there: bool) -> None:
         """Whether there is any other node."""
@@ -177,7 +141,6 @@ class Watches:
             if not watch.is_rechecked:
                 continue
             watch.is_rechecked = False
-            watch.subscribers = None
             if has_come:
                 for flow in list(watch.flows.values()):
                     _set(flow, Presence.ABSENT)
@@ -213,7 +176,6 @@ class Watches:
         flow.watch = watch
         watch.flows[flow.key] = flow
         self._update_flow(flow)
-        watch.is_settled = watch.is_settled and flow.presence is Presence.PRESENT
 
     def _release(self, flow: WatchedFlow) -> str | None:
         watch, flow.watch = flow.watch, None
@@ -237,7 +199,6 @@ class Watches:
     def _update(self, watch: Watch) -> None:
         for flow in list(watch.flows.values()):
             self._update_flow(flow)
-        watch.settle()
 
     def _update_flow(self, flow: WatchedFlow) -> None:
         _set(flow, self._presence(flow))
@@ -250,13 +211,7 @@ class Watches:
             return Presence.ABSENT
         if watch.is_rechecked or watch.matched is None or watch.grace_until_s is not None:
             return Presence.UNKNOWN
-        if not watch.matched:
-            return Presence.ABSENT
-        if not watch.is_listed:
-            return Presence.PRESENT
-        if watch.subscribers is None:
-            return Presence.UNKNOWN
-        return Presence.PRESENT if watch.subscribers.reach(flow.key) else Presence.ABSENT
+        return Presence.PRESENT if watch.matched else Presence.ABSENT
 
 
 def _set(flow: WatchedFlow, presence: Presence) -> None:

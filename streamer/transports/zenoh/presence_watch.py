@@ -1,6 +1,6 @@
-"""Watches who listens: one Zenoh publisher per watch, whose matching listener says whether anybody does, and lists of who.
+"""Watches who listens: one Zenoh publisher per watch, whose matching listener says whether anybody does.
 
-Runs on the event loop, and declares and asks on the control thread. `presence` says what the answers mean.
+Runs on the event loop, and declares on the control thread. `presence` says what the answers mean.
 
 A matching listener takes 0.4 ms of processor time to declare, and more the more there are (2 ms at 1000); one for a
 sink also makes each put of a new key slower (0.2 µs for each). Therefore watches are few, and nobody can have many made
@@ -8,10 +8,8 @@ at once. Undeclaring them leaves nothing behind, here or in other nodes.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
-from functools import partial
 from itertools import islice
 
 import zenoh
@@ -27,18 +25,10 @@ from streamer.transports.zenoh.presence import (
     is_topic,
     watch_for,
 )
-from streamer.transports.zenoh.receivers import MANY
 from streamer.transports.zenoh.watch_budget import WatchBudget
 
 _PROMOTE_S = 0.25
 _PROMOTED_AT_ONCE = 64
-
-_LIST_S = 0.25
-_LISTS_AT_ONCE = 32
-_LIST_SHARE = 50  # lists take one part in so many of the time, by what they cost when that was measured
-_LIST_COST_S = 100e-6
-_SUBSCRIBER_COST_S = 20e-6
-_LIST_TIMEOUT_S = 1.0
 
 _Declared = tuple[zenoh.Publisher, zenoh.MatchingListener[None]]
 
@@ -60,12 +50,6 @@ class PresenceWatch:
         self._unverified: set[str] = set()
         self._recheck: asyncio.TimerHandle | None = None
         self._has_come = False
-        self._listing: asyncio.TimerHandle | None = None
-        self._asked: set[str] = set()  # lists that are not there yet
-        self._last_asked: dict[str, int] = {}
-        self._round = 0
-        self._list_cost_s = 0.0
-        self._list_after_s = _LIST_S
 
     def open(self, loop: asyncio.AbstractEventLoop, control: ControlThread, session: zenoh.Session) -> None:
         """The session is open: declare the watches that are there already."""
@@ -79,7 +63,7 @@ class PresenceWatch:
     def close(self) -> None:
         """Tell nothing from now on."""
         self._session = None
-        for timer in (self._recheck, self._timer, self._promotion, self._listing):
+        for timer in (self._recheck, self._timer, self._promotion):
             if timer is not None:
                 timer.cancel()
 
@@ -90,8 +74,6 @@ class PresenceWatch:
         flow = self._watches.add(key, watch, on_presence)
         if watch is not None and is_new:
             self._made(watch)
-        elif flow.watch is not None and flow.watch.matched and not flow.watch.is_settled and self._listing is None:
-            self._list_soon()
         return flow.presence
 
     def _find_watch(self, key: str) -> str | None:
@@ -147,7 +129,6 @@ class PresenceWatch:
             self._forgotten(self._watches.move(key, own))
             if not is_there and own in self._watches.watches:
                 self._made(own)
-            self._list_soon()
         self._promote_later()
 
     # -- nodes
@@ -164,7 +145,6 @@ class PresenceWatch:
         self._recheck = None
         self._watches.end_recheck(self._has_come, self._loop.time())
         self._set_timer()
-        self._list_soon()
 
     def node_came(self) -> None:
         """A node came. Its subscriptions are about to be known."""
@@ -181,7 +161,6 @@ class PresenceWatch:
         if watch is not None and watch.matched is None:
             self._watches.matched(key, is_matched, self._loop.time())
             self._set_timer()
-            self._list_soon()
 
     def _matched(self, key: str, is_matched: bool) -> None:
         """The listener was called. Several threads of Zenoh may call it in any order, so the status is verified later."""
@@ -189,7 +168,6 @@ class PresenceWatch:
             return
         self._watches.matched(key, is_matched, self._loop.time())
         self._set_timer()
-        self._list_soon()
         if not self._unverified:
             self._loop.call_later(GRACE_S, self._verify)
         self._unverified.add(key)
@@ -212,50 +190,6 @@ class PresenceWatch:
         self._timer = None
         self._watches.tick(self._loop.time())
         self._set_timer()
-
-    # -- lists of subscribers
-
-    def _list_soon(self) -> None:
-        """Something may have to be listed, and what was never listed at once."""
-        if self._session is None or self._asked:
-            return  # the answers look for more
-        keys = self._watches.to_list()
-        if not keys:
-            return
-        wait_s = 0.0 if self._watches.watches[keys[0]].subscribers is None else self._list_after_s
-        if self._listing is not None:
-            if wait_s:
-                return
-            self._listing.cancel()
-        self._listing = self._loop.call_later(wait_s, self._list)
-
-    def _list(self) -> None:
-        """Ask for some lists; those that were asked for longest ago come next."""
-        self._listing = None
-        session = self._session
-        if session is None:
-            return
-        keys = self._watches.to_list()
-        keys.sort(key=lambda key: self._last_asked.get(key, 0))
-        keys = keys[:_LISTS_AT_ONCE]
-        self._round += 1
-        self._last_asked = {key: self._last_asked[key] for key in self._last_asked if key in self._watches.watches}
-        self._last_asked.update(dict.fromkeys(keys, self._round))
-        self._asked.update(keys)
-        self._list_cost_s = 0.0
-        for key in keys:
-            self._control.post(partial(self._list_blocking, session, key))
-
-    def _listed(self, key: str, keys: frozenset[str]) -> None:
-        """One list is there."""
-        self._asked.discard(key)
-        self._list_cost_s += _LIST_COST_S + len(keys) * _SUBSCRIBER_COST_S
-        if self._session is None:
-            return
-        self._watches.listed(key, keys)
-        if not self._asked:
-            self._list_after_s = max(_LIST_S, self._list_cost_s * _LIST_SHARE)
-            self._list_soon()
 
     # -- control thread
 
@@ -287,28 +221,6 @@ class PresenceWatch:
         for key in keys:
             if (declared := self._declared.get(key)) is not None:
                 tell_loop(self._loop, self._verified, key, is_matching(declared[0]))
-
-    def _list_blocking(self, session: zenoh.Session, key: str) -> None:
-        """Ask our own admin space. Others may answer, too (`QueryTarget.ALL`: not instead of us), and are not believed."""
-        own = str(session.zid())
-        found: set[str] = set()
-
-        def on_reply(reply: zenoh.Reply) -> None:  # on a thread of Zenoh
-            if reply.ok is None or reply.replier_id is None or str(reply.replier_id.zid) != own or len(found) > MANY:
-                return
-            nodes = json.loads(reply.ok.payload.to_string())
-            if any(zid != own for zids in nodes.values() for zid in zids):
-                found.add(str(reply.ok.key_expr).partition("/subscriber/")[2])
-
-        def on_end() -> None:
-            tell_loop(self._loop, self._listed, key, frozenset(found))
-
-        handler = zenoh.handlers.Callback(on_reply, on_end, indirect=False)
-        try:
-            session.get(f"@/{own}/*/subscriber/{key}", handler, target=zenoh.QueryTarget.ALL, timeout=_LIST_TIMEOUT_S)
-        except zenoh.ZError:
-            on_end()
-            raise
 
 
 def is_matching(publisher: zenoh.Publisher) -> bool:

@@ -1,4 +1,4 @@
-"""Presence: what Zenoh says about a watched key and its subscribers, and what the watchers of its flows are told."""
+"""Presence: what Zenoh says about a watched key and what the watchers of its flows are told."""
 
 from streamer.transports.base import Presence
 from streamer.transports.zenoh.presence import GRACE_S, OVERVIEW, Watches, is_topic, watch_for
@@ -9,7 +9,6 @@ UNKNOWN, ABSENT, PRESENT = Presence.UNKNOWN, Presence.ABSENT, Presence.PRESENT
 TOPIC = "up/veh1/1/0/1/8000/{}/{}/{}/{}/{}"
 FLOW = "up/veh1/1/0/1/8000/cloud/1/0/1/0"
 SINK = "up/*/*/*/*/*/cloud/1/0/1/0"
-RECORDER = "up/**"
 
 
 class PresenceHarness:
@@ -177,77 +176,11 @@ def test_flow_to_a_sink_is_served_by_the_watch_of_its_sink_and_a_publish_by_that
     assert (is_topic(TOPIC), is_topic(FLOW)) == (True, False)
 
 
-def test_match_of_a_sink_says_nothing_before_it_is_known_whose_it_is() -> None:
+def test_match_of_a_sink_counts_for_all_its_flows() -> None:
     d = PresenceHarness(flow=FLOW)
     d.keys.matched(SINK, True, 10.0)
-    assert d.keys.to_list() == [SINK]
-    assert d.told_since() == []
-    d.keys.listed(SINK, frozenset({SINK}))
     assert d.told_since() == [PRESENT]
-    assert d.keys.to_list() == []
-
-
-def test_recorder_is_no_receiver_and_is_looked_at_until_it_goes() -> None:
-    d = PresenceHarness(flow=FLOW)
-    d.keys.matched(SINK, True, 10.0)
-    d.keys.listed(SINK, frozenset({RECORDER}))
-    assert d.told_since() == [ABSENT]
-    assert d.keys.to_list() == [SINK]
-    d.keys.listed(SINK, frozenset({RECORDER, SINK}))
-    assert d.told_since() == [PRESENT]
-    assert d.keys.to_list() == [SINK]
-    d.keys.listed(SINK, frozenset({RECORDER}))
-    d.keys.matched(SINK, False, 11.0)
-    assert d.told_since() == [ABSENT]
-    assert d.keys.to_list() == []
-
-
-def test_match_that_nobody_explains_counts() -> None:
-    d = PresenceHarness(flow=FLOW)
-    d.keys.matched(SINK, True, 10.0)
-    d.keys.listed(SINK, frozenset())
-    assert d.told_since() == [PRESENT]
-
-
-def test_subscriber_of_one_source_is_a_receiver_of_its_flows_only() -> None:
-    d, other = PresenceHarness(flow=FLOW), FLOW.replace("veh1", "veh2")
-    told: list[Presence] = []
-    d.keys.add(other, SINK, told.append)
-    d.keys.matched(SINK, True, 10.0)
-    d.keys.listed(SINK, frozenset({FLOW}))
-    assert (d.told_since(), told) == ([PRESENT], [ABSENT])
-    assert d.keys.to_list() == [SINK]  # somebody else may come while the match lasts
-    d.keys.remove(other, told.append)
-    d.keys.listed(SINK, frozenset({FLOW}))
-    assert d.keys.to_list() == []
-
-
-def test_new_flow_of_a_known_sink_is_known_at_once() -> None:
-    d = PresenceHarness(flow=FLOW)
-    d.keys.matched(SINK, True, 10.0)
-    d.keys.listed(SINK, frozenset({SINK}))
     assert d.keys.add(FLOW.replace("veh1", "veh2"), SINK, d.told.append).presence is PRESENT
-    assert d.keys.to_list() == []
-
-
-def test_lost_node_has_the_subscribers_listed_again() -> None:
-    d = PresenceHarness(flow=FLOW)
-    d.keys.matched(SINK, True, 10.0)
-    d.keys.listed(SINK, frozenset({SINK, RECORDER}))
-    d.keys.node_lost()
-    d.keys.end_recheck(False, 10.1)
-    assert d.told_since() == [PRESENT, UNKNOWN]
-    d.keys.listed(SINK, frozenset({RECORDER}))
-    assert d.told_since() == [ABSENT]
-
-
-def test_list_that_comes_after_the_match_has_ended_is_ignored() -> None:
-    d = PresenceHarness(flow=FLOW)
-    d.keys.matched(SINK, True, 10.0)
-    d.keys.matched(SINK, False, 10.1)
-    d.keys.listed(SINK, frozenset({SINK}))
-    assert d.told_since() == [ABSENT]
-    d.keys.listed("unknown", frozenset({SINK}))
 
 
 # -- flows without a watch of their own
@@ -258,21 +191,17 @@ def test_overview_serves_many_sinks() -> None:
     told: list[Presence] = []
     d.keys.add(other, OVERVIEW, told.append)
     d.keys.matched(OVERVIEW, True, 10.0)
-    d.keys.listed(OVERVIEW, frozenset({RECORDER}))
-    d.keys.listed(OVERVIEW, frozenset({RECORDER, watch_for(other)}))
-    assert told == [ABSENT, PRESENT]
-    assert d.keys.to_list() == [OVERVIEW]
+    d.keys.matched(OVERVIEW, False, 10.1)
+    assert told == [PRESENT, ABSENT]
 
 
 def test_flow_that_moves_to_a_watch_of_its_own_is_unknown_until_that_is_declared() -> None:
     d = PresenceHarness()
     d.keys.add(FLOW, OVERVIEW, d.told.append)
     d.keys.matched(OVERVIEW, True, 10.0)
-    d.keys.listed(OVERVIEW, frozenset({SINK}))
     d.told_since()
     assert d.keys.move(FLOW, SINK) == OVERVIEW
     d.keys.matched(SINK, True, 10.0)
-    d.keys.listed(SINK, frozenset({SINK}))
     assert d.told_since() == [UNKNOWN, PRESENT]
 
 

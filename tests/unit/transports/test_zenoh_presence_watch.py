@@ -1,22 +1,18 @@
-"""How much is declared for flows, and how often Zenoh is asked who listens: counted on a session that only counts."""
+"""How much is declared for flows, counted on a session that only counts."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import zenoh
 
 from streamer.transports.base import Presence
-from streamer.transports.zenoh import presence_watch, watch_budget
+from streamer.transports.zenoh import watch_budget
 from streamer.transports.zenoh.presence import OVERVIEW
 from streamer.transports.zenoh.presence_watch import PresenceWatch
 from streamer.transports.zenoh.watch_budget import BURST, BURST_PER_AUTHORITY, MAX_SINKS, MAX_TOPICS, SHARE
 from tests.waiting import until
-
-OWN, OTHER = "a" * 32, "b" * 32
 
 
 def to_sink(number: int, source: str = "veh1") -> str:
@@ -32,38 +28,21 @@ def source(number: int) -> str:
 
 
 class CountingSession:
-    """Counts what is declared; ``subscribers`` are the key expressions of another node, which match everything."""
+    """Counts what is declared. Everything has a match, except for what is in ``unmatched``."""
 
     def __init__(self) -> None:
         self.declared: list[str] = []
         self.undeclared: list[str] = []
-        self.lists: list[str] = []
-        self.subscribers: list[str] = ["up/**"]
-        self.answers: Callable[[list[Any]], list[Any]] = lambda replies: replies
-
-    def zid(self) -> str:
-        return OWN
+        self.unmatched: set[str] = set()
 
     def declare_publisher(self, key: str, **how: object) -> Any:
         self.declared.append(key)
         nothing = SimpleNamespace(undeclare=lambda: None)
         return SimpleNamespace(
             declare_matching_listener=lambda listener: nothing,
-            matching_status=SimpleNamespace(matching=True),
+            matching_status=SimpleNamespace(matching=key not in self.unmatched),
             undeclare=lambda: self.undeclared.append(key),
         )
-
-    def get(self, selector: str, handler: Any, **how: object) -> None:
-        self.lists.append(selector)
-        for reply in self.answers([reply_of(key) for key in self.subscribers]):
-            handler.callback(reply)
-        handler.drop()
-
-
-def reply_of(key: str, nodes: tuple[str, ...] = (OTHER,), by: str = OWN) -> Any:
-    payload = SimpleNamespace(to_string=lambda: json.dumps({"routers": [], "peers": list(nodes), "clients": []}))
-    ok = SimpleNamespace(key_expr=f"@/{OWN}/peer/subscriber/{key}", payload=payload)
-    return SimpleNamespace(ok=ok, replier_id=SimpleNamespace(zid=by))
 
 
 class DirectControl:
@@ -71,15 +50,6 @@ class DirectControl:
 
     def post(self, call: Callable[[], None]) -> None:
         call()
-
-
-@pytest.fixture(autouse=True)
-def plain_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        zenoh.handlers,
-        "Callback",
-        lambda callback, drop, indirect: SimpleNamespace(callback=callback, drop=drop),
-    )
 
 
 @pytest.fixture
@@ -192,67 +162,22 @@ async def test_overview_goes_with_its_last_flow(
     assert not watch._waiting
 
 
+@pytest.mark.parametrize(("unmatched", "presence"), [(set(), Presence.PRESENT), ({OVERVIEW}, Presence.ABSENT)])
 async def test_sink_beyond_the_bound_is_known_by_the_overview(
-    watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
+    watch: PresenceWatch,
+    session: CountingSession,
+    monkeypatch: pytest.MonkeyPatch,
+    unmatched: set[str],
+    presence: Presence,
 ) -> None:
     monkeypatch.setattr(watch_budget, "MAX_SINKS", 0)
+    session.unmatched = unmatched
     told: list[Presence] = []
     watch.add(to_sink(1), told.append)
-    await until(lambda: told == [Presence.ABSENT], "only a recorder")
-    session.subscribers.append("up/*/*/*/*/*/cloud/1/0/1/0")
-    await until(lambda: told == [Presence.ABSENT, Presence.PRESENT], "the receiver")
+    await until(lambda: told == [presence], "the overview's match")
     watch.close()
 
 
 async def test_topic_beyond_the_bound_counts_as_listened_to(watch: PresenceWatch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_budget, "MAX_TOPICS", 0)
     assert watch.add(topic(1), ignore) is Presence.PRESENT
-
-
-async def test_lists_end_when_there_is_only_the_receiver(watch: PresenceWatch, session: CountingSession) -> None:
-    session.subscribers = ["up/*/*/*/*/*/cloud/1/0/1/0"]
-    told: list[Presence] = []
-    watch.add(to_sink(1), told.append)
-    await until(lambda: told == [Presence.PRESENT], "the receiver")
-    assert session.lists == [f"@/{OWN}/*/subscriber/up/*/*/*/*/*/cloud/1/0/1/0"]
-    assert watch._listing is None
-    assert watch.add(source(7), ignore) is Presence.PRESENT
-    assert watch._listing is None
-
-
-async def test_only_our_own_session_is_believed_about_others(watch: PresenceWatch, session: CountingSession) -> None:
-    receiver = "up/*/*/*/*/*/cloud/1/0/1/0"
-    session.answers = lambda replies: [
-        *replies,
-        reply_of(receiver, by=OTHER),  # somebody else answers
-        reply_of(receiver, nodes=(OWN,)),  # our own subscription
-        SimpleNamespace(ok=None, replier_id=None),
-    ]
-    told: list[Presence] = []
-    watch.add(to_sink(1), told.append)
-    await until(lambda: told == [Presence.ABSENT], "the recorder alone")
-    watch.close()
-
-
-async def test_many_lists_are_asked_for_a_few_at_a_time_and_all_in_turn(
-    watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(presence_watch, "_LIST_S", 0.0)
-    monkeypatch.setattr(presence_watch, "_LIST_SHARE", 0.0)
-    rounds: list[int] = []
-    list_ = watch._list
-
-    def counted() -> None:
-        before = len(session.lists)
-        list_()
-        rounds.append(len(session.lists) - before)
-
-    monkeypatch.setattr(watch, "_list", counted)
-    for number in range(60):
-        watch.add(to_sink(number, f"veh{number % 3}"), ignore)
-    await until(lambda: len(session.lists) >= 240, "four lists of each")
-    watch.close()
-    assert max(rounds) <= 32
-    counts = [session.lists[:240].count(selector) for selector in set(session.lists)]
-    assert len(counts) == 60
-    assert min(counts) >= 3
