@@ -19,8 +19,9 @@ from streamer.delivery.router import TICK_S, Router
 from streamer.journal.batches import LetterBounds
 from streamer.journal.journal import Journal, JournalState
 from streamer.services.host import ServiceHost, entities
-from streamer.transports.base import LinkState, TransportContext, TransportEvents, UTransport, load_transport
+from streamer.transports.base import LinkState, TransportContext, TransportEvents, UTransport
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
+from streamer.transports.installed import load_transport
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY

@@ -22,7 +22,8 @@ from streamer.config.permissions import load_verifier
 from streamer.daemon import Daemon
 from streamer.routing.outcome import Outcome
 from streamer.traces.reader import COLUMNS
-from streamer.transports.base import UTransport, available_transports, load_transport
+from streamer.transports.base import UTransport
+from streamer.transports.installed import available_transports, load_transport
 from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.proto.ustreamer_v1_pb2 import DeadLetter
 

@@ -4,11 +4,13 @@ Pure functions on the raw values, so that they work on files whose other parts a
 because their own models report them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from streamer.config.types import OWN_NAME
+from pydantic_core import PydanticCustomError
+
+from streamer.config.types import OWN_NAME, expected
 from streamer.uprotocol.uri import ANY_AUTHORITY, UriError, UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
@@ -32,6 +34,20 @@ def nearest(text: object, valid: Iterable[str]) -> str:
     close = get_close_matches(str(text), names, n=1, cutoff=0.5)
     close = close or [name for name in names if text and name.startswith(str(text))]
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def check_installed(name: str, load: Callable[[str], Any], names: Callable[[], list[str]], what: str) -> str:
+    """Return the name of an installed class that can be loaded, or raise the error that says what was expected."""
+    try:
+        load(name)
+    except LookupError:
+        installed = names()
+        expectation = f"one of the installed {what}s ({', '.join(installed)})"
+        hint = nearest(name, installed)
+        raise PydanticCustomError("choice", "expected {what}{hint}", {"what": expectation, "hint": hint}) from None
+    except ImportError as exc:
+        raise expected(f"a {what} that can be loaded ({type(exc).__name__}: {exc})") from exc
+    return name
 
 
 def findings(raw: Any) -> Iterator[Finding]:

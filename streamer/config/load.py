@@ -16,7 +16,7 @@ from streamer.config.models import POLICY_KEYS, Config, QueuePolicy, RouteConfig
 from streamer.config.permissions import available_verifiers, hints, load_verifier
 from streamer.config.secrets import WITHHELD, is_secret_location, redacted, without_secrets, without_settings
 from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
-from streamer.transports.base import available_transports, loadable_transports
+from streamer.transports.installed import available_transports, loadable_transports
 from streamer.uprotocol.uri import ANY_AUTHORITY
 
 

@@ -15,8 +15,8 @@ from streamer.config.checks import nearest
 from streamer.config.models import POLICY_KEYS, Config, RouteConfig
 from streamer.config.permissions import load_verifier
 from streamer.config.secrets import WITHHELD
-from streamer.transports.base import load_transport
 from streamer.transports.errors import ConfigurationError
+from streamer.transports.installed import load_transport
 
 Location = tuple[str | int, ...]
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from streamer.config.checks import ORIGIN, RESERVED_ROUTES, findings, nearest
+from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, findings
 from streamer.config.permissions import PermissionsConfig
 from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
 from streamer.config.types import (
@@ -32,7 +32,7 @@ from streamer.config.types import (
     expected,
     too_small,
 )
-from streamer.transports.base import available_transports, load_transport
+from streamer.transports.installed import available_transports, load_transport
 from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
 
 POLICY_KEYS = ("queue", "window", "flow_window", "absent_s", "lower_share", "rate", "rate_per_authority", "retry")
@@ -123,17 +123,7 @@ class EndpointConfig(Section):
     @field_validator("transport")
     @classmethod
     def _installed(cls, value: str) -> str:
-        try:
-            load_transport(value)
-        except LookupError:
-            installed = available_transports()
-            what = f"one of the installed transports ({', '.join(installed)})"
-            raise PydanticCustomError(
-                "choice", "expected {what}{hint}", {"what": what, "hint": nearest(value, installed)}
-            ) from None
-        except ImportError as exc:
-            raise expected(f"a transport that can be loaded ({type(exc).__name__}: {exc})") from exc
-        return value
+        return check_installed(value, load_transport, available_transports, "transport")
 
     @field_validator("options")
     @classmethod

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from streamer.config.types import AnyPattern, MethodPattern, Name, RateConfig, Section, SpokenFor, expected
+from streamer import plugins
+from streamer.config.checks import check_installed
+from streamer.config.types import AnyPattern, MethodPattern, Name, RateConfig, Section, SpokenFor
 from streamer.uprotocol.uri import ANY_RESOURCE, FIRST_TOPIC, LAST_METHOD, UUri, everything_at
 
 TypeName = Literal["publish", "request", "response", "notification"]
@@ -105,13 +106,7 @@ class TapConfig(Section):
     @field_validator("verifier")
     @classmethod
     def _installed(cls, value: str) -> str:
-        try:
-            load_verifier(value)
-        except LookupError:
-            raise expected(f"one of the installed token verifiers ({', '.join(available_verifiers())})") from None
-        except ImportError as exc:
-            raise expected(f"a token verifier that can be loaded ({type(exc).__name__}: {exc})") from exc
-        return value
+        return check_installed(value, load_verifier, available_verifiers, "token verifier")
 
     @field_validator("options")
     @classmethod
@@ -143,15 +138,13 @@ class PermissionsConfig(Section):
 
 def available_verifiers() -> list[str]:
     """The names of all installed token verifiers."""
-    return sorted(entry.name for entry in entry_points(group=VERIFIERS))
+    return plugins.available(VERIFIERS)
 
 
 @cache
 def load_verifier(name: str) -> Any:
     """The class of that name. Raises LookupError if it is not installed, ImportError if it cannot be loaded."""
-    for entry in entry_points(group=VERIFIERS, name=name):
-        return entry.load()
-    raise LookupError(f"no token verifier {name!r}; installed: {', '.join(available_verifiers())}")
+    return plugins.load(VERIFIERS, name, "token verifier")
 
 
 def fits(kind: TypeName, source: UUri, target: UUri) -> bool:

@@ -22,7 +22,7 @@ from streamer.services.access import Access
 from streamer.services.router import RouterForServices
 from streamer.services.rpc import Method
 from streamer.services.state import Row, StateError, StateFile, Statement
-from streamer.transports.base import loadable_transports
+from streamer.transports.installed import loadable_transports
 from streamer.uprotocol.multicast import Catalogue, MulticastId
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto

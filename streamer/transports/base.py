@@ -11,11 +11,8 @@ to know about a network, it asks the class (`UTransport`) or its options (`Trans
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,7 +21,7 @@ from streamer.clock import SystemClock
 from streamer.transports.errors import MalformedPacketError, SendError
 from streamer.uprotocol.message import InvalidMessageError, UMessage
 from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.uri import LAST_METHOD, UUri
+from streamer.uprotocol.uri import UUri
 
 ENTRY_POINTS = "ustreamer.transports"
 
@@ -380,53 +377,3 @@ def _complete(parcels: Sequence[_Single], error: SendResult) -> None:
             parcel.future.set_result(None)
         else:
             parcel.future.set_exception(error)
-
-
-def check_filter(source: UUri, sink: UUri | None) -> None:
-    """Raise INVALID_ARGUMENT if no listener may be registered for this pair (uP-L1, table of resource ids)."""
-    try:
-        source.check()
-        if sink is not None:
-            sink.check()
-    except ValueError as exc:
-        raise UStatusError(UCode.INVALID_ARGUMENT, str(exc)) from exc
-    any_source = source.resource == 0xFFFF
-    source_is_method = 1 <= source.resource <= LAST_METHOD
-    if sink is None:
-        allowed = source.is_topic or any_source
-    elif sink.resource == 0:
-        allowed = source.is_topic or source_is_method or any_source
-    elif sink.is_method:
-        allowed = source.resource == 0
-    else:
-        allowed = any_source and sink.resource == 0xFFFF
-    if not allowed:
-        raise UStatusError(
-            UCode.INVALID_ARGUMENT,
-            f"no listener for source resource {source.resource:X} with "
-            + ("no sink" if sink is None else f"sink resource {sink.resource:X}"),
-        )
-
-
-def available_transports() -> list[str]:
-    """The names of all installed transports."""
-    return sorted(entry.name for entry in entry_points(group=ENTRY_POINTS))
-
-
-@cache
-def load_transport(kind: str) -> type[UTransport]:
-    """The transport of that name. Raises LookupError if it is not installed, ImportError if it cannot be loaded."""
-    for entry in entry_points(group=ENTRY_POINTS, name=kind):
-        loaded: type[UTransport] = entry.load()
-        return loaded
-    raise LookupError(f"no transport {kind!r}; installed: {', '.join(available_transports())}")
-
-
-@cache
-def loadable_transports() -> Mapping[str, type[UTransport]]:
-    """Every installed transport that can be loaded, by name. The first call imports the libraries of all of them."""
-    found = {}
-    for kind in available_transports():
-        with suppress(ImportError):
-            found[kind] = load_transport(kind)
-    return found

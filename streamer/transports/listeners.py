@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from streamer.transports.base import ListenerOptions, Received, UListener, check_filter
+from streamer.transports.base import ListenerOptions, Received, UListener
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uri import LAST_METHOD, UUri
 
 Filter = tuple[UUri, UUri | None]
 
@@ -202,3 +202,29 @@ class PullBuffer(UListener):
             if not received.message.is_expired(now_ms):
                 return received.message
         raise UStatusError(UCode.NOT_FOUND, "no message")
+
+
+def check_filter(source: UUri, sink: UUri | None) -> None:
+    """Raise INVALID_ARGUMENT if no listener may be registered for this pair (uP-L1, table of resource ids)."""
+    try:
+        source.check()
+        if sink is not None:
+            sink.check()
+    except ValueError as exc:
+        raise UStatusError(UCode.INVALID_ARGUMENT, str(exc)) from exc
+    any_source = source.resource == 0xFFFF
+    source_is_method = 1 <= source.resource <= LAST_METHOD
+    if sink is None:
+        allowed = source.is_topic or any_source
+    elif sink.resource == 0:
+        allowed = source.is_topic or source_is_method or any_source
+    elif sink.is_method:
+        allowed = source.resource == 0
+    else:
+        allowed = any_source and sink.resource == 0xFFFF
+    if not allowed:
+        raise UStatusError(
+            UCode.INVALID_ARGUMENT,
+            f"no listener for source resource {source.resource:X} with "
+            + ("no sink" if sink is None else f"sink resource {sink.resource:X}"),
+        )

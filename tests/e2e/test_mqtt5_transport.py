@@ -8,8 +8,8 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from streamer.transports.base import load_transport
 from streamer.transports.errors import LinkLostError, Malformed
+from streamer.transports.installed import load_transport
 from streamer.transports.mqtt5.transport import Mqtt5Transport
 from streamer.uprotocol.message import Options, UPayloadFormat, UPriority, notification, publish, request, response
 from streamer.uprotocol.status import UCode

@@ -1,26 +1,14 @@
-"""What every transport keeps of uP-L1: authentication, send, the filter table, and discovery by entry point."""
+"""What every transport keeps of uP-L1: authentication, send, acknowledgement."""
 
 import asyncio
-import importlib
-import sys
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.transports.base import (
-    LinkState,
-    Received,
-    TransportContext,
-    UTransport,
-    available_transports,
-    check_filter,
-    load_transport,
-    loadable_transports,
-)
+from streamer.transports.base import LinkState, Received, TransportContext
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, publish
@@ -176,46 +164,6 @@ def test_change_of_state_is_reported_once() -> None:
     assert told == [LinkState.ALONE, LinkState.UP, LinkState.DOWN]
 
 
-# the table of resource ids
-
-ENTITY, FIRST_METHOD, LAST_METHOD, FIRST_TOPIC, LAST_TOPIC, ANY = 0, 1, 0x7FFF, 0x8000, 0xFFFE, 0xFFFF
-
-LEGAL_PAIRS = {
-    (FIRST_TOPIC, None),
-    (LAST_TOPIC, None),
-    (ANY, None),
-    (FIRST_TOPIC, ENTITY),
-    (LAST_TOPIC, ENTITY),
-    (ENTITY, FIRST_METHOD),
-    (ENTITY, LAST_METHOD),
-    (FIRST_METHOD, ENTITY),
-    (LAST_METHOD, ENTITY),
-    (ANY, ENTITY),
-    (ANY, ANY),
-}
-RESOURCES = (ENTITY, FIRST_METHOD, LAST_METHOD, FIRST_TOPIC, LAST_TOPIC, ANY)
-ALL_PAIRS = [(source, sink) for source in RESOURCES for sink in (None, *RESOURCES)]
-
-
-@pytest.mark.parametrize(("source", "sink"), ALL_PAIRS)
-def test_filters_are_those_of_the_table_and_no_others(source: int, sink: int | None) -> None:
-    pair = UUri("veh1", 1, 1, source), None if sink is None else UUri("cloud", 1, 1, sink)
-    if (source, sink) in LEGAL_PAIRS:
-        check_filter(*pair)
-    else:
-        with pytest.raises(UStatusError) as caught:
-            check_filter(*pair)
-        assert caught.value.code is UCode.INVALID_ARGUMENT
-
-
-@pytest.mark.parametrize("bad", [{"ue_id": 1 << 32}, {"version": 256}, {"resource": 1 << 16}, {"authority": "A"}])
-def test_filter_out_of_range_is_an_invalid_argument(bad: dict[str, Any]) -> None:
-    for pair in ((TOPIC._replace(**bad), None), (TOPIC, UUri("a", 1, 1, 0)._replace(**bad))):
-        with pytest.raises(UStatusError) as caught:
-            check_filter(*pair)
-        assert caught.value.code is UCode.INVALID_ARGUMENT
-
-
 # acknowledgement
 
 
@@ -255,90 +203,3 @@ def test_copy_that_comes_after_the_release_is_released_at_once() -> None:
     first.release()
     first.attach(copy)
     assert copy.acknowledged == 1
-
-
-# discovery
-
-PLUGIN = """
-from streamer.transports.base import TransportOptions, UTransport
-
-class Options(TransportOptions):
-    pigeons: int = 3
-
-class PigeonTransport(UTransport):
-    kind = "pigeon"
-    Options = Options
-    async def start(self): ...
-    async def stop(self): ...
-    def submit(self, parcels, done): ...
-    async def receive(self, source_filter, sink_filter=None): ...
-    async def register_listener(self, source_filter, sink_filter, listener): ...
-    async def unregister_listener(self, source_filter, sink_filter, listener): ...
-"""
-
-
-def forget_transports() -> None:
-    """What another test has installed is gone."""
-    load_transport.cache_clear()
-    loadable_transports.cache_clear()
-
-
-@pytest.fixture
-def pigeons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An installed distribution of another package: a module and its dist-info."""
-    (tmp_path / "pigeon_carrier.py").write_text(PLUGIN)
-    info = tmp_path / "pigeon_carrier-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeon-carrier\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[ustreamer.transports]\npigeon = pigeon_carrier:PigeonTransport\nbroken = pigeon_carrier_broken:Nothing\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
-    forget_transports()
-    yield
-    forget_transports()
-    sys.modules.pop("pigeon_carrier", None)
-
-
-@pytest.mark.usefixtures("pigeons")
-def test_transport_of_another_package_is_found_by_its_entry_point() -> None:
-    assert set(available_transports()) >= {"pigeon", "memory", "mqtt5", "zenoh"}
-    kind = load_transport("pigeon")
-    assert issubclass(kind, UTransport)
-    options = kind.Options()
-    transport = kind(TransportContext("loft", "gateway"), options)
-    assert transport.options is options
-    assert (transport.state, transport.capacity, vars(options)["pigeons"]) == (LinkState.DOWN, 1000, 3)
-
-
-@pytest.mark.usefixtures("pigeons")
-def test_what_a_transport_says_nothing_about_has_a_default() -> None:
-    kind = load_transport("pigeon")
-    assert not kind.Options().addresses_publishes
-    assert not kind.Options().proves_identity
-    assert kind.filter_texts(TOPIC, None, "cloud") == {}
-
-
-@pytest.mark.usefixtures("pigeons")
-def test_transports_that_cannot_be_loaded_are_left_out() -> None:
-    assert "broken" in available_transports()
-    assert set(loadable_transports()) == set(available_transports()) - {"broken"}
-    assert loadable_transports()["pigeon"] is load_transport("pigeon")
-
-
-@pytest.mark.usefixtures("pigeons")
-def test_transport_that_cannot_be_loaded_says_why() -> None:
-    with pytest.raises(ModuleNotFoundError, match="pigeon_carrier_broken"):
-        load_transport("broken")
-
-
-def test_unknown_transport_is_a_lookup_error_that_names_the_installed_ones() -> None:
-    forget_transports()
-    with pytest.raises(LookupError, match=r"'pigeon'.*memory") as caught:
-        load_transport("pigeon")
-    assert "mqtt5" in str(caught.value)
-
-
-def test_memory_transport_is_found_by_its_entry_point() -> None:
-    assert load_transport("memory") is MemoryTransport

@@ -11,16 +11,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from streamer.transports.base import (
-    ListenerOptions,
-    Received,
-    TransportContext,
-    TransportOptions,
-    UListener,
-    UTransport,
-    load_transport,
-)
+from streamer.transports.base import ListenerOptions, Received, TransportContext, TransportOptions, UListener, UTransport
 from streamer.transports.errors import ConfigurationError
+from streamer.transports.installed import load_transport
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.transport import Mqtt5Transport
