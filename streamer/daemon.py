@@ -61,7 +61,7 @@ class Daemon:
             journal=self.journal,
             tracer=tracer,
         )
-        self.service_host = ServiceHost(config, local_transport, self.router, self._clock, config.addressed)
+        self.service_host = ServiceHost(config, local_transport, self.router, self._clock)
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin: AdminServer | None = None
         if config.metrics is not None:

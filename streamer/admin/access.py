@@ -53,18 +53,24 @@ def read_token(path: Path) -> bytes:
     return token
 
 
-def _is_known(host: str, names: set[str]) -> bool:
+def name_in(host: str) -> str:
+    """The name or address in a ``Host``, without a port."""
     name, colon, port = host.rpartition(":")
-    if not colon or not (port.isascii() and port.isdecimal()):
-        name = host
-    name = name.lower().removesuffix(".")
-    if name in names:
-        return True
+    return (name if colon and port.isascii() and port.isdecimal() else host).lower()
+
+
+def is_ip_address(name: str) -> bool:
+    """Whether a name is an address, in brackets or not."""
     try:
         ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
     except ValueError:
         return False
     return True
+
+
+def _is_known(host: str, names: set[str]) -> bool:
+    name = name_in(host).removesuffix(".")
+    return name in names or is_ip_address(name)
 
 
 def _has_token(request: web.Request, file: Path) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
+from streamer.admin.access import is_ip_address, name_in
 from streamer.audit import DENIED, audit
 from streamer.routing.pause_rules import PauseRule, PauseRuleError
 from streamer.services.access import Caller
@@ -82,16 +83,8 @@ def is_near(peer: tuple[Any, ...] | None, own: tuple[Any, ...] | None) -> bool:
 
 def is_address(host: str) -> bool:
     """Whether a ``Host`` is an IP address or localhost, with or without a port."""
-    name, colon, port = host.rpartition(":")
-    if not colon or port.endswith("]"):
-        name = host
-    if name.lower() == "localhost":
-        return True
-    try:
-        ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
-    except ValueError:
-        return False
-    return True
+    name = name_in(host)
+    return name == "localhost" or is_ip_address(name)
 
 
 def _as_json(paused: PausedRule) -> dict[str, Any]:

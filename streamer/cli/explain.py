@@ -165,5 +165,5 @@ def _print_decision(decision: Decision, source: UUri, pause_rules: PauseRules) -
 def _table(config: Config, remembered: Remembered) -> tuple[RoutingTable, ServiceHost]:
     """The routing table and the services as the daemon would have them, without connecting anything."""
     local_transport = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config))
-    service_host = ServiceHost(config, local_transport, remembered, SystemClock(), config.addressed)
+    service_host = ServiceHost(config, local_transport, remembered, SystemClock())
     return RoutingTable.from_config(config, config.addressed, entities(config), config.catalogue.topics), service_host

@@ -27,6 +27,7 @@ from streamer.delivery.queue import RouteQueue, size_of
 from streamer.delivery.stats import RouteStats
 from streamer.rate import ByKey, Pace
 from streamer.routing.outcome import Failure
+from streamer.routing.table import homes_of
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.status import UCode
@@ -166,7 +167,8 @@ class FailureNotices:
     def _told_briefly(self, failed: FailedMessage, ingress: str) -> list[tuple[RouteQueue, UMessage]]:
         """The notices of a message that no route took, unless there were too many. Our own services hear of any number."""
         authority = failed.message.attributes.source.authority
-        homes = (ingress,) if ingress == LOCAL_ENDPOINT else self._homes(authority)
+        authorities = {name: path.authorities for name, path in self._paths.items()}
+        homes = (ingress,) if ingress == LOCAL_ENDPOINT else homes_of(authority, authorities)
         is_at_home = ingress in homes
         if not is_at_home or failed.failure.code in _NOT_ALLOWED:
             failed = replace(failed, is_stranger=True)
@@ -181,11 +183,6 @@ class FailureNotices:
         notices = self._told(failed, ingress, elsewhere)
         pace.spend(1, sum(size_of(notice) for _, notice in notices))
         return notices
-
-    def _homes(self, authority: str) -> tuple[str, ...]:
-        """The endpoints behind which an authority lives; see `RoutingTable.homes`."""
-        named = tuple(name for name, path in self._paths.items() if authority in path.authorities)
-        return named or tuple(name for name, path in self._paths.items() if ANY_AUTHORITY in path.authorities)
 
     def _is_dead_letter(self, message: UMessage) -> bool:
         source = message.attributes.source

@@ -1,6 +1,6 @@
 """The routing table: which authorities live behind which endpoint, and which routes lead where. Immutable."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from streamer.config.models import Config, QueuePolicy
@@ -82,9 +82,8 @@ class RoutingTable:
         )
 
     def homes(self, authority: str) -> tuple[str, ...]:
-        """The endpoints behind which ``authority`` lives: those that name it, else those that take everyone."""
-        named = tuple(name for name, listed in self.authorities.items() if authority in listed)
-        return named or tuple(name for name, listed in self.authorities.items() if ANY_AUTHORITY in listed)
+        """The endpoints behind which ``authority`` lives."""
+        return homes_of(authority, self.authorities)
 
     def named(self, endpoint: str) -> frozenset[str] | None:
         """The authorities that an endpoint lists by name; None if nobody else lives there, or it is not ours any more."""
@@ -103,6 +102,15 @@ class RoutingTable:
     def all_from(self, endpoint: str) -> tuple[TableRoute, ...]:
         """The routes that begin at ``endpoint``, the one to our services included."""
         return tuple(route for route in (*self.routes, *self.inner) if route.source == endpoint)
+
+
+def homes_of(authority: str, endpoints: Mapping[str, Container[str]]) -> tuple[str, ...]:
+    """The endpoints behind which an authority lives: those that name it, else those that take everyone.
+
+    ``endpoints``: the authorities of each.
+    """
+    named = tuple(name for name, listed in endpoints.items() if authority in listed)
+    return named or tuple(name for name, listed in endpoints.items() if ANY_AUTHORITY in listed)
 
 
 def connecting(config: Config, addressed: Container[str]) -> frozenset[str]:

@@ -9,7 +9,7 @@ The law of this file:
 - One may always list and end what one has subscribed oneself. That is not asked here.
 """
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -57,14 +57,13 @@ class Access:
     """The endpoints behind which an authority lives."""
 
     @classmethod
-    def from_config(cls, config: Config, addressed: Container[str] = ()) -> "Access":
-        """What a configuration permits. ``addressed``: the endpoints on whose networks a Publish needs a sink authority."""
-        names = frozenset(name for name in config.endpoints if name in addressed)
-        table = RoutingTable.from_config(config, names)
+    def from_config(cls, config: Config) -> "Access":
+        """What a configuration permits."""
+        table = RoutingTable.from_config(config, config.addressed)
         options = config.usubscription
         return cls(
             config.authority,
-            frozenset({config.authority, *local_authorities(config, addressed)}),
+            frozenset({config.authority, *local_authorities(config, config.addressed)}),
             _published(table),
             () if options is None else _rules(options),
             None if options is None or options.fetch is None else tuple(options.fetch),

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from streamer.clock import Clock
@@ -41,15 +41,12 @@ class ServiceHost:
         transport: LocalTransport,
         router: RouterForServices,
         clock: Clock,
-        addressed: Container[str] = (),
     ) -> None:
-        """``addressed``: the endpoints on whose networks a Publish needs a sink authority."""
         self.state = StateFile(state_path(config), TABLES)
         self._transport = transport
         self._problem = ""  # why the file cannot be used
-        self._addressed = addressed
         options = config.usubscription
-        access = Access.from_config(config, addressed)
+        access = Access.from_config(config)
         self.pause_service = PauseService(self.state, router, config.control, access)
         most = (options or UsubscriptionConfig()).max_authorities_per_topic
         self.receivers = MulticastReceivers(self.state, router, config.catalogue, access, most)
@@ -111,7 +108,7 @@ class ServiceHost:
 
     def use(self, config: Config) -> None:
         """Apply what a reload may change."""
-        access = Access.from_config(config, self._addressed)
+        access = Access.from_config(config)
         self.pause_service.use(access)
         self.receivers.use(config.catalogue, access)
         if self.subscriptions is not None:

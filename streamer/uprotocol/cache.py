@@ -59,3 +59,15 @@ class Cache(Generations[K, V]):
     def remember(self, key: K, value: V) -> None:
         """Keep ``value``."""
         self._keep(key, value)
+
+
+class Interned(Generations[K, K]):
+    """One object for all that are equal."""
+
+    def __call__(self, value: K) -> K:
+        """The one that is kept; it is ``value`` if there is none yet."""
+        try:
+            return self[value]
+        except KeyError:
+            self._keep(value, value)
+            return value

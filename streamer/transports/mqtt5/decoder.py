@@ -28,7 +28,7 @@ from streamer.transports.mqtt5.wire import (
     Structure,
     topic_for,
 )
-from streamer.uprotocol.cache import Cache
+from streamer.uprotocol.cache import Cache, Interned
 from streamer.uprotocol.message import UNPROVEN, Attributes, Provenance, UMessage, UPayloadFormat, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
@@ -62,7 +62,7 @@ class PublishDecoder:
         self._max_token_bytes = max_token_bytes
         self._identity_property = identity_property
         self._flows: Cache[Arrived, Attributes] = Cache(_bytes_of)
-        self._interned: Cache[Attributes, Attributes] = Cache()
+        self._interned: Interned[Attributes] = Interned()
 
     def decode(self, packet: PublishPacket) -> UMessage:
         """The message in a PUBLISH packet. Raises `MalformedPacketError`; the rules per type are not checked here.
@@ -117,10 +117,7 @@ class PublishDecoder:
         if not self._agrees(attributes, topic):
             raise wrong_address(attributes.source, attributes.sink, topic)
         # The broker counts the expiry interval down, so packets that differ in it are still one flow.
-        try:
-            attributes = self._interned[attributes]
-        except KeyError:
-            self._interned.remember(attributes, attributes)
+        attributes = self._interned(attributes)
         self._flows.remember(arrived, attributes)
         return attributes
 

@@ -10,7 +10,7 @@ import zenoh
 from google.protobuf.message import DecodeError
 
 from streamer.transports.errors import Malformed, MalformedPacketError, check_token, wrong_address
-from streamer.uprotocol.cache import Cache
+from streamer.uprotocol.cache import Cache, Interned
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import attributes_from_proto, attributes_to_proto, carried_to_proto, id_from_proto
@@ -107,7 +107,7 @@ class SampleDecoder:
         self._max_header_bytes = max_header_bytes
         self._max_token_bytes = max_token_bytes
         self._flows: Cache[Arrived, Attributes] = Cache(_bytes_of)
-        self._interned: Cache[Attributes, Attributes] = Cache()
+        self._interned: Interned[Attributes] = Interned()
 
     def message_of(self, sample: zenoh.Sample) -> UMessage:
         """The message in a sample of a session. Raises `MalformedPacketError`."""
@@ -177,10 +177,7 @@ class SampleDecoder:
             raise wrong_address(attributes.source, attributes.sink, key)
         if level < attributes.priority_class:
             attributes = attributes.below(level)
-        try:
-            attributes = self._interned[attributes]
-        except KeyError:
-            self._interned.remember(attributes, attributes)
+        attributes = self._interned(attributes)
         self._flows.remember(arrived, attributes)
         return attributes
 

@@ -26,7 +26,7 @@ def access(**changes: Any) -> Access:
         ],
     }
     config = Config.model_validate(raw | changes)
-    return Access.from_config(config, config.addressed)
+    return Access.from_config(config)
 
 
 def subscribing(*rules: tuple[str, list[str]]) -> Access:

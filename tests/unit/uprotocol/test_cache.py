@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.uprotocol import cache
-from streamer.uprotocol.cache import Cache
+from streamer.uprotocol.cache import Cache, Interned
 
 
 def held(known: Cache[str, int]) -> int:
@@ -74,3 +74,11 @@ def test_nothing_is_left_after_clearing(monkeypatch: pytest.MonkeyPatch) -> None
         known.remember(str(n), n)
     known.clear()
     assert held(known) == 0
+
+
+def test_of_equal_values_the_first_one_is_kept_and_given() -> None:
+    interned: Interned[tuple[int, str]] = Interned()
+    first, second = (1, str(1)), (1, str(1))
+    assert interned(first) is first
+    assert interned(second) is first
+    assert len(interned) == 1
