@@ -1,15 +1,11 @@
 """Paused flows: what waits, for how long, and how it goes on (dispatcher specification: stop and start dispatching)."""
 
-import asyncio
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.admin.metrics import Exposition
 from streamer.delivery.queue import RouteQueue
-from streamer.delivery.router import Router
 from streamer.delivery.stats import RouteStats
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import Presence
@@ -29,26 +25,8 @@ from tests.flow.harness import (
     configuration,
     three_networks,
 )
-from tests.flow.journaled_run import journaled_run
+from tests.flow.pausing import DOORS, EVERYTHING, UP, pause, resume, waiting
 from tests.unit.delivery.messages import FakeOwner, queue_policy
-
-UP = "vehicle-cloud"
-DOORS = UUri("veh1", 0xA8000, 2, 0x8A51)
-EVERYTHING = PauseRule.parse("//*/FFFFFFFF/FF/FFFF")
-
-
-def pause(router: Router, source: UUri | PauseRule, sink: UUri | None = None) -> None:
-    router.pause_rules.add(source if isinstance(source, PauseRule) else PauseRule(source, sink))
-    router.apply_pause_rules()
-
-
-def resume(router: Router, source: UUri | PauseRule, sink: UUri | None = None) -> None:
-    assert router.pause_rules.remove(source if isinstance(source, PauseRule) else PauseRule(source, sink))
-    router.apply_pause_rules()
-
-
-def waiting(router: Router) -> int:
-    return sum(number for _, number in router.paused_flows())
 
 
 async def test_paused_topic_waits_in_order_while_others_go_on_and_leaves_in_order_when_resumed() -> None:
@@ -286,46 +264,6 @@ async def test_idle_lane_of_a_paused_flow_may_go_and_a_new_one_is_paused() -> No
         harness.arrive("vehicle", harness.speed())
         assert harness.sent("cloud") == []
         assert waiting(harness.router) == 1
-
-
-async def test_rules_hold_over_a_restart_with_what_the_journal_has_kept(tmp_path: Path) -> None:
-    """As the daemon does it: the rules are there before the router recovers."""
-    async with journaled_run(tmp_path / "j.db", pause_rules=[PauseRule(ORDERS)]) as run:
-        kept = [run.harness.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
-        batch = run.harness.arrive("cloud", *kept)
-        await run.flush()
-        assert all(received.acknowledged for received in batch)
-    async with journaled_run(tmp_path / "j.db", pause_rules=[PauseRule(ORDERS)]) as run:
-        newer = run.harness.notify(b"newer", sink=VEHICLE_APP, source=ORDERS)
-        run.harness.arrive("cloud", newer)
-        run.harness.pass_time(1000)
-        assert run.harness.sent("vehicle") == []
-        assert waiting(run.harness.router) == 4
-        resume(run.harness.router, ORDERS)
-        assert run.harness.sent("vehicle") == [*kept, newer]
-
-
-async def test_unconfirmed_messages_of_before_a_crash_wait_packed_while_they_are_paused(tmp_path: Path) -> None:
-    async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
-        left = [run.harness.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
-        run.harness.arrive("cloud", *left)
-        await run.flush()
-        assert run.harness.sent("vehicle") == left
-    async with journaled_run(tmp_path / "j.db", unconfirmed_s=10, pause_rules=[PauseRule(ORDERS)]) as run:
-        run.harness.pass_time(1000)
-        assert run.harness.sent("vehicle") == []
-        assert waiting(run.harness.router) == 3
-        resume(run.harness.router, ORDERS)
-        assert run.harness.sent("vehicle") == left
-
-
-async def test_a_drain_with_a_journal_does_not_wait_for_what_is_paused(tmp_path: Path) -> None:
-    async with journaled_run(tmp_path / "j.db") as run:
-        pause(run.harness.router, ORDERS)
-        run.harness.arrive("cloud", run.harness.notify(sink=VEHICLE_APP, source=ORDERS))
-        await run.flush()
-        async with asyncio.timeout(30):
-            assert await run.harness.router.drain(600) == 1
 
 
 async def test_metrics_count_rules_lanes_and_messages() -> None:

@@ -12,7 +12,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import CLOUD_APP, CLOUD_METHOD, ORDERS, SPEED, VEHICLE_APP, RouterHarness, configuration
 from tests.flow.journaled_run import journaled_run
-from tests.flow.test_paused import DOORS, EVERYTHING, UP, pause, resume, waiting
+from tests.flow.pausing import DOORS, EVERYTHING, UP, pause, resume, waiting
 
 FULL = "it is paused and its share of the queue is full"
 

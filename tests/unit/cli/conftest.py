@@ -1,4 +1,4 @@
-"""An empty folder of traces, and the command that reads it."""
+"""A good configuration; an empty folder of traces, and the command that reads it."""
 
 from pathlib import Path
 
@@ -6,7 +6,15 @@ import pytest
 
 from streamer.cli import traces as traces_command
 from streamer.cli.main import main
+from tests.unit.cli.configurations import GOOD
 from tests.unit.cli.folders import NOW_US, Run
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> str:
+    path = tmp_path / "streamer.yaml"
+    path.write_text(GOOD)
+    return str(path)
 
 
 @pytest.fixture

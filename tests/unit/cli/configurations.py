@@ -1,0 +1,16 @@
+"""A configuration that the commands read. No tests."""
+
+GOOD = """\
+authority: gateway.veh1
+endpoints:
+  vehicle: {transport: memory, authorities: [veh1], options: {bus: cli-vehicle}}
+  cloud: {transport: memory, authorities: ["*"], options: {bus: cli-cloud, sink_authority: true}}
+  phone: {transport: memory, authorities: [phone1], options: {bus: cli-phone}}
+routes:
+  - {from: vehicle, to: cloud, publish: ["//veh1/A8000/2/FFFF"], publish_to: [fleet, backup]}
+  - {from: vehicle, to: phone, name: handy}
+  - {from: cloud, to: vehicle}
+metrics: null
+"""
+
+SPEED = "//veh1/A8000/2/8A50"
