@@ -1,13 +1,17 @@
-"""A good configuration; an empty folder of traces, and the command that reads it."""
+"""What the commands work on: a configuration, an empty folder of traces, a journal with dead letters."""
 
 from pathlib import Path
 
 import pytest
 
+from streamer.cli import dead_letters as dead_letters_command
 from streamer.cli import traces as traces_command
 from streamer.cli.main import main
-from tests.unit.cli.configurations import GOOD
-from tests.unit.cli.folders import NOW_US, Run
+from streamer.journal.entries import Batch
+from tests.unit.cli.commands import GOOD, Run
+from tests.unit.cli.folders import NOW_US
+from tests.unit.cli.letters import LETTERS, NOW_MS, config_with
+from tests.unit.journal.harness import JournalHarness
 
 
 @pytest.fixture
@@ -32,6 +36,33 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     def call(action: str, *words: str, where: tuple[str, ...] | None = None) -> tuple[int, str, str]:
         try:
             status = main(["traces", action, *(("--path", str(folder)) if where is None else where), *words])
+        except SystemExit as exc:
+            status = int(exc.code or 0)
+        return status, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    path = tmp_path / "journal.db"
+    desk = JournalHarness(path).open()
+    desk.write(Batch(letters=LETTERS))
+    desk.close()
+    return path
+
+
+@pytest.fixture
+def dead_letters(journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs an action at `NOW_MS`; its status, output and complaints."""
+    monkeypatch.setattr(dead_letters_command, "_now_ms", lambda: NOW_MS)
+
+    kept = f"{{path: {journal}}}"
+
+    def call(*words: str, journal: str = kept) -> tuple[int, str, str]:
+        config = config_with(tmp_path, journal)
+        try:
+            status = main(["dead-letters", words[0], "--config", str(config), *words[1:]])
         except SystemExit as exc:
             status = int(exc.code or 0)
         return status, *capsys.readouterr()

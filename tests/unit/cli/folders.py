@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ RUN_US = NOW_US - 5 * HOUR_US
 NAME = "gateway.veh1"
 
 Row = dict[str, Any]
-Run = Callable[..., tuple[int, str, str]]
 
 
 def row(seq: int, ago_us: Any = 0, latency_us: Any = 1000, **other: Any) -> Row:

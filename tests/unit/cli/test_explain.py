@@ -19,7 +19,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION
-from tests.unit.cli.configurations import GOOD, SPEED
+from tests.unit.cli.commands import GOOD, SPEED
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from streamer import __version__
 from streamer.cli.main import main
-from tests.unit.cli.configurations import GOOD, SPEED
+from tests.unit.cli.commands import GOOD, SPEED
 
 # check
 

@@ -6,7 +6,8 @@ from uuid import UUID
 import pytest
 
 from streamer.uprotocol.uuid import format_id, new_id
-from tests.unit.cli.folders import HOUR_US, NOW_US, Run, SpoolFileWriter, failed, numbers, row, write_part
+from tests.unit.cli.commands import Run
+from tests.unit.cli.folders import HOUR_US, NOW_US, SpoolFileWriter, failed, numbers, row, write_part
 
 
 @pytest.mark.parametrize("form", ["{}", "{{{}}}", "urn:uuid:{}", "upper", "digits"])

@@ -13,7 +13,8 @@ from streamer.traces import reader
 from streamer.traces.compact import compact_spool
 from streamer.traces.layout import Folders
 from streamer.traces.spool import SpoolWriter
-from tests.unit.cli.folders import HOUR_US, NAME, NOW_US, Run, SpoolFileWriter, failed, numbers, row, write_part
+from tests.unit.cli.commands import Run
+from tests.unit.cli.folders import HOUR_US, NAME, NOW_US, SpoolFileWriter, failed, numbers, row, write_part
 from tests.unit.traces.streams import noon_buffer
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from streamer.traces.reader import SeenRecords
 from streamer.traces.summary import LogHistogram
-from tests.unit.cli.folders import HOUR_US, NAME, NOW_US, Run, SpoolFileWriter, failed, row, table, write_part
+from tests.unit.cli.commands import Run
+from tests.unit.cli.folders import HOUR_US, NAME, NOW_US, SpoolFileWriter, failed, row, table, write_part
 
 
 def test_the_last_hour_is_summed_up_per_route(run: Run, folder: Path) -> None:

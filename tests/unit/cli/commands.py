@@ -1,4 +1,9 @@
-"""A configuration that the commands read. No tests."""
+"""What tests of commands share: how one is run, and a configuration for it. No tests."""
+
+from collections.abc import Callable
+
+Run = Callable[..., tuple[int, str, str]]
+"""Runs a command with some words; its status, output and complaints."""
 
 GOOD = """\
 authority: gateway.veh1
