@@ -1,0 +1,90 @@
+"""The documents know every key of the configuration with its default, and show no configuration that is wrong."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from streamer.config.load import json_schema, load, warnings
+from streamer.config.models import POLICY_KEYS, Config, TraceConfig
+from streamer.config.permissions import load_verifier
+from streamer.transports.installed import available_transports, load_transport
+from tests.config_keys import leaves
+from tests.pages import DOCS, INLINE, ROOT, rows, yaml_blocks
+
+OURS = [kind for kind in available_transports() if load_transport(kind).__module__.startswith("streamer.")]
+"""The transports of this package; others may be installed beside it."""
+
+
+def default_of(node: dict[str, Any], is_required: bool) -> object:
+    return "required" if is_required else node["default"]
+
+
+def described(headings: list[str]) -> dict[str, object]:
+    """Key to default, as the tables below some headings say."""
+    found: dict[str, object] = {}
+    for heading in headings:
+        for keys, default, meaning in rows(DOCS / "configuration.md", heading):
+            assert meaning, keys
+            for key in INLINE.findall(keys):
+                assert key not in found, key
+                found[key] = "required" if default == "required" else value(default)
+    return found
+
+
+def value(cell: str) -> object:
+    text = cell.strip("`")
+    size = re.fullmatch(r"(\d+)([KMG])iB", text)
+    return int(size[1]) << {"K": 10, "M": 20, "G": 30}[size[2]] if size else yaml.safe_load(text)
+
+
+def test_every_key_is_described_with_its_default() -> None:
+    schema = json_schema()
+    mirrored = {f"routes[].{key}" for key in POLICY_KEYS}
+    known = {
+        path: default_of(node, is_required)
+        for path, node, is_required in leaves(schema, schema["$defs"])
+        if path not in ("endpoints.NAME.options", "permissions.tap.options")
+        and ".".join(path.split(".")[:2]) not in mirrored
+    }
+    page = (DOCS / "configuration.md").read_text()
+    sections = [f"### {name}" for name in re.findall(r"^### (.*)$", page.partition("\n## Reference\n")[2], re.MULTILINE)]
+    assert described(sections) == known
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_every_option_of_a_transport_is_described_with_its_default(kind: str) -> None:
+    schema = load_transport(kind).Options.model_json_schema()
+    known = {path: default_of(node, is_required) for path, node, is_required in leaves(schema, schema.get("$defs", {}))}
+    assert described([f"#### Options of `{kind}`"]) == known
+
+
+def test_every_option_of_our_token_verifier_is_described_with_its_default() -> None:
+    schema = load_verifier("jwt").Options.model_json_schema()
+    known = {path: default_of(node, is_required) for path, node, is_required in leaves(schema, schema.get("$defs", {}))}
+    assert described(["#### Options of the verifier `jwt`"]) == known
+
+
+@pytest.mark.parametrize(("page", "block"), yaml_blocks(), ids=lambda text: text if text.endswith(".md") else "block")
+def test_every_piece_of_configuration_is_good(page: str, block: str, tmp_path: Path) -> None:
+    shown = yaml.safe_load(block)
+    assert shown.keys() <= Config.model_json_schema()["properties"].keys(), "is it a configuration at all?"
+    whole = shown if "authority" in shown else yaml.safe_load((ROOT / "config/minimal.yaml").read_text()) | shown
+    file = tmp_path / "streamer.yaml"
+    file.write_text(block if shown is whole else yaml.safe_dump(whole))
+    load(file)
+
+
+def test_the_first_configuration_is_complete_and_has_no_warnings(tmp_path: Path) -> None:
+    (block,) = [block for page, block in yaml_blocks() if page == "README.md"]
+    file = tmp_path / "streamer.yaml"
+    file.write_text(block)
+    assert warnings(load(file)) == []
+
+
+def test_the_trace_section_has_the_defaults() -> None:
+    (block,) = [block for page, block in yaml_blocks() if page == "docs/traces.md"]
+    shown = TraceConfig.model_validate(yaml.safe_load(block)["trace"])
+    assert shown == TraceConfig.model_validate({"path": "/var/lib/streamer/traces"})  # where the systemd unit lets it write
