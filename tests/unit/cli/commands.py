@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from streamer.cli.main import main
+
 Run = Callable[..., tuple[int, str, str]]
 """Runs a command with some words; its status, output and complaints."""
 
@@ -19,3 +21,11 @@ metrics: null
 """
 
 SPEED = "//veh1/A8000/2/8A50"
+
+
+def status_of(*words: str) -> int:
+    """Runs the command line; its exit status."""
+    try:
+        return main([*words])
+    except SystemExit as exc:
+        return int(exc.code or 0)

@@ -6,9 +6,8 @@ import pytest
 
 from streamer.cli import dead_letters as dead_letters_command
 from streamer.cli import traces as traces_command
-from streamer.cli.main import main
 from streamer.journal.entries import Batch
-from tests.unit.cli.commands import GOOD, Run
+from tests.unit.cli.commands import GOOD, Run, status_of
 from tests.unit.cli.folders import NOW_US
 from tests.unit.cli.letters import LETTERS, NOW_MS, config_with
 from tests.unit.journal.harness import JournalHarness
@@ -34,10 +33,7 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     monkeypatch.setattr(traces_command, "_now_ms", lambda: NOW_US // 1000)
 
     def call(action: str, *words: str, where: tuple[str, ...] | None = None) -> tuple[int, str, str]:
-        try:
-            status = main(["traces", action, *(("--path", str(folder)) if where is None else where), *words])
-        except SystemExit as exc:
-            status = int(exc.code or 0)
+        status = status_of("traces", action, *(("--path", str(folder)) if where is None else where), *words)
         return status, *capsys.readouterr()
 
     return call
@@ -60,11 +56,7 @@ def dead_letters(journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     kept = f"{{path: {journal}}}"
 
     def call(*words: str, journal: str = kept) -> tuple[int, str, str]:
-        config = config_with(tmp_path, journal)
-        try:
-            status = main(["dead-letters", words[0], "--config", str(config), *words[1:]])
-        except SystemExit as exc:
-            status = int(exc.code or 0)
+        status = status_of("dead-letters", words[0], "--config", str(config_with(tmp_path, journal)), *words[1:])
         return status, *capsys.readouterr()
 
     return call
