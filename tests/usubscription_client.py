@@ -13,7 +13,9 @@ from google.protobuf.message import Message
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
-from tests.independent import MqttSide, Plain, Uri, ZenohSide, is_matched
+from tests.independent.message import Plain, Uri
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide, is_matched
 from tests.waiting import until
 
 SUBSCRIBE, UNSUBSCRIBE, FETCH_SUBSCRIPTIONS, REGISTER, UNREGISTER, FETCH_SUBSCRIBERS, RESET = 1, 2, 3, 6, 7, 8, 9

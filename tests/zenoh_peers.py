@@ -22,7 +22,7 @@ from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import PRIORITIES, SampleDecoder, encode_attachment, key_for
 from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.independent import is_matched
+from tests.independent.zenoh import is_matched
 from tests.transport_events import EventLog
 from tests.waiting import until
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from tests.brokers import Mosquitto
-from tests.independent import MqttSide, Plain
+from tests.independent.message import Plain
+from tests.independent.mqtt import MqttSide
 from tests.lengths import at_length
 from tests.process import ROOT, StreamerProcess
 from tests.waiting import until

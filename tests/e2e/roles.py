@@ -6,7 +6,9 @@ from typing import Any
 from google.protobuf.message import Message
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
-from tests.independent import MqttSide, Plain, Uri, ZenohSide
+from tests.independent.message import Plain, Uri
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide
 from tests.process import ROOT, StreamerProcess
 from tests.usubscription_client import Answer, Refused
 from tests.waiting import until

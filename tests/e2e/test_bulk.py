@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tests.e2e.topology import Topology
-from tests.independent import Plain, inversions
+from tests.independent.message import Plain, inversions
 from tests.lengths import at_length
 
 COUNT = at_length(25_000, 5_000)

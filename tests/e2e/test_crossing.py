@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.e2e.topology import Topology, TopologyThread
-from tests.independent import Plain, inversions, uuid7
+from tests.independent.message import Plain, inversions, uuid7
 
 PAIRS = [
     ("mosquitto/off-vehicle", "zenoh"),

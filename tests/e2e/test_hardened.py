@@ -19,7 +19,9 @@ import yaml
 import zenoh
 
 from tests.brokers import HOST, BrokerProcess, free_port
-from tests.independent import MqttSide, Plain, ZenohSide, attachment_of, mqtt_properties, mqtt_topic, zenoh_key
+from tests.independent.message import Plain
+from tests.independent.mqtt import MqttSide, mqtt_properties, mqtt_topic
+from tests.independent.zenoh import ZenohSide, attachment_of, zenoh_key
 from tests.process import ROOT, StreamerProcess
 from tests.programs import require
 from tests.waiting import until

@@ -12,7 +12,9 @@ import pytest
 from streamer.transports.errors import Malformed
 from streamer.uprotocol.uri import everything_at
 from tests.brokers import HOST, Mosquitto
-from tests.independent import Plain, attachment_of, mqtt_properties, zenoh_key
+from tests.independent.message import Plain
+from tests.independent.mqtt import mqtt_properties
+from tests.independent.zenoh import attachment_of, zenoh_key
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint
 from tests.transport_events import EventLog

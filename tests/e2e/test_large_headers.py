@@ -6,7 +6,8 @@ import pytest
 from streamer.transports.errors import Malformed
 from streamer.transports.mqtt5 import frames
 from tests.e2e.mqtt_connection import incoming, subscribed
-from tests.independent import Plain, attachment_of, zenoh_key
+from tests.independent.message import Plain
+from tests.independent.zenoh import attachment_of, zenoh_key
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint, FakeBroker
 from tests.transport_events import EventLog

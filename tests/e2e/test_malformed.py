@@ -10,7 +10,9 @@ from paho.mqtt.properties import Properties
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from tests.e2e.topology import Topology
-from tests.independent import MqttSide, Plain, ZenohSide, attachment_of, inversions, mqtt_properties, to_attributes
+from tests.independent.message import Plain, inversions
+from tests.independent.mqtt import MqttSide, mqtt_properties
+from tests.independent.zenoh import ZenohSide, attachment_of, to_attributes
 from tests.lengths import at_length
 from tests.waiting import until
 

@@ -17,7 +17,9 @@ import pytest
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from tests.brokers import BrokerProcess, any_broker
 from tests.e2e.roles import arrival, at_streamer, call
-from tests.independent import MqttSide, Plain, Uri, ZenohSide, zenoh_key
+from tests.independent.message import Plain, Uri
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide, zenoh_key
 from tests.process import StreamerProcess
 from tests.usubscription_client import SUBSCRIBED, Refused, UsubscriptionClient, plain_uri, until_heard
 from tests.waiting import until

@@ -9,7 +9,8 @@ import pytest
 
 from tests.e2e.topology import Network, Topology
 from tests.fault.mqtt_tap import MqttTap
-from tests.independent import MqttSide, Plain, inversions
+from tests.independent.message import Plain, inversions
+from tests.independent.mqtt import MqttSide
 from tests.lengths import at_length
 from tests.waiting import until
 

@@ -11,7 +11,7 @@ import pytest
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from tests.e2e.topology import Topology
-from tests.independent import Plain
+from tests.independent.message import Plain
 from tests.process import ROOT
 from tests.waiting import until
 

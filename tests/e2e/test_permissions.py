@@ -8,7 +8,8 @@ import pytest
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from tests.e2e.topology import Topology
-from tests.independent import Plain, mqtt_properties, mqtt_topic
+from tests.independent.message import Plain
+from tests.independent.mqtt import mqtt_properties, mqtt_topic
 from tests.tokens import AUDIENCE, ISSUER, OTHER_KEY, token, write_keys
 from tests.waiting import until
 

@@ -7,7 +7,8 @@ import mqtt5
 import pytest
 
 from tests.brokers import Rumqttd
-from tests.independent import MqttSide, Plain
+from tests.independent.message import Plain
+from tests.independent.mqtt import MqttSide
 from tests.mqtt_peer import FakeBroker
 from tests.process import StreamerProcess
 from tests.waiting import until

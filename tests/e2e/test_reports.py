@@ -8,7 +8,8 @@ import pytest
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from tests.e2e.topology import Topology
-from tests.independent import Plain, from_attributes, uuid7
+from tests.independent.message import Plain, uuid7
+from tests.independent.zenoh import from_attributes
 from tests.waiting import until
 
 DEAD_LETTERS = ("gw", 4, 1, 0x8001)

@@ -21,7 +21,8 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from tests.brokers import Mosquitto, TlsFiles
 from tests.certificates import write_certificates
 from tests.e2e.roles import Role, arrival, ask_and_answer, at_streamer, call, request
-from tests.independent import MqttSide, Plain, Uri
+from tests.independent.message import Plain, Uri
+from tests.independent.mqtt import MqttSide
 from tests.usubscription_client import SUBSCRIBED, Refused, UsubscriptionClient, proto_uri
 from tests.waiting import until
 

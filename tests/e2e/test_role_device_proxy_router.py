@@ -14,7 +14,9 @@ import pytest
 
 from tests.brokers import Mosquitto
 from tests.e2e.roles import Role, arrival, ask_and_answer, request
-from tests.independent import MqttSide, Plain, ZenohSide, zenoh_key
+from tests.independent.message import Plain
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide, zenoh_key
 from tests.usubscription_client import SUBSCRIBED, UsubscriptionClient, until_heard
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint

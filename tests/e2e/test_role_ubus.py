@@ -12,7 +12,8 @@ import pytest
 
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from tests.e2e.roles import Role, arrival, ask_and_answer, at_streamer, call, request
-from tests.independent import Plain, ZenohSide, zenoh_key
+from tests.independent.message import Plain
+from tests.independent.zenoh import ZenohSide, zenoh_key
 from tests.usubscription_client import SUBSCRIBED, Refused, UsubscriptionClient, until_heard
 from tests.zenoh_peers import free_endpoint
 

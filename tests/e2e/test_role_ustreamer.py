@@ -13,7 +13,9 @@ import pytest
 
 from tests.brokers import BrokerProcess, any_broker
 from tests.e2e.roles import Role, arrival, ask_and_answer, request
-from tests.independent import MqttSide, Plain, Uri, ZenohSide, zenoh_key
+from tests.independent.message import Plain, Uri
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide, zenoh_key
 from tests.usubscription_client import SUBSCRIBED, UsubscriptionClient, until_heard
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint

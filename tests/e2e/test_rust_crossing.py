@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import Rumqttd
-from tests.independent import MqttSide, Plain, uuid7
+from tests.independent.message import Plain, uuid7
+from tests.independent.mqtt import MqttSide
 from tests.process import StreamerProcess
 from tests.rust_peer import as_any, multicast, rust_peer  # noqa: F401  # a fixture
 from tests.waiting import until

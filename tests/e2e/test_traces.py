@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.e2e.topology import Topology
-from tests.independent import Plain, uuid7
+from tests.independent.message import Plain, uuid7
 
 COUNT = 300
 

@@ -17,7 +17,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from tests.brokers import Mosquitto
-from tests.independent import MqttSide, Plain, ZenohSide, zenoh_key
+from tests.independent.message import Plain
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide, zenoh_key
 from tests.process import StreamerProcess
 from tests.usubscription_client import (
     RESET,

@@ -16,7 +16,8 @@ import pytest_asyncio
 import yaml
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
-from tests.independent import Plain, ZenohSide, from_attributes, to_attributes
+from tests.independent.message import Plain
+from tests.independent.zenoh import ZenohSide, from_attributes, to_attributes
 from tests.process import ROOT, StreamerProcess
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint

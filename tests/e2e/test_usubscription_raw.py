@@ -11,7 +11,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from tests.e2e.topology import BROKER_CLASSES
-from tests.independent import MqttSide, Plain, ZenohSide
+from tests.independent.message import Plain
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide
 from tests.process import StreamerProcess
 from tests.usubscription_client import (
     FETCH_SUBSCRIBERS,

@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 from tests.brokers import HOST, BrokerProcess, Mosquitto, Rumqttd, any_broker
 from tests.fault.mqtt_tap import MqttTap
 from tests.fault.proxy import Proxy
-from tests.independent import MqttSide, Plain, ZenohSide
+from tests.independent.message import Plain
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide
 from tests.process import StreamerProcess
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint

@@ -10,9 +10,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.fault.harness import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, FaultHarness, FaultSetup
+from tests.fault.harness import FaultHarness
 from tests.fault.ledger import Allowance, Breach, Verdict
 from tests.fault.registry import Run, fault
+from tests.fault.setup import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, FaultSetup
 
 RATE = 300.0
 MQTT_ONLY = ("cloud", "plant")

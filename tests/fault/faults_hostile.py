@@ -4,10 +4,11 @@ import asyncio
 
 from tests.fault.faults_mqtt import BROKERS, times
 from tests.fault.faults_zenoh import unconfirmed
-from tests.fault.harness import FaultHarness, FaultSetup
+from tests.fault.harness import FaultHarness
 from tests.fault.hostile import no_more_descriptors
 from tests.fault.ledger import Verdict
 from tests.fault.registry import Run, fault
+from tests.fault.setup import FaultSetup
 
 RATE = 300.0
 

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable
 
-from tests.fault.harness import RECEIVE_MAXIMUM, WINDOW, FaultHarness, FaultSetup
+from tests.fault.harness import FaultHarness
 from tests.fault.ledger import Allowance, Breach, Verdict
 from tests.fault.proxy import BACK, BOTH, FORWARD
 from tests.fault.registry import Run, fault
+from tests.fault.setup import RECEIVE_MAXIMUM, WINDOW, FaultSetup
 from tests.waiting import until
 
 RATE = 300.0

@@ -4,10 +4,11 @@ import asyncio
 import random
 from typing import Any
 
-from tests.fault.harness import FaultHarness, FaultSetup
+from tests.fault.harness import FaultHarness
 from tests.fault.ledger import Allowance, Breach, Sent, Verdict
 from tests.fault.registry import Run, fault
 from tests.fault.scripted import Script
+from tests.fault.setup import FaultSetup
 
 PASSING = {0x80: 13, 0x83: 13, 0x91: 14, 0x97: 8}
 """Reasons that may go away (MQTT 5, 3.4.2.1), and the code that the dead letter says when the attempts are used up."""

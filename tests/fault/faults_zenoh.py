@@ -4,9 +4,10 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from tests.fault.harness import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, FaultHarness, FaultSetup
+from tests.fault.harness import FaultHarness
 from tests.fault.ledger import Allowance, Verdict
 from tests.fault.registry import Run, fault
+from tests.fault.setup import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, FaultSetup
 
 RATE = 300.0
 UNAVAILABLE = 14

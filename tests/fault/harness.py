@@ -9,19 +9,19 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.brokers import BrokerProcess, Mosquitto
 from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
-from tests.fault.load import GATEWAY, NOTIFICATION, TOPIC_SIDES, Book, Flow, flows
+from tests.fault.load import GATEWAY, NOTIFICATION, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
 from tests.fault.mqtt_tap import MqttTap
 from tests.fault.proxy import Proxy, fresh_port
-from tests.fault.scripted import Script, ScriptedBroker
+from tests.fault.scripted import ScriptedBroker
+from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, FaultSetup
 from tests.fault.zenoh_load import ZenohNode, ZenohSource
 from tests.process import StreamerProcess
 from tests.waiting import until
@@ -33,35 +33,7 @@ JOURNALED_S = 0.25
 """After this long, what the daemon has counted as received is in its journal: many times its flush interval."""
 UNORDERED = 64
 """So many of the last Zenoh messages before a kill need not have been the last: priorities overtake each other."""
-RECEIVE_MAXIMUM = WINDOW = 1000
-TOPICS = {side: topic for topic, side in TOPIC_SIDES.items()}
-UNCERTAIN_S = 3.0
-ZENOH_OPTIONS = {"uncertain_s": UNCERTAIN_S, "lease_ms": 2000, "wait_before_close_ms": 500}
 NOTHING = Allowance()
-WAYS = (("cloud", "veh"), ("veh", "cloud"), ("cloud", "plant"), ("plant", "cloud"))
-
-
-@dataclass
-class FaultSetup:
-    """What a fault needs. ``changes`` replace top-level keys of the daemon's configuration."""
-
-    sides: Iterable[str] = ("cloud", "veh", "plant")
-    changes: dict[str, Any] = field(default_factory=dict)
-    cloud_broker: dict[str, Any] = field(default_factory=dict)
-    plant_broker: dict[str, Any] = field(default_factory=dict)
-    cloud_options: dict[str, Any] = field(default_factory=dict)
-    plant_options: dict[str, Any] = field(default_factory=dict)
-    veh_options: dict[str, Any] = field(default_factory=lambda: dict(ZENOH_OPTIONS))
-    plant_script: Script | None = None
-    """Instead of a broker at plant, one that refuses as the script says; plant has no client then."""
-    lease_ms: int | None = 2000
-    has_receiver: bool = True
-    through_router: bool = False
-    ttl_ms: int = 600_000
-    """Of Requests."""
-    age_ms: int = 0
-    """How old Requests are when they are sent: their ids say so."""
-    ways: tuple[tuple[str, str], ...] = WAYS
 
 
 class FaultHarness:
@@ -94,7 +66,7 @@ class FaultHarness:
             for side in self.setup.sides:
                 opened = await (self._open_zenoh(stack) if side == "veh" else self._open_broker(stack, side))
                 endpoints[side] = opened
-            self.daemon = StreamerProcess(self.directory, self._configuration(endpoints))
+            self.daemon = StreamerProcess(self.directory, self.setup.configuration(endpoints))
             stack.callback(self._end_daemon)
             if self._starts_daemon:
                 self.daemon.start()
@@ -170,25 +142,6 @@ class FaultHarness:
             "authorities": ["veh"],
             "options": {"mode": "peer", "connect": connect} | self.setup.veh_options,
         }
-
-    def _configuration(self, endpoints: dict[str, Any]) -> dict[str, Any]:
-        routes = [
-            {
-                "from": here,
-                "to": there,
-                "publish": [f"//{here}/FFFFFFFF/FF/{TOPICS[there]:X}"],
-                "publish_to": [there],
-            }
-            for here, there in self.setup.ways
-            if here in endpoints and there in endpoints
-        ]
-        config = {
-            "authority": GATEWAY,
-            "endpoints": endpoints,
-            "routes": routes,
-            "shutdown": {"drain_s": 3},
-        }
-        return config | self.setup.changes
 
     @property
     def ways(self) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.independent import Plain
+from tests.independent.message import Plain
 from tests.process import StreamerProcess
 
 MIB = 1 << 20

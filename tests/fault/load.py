@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from tests.fault.ledger import Ledger, Sent, digest_of
-from tests.independent import Plain, Uri, uuid7
+from tests.independent.message import Plain, Uri, uuid7
 
 GATEWAY = "gw"
 DEAD_LETTERS = (GATEWAY, 4, 1, 0x8001)

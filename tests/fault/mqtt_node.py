@@ -14,7 +14,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tests.brokers import HOST
 from tests.fault.load import PUBLISH, TOPIC_SIDES, Book, Pump
-from tests.independent import from_mqtt, mqtt_properties, mqtt_topic
+from tests.independent.mqtt import from_mqtt, mqtt_properties, mqtt_topic
 
 NO_SUBSCRIBER = 0x10
 MOST_UNCONFIRMED = 1000

@@ -20,7 +20,8 @@ from streamer.uprotocol.uri import UUri
 from tests.brokers import Mosquitto
 from tests.fault.clock_steps import HOUR_MS, LONG_MS, STEPS
 from tests.flow.harness import DEAD_LETTERS
-from tests.independent import MqttSide, ZenohSide
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 

@@ -8,10 +8,11 @@ import shutil
 
 import pytest
 
-from tests.fault.harness import FaultHarness, FaultSetup
+from tests.fault.harness import FaultHarness
 from tests.fault.ledger import Breach, Verdict
 from tests.fault.registry import FAULTS, Fault, Run, named
 from tests.fault.run import run_once
+from tests.fault.setup import FaultSetup
 
 SEED = 1
 QUICK = [

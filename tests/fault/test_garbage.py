@@ -18,7 +18,9 @@ from tests.brokers import HOST, Mosquitto
 from tests.e2e.test_malformed import MQTT_KINDS, ZENOH_KINDS, put_all
 from tests.e2e.topology import Topology
 from tests.fault.hostile import QUICK_END, configuration, ids, mqtt_endpoint, notifications, publish_bytes, said
-from tests.independent import MqttSide, ZenohSide, inversions, mqtt_topic, zenoh_key
+from tests.independent.message import inversions
+from tests.independent.mqtt import MqttSide, mqtt_topic
+from tests.independent.zenoh import ZenohSide, zenoh_key
 from tests.mqtt_peer import Endpoint, FakeBroker
 from tests.process import StreamerProcess
 from tests.waiting import until

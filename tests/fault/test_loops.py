@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.brokers import Rumqttd, any_broker
-from tests.independent import MqttSide, Plain, ZenohSide, uuid7
+from tests.independent.message import Plain, uuid7
+from tests.independent.mqtt import MqttSide
+from tests.independent.zenoh import ZenohSide
 from tests.process import StreamerProcess
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint

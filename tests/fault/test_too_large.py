@@ -9,7 +9,9 @@ import pytest
 from streamer.journal.letters import LetterFilter, open_letters
 from tests.brokers import BROKERS, Mosquitto, broker
 from tests.fault.hostile import MIB, configuration, ids, mqtt_endpoint, notifications, pid_of, publish_bytes
-from tests.independent import MqttSide, Plain, ZenohSide, inversions, mqtt_properties, mqtt_topic
+from tests.independent.message import Plain, inversions
+from tests.independent.mqtt import MqttSide, mqtt_properties, mqtt_topic
+from tests.independent.zenoh import ZenohSide
 from tests.mqtt_peer import BrokerConnection, FakeBroker
 from tests.process import StreamerProcess
 from tests.waiting import until

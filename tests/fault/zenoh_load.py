@@ -18,7 +18,8 @@ import zenoh
 
 from tests.fault.load import Book, Pump
 from tests.fault.zenoh_node import session_config
-from tests.independent import Plain, attachment_of, is_matched, zenoh_key
+from tests.independent.message import Plain
+from tests.independent.zenoh import attachment_of, is_matched, zenoh_key
 from tests.process import ROOT
 
 PRIORITIES = {2: zenoh.Priority.DATA_LOW, 4: zenoh.Priority.DATA_HIGH, 5: zenoh.Priority.INTERACTIVE_LOW}

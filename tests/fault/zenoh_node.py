@@ -13,7 +13,7 @@ from typing import Any
 import zenoh
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
-from tests.independent import from_attributes
+from tests.independent.zenoh import from_attributes
 
 
 def session_config(
