@@ -50,6 +50,11 @@ def check_installed(name: str, load: Callable[[str], Any], names: Callable[[], l
     return name
 
 
+def check_options(options: Any, name: str | None, load: Callable[[str], Any]) -> Any:
+    """Return an installed class's own options model, made of what the file says. As it is if the name is wrong."""
+    return options if name is None else load(name).Options.model_validate({} if options is None else options)
+
+
 def findings(raw: Any) -> Iterator[Finding]:
     """Every mistake between the parts of the configuration ``raw`` (mappings, or models)."""
     endpoints = _part(raw, "endpoints")

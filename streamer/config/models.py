@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, findings
+from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, check_options, findings
 from streamer.config.permissions import PermissionsConfig
 from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
 from streamer.config.types import (
@@ -128,9 +128,7 @@ class EndpointConfig(Section):
     @field_validator("options")
     @classmethod
     def _of_transport(cls, value: Any, info: ValidationInfo) -> Any:
-        if "transport" not in info.data:
-            return value
-        return load_transport(info.data["transport"]).Options.model_validate({} if value is None else value)
+        return check_options(value, info.data.get("transport"), load_transport)
 
 
 class RouteConfig(Section):

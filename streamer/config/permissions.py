@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from streamer import plugins
-from streamer.config.checks import check_installed
+from streamer.config.checks import check_installed, check_options
 from streamer.config.types import AnyPattern, MethodPattern, Name, RateConfig, Section, SpokenFor
 from streamer.uprotocol.uri import ANY_RESOURCE, FIRST_TOPIC, LAST_METHOD, UUri, everything_at
 
@@ -111,9 +111,7 @@ class TapConfig(Section):
     @field_validator("options")
     @classmethod
     def _of_verifier(cls, value: Any, info: ValidationInfo) -> Any:
-        if "verifier" not in info.data:
-            return value
-        return load_verifier(info.data["verifier"]).Options.model_validate({} if value is None else value)
+        return check_options(value, info.data.get("verifier"), load_verifier)
 
     def new_verifier(self) -> Any:
         """A verifier with these options."""
