@@ -20,13 +20,15 @@ from streamer.transports.errors import SendError
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import PRIORITIES, SampleDecoder, encode_attachment, key_for
-from streamer.uprotocol.message import UMessage, publish
+from streamer.uprotocol.message import UMessage, notification, publish
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.independent.zenoh import is_matched
 from tests.transport_events import EventLog
 from tests.waiting import until
 
 OWN = "gateway"
+FAR = "cloud-gateway"
+"""Another streamer's authority."""
 TOPIC = UUri.parse("//veh1/A8000/2/8A50")
 ENTITY = UUri.parse("//cloud/1/1/0")
 METHOD = UUri.parse("//veh1/A8000/2/7")
@@ -85,6 +87,10 @@ def now_ms() -> int:
 @dataclass
 class Parcel:
     message: UMessage
+
+
+def parcels(count: int, sink: UUri = ENTITY) -> list[Parcel]:
+    return [Parcel(notification(now_ms(), TOPIC, sink, b"%d" % n)) for n in range(count)]
 
 
 class Outcomes:

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zenoh
@@ -12,7 +11,6 @@ from streamer.transports.base import UNCONFIRMED
 from streamer.transports.errors import Malformed
 from streamer.transports.zenoh.receipt_proofs import RECEIPTS, ReceiptKey, Streamer
 from streamer.transports.zenoh.transport import ZenohTransport
-from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import everything_at
 from tests.e2e.conftest import KEY
 from tests.listeners import RecordingListener
@@ -20,25 +18,19 @@ from tests.transport_events import EventLog
 from tests.waiting import until
 from tests.zenoh_peers import (
     ANYTHING,
-    ENTITY,
+    FAR,
     OWN,
-    TOPIC,
     Outcomes,
     Parcel,
     free_endpoint,
-    now_ms,
+    parcels,
     raw_peer,
     receipts_of,
     running,
     until_up,
 )
 
-FAR = "cloud-gateway"
 TO_CLOUD = "up/*/*/*/*/*/cloud/*/*/*/*"
-
-
-def parcels(count: int) -> list[Parcel]:
-    return [Parcel(notification(now_ms(), TOPIC, ENTITY, b"%d" % n)) for n in range(count)]
 
 
 class Liar:
@@ -71,6 +63,15 @@ class Liar:
 def liar_at(endpoint: str) -> Iterator[Liar]:
     with raw_peer(connect=[endpoint]) as session:
         yield Liar(session)
+
+
+@contextmanager
+def recording_router(endpoint: str) -> Iterator[Liar]:
+    """What connects the streamers lies, and has written down all that they told each other."""
+    with raw_peer(listen=[endpoint], mode="router") as session:
+        liar = Liar(session)
+        liar.record()
+        yield liar
 
 
 @asynccontextmanager
@@ -122,6 +123,13 @@ async def test_streamer_that_the_configuration_does_not_name_is_not_believed_alt
         await until(lambda: outcomes.reported == [(parcel, UNCONFIRMED) for parcel in sent], "every result")
 
 
+def sender_at(
+    endpoint: str, key_file: Path, events: EventLog | None = None, uncertain_s: float = 3
+) -> AbstractAsyncContextManager[ZenohTransport]:
+    receipts = receipts_of(key_file, FAR)
+    return running(events, mode="client", connect=[endpoint], uncertain_s=uncertain_s, receipts=receipts)
+
+
 def cloud_streamer(endpoint: str, key_file: Path) -> AbstractAsyncContextManager[ZenohTransport]:
     receipts = receipts_of(key_file, OWN)
     return running(authority=FAR, mode="client", connect=[endpoint], serves=("cloud",), receipts=receipts)
@@ -139,16 +147,8 @@ async def crosses(sender: ZenohTransport, receiver: ZenohTransport, liar: Liar) 
 
 async def test_receipts_that_are_forged_or_repeated_confirm_nothing(key_file: Path) -> None:
     events, outcomes, inbox, endpoint = EventLog(), Outcomes(), RecordingListener(releases=False), free_endpoint()
-    with raw_peer(listen=[endpoint], mode="router") as session:
-        liar = Liar(session)
-        liar.record()
-        options: dict[str, Any] = {
-            "mode": "client",
-            "connect": [endpoint],
-            "uncertain_s": 3,
-            "receipts": receipts_of(key_file, FAR),
-        }
-        async with running(events, **options) as sender, cloud_streamer(endpoint, key_file) as receiver:
+    with recording_router(endpoint) as liar:
+        async with sender_at(endpoint, key_file, events) as sender, cloud_streamer(endpoint, key_file) as receiver:
             await receiver.register_listener(ANYTHING, everything_at("cloud"), inbox)
             await until(lambda: sender._receipts.ledger.is_needed, "the token")
             first, second = parcels(1), parcels(1)
@@ -181,18 +181,10 @@ async def test_receipts_that_are_forged_or_repeated_confirm_nothing(key_file: Pa
 
 async def test_what_was_recorded_before_the_sender_restarted_confirms_nothing_to_it(key_file: Path) -> None:
     events, outcomes, endpoint = EventLog(), Outcomes(), free_endpoint()
-    with raw_peer(listen=[endpoint], mode="router") as session:
-        liar = Liar(session)
-        liar.record()
-        options: dict[str, Any] = {
-            "mode": "client",
-            "connect": [endpoint],
-            "uncertain_s": 3,
-            "receipts": receipts_of(key_file, FAR),
-        }
-        async with running(**options) as sender, cloud_streamer(endpoint, key_file) as receiver:
+    with recording_router(endpoint) as liar:
+        async with sender_at(endpoint, key_file) as sender, cloud_streamer(endpoint, key_file) as receiver:
             sent = await crosses(sender, receiver, liar)
-        async with running(events, **options) as sender:
+        async with sender_at(endpoint, key_file, events) as sender:
             own = sender._receipts._own
             await until(lambda: any(own.path in token for token in liar.tokens), "it expects receipts")
             for token in set(liar.tokens):
@@ -209,11 +201,8 @@ async def test_what_was_recorded_before_the_sender_restarted_confirms_nothing_to
 async def test_what_was_recorded_before_the_other_streamer_went_confirms_nothing(key_file: Path) -> None:
     """Its token holds messages back once, for three times the uncertain time."""
     events, outcomes, endpoint = EventLog(), Outcomes(), free_endpoint()
-    with raw_peer(listen=[endpoint], mode="router") as session:
-        liar = Liar(session)
-        liar.record()
-        options: dict[str, Any] = {"mode": "client", "connect": [endpoint], "receipts": receipts_of(key_file, FAR)}
-        async with running(events, uncertain_s=0.2, **options) as sender:
+    with recording_router(endpoint) as liar:
+        async with sender_at(endpoint, key_file, events, uncertain_s=0.2) as sender:
             async with cloud_streamer(endpoint, key_file) as receiver:
                 sent = await crosses(sender, receiver, liar)
             await until(lambda: not sender._receipts.ledger.is_needed, "it is gone")

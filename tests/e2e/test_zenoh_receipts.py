@@ -8,20 +8,18 @@ from typing import Any
 from streamer.transports.base import UNCONFIRMED
 from streamer.transports.errors import LinkLostError
 from streamer.transports.zenoh.transport import ZenohTransport
-from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
 from tests.waiting import until
 from tests.zenoh_peers import (
     ANYTHING,
     ENTITY,
+    FAR,
     OWN,
-    TOPIC,
     Outcomes,
-    Parcel,
     PeerProcess,
     free_endpoint,
-    now_ms,
+    parcels,
     raw_peer,
     receipts_of,
     running,
@@ -29,7 +27,6 @@ from tests.zenoh_peers import (
 )
 
 ELSEWHERE = UUri.parse("//veh2/1/1/0")
-FAR = "cloud-gateway"
 
 
 @asynccontextmanager
@@ -50,10 +47,6 @@ async def two_streamers(
         await until_up(receiver)
         await until(lambda: sender._receipts.ledger.is_needed, "the token")
         yield sender, receiver
-
-
-def parcels(count: int, sink: UUri = ENTITY) -> list[Parcel]:
-    return [Parcel(notification(now_ms(), TOPIC, sink, b"%d" % n)) for n in range(count)]
 
 
 async def test_message_for_a_streamer_is_delivered_when_it_has_acknowledged_it(key_file: Path) -> None:

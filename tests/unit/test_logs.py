@@ -246,23 +246,19 @@ def test_form_is_human_on_a_terminal_and_json_elsewhere(
     assert "told" in line
 
 
-def test_setting_up_twice_does_not_double_the_lines(root: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = io.StringIO()
-    monkeypatch.setattr("sys.stderr", out)
+def test_setting_up_twice_does_not_double_the_lines(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
     set_up()
     set_up()
     logging.getLogger("ustreamer.x").info("once")
-    assert out.getvalue().count("\n") == 1
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 # the audit log's file
 
 
 def test_acts_go_to_the_audit_log_whatever_the_level_is_and_to_nobody_else(
-    root: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    root: logging.Logger, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    out = io.StringIO()
-    monkeypatch.setattr("sys.stderr", out)
     path = tmp_path / "audit.log"
     previous = os.umask(0)
     try:
@@ -276,13 +272,15 @@ def test_acts_go_to_the_audit_log_whatever_the_level_is_and_to_nobody_else(
     assert (found["part"], found["event"], found["who"]) == ("streamer.audit", "paused", "//veh1/1/1/0")
     assert found["rule"] == "//veh1/2/1/8000\nfaked"
     assert path.stat().st_mode & 0o777 == 0o640
-    assert [text.split(" ")[-1] for text in out.getvalue().splitlines()] == ["rule=//veh1/2/1/8000\\nfaked", "other"]
+    assert [text.split(" ")[-1] for text in capsys.readouterr().err.splitlines()] == [
+        "rule=//veh1/2/1/8000\\nfaked",
+        "other",
+    ]
 
 
 def test_audit_log_is_begun_again_after_it_was_renamed_and_appended_to_after_a_restart(
-    root: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    root: logging.Logger, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sys.stderr", io.StringIO())
     path = tmp_path / "audit.log"
     for name in ("first", "second"):
         set_up(audit=path)
@@ -294,18 +292,17 @@ def test_audit_log_is_begun_again_after_it_was_renamed_and_appended_to_after_a_r
 
 
 def test_audit_log_that_cannot_be_written_is_said_and_does_not_stop_the_act(
-    root: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    root: logging.Logger, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    out = io.StringIO()
-    monkeypatch.setattr("sys.stderr", out)
     folder = tmp_path / "gone"
     folder.mkdir()
     set_up(form="human", audit=folder / "audit.log")
     (folder / "audit.log").unlink()
     folder.rmdir()
     audit("paused", who="http", where="127.0.0.1")
-    assert "audit_not_written file=" in out.getvalue()
-    assert "paused who=http" in out.getvalue()
+    printed = capsys.readouterr().err
+    assert "audit_not_written file=" in printed
+    assert "paused who=http" in printed
     folder.mkdir()
     audit("resumed", who="http", where="127.0.0.1")
     assert "resumed" in (folder / "audit.log").read_text()

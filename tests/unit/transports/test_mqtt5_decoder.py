@@ -10,27 +10,16 @@ from hypothesis import strategies as st
 
 from streamer.transports.errors import Malformed, MalformedPacketError
 from streamer.transports.mqtt5 import decoder as decoder_module
-from streamer.transports.mqtt5 import frames, wire
+from streamer.transports.mqtt5 import wire
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.uprotocol import cache
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id, new_id
+from tests.unit.transports.mqtt5_messages import ID, PUBLISH, REQUEST, TOPIC, through_codec
 
-ID = new_id(1_790_000_000_000)
 OWN = "gateway"
-TOPIC = UUri.parse("//veh1/A8000/2/8A50")
-PUBLISH = Attributes(UMessageType.PUBLISH, TOPIC)
-REQUEST = Attributes(
-    UMessageType.REQUEST,
-    UUri.parse("//veh1/403BA/3/0"),
-    UUri.parse("//cloud/CD/4/B"),
-    priority=UPriority.CS4,
-    ttl=1500,
-    token="secret",
-    permission_level=5,
-)
 IN_VEHICLE = wire.topic_for(PUBLISH, "in-vehicle", OWN)
 
 
@@ -40,11 +29,6 @@ def decoder(structure: wire.Structure = "in-vehicle", identity_property: str | N
 
 def decode(packet: mqtt5.PublishPacket) -> UMessage:
     return decoder().decode(packet)
-
-
-def through_codec(data: bytes) -> mqtt5.PublishPacket:
-    packet: mqtt5.PublishPacket = frames.read(memoryview(data))
-    return packet
 
 
 def packet(

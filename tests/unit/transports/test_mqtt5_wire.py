@@ -6,30 +6,13 @@ import mqtt5
 import pytest
 
 from streamer.transports.errors import PermanentError, RefusedError
-from streamer.transports.mqtt5 import frames, wire
+from streamer.transports.mqtt5 import wire
 from streamer.uprotocol import cache
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import format_id, new_id
-
-ID = new_id(1_790_000_000_000)
-TOPIC = UUri.parse("//veh1/A8000/2/8A50")
-PUBLISH = Attributes(UMessageType.PUBLISH, TOPIC)
-REQUEST = Attributes(
-    UMessageType.REQUEST,
-    UUri.parse("//veh1/403BA/3/0"),
-    UUri.parse("//cloud/CD/4/B"),
-    priority=UPriority.CS4,
-    ttl=1500,
-    token="secret",
-    permission_level=5,
-)
-
-
-def through_codec(data: bytes) -> mqtt5.PublishPacket:
-    packet: mqtt5.PublishPacket = frames.read(memoryview(data))
-    return packet
+from tests.unit.transports.mqtt5_messages import ID, PUBLISH, REQUEST, through_codec
 
 
 def written(attributes: Attributes, payload: bytes | None = b"x", topic: str = "a/b") -> mqtt5.PublishPacket:
