@@ -48,6 +48,8 @@ def configuration(near: Mosquitto, far: Mosquitto, policy: str) -> dict[str, obj
         "endpoints": {"near": mqtt(near, "cloud"), "far": mqtt(far, "veh1")},
         "routes": [{"from": "near", "to": "far", "name": "down"}],
         "queue_policy": {"queue": {"messages": QUEUE, "bytes": QUEUE_BYTES, "on_full": policy}},
+        # All may fail before the first letter is confirmed: PUBACKs come behind the messages that the broker has for us.
+        "dead_letter": {"queue": {"messages": COUNT}},
     }
 
 
@@ -84,10 +86,10 @@ async def hold_egress(directory: Path, policy: str, look: Callable[[StreamerProc
 
 
 def is_at_bound(daemon: StreamerProcess, policy: str, is_sent: bool) -> bool:
-    """With backpressure the source has to wait; otherwise everything was taken, and what did not fit was given up."""
+    """With backpressure the source has to wait; otherwise the daemon takes everything, and gives up what does not fit."""
     if policy == "backpressure":
         return daemon.total("ustreamer_backlog_messages", endpoint="near") >= RECEIVE_MAXIMUM
-    return is_sent
+    return is_sent and daemon.total("ustreamer_received_messages_total", endpoint="near") >= COUNT
 
 
 def load(port: int) -> "subprocess.Popen[str]":

@@ -11,6 +11,8 @@ import mqtt5
 from streamer.transports.mqtt5.frames import FrameReader
 
 _HIGH_WATER_BYTES = 1024 * 1024
+# libuv reads 256 000 bytes at a time, and up to 32 times in one turn of the loop as long as there are so many.
+_LARGE_READ_BYTES = 128_000
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux has it
 
 
@@ -28,9 +30,9 @@ class Connection(asyncio.Protocol):
         on_writable: Callable[[bool], None],
         on_lost: Callable[["Connection"], None],
     ) -> None:
-        loop = asyncio.get_running_loop()
-        self.now_s = loop.time
-        self.lost: asyncio.Future[None] = loop.create_future()
+        self._loop = asyncio.get_running_loop()
+        self.now_s = self._loop.time
+        self.lost: asyncio.Future[None] = self._loop.create_future()
         self.reason = "closed by the broker"
         self.is_open = False
         self.is_reading = True
@@ -59,6 +61,18 @@ class Connection(asyncio.Protocol):
             self._on_frames(self, frames)
         if error is not None:
             self.disconnect(error.reason, str(error))
+        elif len(data) >= _LARGE_READ_BYTES:
+            self._give_way()
+
+    def _give_way(self) -> None:
+        """Go on reading in the loop's next turn. Until then nothing that was written leaves, and no timer fires."""
+        if self.is_reading and self._transport is not None:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_again)
+
+    def _read_again(self) -> None:
+        if self.is_open and self.is_reading and self._transport is not None:
+            self._transport.resume_reading()
 
     @property
     def is_skipping(self) -> bool:

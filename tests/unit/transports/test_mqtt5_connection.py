@@ -1,0 +1,113 @@
+"""Tests of one connection to a broker that has much to say, over real sockets of the daemon's event loop."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+import uvloop
+
+from streamer.transports.mqtt5.connection import Connection
+from tests.brokers import HOST
+from tests.waiting import until
+
+PUBLISH = b"\x30\x80\x20" + bytes(4096)
+COUNT = 8192
+"""PUBLISHes that the peer sends at once, 32 MiB."""
+
+
+class Reads:
+    """What a connection reads, and in how many turns of the loop. ``then`` is called after each read."""
+
+    def __init__(self, then: Callable[[Connection], None] = lambda _: None) -> None:
+        self.frames = 0
+        self.in_this_turn = 0
+        self.most_in_a_turn = 0
+        self._then = then
+
+    def take(self, connection: Connection, read: list[memoryview]) -> None:
+        self.frames += len(read)
+        self.in_this_turn += 1
+        self.most_in_a_turn = max(self.most_in_a_turn, self.in_this_turn)
+        asyncio.get_running_loop().call_soon(self._turn)
+        self._then(connection)
+
+    def _turn(self) -> None:
+        self.in_this_turn = 0
+
+    async def connect(self, port: int) -> Connection:
+        def new() -> Connection:
+            return Connection(1024 * 1024, self.take, lambda _: None, lambda _: None)
+
+        return (await asyncio.get_running_loop().create_connection(new, HOST, port))[1]
+
+
+@pytest.fixture
+def source() -> Callable[[], int]:
+    """Listens, and sends everything to whoever connects."""
+
+    def send(listener: socket.socket) -> None:
+        with listener, listener.accept()[0] as peer, suppress(OSError):  # the other side may close
+            peer.sendall(PUBLISH * COUNT)
+
+    def listen() -> int:
+        listener = socket.create_server((HOST, 0))
+        port: int = listener.getsockname()[1]
+        threading.Thread(target=send, args=(listener,), daemon=True).start()
+        return port
+
+    return listen
+
+
+def test_the_loop_has_a_turn_after_each_large_read(source: Callable[[], int]) -> None:
+    reads = Reads()
+
+    async def run() -> None:
+        connection = await reads.connect(source())
+        await until(lambda: reads.frames == COUNT, "everything is read")
+        connection.abort("")
+        await connection.wait_lost(1)
+
+    uvloop.run(run())
+    assert reads.most_in_a_turn == 1
+
+
+@pytest.mark.parametrize(
+    "end",
+    [lambda connection: connection.read_on(False), lambda connection: connection.close("")],
+    ids=["reading stopped", "closed"],
+)
+def test_what_its_user_has_stopped_does_not_go_on_after_the_turn(
+    source: Callable[[], int], end: Callable[[Connection], None]
+) -> None:
+    reads = Reads(end)
+
+    async def run() -> None:
+        connection = await reads.connect(source())
+        await until(lambda: reads.frames, "the first read")
+        before = reads.frames
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert reads.frames == before
+        connection.abort("")
+        await connection.wait_lost(1)
+
+    uvloop.run(run())
+
+
+def test_reading_that_was_stopped_and_resumed_goes_on_to_the_end(source: Callable[[], int]) -> None:
+    def stop_for_a_turn(connection: Connection) -> None:
+        connection.read_on(False)
+        asyncio.get_running_loop().call_soon(connection.read_on, True)
+
+    reads = Reads(stop_for_a_turn)
+
+    async def run() -> None:
+        connection = await reads.connect(source())
+        await until(lambda: reads.frames == COUNT, "everything is read")
+        connection.abort("")
+        await connection.wait_lost(1)
+
+    uvloop.run(run())
