@@ -15,7 +15,7 @@ from streamer.uprotocol.uri import UUri
 from tests.listeners import RecordingListener
 from tests.transport_events import EventLog
 from tests.waiting import until
-from tests.zenoh_peers import LATE_S, TOPIC, Outcomes, Parcel, PeerProcess, free_endpoint, now_ms, running, until_up
+from tests.zenoh_peers import ENTITY, LATE_S, TOPIC, Outcomes, Parcel, PeerProcess, free_endpoint, now_ms, running, until_up
 
 EVERYTHING = "up/**"
 
@@ -70,8 +70,47 @@ async def test_flow_is_present_while_there_is_a_subscriber(filter_: str) -> None
         await peer.unsubscribe(filter_)
         await flow.until(Presence.ABSENT)
         assert flow.reaches[1:] == [Presence.ABSENT, Presence.PRESENT, Presence.ABSENT]
-        # Sinks are watched for all sources together: only who takes nothing but Publishes leaves the other flow alone.
-        assert (Presence.PRESENT in other.reaches) is (filter_ != "up/*/*/*/*/*/{}/{}/{}/{}/{}")
+        assert (Presence.PRESENT in other.reaches) is (filter_ == EVERYTHING)
+
+
+@pytest.fixture(params=["watched", "asked about"])
+def whether_watched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flows within the bound, and beyond it."""
+    if request.param == "asked about":
+        monkeypatch.setattr("streamer.transports.zenoh.watch_budget.MAX_WATCHES", 0)
+
+
+@pytest.mark.usefixtures("whether_watched")
+@pytest.mark.parametrize(
+    "filter_", ["up/*/*/*/*/0/*/*/*/*/*", "up/other/*/*/*/*/cloud/1/0/1/0"], ids=["only Requests", "another source"]
+)
+async def test_who_takes_only_a_part_of_what_goes_to_a_sink_is_no_receiver_of_the_rest(filter_: str) -> None:
+    own = "up/*/*/*/*/8A50/cloud/1/0/1/0"
+    async with transport_and_peer() as (transport, peer):
+        flow = Flow(transport, TOPIC, ENTITY)
+        await peer.subscribe(filter_)
+        await flow.until(Presence.ABSENT)
+        await peer.subscribe(own)
+        await flow.until(Presence.PRESENT)
+        await peer.unsubscribe(own)
+        await flow.until(Presence.ABSENT)
+        assert flow.reaches == [Presence.UNKNOWN, Presence.ABSENT, Presence.PRESENT, Presence.ABSENT]
+
+
+@pytest.mark.usefixtures("whether_watched")
+async def test_flows_are_in_doubt_when_a_node_is_lost_until_it_is_known_who_still_listens() -> None:
+    async with transport_and_peer() as (transport, peer):
+        await peer.subscribe(EVERYTHING)
+        flow, topic = Flow(transport, TOPIC, ENTITY), Flow(transport)
+        await flow.until(Presence.PRESENT)
+        await topic.until(Presence.PRESENT)
+        async with PeerProcess.running(connect=transport.options.listen) as other:
+            await until(lambda: transport._nodes is not None and len(transport._nodes.present) == 2, "both nodes")
+            other.signal(signal.SIGKILL)
+            await until(lambda: Presence.UNKNOWN in flow.reaches[2:], "doubt")
+            await flow.until(Presence.PRESENT)
+            await topic.until(Presence.PRESENT)
+            assert Presence.ABSENT not in flow.reaches + topic.reaches
 
 
 async def test_forgotten_flow_is_not_watched_any_more_and_others_of_its_key_are() -> None:
@@ -227,18 +266,6 @@ async def test_receiver_that_stalls_is_lost_while_the_other_one_goes_on() -> Non
             # Zenoh may report the end of the old link after the new one: then the node is lost once more, and found.
             await until(lambda: events.nodes[-1] and len(nodes.present) == 2, "the node is back")
             assert events.nodes[:3] == [True, True, False]
-
-
-async def test_topics_beyond_the_bound_count_as_listened_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamer.transports.zenoh.watch_budget.MAX_TOPICS", 1)
-    monkeypatch.setattr("streamer.transports.zenoh.watch_budget.SHARE", 1)
-    other = UUri.parse("//veh1/1/1/8000")
-    async with transport_and_peer() as (transport, _):
-        first, second = Flow(transport), Flow(transport, other)
-        await first.until(Presence.ABSENT)
-        assert second.reaches == [Presence.PRESENT]
-        transport.forget_flow(TOPIC, None, first.reaches.append)
-        await second.until(Presence.ABSENT)  # it gets the watch of the first
 
 
 async def test_without_uncertain_time_nothing_is_watched_and_a_put_counts() -> None:

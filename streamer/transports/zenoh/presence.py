@@ -1,22 +1,21 @@
-"""Whether anybody listens to a flow: what Zenoh says about the keys that are watched, and what that means. Pure.
+"""Whether anybody listens to a flow: what Zenoh says about its key, and what that means. Pure, time is passed in.
 
-A *watch* serves the flows of one sink, or one topic. Watches are few, so that flows can be many: the *overview* serves all
-flows to sinks that have no watch of their own, and a topic that has none counts as listened to. Time is passed in.
+How `Publisher.matching_status` behaves (observed with eclipse-zenoh 1.10.2; peers, and clients of a router):
 
-How Zenoh behaves (observed with eclipse-zenoh 1.10.2; peers, and clients of a router):
-
-- `Publisher.matching_status` follows the subscribers of *other* sessions, wildcards included (``up/**``), within a
-  millisecond after they are declared, undeclared or killed. With ``Locality.REMOTE`` our own subscribers do not count. A new
-  matching listener is called at once if there is a match, and not at all while there is none.
+- It follows the subscribers of *other* sessions, wildcards included (``up/**``), within a millisecond after they are
+  declared, undeclared or killed. With ``Locality.REMOTE`` our own subscribers do not count. A new matching listener is
+  called at once if there is a match, and not at all while there is none.
 - It does not tell who matches: a recorder on ``up/**`` counts like the receiver. The admin space of our own session would
   tell, but asking it while other nodes declare something can block the whole session for ever.
+- A key with wildcards (all sources of a sink) matches whoever has subscribed to any part of it. Therefore each flow is
+  known by the very key that its messages are put on.
 - A node's subscriptions are known a few milliseconds after the node (for a client: after one answer of its router). Hence
-  the *grace*: for so long after it was declared, or after a node came, a watch without a match is `UNKNOWN`.
+  the *grace*: for so long after it was declared, or after a node came, a key without a match is `UNKNOWN`.
 - A stalled receiver keeps its match until its lease is over. If it makes Zenoh close the link before that (see
   `nodes`), the match ends with the transport, or up to 12.5 s after the link.
 - A link that was reset can be back within 10 ms, before Zenoh says that a match has ended. What was put in between is
-  lost, what is put after that arrives. Hence the *recheck*: when a node is lost, every watch is `UNKNOWN` for a moment. If a
-  node has come by then, its flows are `ABSENT` once, so that everything unconfirmed is redelivered when the node's
+  lost, what is put after that arrives. Hence the *recheck*: when a node is lost, every key is `UNKNOWN` for a moment. If a
+  node has come by then, the key is `ABSENT` once, so that everything unconfirmed is redelivered when the node's
   subscriptions are known.
 - If one of two receivers of a key is lost, the key stays matched. Only the link tells (see `nodes`), and nothing does if the
   lost receiver is behind a router.
@@ -28,194 +27,133 @@ from streamer.transports.base import Presence
 
 GRACE_S = 0.5
 RECHECK_S = 0.1
-OVERVIEW = "up/**"
-
-_NO_SINK = "/{}/{}/{}/{}/{}"
 
 OnPresence = Callable[[Presence], None]
 
 
-def is_topic(flow: str) -> bool:
-    """Whether a flow's key is that of Publishes."""
-    return flow.endswith(_NO_SINK)
+class Flow:
+    """What is known about one flow, and who is told when it changes. ``matched``: Zenoh's word, None until there is one."""
 
+    __slots__ = ("grace_until_s", "is_rechecked", "matched", "presence", "watchers")
 
-def watch_for(flow: str) -> str:
-    """The key of a watch that serves a flow: that of its topic, or of its sink and any source."""
-    return flow if is_topic(flow) else "/".join(["up", *"*****", *flow.split("/")[6:]])
-
-
-class WatchedFlow:
-    """What is known about one flow, and who is told when it changes. Without a ``watch`` it counts as listened to."""
-
-    __slots__ = ("key", "presence", "watch", "watchers")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.presence = Presence.PRESENT
-        self.watch: Watch | None = None
-        self.watchers: list[OnPresence] = []
-
-
-class Watch:
-    """A watched key and its flows.
-
-    ``matched`` is Zenoh's word, None until there is one.
-    """
-
-    __slots__ = ("flows", "grace_until_s", "is_rechecked", "key", "matched")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.flows: dict[str, WatchedFlow] = {}
+    def __init__(self, presence: Presence) -> None:
         self.matched: bool | None = None
         self.grace_until_s: float | None = None
         self.is_rechecked = False
+        self.presence = presence
+        self.watchers: list[OnPresence] = []
 
 
-class Watches:
-    """All flows and their watches. The watchers of a flow are told every change."""
+class Flows:
+    """All flows, by the key that their messages are put on. The watchers of a flow are told every change."""
 
     def __init__(self) -> None:
-        self.flows: dict[str, WatchedFlow] = {}
-        self.watches: dict[str, Watch] = {}
+        self.by_key: dict[str, Flow] = {}
         self._alone = True
         self._in_grace: set[str] = set()
 
-    def add(self, key: str, watch: str | None, on_presence: OnPresence) -> WatchedFlow:
-        """Add a watcher of a flow. A new flow is served by ``watch``, which may be new as well."""
-        flow = self.flows.get(key)
-        if flow is None:
-            flow = self.flows[key] = WatchedFlow(key)
-            self._serve(flow, watch)
+    def add(self, key: str, on_presence: OnPresence) -> tuple[Flow, bool]:
+        """Add a watcher of a flow; whether it is the flow's first."""
+        flow = self.by_key.get(key)
+        if is_new := flow is None:
+            flow = self.by_key[key] = Flow(Presence.ABSENT if self._alone else Presence.UNKNOWN)
+        assert flow is not None
         flow.watchers.append(on_presence)
-        return flow
+        return flow, is_new
 
-    def remove(self, key: str, on_presence: OnPresence) -> str | None:
-        """Remove a watcher. A flow without any is forgotten, and so is a watch, whose key is returned."""
-        flow = self.flows.get(key)
+    def remove(self, key: str, on_presence: OnPresence) -> bool:
+        """Remove a watcher; whether it was the flow's last, and the flow is forgotten."""
+        flow = self.by_key.get(key)
         if flow is None or on_presence not in flow.watchers:
-            return None
+            return False
         flow.watchers.remove(on_presence)
         if flow.watchers:
-            return None
-        del self.flows[key]
-        return self._release(flow)
-
-    def move(self, key: str, watch: str) -> str | None:
-        """From now on another watch serves a flow. Returns the key of a watch that is forgotten."""
-        flow = self.flows[key]
-        forgotten = self._release(flow)
-        self._serve(flow, watch)
-        return forgotten
+            return False
+        del self.by_key[key]
+        self._in_grace.discard(key)
+        return True
 
     def matched(self, key: str, is_matched: bool, now_s: float) -> None:
-        """Zenoh has said whether other nodes subscribe to a watched key."""
-        watch = self.watches.get(key)
-        if watch is None:
+        """Zenoh has said whether other nodes subscribe to a flow."""
+        flow = self.by_key.get(key)
+        if flow is None:
             return
-        if is_matched or watch.matched:  # a match that ends has no grace: what was sent has to be redelivered
+        if is_matched or flow.matched:  # a match that ends has no grace: what was sent has to be redelivered
             self._in_grace.discard(key)
-            watch.grace_until_s = None
-        elif watch.matched is None:
-            self._give_grace(watch, now_s)
-        watch.matched = is_matched
-        self._update(watch)
+            flow.grace_until_s = None
+        elif flow.matched is None:
+            self._give_grace(key, flow, now_s)
+        flow.matched = is_matched
+        self._update(flow)
+
+    def doubt(self, key: str) -> None:
+        """What Zenoh has said about a flow may no longer hold, and it will not say so by itself."""
+        flow = self.by_key.get(key)
+        if flow is not None:
+            self._in_grace.discard(key)
+            flow.matched = flow.grace_until_s = None
+            self._update(flow)
 
     def nodes(self, are_there: bool) -> None:
         """Whether there is any other node."""
         if self._alone is are_there:
             self._alone = not are_there
-            self._update_all()
+            for flow in list(self.by_key.values()):
+                self._update(flow)
 
     def node_lost(self) -> None:
         """A node was lost: recheck the flows that somebody listened to. Call `end_recheck` after `RECHECK_S`."""
-        for watch in list(self.watches.values()):
-            if any(flow.presence is Presence.PRESENT for flow in watch.flows.values()):
-                watch.is_rechecked = True
-                self._update(watch)
+        for flow in list(self.by_key.values()):
+            if flow.presence is Presence.PRESENT:
+                flow.is_rechecked = True
+                self._update(flow)
 
     def end_recheck(self, has_come: bool, now_s: float) -> None:
         """``has_come``: a node has come since the loss, perhaps the same one."""
-        for watch in list(self.watches.values()):
-            if not watch.is_rechecked:
+        for key, flow in list(self.by_key.items()):
+            if not flow.is_rechecked:
                 continue
-            watch.is_rechecked = False
+            flow.is_rechecked = False
             if has_come:
-                for flow in list(watch.flows.values()):
-                    _set(flow, Presence.ABSENT)
-                self._give_grace(watch, now_s)
-            self._update(watch)
+                self._set(flow, Presence.ABSENT)
+                self._give_grace(key, flow, now_s)
+            self._update(flow)
 
     def node_came(self, now_s: float) -> None:
         """A node came. Its subscriptions are not known yet."""
-        for watch in list(self.watches.values()):
-            if watch.matched is False:
-                self._give_grace(watch, now_s)
-                self._update(watch)
+        for key, flow in list(self.by_key.items()):
+            if flow.matched is False:
+                self._give_grace(key, flow, now_s)
+                self._update(flow)
 
     def next_s(self) -> float | None:
         """When the next grace ends."""
-        return min((self.watches[key].grace_until_s or 0.0 for key in self._in_grace), default=None)
+        return min((self.by_key[key].grace_until_s or 0.0 for key in self._in_grace), default=None)
 
     def tick(self, now_s: float) -> None:
         """End every grace that is over."""
-        ended = [key for key in self._in_grace if (self.watches[key].grace_until_s or 0.0) <= now_s]
+        ended = [key for key in self._in_grace if (self.by_key[key].grace_until_s or 0.0) <= now_s]
         self._in_grace.difference_update(ended)
         for key in ended:
-            if (watch := self.watches.get(key)) is not None:
-                watch.grace_until_s = None
-                self._update(watch)
+            if (flow := self.by_key.get(key)) is not None:
+                flow.grace_until_s = None
+                self._update(flow)
 
-    def _serve(self, flow: WatchedFlow, key: str | None) -> None:
-        if key is None:
-            return
-        watch = self.watches.get(key)
-        if watch is None:
-            watch = self.watches[key] = Watch(key)
-        flow.watch = watch
-        watch.flows[flow.key] = flow
-        self._update_flow(flow)
+    def _give_grace(self, key: str, flow: Flow, now_s: float) -> None:
+        flow.grace_until_s = now_s + GRACE_S
+        self._in_grace.add(key)
 
-    def _release(self, flow: WatchedFlow) -> str | None:
-        watch, flow.watch = flow.watch, None
-        if watch is None:
-            return None
-        del watch.flows[flow.key]
-        if watch.flows:
-            return None
-        del self.watches[watch.key]
-        self._in_grace.discard(watch.key)
-        return watch.key
-
-    def _give_grace(self, watch: Watch, now_s: float) -> None:
-        watch.grace_until_s = now_s + GRACE_S
-        self._in_grace.add(watch.key)
-
-    def _update_all(self) -> None:
-        for watch in list(self.watches.values()):
-            self._update(watch)
-
-    def _update(self, watch: Watch) -> None:
-        for flow in list(watch.flows.values()):
-            self._update_flow(flow)
-
-    def _update_flow(self, flow: WatchedFlow) -> None:
-        _set(flow, self._presence(flow))
-
-    def _presence(self, flow: WatchedFlow) -> Presence:
-        watch = flow.watch
-        if watch is None:
-            return Presence.PRESENT
+    def _update(self, flow: Flow) -> None:
         if self._alone:
-            return Presence.ABSENT
-        if watch.is_rechecked or watch.matched is None or watch.grace_until_s is not None:
-            return Presence.UNKNOWN
-        return Presence.PRESENT if watch.matched else Presence.ABSENT
+            presence = Presence.ABSENT
+        elif flow.is_rechecked or flow.matched is None or flow.grace_until_s is not None:
+            presence = Presence.UNKNOWN
+        else:
+            presence = Presence.PRESENT if flow.matched else Presence.ABSENT
+        self._set(flow, presence)
 
-
-def _set(flow: WatchedFlow, presence: Presence) -> None:
-    if presence is not flow.presence:
-        flow.presence = presence
-        for tell in tuple(flow.watchers):
-            tell(presence)
+    def _set(self, flow: Flow, presence: Presence) -> None:
+        if presence is not flow.presence:
+            flow.presence = presence
+            for tell in tuple(flow.watchers):
+                tell(presence)

@@ -222,6 +222,7 @@ class ZenohTransport(ListeningTransport):
             self.context.events.node_changed(False)
 
     def _node_settled(self) -> None:
+        self._presence_watch.node_settled()
         if self.options.uncertain_s:
             self.context.events.node_changed(True)
 

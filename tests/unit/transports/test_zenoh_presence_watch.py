@@ -1,6 +1,7 @@
 """How much is declared for flows, counted on a session that only counts."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,8 @@ import pytest
 
 from streamer.transports.base import Presence
 from streamer.transports.zenoh import watch_budget
-from streamer.transports.zenoh.presence import OVERVIEW
-from streamer.transports.zenoh.presence_watch import PresenceWatch
-from streamer.transports.zenoh.watch_budget import BURST, BURST_PER_AUTHORITY, MAX_SINKS, MAX_TOPICS, SHARE
+from streamer.transports.zenoh.presence_watch import _AT_ONCE, PresenceWatch
+from streamer.transports.zenoh.watch_budget import BURST, BURST_PER_AUTHORITY, MAX_WATCHES, SHARE
 from tests.waiting import until
 
 
@@ -28,21 +28,35 @@ def source(number: int) -> str:
 
 
 class CountingSession:
-    """Counts what is declared. Everything has a match, except for what is in ``unmatched``."""
+    """Counts what is there and what was ever made. Everything has a match, except for what is in ``unmatched``."""
 
     def __init__(self) -> None:
-        self.declared: list[str] = []
-        self.undeclared: list[str] = []
+        self.publishers: Counter[str] = Counter()
+        self.asked: list[str] = []
+        self.watched: list[str] = []
         self.unmatched: set[str] = set()
 
     def declare_publisher(self, key: str, **how: object) -> Any:
-        self.declared.append(key)
-        nothing = SimpleNamespace(undeclare=lambda: None)
-        return SimpleNamespace(
-            declare_matching_listener=lambda listener: nothing,
-            matching_status=SimpleNamespace(matching=key not in self.unmatched),
-            undeclare=lambda: self.undeclared.append(key),
-        )
+        self.publishers[key] += 1
+        return _Publisher(self, key)
+
+
+class _Publisher:
+    def __init__(self, session: CountingSession, key: str) -> None:
+        self._session = session
+        self._key = key
+
+    def declare_matching_listener(self, listener: object) -> Any:
+        self._session.watched.append(self._key)
+        return SimpleNamespace(undeclare=lambda: self._session.watched.remove(self._key))
+
+    @property
+    def matching_status(self) -> Any:
+        self._session.asked.append(self._key)
+        return SimpleNamespace(matching=self._key not in self._session.unmatched)
+
+    def undeclare(self) -> None:
+        self._session.publishers[self._key] -= 1
 
 
 class DirectControl:
@@ -73,111 +87,154 @@ async def watch(session: CountingSession, clock: list[float]) -> PresenceWatch:
     return watch
 
 
+async def settled(watch: PresenceWatch) -> None:
+    """Return when every question has an answer."""
+    await until(lambda: not watch._is_asking, "answers")
+
+
 def ignore(presence: Presence) -> None:
     """Nobody is told."""
 
 
-async def test_flood_of_sources_declares_one_watch_for_their_sink(watch: PresenceWatch, session: CountingSession) -> None:
-    for number in range(12_000):
-        watch.add(source(number), ignore)
-    assert session.declared == ["up/*/*/*/*/*/cloud/1/0/1/0"]
-
-
 @pytest.mark.parametrize("flow", [to_sink, topic])
-async def test_flood_of_one_authority_declares_no_more_than_its_burst(
+async def test_flood_of_one_authority_is_watched_no_more_than_its_burst(
     flow: Callable[[int], str], watch: PresenceWatch, session: CountingSession
 ) -> None:
     for number in range(3000):
         watch.add(flow(number), ignore)
-    own = [key for key in session.declared if key != OVERVIEW]
-    assert len(own) == BURST_PER_AUTHORITY
-    assert session.declared.count(OVERVIEW) == (flow is to_sink)
+    await settled(watch)
+    assert len(session.watched) == BURST_PER_AUTHORITY
     watch.add("up/veh2/1/0/1/8000/cloud/FFF/0/1/0", ignore)  # another authority has a budget of its own
-    assert len(session.declared) == len(own) + session.declared.count(OVERVIEW) + 1
+    assert len(session.watched) == BURST_PER_AUTHORITY + 1
+    watch.close()
 
 
-async def test_flood_of_invented_authorities_declares_no_more_than_the_burst_of_all(
+async def test_flood_of_invented_authorities_is_watched_no_more_than_the_burst_of_all(
     watch: PresenceWatch, session: CountingSession
 ) -> None:
     for number in range(3000):
-        watch.add(topic(0, f"evil{number}"), ignore)
-    assert len(session.declared) == BURST
+        watch.add(source(number), ignore)
+    await settled(watch)
+    assert len(session.watched) == BURST
+    watch.close()
 
 
-@pytest.mark.parametrize(("flow", "most"), [(to_sink, MAX_SINKS), (topic, MAX_TOPICS)])
-async def test_flows_that_wait_get_watches_of_their_own_up_to_the_bounds(
-    flow: Callable[[int, str], str], most: int, watch: PresenceWatch, session: CountingSession, clock: list[float]
+async def test_flow_without_a_watch_is_asked_about_once_and_leaves_nothing_declared(
+    watch: PresenceWatch, session: CountingSession
 ) -> None:
-    def own() -> list[str]:
-        return [key for key in session.declared if key != OVERVIEW]
+    told: dict[str, list[Presence]] = {source(number): [] for number in range(3000)}
+    for key, presences in told.items():
+        watch.add(key, presences.append)
+    await settled(watch)
+    assert session.asked == list(told)
+    assert +session.publishers == Counter(session.watched)
+    assert all(presences == [Presence.PRESENT] for presences in told.values())
+    watch.close()
 
-    def promote() -> None:
+
+async def test_questions_wait_for_each_other(session: CountingSession) -> None:
+    """So that what is declared for others comes in between."""
+    posted: list[Callable[[], None]] = []
+    control: Any = SimpleNamespace(post=posted.append)
+    counting: Any = session
+    watch = PresenceWatch(lambda: 100.0)
+    watch.open(asyncio.get_running_loop(), control, counting)
+    for number in range(BURST, 3000):
+        watch.add(to_sink(number), ignore)
+    await until(lambda: len(posted) > BURST_PER_AUTHORITY, "the first question")
+    for call in posted[:-1]:
+        call()
+    assert len(session.asked) == len(session.watched) == len(posted) - 1
+    posted.pop()()
+    assert len(session.asked) == len(session.watched) + _AT_ONCE
+    watch.close()
+
+
+@pytest.mark.parametrize("flow", [to_sink, topic])
+async def test_flows_are_watched_up_to_the_bounds_as_soon_as_there_is_room(
+    flow: Callable[[int, str], str], watch: PresenceWatch, session: CountingSession, clock: list[float]
+) -> None:
+    def pass_time() -> None:
         for _ in range(100):
             clock[0] += 10.0
-            watch._promote()
-        assert len(set(own())) == len(own())
+            watch._take_turn()
 
     for number in range(600):
         watch.add(flow(number, "veh1"), ignore)
-    promote()
-    assert len(own()) == most // SHARE  # the other half is for others
-    for number in range(600, 1200):
+    pass_time()
+    assert len(session.watched) == MAX_WATCHES // SHARE  # the other half is for others
+    for number in range(600, 1400):
         watch.add(flow(number, f"veh{number % 7}"), ignore)
-    promote()
-    assert len(own()) == most
+    pass_time()
+    assert len(session.watched) == len(set(session.watched)) == MAX_WATCHES
     watch.remove(flow(0, "veh1"), ignore)
-    promote()
-    assert len(own()) == most + 1
+    assert len(session.watched) == MAX_WATCHES - 1
+    pass_time()
+    assert len(session.watched) == MAX_WATCHES
     watch.close()
 
 
-async def test_flows_that_are_forgotten_when_they_get_a_watch_leave_nothing_behind(
-    watch: PresenceWatch, session: CountingSession, clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch_budget, "MAX_TOPICS", 0)
-
-    def forget(presence: Presence) -> None:
-        for number in range(3):
-            watch.remove(topic(number), forget)
-
-    for number in range(3):
-        watch.add(topic(number), forget)
-    monkeypatch.setattr(watch_budget, "MAX_TOPICS", 8)
-    watch._promote()
-    assert session.declared == []
-    assert not watch._watches.flows
-    assert not watch._waiting
-
-
-async def test_overview_goes_with_its_last_flow(
+async def test_flow_that_is_forgotten_before_its_turn_leaves_nothing_behind(
     watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_budget, "MAX_SINKS", 0)
-    watch.add(to_sink(1), ignore)
-    watch.add(to_sink(2), ignore)
-    watch.remove(to_sink(1), ignore)
-    assert (session.declared, session.undeclared) == ([OVERVIEW], [])
-    watch.remove(to_sink(2), ignore)
-    assert session.undeclared == [OVERVIEW]
-    assert not watch._waiting
+    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 0)
+    told: list[Presence] = []
+    for number in range(3):
+        watch.add(to_sink(number), told.append)
+        watch.remove(to_sink(number), told.append)
+    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 8)
+    watch._take_turn()
+    await settled(watch)
+    assert (told, session.watched, +session.publishers) == ([], [], Counter())
+    assert (watch._unwatched, watch._flows.by_key) == ({}, {})
 
 
-@pytest.mark.parametrize(("unmatched", "presence"), [(set(), Presence.PRESENT), ({OVERVIEW}, Presence.ABSENT)])
-async def test_sink_beyond_the_bound_is_known_by_the_overview(
-    watch: PresenceWatch,
-    session: CountingSession,
-    monkeypatch: pytest.MonkeyPatch,
-    unmatched: set[str],
-    presence: Presence,
-) -> None:
-    monkeypatch.setattr(watch_budget, "MAX_SINKS", 0)
-    session.unmatched = unmatched
+# -- flows without a watch, as listeners and nodes come and go
+
+
+@pytest.fixture
+def unwatched(watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch) -> list[Presence]:
+    """What is told of one flow without a watch."""
+    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 0)
     told: list[Presence] = []
     watch.add(to_sink(1), told.append)
-    await until(lambda: told == [presence], "the overview's match")
+    return told
+
+
+async def test_listener_that_goes_is_missed_in_turn(
+    unwatched: list[Presence], watch: PresenceWatch, session: CountingSession
+) -> None:
+    await until(lambda: unwatched == [Presence.PRESENT], "the first answer")
+    session.unmatched = {to_sink(1)}
+    await until(lambda: unwatched == [Presence.PRESENT, Presence.ABSENT], "the next answer")
+    session.unmatched = set()
+    await until(lambda: unwatched[2:] == [Presence.PRESENT], "the one after it")
     watch.close()
 
 
-async def test_topic_beyond_the_bound_counts_as_listened_to(watch: PresenceWatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_budget, "MAX_TOPICS", 0)
-    assert watch.add(topic(1), ignore) is Presence.PRESENT
+async def test_lost_node_puts_a_flow_in_doubt_until_it_has_been_asked_about(
+    unwatched: list[Presence], watch: PresenceWatch, session: CountingSession
+) -> None:
+    await until(lambda: unwatched == [Presence.PRESENT], "the first answer")
+    session.unmatched = {to_sink(1)}
+    watch.node_lost()
+    assert unwatched[1:] == [Presence.UNKNOWN]
+    await until(lambda: unwatched[2:] == [Presence.ABSENT], "that nobody listens")
+    watch.close()
+
+
+async def test_node_that_came_is_asked_about_when_its_subscriptions_are_known(
+    unwatched: list[Presence], watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.unmatched = {to_sink(1)}
+    await until(lambda: unwatched[-1:] == [Presence.ABSENT], "that nobody listens")
+    monkeypatch.setattr(watch, "_take_turn", lambda: None)
+    asked = len(session.asked)
+    unwatched.clear()
+    watch.node_came()
+    assert unwatched == [Presence.UNKNOWN]
+    session.unmatched = set()
+    watch.node_settled()
+    await until(lambda: unwatched[1:] == [Presence.PRESENT], "the answer")
+    assert len(session.asked) == asked + 1
+    watch.close()
