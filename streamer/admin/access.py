@@ -32,6 +32,8 @@ def access(options: MetricsConfig, token_file: Path | None) -> Middleware:
         is_reading = request.method in _READING
         hosts = request.headers.getall("Host", [])
         if not all(_is_known(host, names) for host in hosts) or not (hosts or is_reading):  # HTTP/1.0 has none
+            if not is_reading:
+                audit(DENIED, who="http", where=request.remote or "", reason="unknown Host", path=request.path)
             raise _refusal("expected an IP address or localhost as Host, or a name that metrics.hosts lists")
         if token_file is not None and not is_reading and not _has_token(request, token_file):
             audit(DENIED, who="http", where=request.remote or "", reason="no valid token", path=request.path)
@@ -53,24 +55,20 @@ def read_token(path: Path) -> bytes:
     return token
 
 
-def name_in(host: str) -> str:
-    """The name or address in a ``Host``, without a port."""
+def _is_known(host: str, names: set[str]) -> bool:
+    """Whether a ``Host``, with a port or without, is an address or one of ``names``."""
     name, colon, port = host.rpartition(":")
-    return (name if colon and port.isascii() and port.isdecimal() else host).lower()
+    name = (name if colon and port.isascii() and port.isdecimal() else host).lower().removesuffix(".")
+    return name in names or _is_ip_address(name)
 
 
-def is_ip_address(name: str) -> bool:
+def _is_ip_address(name: str) -> bool:
     """Whether a name is an address, in brackets or not."""
     try:
         ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
     except ValueError:
         return False
     return True
-
-
-def _is_known(host: str, names: set[str]) -> bool:
-    name = name_in(host).removesuffix(".")
-    return name in names or is_ip_address(name)
 
 
 def _has_token(request: web.Request, file: Path) -> bool:

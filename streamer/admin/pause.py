@@ -2,8 +2,7 @@
 
 Requests and answers are JSON. Unless the configuration says otherwise (`control.http`), a POST is accepted only from
 programs on this machine. It is never accepted from a page in a browser: its content type must be JSON, which a page cannot
-send to another site without asking first (CORS); it must not have an Origin; and its Host must be an address, because a name
-may have been pointed here by somebody else (DNS rebinding).
+send to another site without asking first (CORS), it must not have an Origin, and its Host must be known (`access`).
 """
 
 import json
@@ -12,7 +11,6 @@ from typing import Any
 
 from aiohttp import web
 
-from streamer.admin.access import is_ip_address, name_in
 from streamer.audit import DENIED, audit
 from streamer.routing.pause_rules import PauseRule, PauseRuleError
 from streamer.services.access import Caller
@@ -65,8 +63,6 @@ class PausePages:
         by = Caller("http", str(peer[0]) if peer else "unknown")
         if "Origin" in request.headers:
             raise self._denied(by, "refused to pages in a browser: expected no Origin")
-        if not is_address(request.headers.get("Host", "")):
-            raise self._denied(by, "expected an IP address or localhost as Host")
         if self._service.is_open_to_all or is_near(peer, own):
             return by
         raise self._denied(by, "accepted only from this machine, unless control.http is any")
@@ -79,12 +75,6 @@ class PausePages:
 def is_near(peer: tuple[Any, ...] | None, own: tuple[Any, ...] | None) -> bool:
     """Whether a connection comes from this machine: from a loopback address, or from the address that it was made to."""
     return peer is not None and own is not None and (peer[0] == own[0] or ip_address(peer[0]).is_loopback)
-
-
-def is_address(host: str) -> bool:
-    """Whether a ``Host`` is an IP address or localhost, with or without a port."""
-    name = name_in(host)
-    return name == "localhost" or is_ip_address(name)
 
 
 def _as_json(paused: PausedRule) -> dict[str, Any]:

@@ -32,10 +32,9 @@ class WatchBudget:
         authority = flow.split("/", 2)[1]
         if len(self._authorities) >= MAX_WATCHES or self._counts[authority] >= MAX_WATCHES // SHARE:
             return False
-        bucket = self._buckets.of(authority, now_s)
-        if bucket.left(now_s) < 1 or not self._bucket.take(now_s):
+        if self._bucket.left(now_s) < 1 or not self._buckets.of(authority, now_s).take(now_s):
             return False
-        bucket.spend(1)
+        self._bucket.spend(1)
         self._authorities[flow] = authority
         self._counts[authority] += 1
         return True

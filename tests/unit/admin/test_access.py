@@ -11,6 +11,7 @@ import yaml
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from streamer import audit
 from streamer.admin.access import SHORTEST_TOKEN, access, read_token
 from streamer.admin.metrics import Exposition
 from streamer.admin.server import AdminServer
@@ -213,3 +214,19 @@ async def test_the_command_line_sends_the_token(
     file.unlink()
     assert await asyncio.to_thread(main, command) == 1
     assert f"{file}: No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("method", "denied"), [("POST", 1), ("GET", 0)])
+async def test_a_change_by_a_foreign_name_is_in_the_audit_log(
+    make_port: Callable[..., Port],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    denied: int,
+) -> None:
+    monkeypatch.setattr(audit, "_denials", audit.Denials())
+    port = make_port()
+    await port.server.start()
+    assert await port.ask(method, "/pause", {"Host": "evil.example"}) == 403
+    lines = [record.getMessage() for record in caplog.records if record.name == audit.NAME]
+    assert lines == ["denied who=http where=127.0.0.1 reason=unknown Host path=/pause"] * denied
