@@ -5,7 +5,8 @@ The law of this file:
   nothing newer enters that queue while something older waits for it.
 - A message waits for one queue at a time, the first one of its routes that has no room. If it then has to wait for another,
   it keeps its turn.
-- A second copy of a waiting message (the source sent it again after a reconnect) takes the place of the first.
+- A second copy of a waiting message takes the place of the first if its source keeps it: then it was sent again after a
+  reconnect. Other copies share the fate of the first (`ingress`).
 
 No event loop, no clock, no logger in here.
 """
@@ -21,9 +22,12 @@ class _Waiting:
     __slots__ = ("queue", "received", "size", "turn")
 
     def __init__(self, received: Received, queue: RouteQueue, turn: int) -> None:
-        self.received = received
         self.queue = queue
         self.turn = turn
+        self.take_place(received)
+
+    def take_place(self, received: Received) -> None:
+        self.received = received
         self.size = size_of(received.message)
 
 
@@ -40,8 +44,14 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._waiting
+    def get(self, key: bytes) -> Received | None:
+        """The message that waits by this key."""
+        waiting = self._waiting.get(key)
+        return None if waiting is None else waiting.received
+
+    def is_entering(self, key: bytes) -> bool:
+        """Whether it was taken out last: it has waited before, and may have to wait once more."""
+        return key in self._entering
 
     def queues(self) -> list[RouteQueue]:
         """The queues that something waits for."""
@@ -51,7 +61,10 @@ class Backlog:
         """Have a message wait for a queue. If a copy of it waits already, that copy is returned: its place is taken."""
         before = self._waiting.get(key)
         if before is not None:
-            earlier, before.received = before.received, received
+            earlier = before.received
+            self.bytes -= before.size
+            before.take_place(received)
+            self.bytes += before.size
             return earlier
         turn = self._entering.get(key)
         if turn is None:

@@ -32,6 +32,7 @@ _PAUSE_AT = 1000
 _PAUSE_AT_BYTES = 16 * 1024 * 1024
 # Beyond it messages are refused: only those that came without a window (MQTT QoS 0) get that far.
 _HOLD_AT_MOST = 65_536
+_HOLD_AT_MOST_BYTES = 64 * 1024 * 1024
 
 _EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
 _EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
@@ -253,14 +254,26 @@ class Ingress(UListener):
         return True
 
     def _hold_back(self, key: bytes, received: Received, queue: RouteQueue) -> None:
-        if len(self.backlog) >= _HOLD_AT_MOST and key not in self.backlog:
+        backlog = self.backlog
+        first = backlog.get(key)
+        if first is not None and not received.source_keeps:
+            self._settler.set_aside(received, self.name, self.unrouted)
+            first.attach(received)
+            return
+        if first is None and not backlog.is_entering(key) and self._is_overrun(received):
             self._settler.refuse(received, queue, _FULL)
             return
-        earlier = self.backlog.add(key, received, queue)
+        earlier = backlog.add(key, received, queue)
         if earlier is None:
             self._seen.note(received.message)
         else:  # the source sent it again after a reconnect: the first copy can no longer be acknowledged
             self._count_duplicate(earlier)
+
+    def _is_overrun(self, received: Received) -> bool:
+        """Whether so much waits that no more may. A source that has a window, or was not yet asked to pause, may go on."""
+        if len(self.backlog) >= _HOLD_AT_MOST:
+            return True
+        return self._paused and not received.source_keeps and self.backlog.bytes >= _HOLD_AT_MOST_BYTES
 
     def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_redrive: bool = False) -> None:
         """Put a message into its lanes. ``is_redrive``: also where a copy has gone before."""

@@ -87,6 +87,7 @@ class Received:
         if self.is_kept:
             copy.release()
             return
+        copy.message = self.message  # what it holds itself, nobody counts
         self._copies.append(copy)
         if len(self._copies) > _MAX_COPIES:
             self._copies.pop(0).release()

@@ -155,11 +155,24 @@ def test_a_copy_takes_the_place_of_the_message_that_waits() -> None:
     assert backlog.take(queue) == [copy, second]
 
 
+def test_a_copy_counts_with_its_own_size() -> None:
+    backlog, queue = Backlog(), full_queue()
+    first = arrived()
+    wait(backlog, queue, first)
+    before = backlog.bytes
+    size = len(first.message.payload or b"")
+    backlog.add(first.message.id, MemoryReceived(first.message._replace(payload=bytes(10_000))), queue)
+    assert backlog.bytes == before + 10_000 - size
+    make_room(queue)
+    backlog.take(queue)
+    assert backlog.bytes == 0
+
+
 def test_a_copy_is_behind_its_message_also_where_nothing_waits() -> None:
     backlog, queue, other = Backlog(), full_queue(), route_queue("other")
     first = arrived()
     wait(backlog, queue, first)
-    assert first.message.id in backlog
+    assert backlog.get(first.message.id) is first
     assert backlog.is_behind(first.message.id, other)
 
 

@@ -11,7 +11,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import START_MS
 from tests.unit.delivery.ingress_harness import IngressHarness, acknowledgements
-from tests.unit.delivery.messages import message
+from tests.unit.delivery.messages import message, queue_policy
 
 STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was stopped")
 
@@ -181,6 +181,50 @@ def test_a_copy_takes_the_place_of_its_message_also_at_the_bound(monkeypatch: py
     (copy,) = harness.receive(sent[1])
     assert harness.outcomes("cloud") == {}
     assert not copy.acknowledged
+
+
+def test_what_comes_in_spite_of_the_pause_and_is_kept_by_nobody_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingress_module, "_PAUSE_AT", 1)
+    monkeypatch.setattr(ingress_module, "_HOLD_AT_MOST_BYTES", 100_000)
+    harness = with_room_for(1)
+    for number in range(1000):
+        harness.receive(message(payload=bytes(50_000)), is_kept_by_source=False)
+        assert harness.ingress.backlog.bytes < 200_000, number
+    assert harness.outcomes("cloud") == {"rejected RESOURCE_EXHAUSTED": 997}
+    (kept,) = harness.receive(message(payload=bytes(50_000)))
+    assert not kept.acknowledged  # it has a window, and is not refused
+    assert harness.outcomes("cloud") == {"rejected RESOURCE_EXHAUSTED": 997}
+
+
+def test_at_the_bound_of_bytes_what_waits_already_may_wait_for_another_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = with_room_for(1)
+    both = message(1, payload=b"both")
+    harness.receive(message(0), message(0), both, is_kept_by_source=False)
+    harness.phone.use(queue_policy(queue={"messages": 1, "on_full": "backpressure"}))
+    monkeypatch.setattr(ingress_module, "_PAUSE_AT", 1)
+    monkeypatch.setattr(ingress_module, "_HOLD_AT_MOST_BYTES", 1)
+    for number in range(3):
+        harness.receive(message(0, payload=b"%d" % number), is_kept_by_source=False)
+    for _ in range(2):
+        harness.settle_oldest()
+    assert both in harness.waiting()
+    assert both in harness.waiting("phone")
+
+
+def test_copies_that_nobody_keeps_take_no_place_and_hold_nothing_of_their_own() -> None:
+    """Each has the id of the first, and a payload that nobody has counted."""
+    harness = with_room_for(1)
+    first = message(0, payload=b"first")
+    (_, waiting) = harness.receive(message(0), first, is_kept_by_source=False)
+    copies = [harness.receive(first._replace(payload=bytes(100_000)), is_kept_by_source=False)[0] for _ in range(40)]
+    assert harness.ingress.backlog.bytes < 1000
+    assert all(copy.message.payload == b"first" for copy in copies[-16:])
+    assert not any(copy.acknowledged for copy in copies[-16:])  # they share its fate
+    harness.settle_oldest()
+    assert harness.waiting() == [first]
+    harness.settle_oldest()
+    assert waiting.acknowledged
+    assert all(copy.acknowledged for copy in copies)
 
 
 # where a full queue holds nothing back
