@@ -47,6 +47,9 @@ AGAIN_S = 1.0
 LOG_EVERY = 60
 """Of the failures of one transaction, the first and every 60th are logged."""
 
+_OBSERVED_AT_ONCE = 20_000
+"""The most notifications of observers in one turn; when more subscriptions change together, they miss the others."""
+
 logger = logging.getLogger("ustreamer.usubscription")
 
 Done = Callable[[], None]
@@ -62,6 +65,8 @@ class Turn:
     kept: list[Entry] = field(default_factory=list)
     observed: dict[tuple[UUri, UUri, UUri], Update] = field(default_factory=dict)
     """What observers are told, by observer, topic and subscriber: of many changes in one turn, the last one."""
+    left_out: int = 0
+    """What observers are not told, because too much changed in one turn."""
 
 
 class USubscription:
@@ -205,8 +210,10 @@ class USubscription:
         for update in change.updates:
             if update.sink != update.subscriber:
                 key = update.sink, update.topic, update.subscriber
-                turn.observed.pop(key, None)
-                turn.observed[key] = update
+                if turn.observed.pop(key, None) is None and len(turn.observed) >= _OBSERVED_AT_ONCE:
+                    turn.left_out += 1
+                else:
+                    turn.observed[key] = update
         commands = [wire.command_message(self._authority, command) for command in change.commands]
         if change.is_flushed:
             kept += commands  # nothing else remembers them
@@ -222,6 +229,9 @@ class USubscription:
 
     async def _finish(self, turn: Turn) -> None:
         self._keep(turn, [wire.update_message(self._last_ms, update) for update in turn.observed.values()])
+        if turn.left_out:
+            text = "usubscription_updates_given_up count=%d consequence=%s"
+            logger.warning(text, turn.left_out, "observers miss some of the changes that came together")
         await self._write(turn.statements)
         for topic in turn.topics:
             self._router.set_interest(topic, self._registry.interested(topic), OWNER)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamer.services.usubscription.outbox import Outbox
-from streamer.uprotocol.message import Options, UMessage, notification
+from streamer.uprotocol.message import Options, UMessage, notification, request
 from streamer.uprotocol.uri import UUri
 
 NOW_MS = 1_700_000_000_000
@@ -32,9 +32,9 @@ def entries(outbox: Outbox, count: int, **options: Any) -> list[tuple[int, UMess
     return [(outbox.number(), message) for message in made]
 
 
-def box(at_once: int, at_once_safe: bool = False) -> tuple[Outbox, FakeLocalTransport]:
+def box(at_once: int, at_once_safe: bool = False, **bounds: int) -> tuple[Outbox, FakeLocalTransport]:
     transport = FakeLocalTransport(at_once_safe)
-    return Outbox(transport, at_once), transport  # type: ignore[arg-type]
+    return Outbox(transport, at_once, **bounds), transport  # type: ignore[arg-type]
 
 
 def test_messages_are_sent_in_order_a_portion_at_a_time() -> None:
@@ -72,3 +72,37 @@ def test_a_message_that_expired_before_its_turn_is_deleted_and_not_sent() -> Non
     outbox.send([*short, *long], NOW_MS + 1001)
     assert transport.said == [long[0][1]]
     assert outbox.take_safe() == [short[0][0]]
+
+
+def test_beyond_a_bound_in_bytes_the_oldest_updates_are_given_up() -> None:
+    outbox, transport = box(1, max_bytes=100_000)
+    for number in range(1000):
+        update = notification(NOW_MS, SERVICE, APP, b"%4d" % number + bytes(1000))
+        outbox.send([(outbox.number(), update)], NOW_MS)
+        assert len(outbox) <= 52
+    given_up = outbox.take_safe()
+    assert given_up == list(range(2, len(given_up) + 2))  # they are deleted; the first was handed over before
+    while transport.unsafe:
+        transport.unsafe.pop(0)()
+    heard = [int((message.payload or b"")[:4]) for message in transport.said]
+    assert heard == [0, *range(1001 - len(heard), 1000)]
+    assert len(heard) >= 40
+
+
+def test_commands_are_never_given_up() -> None:
+    """Nothing else remembers them, and there are no more than subscriptions."""
+    outbox, transport = box(1, max_bytes=10_000)
+    commands = [request(NOW_MS, SERVICE._replace(resource=0), UUri("dev2", 0, 3, 1), 5000) for _ in range(20)]
+    outbox.send([(outbox.number(), command) for command in commands], NOW_MS)
+    outbox.send(entries(outbox, 100), NOW_MS)
+    while transport.unsafe:
+        transport.unsafe.pop(0)()
+    assert transport.said[:20] == commands
+
+
+def test_what_an_earlier_run_has_kept_is_bounded_as_well() -> None:
+    outbox, transport = box(1, max_bytes=10_000)
+    outbox.restore(entries(outbox, 100))
+    outbox.send((), NOW_MS)
+    assert len(transport.said) == 1
+    assert len(outbox) <= 11

@@ -6,13 +6,23 @@ import pytest
 
 from streamer.config.services import UsubscriptionConfig
 from streamer.services.access import Access, SubscribeRule, entities_at
-from streamer.services.usubscription import wire
+from streamer.services.usubscription import rows, service, wire
+from streamer.services.usubscription.outbox import AT_ONCE
 from streamer.services.usubscription.quotas import Limits
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
-from tests.unit.services.usubscription.harness import APP, APP2, CLOUD, LOCAL, SUBSCRIBED, WATCHER, UsubscriptionHarness
+from tests.unit.services.usubscription.harness import (
+    APP,
+    APP2,
+    CLOUD,
+    LOCAL,
+    SUBSCRIBED,
+    UNSUBSCRIBED,
+    WATCHER,
+    UsubscriptionHarness,
+)
 
 OPEN = Access("gw1", frozenset({"gw1", "dev1"}), {"cloud": ()}, (SubscribeRule(entities_at("*"), (everything_at("*"),)),))
 """Everybody may subscribe; the cloud is named."""
@@ -115,3 +125,32 @@ async def test_observer_hears_the_last_of_many_changes_that_are_handled_together
     await harness.service.turn()
     assert harness.updates(WATCHER) == [(LOCAL, APP, SUBSCRIBED), (LOCAL, APP2, SUBSCRIBED)]
     assert len(harness.updates(APP)) == 101  # the subscriber itself hears of each
+
+
+async def test_what_observers_hear_of_one_turn_is_bounded(
+    harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_OBSERVED_AT_ONCE", 3)
+    await harness.register(LOCAL)
+    apps = [APP._replace(ue_id=0x100 + number) for number in range(10)]
+    for app in apps:
+        await harness.subscribe(LOCAL, app, expire_ms=harness.clock.ms + 1000)
+    harness.forget()
+    await harness.pass_ms(1000)
+    assert [subscriber for _, subscriber, _ in harness.updates(WATCHER)] == apps[:3]
+    assert all(harness.states(app) == [UNSUBSCRIBED] for app in apps)  # each subscriber hears of its own
+
+
+async def test_notifications_for_an_observer_that_is_away_are_bounded(
+    harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody subscribes and unsubscribes for ever; memory and file keep so much of it, and no more."""
+    harness.service._outbox.max_bytes = 50_000
+    await harness.register(LOCAL)
+    harness.core.is_safe = False
+    for number in range(500):
+        app = APP._replace(ue_id=0x100 + number)
+        await harness.subscribe(LOCAL, app)
+        await harness.unsubscribe(LOCAL, app)
+    assert harness.service.gauges()["unsent"] <= AT_ONCE + 50
+    assert len(rows.outbox(harness.state)) <= AT_ONCE + 60
