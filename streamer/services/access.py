@@ -16,7 +16,7 @@ from typing import NamedTuple
 from streamer.config.models import Config
 from streamer.config.services import UsubscriptionConfig
 from streamer.routing.table import RoutingTable, local_authorities
-from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_UE_ID, ANY_VERSION, UUri
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
 
 class SubscribeRule(NamedTuple):
@@ -122,11 +122,6 @@ def _rules(options: UsubscriptionConfig) -> tuple[SubscribeRule, ...] | None:
     if options.subscribe is None:
         return None
     return tuple(SubscribeRule(each.from_, tuple(each.topics)) for each in options.subscribe)
-
-
-def entities_at(authority: str) -> UUri:
-    """The pattern of every uEntity at an authority."""
-    return UUri(authority, ANY_UE_ID, ANY_VERSION, 0)
 
 
 def _published(table: RoutingTable) -> dict[str, tuple[UUri, ...]]:

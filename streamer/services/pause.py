@@ -8,7 +8,6 @@ caller is answered, and is in force after a restart.
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
@@ -70,7 +69,6 @@ class PauseService:
         self._pause_rules = router.pause_rules
         self._access = access
         self._added_by: dict[PauseRule, UUri] = {}  # over uProtocol, since the start
-        self._rules_of: Counter[UUri] = Counter()  # the same, counted
         self._turn = asyncio.Lock()
         self._is_open = False
 
@@ -105,7 +103,7 @@ class PauseService:
                 raise UStatusError(
                     UCode.RESOURCE_EXHAUSTED, f"there are {MAX_RULES} rules already; resume what need not be paused"
                 )
-            if caller is not None and self._rules_of[caller] >= self._max_rules:
+            if caller is not None and list(self._added_by.values()).count(caller) >= self._max_rules:
                 raise UStatusError(
                     UCode.RESOURCE_EXHAUSTED, f"{caller} has {self._max_rules} rules already; resume what need not be paused"
                 )
@@ -113,7 +111,6 @@ class PauseService:
             self._pause_rules.add(rule)
             if caller is not None:
                 self._added_by[rule] = caller
-                self._rules_of[caller] += 1
             self._router.apply_pause_rules()
         audit("paused", **by._asdict(), rule=str(rule), rules=len(self._pause_rules))
         return True
@@ -128,8 +125,7 @@ class PauseService:
                 raise UStatusError(UCode.NOT_FOUND, f"no rule pauses {rule}; resume takes exactly the words of pause")
             await self._write(("DELETE FROM dispatch_stops WHERE source = ? AND sink = ?", _row(rule)))
             self._pause_rules.remove(rule)
-            if (caller := self._added_by.pop(rule, None)) is not None:
-                self._rules_of[caller] -= 1
+            self._added_by.pop(rule, None)
             self._router.apply_pause_rules()
         audit("resumed", **by._asdict(), rule=str(rule), rules=len(self._pause_rules))
 

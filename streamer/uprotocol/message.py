@@ -360,10 +360,5 @@ def response(
     return _build(now_ms, attributes, payload)
 
 
-def without_sink(message: UMessage) -> UMessage:
-    """The same Publish without the sink that a streamer set on it."""
-    return message._replace(attributes=replace(message.attributes, sink=None))
-
-
 def _build(now_ms: int, attributes: Attributes, payload: bytes | None) -> UMessage:
     return UMessage(new_id(now_ms), attributes, payload).check()

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import PauseRule
-from streamer.services.access import Access, Caller, entities_at
+from streamer.services.access import Access, Caller
 from streamer.services.pause import PauseService
 from streamer.services.rpc import RpcService
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
@@ -22,6 +22,7 @@ from streamer.uprotocol.well_known import USTREAMER
 from tests.unit.services.failing_state import FailingState
 from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.local_transport import RecordingLocalTransport
+from tests.unit.services.patterns import entities_at
 
 GATEWAY = "gw1"
 NOW_MS = 1_700_000_000_000

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from streamer.config.models import Config
-from streamer.services.access import Access, Caller, SubscribeRule, entities_at
+from streamer.services.access import Access, Caller, SubscribeRule
 from streamer.uprotocol.uri import UUri
+from tests.unit.services.patterns import entities_at
 
 INSIDE, ALSO_INSIDE, OPEN = (UUri("veh1", 0xA, 1, resource) for resource in (0x8001, 0x8002, 0x9000))
 VEHICLE, BACKEND, EVIL = (UUri(authority, 0xC, 1, 0) for authority in ("veh1", "backend", "evil"))

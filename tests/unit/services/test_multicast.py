@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.services.access import Access, SubscribeRule, entities_at
+from streamer.services.access import Access, SubscribeRule
 from streamer.services.multicast import (
     REGISTER,
     RESOLVE,
@@ -23,6 +23,7 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.unit.services.fake_router import FakeRouter
+from tests.unit.services.patterns import entities_at
 
 ACCESS = Access(
     "gw",

@@ -6,7 +6,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from streamer.config.services import UsubscriptionConfig
-from streamer.services.access import Access, SubscribeRule, entities_at
+from streamer.services.access import Access, SubscribeRule
 from streamer.services.state import StateFile
 from streamer.services.usubscription import USubscription, wire
 from streamer.services.usubscription.entries import SubscriptionState
@@ -19,6 +19,7 @@ from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.clock import FakeClock
 from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.local_transport import RecordingLocalTransport
+from tests.unit.services.patterns import entities_at
 
 UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = SubscriptionState
 

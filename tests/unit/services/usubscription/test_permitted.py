@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from streamer.services.access import Access, SubscribeRule, entities_at
+from streamer.services.access import Access, SubscribeRule
 from streamer.services.usubscription import wire
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from tests.unit.services.patterns import entities_at
 from tests.unit.services.usubscription.harness import (
     ACCESS,
     APP,

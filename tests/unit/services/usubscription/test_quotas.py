@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamer.config.services import UsubscriptionConfig
-from streamer.services.access import Access, SubscribeRule, entities_at
+from streamer.services.access import Access, SubscribeRule
 from streamer.services.usubscription import rows, service, wire
 from streamer.services.usubscription.outbox import AT_ONCE
 from streamer.services.usubscription.quotas import Limits
@@ -13,6 +13,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.unit.services.patterns import entities_at
 from tests.unit.services.usubscription.harness import (
     APP,
     APP2,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamer.services.access import SubscribeRule, entities_at
+from streamer.services.access import SubscribeRule
 from streamer.services.state import StateError, Statement
 from streamer.services.usubscription import service as module
 from streamer.services.usubscription import wire
@@ -18,6 +18,7 @@ from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION
+from tests.unit.services.patterns import entities_at
 from tests.unit.services.usubscription.harness import (
     APP,
     APP2,

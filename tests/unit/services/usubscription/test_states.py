@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from streamer.config.services import UsubscriptionConfig
-from streamer.services.access import Access, SubscribeRule, entities_at
+from streamer.services.access import Access, SubscribeRule
 from streamer.services.state import Entry, Row, Statement
 from streamer.services.usubscription import rows
 from streamer.services.usubscription.entries import (
@@ -35,6 +35,7 @@ from streamer.services.usubscription.quotas import Limits
 from streamer.services.usubscription.registry import SubscriptionRegistry
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.unit.services.patterns import entities_at
 
 UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = SubscriptionState
 
