@@ -31,7 +31,7 @@ RECHECK_S = 0.1
 OnPresence = Callable[[Presence], None]
 
 
-class Flow:
+class FlowPresence:
     """What is known about one flow, and who is told when it changes. ``matched``: Zenoh's word, None until there is one."""
 
     __slots__ = ("grace_until_s", "is_rechecked", "matched", "presence", "watchers")
@@ -48,15 +48,15 @@ class Flows:
     """All flows, by the key that their messages are put on. The watchers of a flow are told every change."""
 
     def __init__(self) -> None:
-        self.by_key: dict[str, Flow] = {}
+        self.by_key: dict[str, FlowPresence] = {}
         self._alone = True
         self._in_grace: set[str] = set()
 
-    def add(self, key: str, on_presence: OnPresence) -> tuple[Flow, bool]:
+    def add(self, key: str, on_presence: OnPresence) -> tuple[FlowPresence, bool]:
         """Add a watcher of a flow; whether it is the flow's first."""
         flow = self.by_key.get(key)
         if is_new := flow is None:
-            flow = self.by_key[key] = Flow(Presence.ABSENT if self._alone else Presence.UNKNOWN)
+            flow = self.by_key[key] = FlowPresence(Presence.ABSENT if self._alone else Presence.UNKNOWN)
         assert flow is not None
         flow.watchers.append(on_presence)
         return flow, is_new
@@ -139,11 +139,11 @@ class Flows:
                 flow.grace_until_s = None
                 self._update(flow)
 
-    def _give_grace(self, key: str, flow: Flow, now_s: float) -> None:
+    def _give_grace(self, key: str, flow: FlowPresence, now_s: float) -> None:
         flow.grace_until_s = now_s + GRACE_S
         self._in_grace.add(key)
 
-    def _update(self, flow: Flow) -> None:
+    def _update(self, flow: FlowPresence) -> None:
         if self._alone:
             presence = Presence.ABSENT
         elif flow.is_rechecked or flow.matched is None or flow.grace_until_s is not None:
@@ -152,7 +152,7 @@ class Flows:
             presence = Presence.PRESENT if flow.matched else Presence.ABSENT
         self._set(flow, presence)
 
-    def _set(self, flow: Flow, presence: Presence) -> None:
+    def _set(self, flow: FlowPresence, presence: Presence) -> None:
         if presence is not flow.presence:
             flow.presence = presence
             for tell in tuple(flow.watchers):
