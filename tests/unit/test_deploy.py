@@ -276,11 +276,13 @@ def memory_bytes(config: Config) -> int:
     queues = [route.queue_policy.queue for route in config.routes]
     total = 70_000_000 + config.journal.memory + config.remember.ids * 100
     total += sum(queue.bytes + 600 * queue.messages * queue.stalled_factor for queue in queues)
-    total += len(config.endpoints) * (16 * MIB + 2 * config.dead_letter.queue.bytes)
+    total += len(config.endpoints) * (16 * MIB + 2 * config.dead_letter.queue.bytes + 30 * MIB)
+    if config.usubscription is not None and config.usubscription.external is None:
+        total += 128 * MIB
     for endpoint in config.endpoints.values():
         options = endpoint.options
         if endpoint.transport == "mqtt5":
-            total += max(2 * options.receive_maximum * options.max_packet_bytes, options.receive_excess_bytes)
+            total += max(2 * options.receive_maximum * options.max_packet_bytes, options.receive_excess_bytes) + 64 * MIB
         else:
             total += 16 * MIB + (256 + 4 * options.receive_buffer) * options.max_message_bytes
     return total
