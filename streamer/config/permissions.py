@@ -145,10 +145,10 @@ def load_verifier(name: str) -> Any:
     return plugins.load(VERIFIERS, name, "token verifier")
 
 
-def fits(kind: TypeName, source: UUri, target: UUri) -> bool:
+def fits(kind: TypeName, source: UUri, to: UUri) -> bool:
     """Whether a message of that type can have addresses that match, as far as the resources tell."""
-    sources, targets = _RESOURCES[kind]
-    return any(_meets(source, each) for each in sources) and any(_meets(target, each) for each in targets)
+    sources, sinks = _RESOURCES[kind]
+    return any(_meets(source, each) for each in sources) and any(_meets(to, each) for each in sinks)
 
 
 _TOPICS, _METHODS, _ENTITY = (FIRST_TOPIC, ANY_RESOURCE - 1), (1, LAST_METHOD), (0, 0)

@@ -35,8 +35,8 @@ _NOT_ALLOWED = "not allowed"
 class FailedMessage:
     """What the streamer knows about a message that it could not deliver. Times in Unix milliseconds.
 
-    ``is_stranger``: it was not allowed, or does not come from where its source lives. Then nobody is told its payload, nor
-    how things are here, and a report is hardly larger than what caused it.
+    ``is_withheld``: payload and reason are not told, because it was not allowed, or does not come from where its source
+    lives. Then nobody learns how things are here, and a report is hardly larger than what caused it.
     """
 
     message: UMessage
@@ -46,7 +46,7 @@ class FailedMessage:
     route: str = ""
     endpoint: str = ""
     attempts: int = 0
-    is_stranger: bool = False
+    is_withheld: bool = False
 
     @property
     def was_accepted(self) -> bool:
@@ -57,7 +57,7 @@ class FailedMessage:
     @property
     def told(self) -> str:
         """The reason, as far as others may know it."""
-        return _NOT_ALLOWED if self.is_stranger else self.failure.text[:_LONGEST_TEXT]
+        return _NOT_ALLOWED if self.is_withheld else self.failure.text[:_LONGEST_TEXT]
 
 
 def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri | None) -> UMessage:
@@ -67,7 +67,7 @@ def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri
     may read the topic could use it.
     """
     original = failed.message
-    if failed.is_stranger:
+    if failed.is_withheld:
         original = original._replace(payload=None)
     if original.attributes.token is not None:
         original = original._replace(attributes=replace(original.attributes, token=None))

@@ -36,7 +36,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 
 # Source authorities with a rate of their own, at all endpoints together. Further ones share one.
 _MAX_RATES = 256
-_NOT_ALLOWED = (UCode.UNAUTHENTICATED, UCode.PERMISSION_DENIED)
+_REFUSALS = (UCode.UNAUTHENTICATED, UCode.PERMISSION_DENIED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,8 @@ class FailureNotices:
         authorities = {name: path.authorities for name, path in self._paths.items()}
         homes = (ingress,) if ingress == LOCAL_ENDPOINT else homes_of(authority, authorities)
         is_at_home = ingress in homes
-        if not is_at_home or failed.failure.code in _NOT_ALLOWED:
-            failed = replace(failed, is_stranger=True)
+        if not is_at_home or failed.failure.code in _REFUSALS:
+            failed = replace(failed, is_withheld=True)
         elsewhere = () if is_at_home else homes or (LOCAL_ENDPOINT,)
         if self._rates is None or ingress == LOCAL_ENDPOINT:
             return self._told(failed, ingress, elsewhere)

@@ -102,13 +102,13 @@ class Permissions:
         problem = endpoint.unproven(source.authority, identity)
         if problem:
             return denied(UCode.UNAUTHENTICATED, f"{endpoint.name}.identities: {problem}")
-        target = source if kind is UMessageType.PUBLISH or sink is None else sink
-        found = endpoint.rules.find(kind, source, target)
+        to = source if kind is UMessageType.PUBLISH or sink is None else sink
+        found = endpoint.rules.find(kind, source, to)
         if found is None:
             return denied(UCode.PERMISSION_DENIED, f"{endpoint.name}.rules: none of them allows it")
         if isinstance(found, Failure):
             return found
-        demand = self._demands.find(kind, source, target) if kind is UMessageType.REQUEST else None
+        demand = self._demands.find(kind, source, to) if kind is UMessageType.REQUEST else None
         return replace(found, demand=demand) if demand is not None else found
 
 
@@ -166,11 +166,11 @@ _Key = tuple[str, int, str, int]
 class _Shape(Generic[T]):
     """The patterns whose wildcards are at the same places, by what is left of them."""
 
-    __slots__ = ("first", "found", "source", "target")
+    __slots__ = ("first", "found", "source", "to")
 
-    def __init__(self, source: _Half, target: _Half, first: int) -> None:
+    def __init__(self, source: _Half, to: _Half, first: int) -> None:
         self.source = source
-        self.target = target
+        self.to = to
         self.first = first
         self.found: dict[_Key, tuple[int, T]] = {}
 
@@ -183,9 +183,9 @@ class FirstMatch(Generic[T]):
     def __init__(self, entries: Iterable["_Entry[T]"]) -> None:
         self._by_kind: dict[UMessageType, list[_Shape[T]]] = {}
         known: dict[tuple[UMessageType, _Half, _Half], _Shape[T]] = {}
-        for position, (kinds, source, target, value) in enumerate(entries):
-            halves = _half(source), _half(target)
-            key = (source.authority, _number(source), target.authority, _number(target))
+        for position, (kinds, source, to, value) in enumerate(entries):
+            halves = _half(source), _half(to)
+            key = (source.authority, _number(source), to.authority, _number(to))
             for kind in kinds:
                 shape = known.get((kind, *halves))
                 if shape is None:
@@ -193,21 +193,21 @@ class FirstMatch(Generic[T]):
                     self._by_kind.setdefault(kind, []).append(shape)
                 shape.found.setdefault(key, (position, value))
 
-    def find(self, kind: UMessageType, source: UUri, target: UUri) -> T | None:
+    def find(self, kind: UMessageType, source: UUri, to: UUri) -> T | None:
         """The value of the first entry of this type that matches both addresses, which have no wildcards."""
         best: tuple[int, T] | None = None
-        from_authority, to_authority = source.authority, target.authority
-        from_number, to_number = _number(source), _number(target)
+        from_authority, to_authority = source.authority, to.authority
+        from_number, to_number = _number(source), _number(to)
         for shape in self._by_kind.get(kind, ()):  # in the order of their first entries
             if best is not None and best[0] < shape.first:
                 break
-            (names_source, source_bits), (names_target, target_bits) = shape.source, shape.target
+            (names_source, source_bits), (names_to, to_bits) = shape.source, shape.to
             hit = shape.found.get(
                 (
                     from_authority if names_source else ANY_AUTHORITY,
                     from_number | source_bits,
-                    to_authority if names_target else ANY_AUTHORITY,
-                    to_number | target_bits,
+                    to_authority if names_to else ANY_AUTHORITY,
+                    to_number | to_bits,
                 )
             )
             if hit is not None and (best is None or hit[0] < best[0]):

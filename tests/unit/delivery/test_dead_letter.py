@@ -68,7 +68,7 @@ def test_the_access_token_never_leaves_in_a_dead_letter() -> None:
 
 def test_about_a_stranger_only_the_code_and_the_header_are_told() -> None:
     sent = publish(NOW_MS, TOPIC, b"x" * 1000)
-    told = replace(story(sent, Failure(Outcome.REJECTED, UCode.UNAUTHENTICATED, "lives behind vehicle")), is_stranger=True)
+    told = replace(story(sent, Failure(Outcome.REJECTED, UCode.UNAUTHENTICATED, "lives behind vehicle")), is_withheld=True)
     content = ustreamer.DeadLetter.FromString(dead_letter(told, "gateway", 0x8001, None).payload or b"")
     assert message_from_proto(content.message) == sent._replace(payload=None)
     assert (content.status.code, content.status.message) == (UCode.UNAUTHENTICATED, "not allowed")
