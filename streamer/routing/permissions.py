@@ -156,7 +156,6 @@ def denied(code: UCode, because: str) -> Failure:
     return Failure(Outcome.REJECTED, code, because)
 
 
-# Wildcards are all ones: with its wildcard bits set, a name equals every pattern that matches it and has the same shape.
 _Entry = tuple[Iterable[UMessageType], UUri, UUri, T]
 _Half = tuple[bool, int]
 """Whether a pattern names an authority, and the bits of its numbers that are wildcards."""
@@ -178,6 +177,8 @@ class _Shape(Generic[T]):
 class FirstMatch(Generic[T]):
     """Finds the first entry whose patterns match. A search is one look-up for each combination of wildcards in use, and not
     one comparison for each entry.
+
+    Wildcards are all ones: with its wildcard bits set, a name equals every pattern that matches it and has the same shape.
     """
 
     def __init__(self, entries: Iterable["_Entry[T]"]) -> None:
