@@ -120,8 +120,9 @@ async def test_flood_of_invented_authorities_is_watched_no_more_than_the_burst_o
 
 
 async def test_flow_without_a_watch_is_asked_about_once_and_leaves_nothing_declared(
-    watch: PresenceWatch, session: CountingSession
+    watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(watch, "_set_turn", lambda: None)
     told: dict[str, list[Presence]] = {source(number): [] for number in range(3000)}
     for key, presences in told.items():
         watch.add(key, presences.append)
