@@ -5,13 +5,16 @@ import socket
 
 
 def notify(*assignments: str) -> None:
-    """Send ``KEY=value`` lines such as ``READY=1``. Errors are ignored: they are no reason to stop working."""
+    """Send ``KEY=value`` lines such as ``READY=1``. Errors are ignored: they are no reason to stop working.
+
+    What the socket has no room for is dropped: a systemd that does not read must not hold up the event loop.
+    """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
     if address.startswith("@"):  # an abstract socket
         address = "\0" + address[1:]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sock:
         try:
             # One line each, whatever the text in it: a second one would be an assignment of its own.
             sock.sendto("\n".join(" ".join(each.splitlines()) for each in assignments).encode(), address)

@@ -32,6 +32,13 @@ def test_text_with_line_ends_assigns_nothing(systemd: socket.socket) -> None:
     assert systemd.recv(1000) == b"STATUS=the broker says STOPPING=1 MAINPID=1"
 
 
+@pytest.mark.timeout(10)
+def test_systemd_that_does_not_read_holds_nothing_up(systemd: socket.socket) -> None:
+    for number in range(1000):
+        notify(f"STATUS={number}")
+    assert systemd.recv(1000) == b"STATUS=0"
+
+
 def test_abstract_socket_is_reached_too(monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"ustreamer-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
