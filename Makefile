@@ -15,15 +15,29 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint bench bench-tests bench-spark fault nightly spark-zip proto lock sbom clean
+.PHONY: demo test test-streamer test-jobs lint bench bench-tests bench-spark fault nightly spark-zip proto lock sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
 
-# The tests of the jobs run by themselves: one Spark session for all of them, which uses both cores.
+# Files with the longest waits come first (tests/conftest.py).
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# The tests of the jobs have a process of their own, with one Spark session for all of them. They run while the others wait
+# for brokers and daemons. Each part prints what it has to say when it has ended.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(or $(TESTS),--ignore tests/spark)
-	$(if $(TESTS),,$(BIN)/python -m pytest tests/spark)
+ifdef TESTS
+	$(PYTEST) $(TESTS)
+else
+	$(MAKE) --jobs 2 --output-sync=target --no-print-directory test-streamer test-jobs
+endif
+
+test-streamer: $(VENV)/.dev
+	$(PYTEST) --ignore tests/spark
+
+# What counts as a hang is longer: a JVM starts in the first test, and the cores are shared.
+test-jobs: $(VENV)/.dev
+	$(BIN)/python -m pytest --timeout 300 tests/spark
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -73,7 +87,7 @@ lock: $(VENV)/.dev
 sbom: $(VENV)/.dev
 	mkdir -p $(dir $(SBOM))
 	$(BIN)/cyclonedx-py requirements requirements/run.lock --pyproject pyproject.toml --output-reproducible \
-		--output-format JSON --output-file $(SBOM)
+		--output-format JSON --spec-version 1.6 --validate --output-file $(SBOM)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -20,7 +20,7 @@ from tests.process import ROOT, StreamerProcess
 from tests.waiting import until
 
 RATE = 5000
-COUNT = RATE * at_length(10, 3)
+COUNT = RATE * at_length(10, 2)
 QUEUE = 2000
 QUEUE_BYTES = 4 * 1024 * 1024
 RECEIVE_MAXIMUM = 1000

@@ -9,7 +9,7 @@ from tests.e2e.topology import Topology
 from tests.independent.message import Plain, inversions
 from tests.lengths import at_length
 
-COUNT = at_length(25_000, 5_000)
+COUNT = at_length(25_000, 2_500)
 LARGE = [4096, 65_535, 65_536, 300_000, 1 << 20] * 4
 WAYS = [
     pytest.param("mqtt/off-vehicle", "zenoh", id="mqtt-to-zenoh"),

@@ -97,7 +97,7 @@ def test_messages_of_each_type_arrive_once_and_in_order(topology_thread: Topolog
             ttl=60_000,
             reqid=uuid7() if number % 4 == 2 else None,
         )
-        for number in range(2000)
+        for number in range(1200)
     ]
     far = topology_thread.topology.networks[1 - direction]
     arrived = topology_thread.run(topology_thread.topology.exchange(direction, batch))

@@ -14,7 +14,7 @@ from tests.independent.mqtt import MqttSide
 from tests.lengths import at_length
 from tests.waiting import until
 
-COUNT = at_length(20_000, 5_000)
+COUNT = at_length(20_000, 3_000)
 UNCONFIRMED = 100
 FIRST, SECOND = "mosquitto/off-vehicle", "mosquitto/in-vehicle"
 

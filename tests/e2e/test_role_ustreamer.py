@@ -5,11 +5,12 @@ The daemon runs on ``config/roles/ustreamer.yaml`` itself. The devices' uEntitie
 
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.brokers import BrokerProcess, any_broker
 from tests.e2e.roles import Role, arrival, ask_and_answer, request
@@ -21,6 +22,9 @@ from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
 DEVICES = ("hpc", "tcu", "ivi")
+together = pytest.mark.asyncio(loop_scope="module")
+"""For tests with `devices`, which they leave as they found it."""
+
 PAIRS = [(one, other) for one in DEVICES for other in DEVICES if one != other]
 HEARD_BY_ALL = 0x8010
 
@@ -70,8 +74,8 @@ class Devices:
         raise AssertionError(f"{source} did not get to {receiver}")
 
 
-@pytest.fixture
-async def devices(tmp_path: Path) -> AsyncIterator[Devices]:
+@asynccontextmanager
+async def running(directory: Path) -> AsyncIterator[Devices]:
     hpc, tcu = free_endpoint(), free_endpoint()
     async with AsyncExitStack() as stack:
         broker = stack.enter_context(any_broker())
@@ -83,11 +87,25 @@ async def devices(tmp_path: Path) -> AsyncIterator[Devices]:
             ),
         }
         daemon = await stack.enter_async_context(
-            Role(tmp_path, "ustreamer", HPC_CONNECT=hpc, TCU_CONNECT=tcu, IVI_BROKER=broker.url)
+            Role(directory, "ustreamer", HPC_CONNECT=hpc, TCU_CONNECT=tcu, IVI_BROKER=broker.url)
         )
         yield Devices(daemon, broker, sides)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def devices_of_all(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Devices]:
+    async with running(tmp_path_factory.mktemp("ustreamer")) as devices:
+        yield devices
+
+
+@pytest.fixture
+def devices(devices_of_all: Devices) -> Devices:
+    for side in devices_of_all.sides.values():
+        side.arrived.clear()
+    return devices_of_all
+
+
+@together
 @pytest.mark.parametrize(("client", "server"), PAIRS)
 async def test_rpc_goes_there_and_back(devices: Devices, client: str, server: str) -> None:
     asked = replace(
@@ -102,6 +120,7 @@ async def test_rpc_goes_there_and_back(devices: Devices, client: str, server: st
     devices.daemon.check_books()
 
 
+@together
 @pytest.mark.parametrize(("publisher", "subscriber"), PAIRS)
 async def test_a_publish_crosses_while_somebody_subscribes(devices: Devices, publisher: str, subscriber: str) -> None:
     client = UsubscriptionClient(devices.sides[subscriber], app(subscriber), subscriber)
@@ -119,18 +138,19 @@ async def test_a_publish_crosses_while_somebody_subscribes(devices: Devices, pub
     assert [each for each in devices.sides[third].arrived if each.type == 1] == []
 
 
-async def test_what_is_for_a_device_that_is_away_waits_and_survives_a_kill(devices: Devices) -> None:
-    devices.broker.stop()
-    await devices.daemon.until_down("ivi")
-    sent = [Plain(4, topic("hpc"), app("ivi"), str(number).encode(), ttl=120_000) for number in range(20)]
-    await devices.sides["hpc"].send(sent)
-    await devices.daemon.until_total(20, "ustreamer_queue_messages", route="hpc-ivi")
-    await devices.daemon.until_total(20, "ustreamer_journal_written_messages_total")
-    devices.daemon.signal(signal.SIGKILL)
-    await devices.daemon.ended()
-    devices.broker.start()
-    async with MqttSide(devices.broker.port, "in-vehicle", ["+/+/+/+/+/ivi/#"]) as ivi:
-        devices.daemon.start()
-        await devices.daemon.until_up()
-        await until(lambda: len(ivi.arrived) >= 20, within_s=30, what="what waited")
-        assert ivi.arrived == sent
+async def test_what_is_for_a_device_that_is_away_waits_and_survives_a_kill(tmp_path: Path) -> None:
+    async with running(tmp_path) as devices:
+        devices.broker.stop()
+        await devices.daemon.until_down("ivi")
+        sent = [Plain(4, topic("hpc"), app("ivi"), str(number).encode(), ttl=120_000) for number in range(20)]
+        await devices.sides["hpc"].send(sent)
+        await devices.daemon.until_total(20, "ustreamer_queue_messages", route="hpc-ivi")
+        await devices.daemon.until_total(20, "ustreamer_journal_written_messages_total")
+        devices.daemon.signal(signal.SIGKILL)
+        await devices.daemon.ended()
+        devices.broker.start()
+        async with MqttSide(devices.broker.port, "in-vehicle", ["+/+/+/+/+/ivi/#"]) as ivi:
+            devices.daemon.start()
+            await devices.daemon.until_up()
+            await until(lambda: len(ivi.arrived) >= 20, within_s=30, what="what waited")
+            assert ivi.arrived == sent

@@ -18,11 +18,27 @@ from tests.fault.trace_children import MAX_BYTES, STREAMER
 SEEDS = range(3)
 RUNS = 4
 COMPACTIONS = 3
+CHILD = """
+import sys
+
+class WithoutPandas:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, WithoutPandas)
+
+from tests.fault.trace_children import main
+
+main()
+"""
+"""A streamer has no pandas. Where it is installed, as for the tests of the jobs, pyarrow spends half of the start on it."""
 
 
 def child(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.fault.trace_children", *arguments],
+        [sys.executable, "-c", CHILD, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -37,6 +37,6 @@ def compact_when_told(path: str) -> None:
     print("compacted", flush=True)  # noqa: T201
 
 
-if __name__ == "__main__":
+def main() -> None:
     actions: dict[str, Callable[..., None]] = {"write": write, "compact": compact_when_told}
     actions[sys.argv[1]](*sys.argv[2:])

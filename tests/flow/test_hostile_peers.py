@@ -56,10 +56,7 @@ class Stranger(Client):
     """Asks in whose name it likes, at the service of dev1 or at core.ustreamer."""
 
     async def call(self, sink: UUri, proto: Message, source: UUri) -> UMessage:
-        asked = request(self.now_ms, source, sink, 10_000, proto.SerializeToString())
-        await self.transport.send(asked)
-        await until(lambda: self._answers(asked), f"an answer to {source}")
-        return self._answers(asked)[0]
+        return await self.answer_to(request(self.now_ms, source, sink, 10_000, proto.SerializeToString()))
 
 
 async def stranger(devices: Devices, authority: str = "evil", ue_id: int = 1) -> Stranger:

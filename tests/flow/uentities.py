@@ -63,13 +63,19 @@ class Client(UEntity):
         payload = proto if isinstance(proto, bytes) else proto.SerializeToString()
         options = Options(payload_format=form)
         asked = request(self.now_ms, self.uri, UUri(self.service, 0, 3, method), 10_000, payload, options)
-        await self.transport.send(asked)
-        await until(lambda: self._answers(asked), f"an answer to {asked.attributes.sink}")
-        (answer,) = self._answers(asked)
-        return answer
+        return await self.answer_to(asked)
 
-    def _answers(self, asked: UMessage) -> list[UMessage]:
-        return [message for message in self.messages if message.attributes.reqid == asked.id]
+    async def answer_to(self, asked: UMessage) -> UMessage:
+        """Send a Request, and wait for the one Response to it."""
+        before = len(self.received)
+
+        def answers() -> list[UMessage]:
+            return [each.message for each in self.received[before:] if each.message.attributes.reqid == asked.id]
+
+        await self.transport.send(asked)
+        await until(answers, f"an answer to {asked.attributes.source}")
+        (answer,) = answers()
+        return answer
 
     async def granted(self, method: int, proto: Message, kind: type[Proto]) -> Proto:
         """The payload of a Response that has to be OK."""

@@ -144,4 +144,4 @@ class Admission(RuleBasedStateMachine):
 
 
 TestAdmission = Admission.TestCase
-TestAdmission.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAdmission.settings = settings(stateful_step_count=40, deadline=None)

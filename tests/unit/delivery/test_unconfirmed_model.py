@@ -157,4 +157,4 @@ class Network(RuleBasedStateMachine):
 
 
 TestNetwork = Network.TestCase
-TestNetwork.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestNetwork.settings = settings(stateful_step_count=40, deadline=None)

@@ -323,4 +323,4 @@ def _deadline_ms(command: Command) -> int:
 
 
 TestStates = TwoDevices.TestCase
-TestStates.settings = settings(stateful_step_count=60, max_examples=3 * settings().max_examples, deadline=None)
+TestStates.settings = settings(stateful_step_count=60, deadline=None)
