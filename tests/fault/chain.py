@@ -106,6 +106,10 @@ class Chain:
         await until(lambda: self.ledger.has_arrived(last.id), within_s=_WITHIN_S, what="the last message")
         for daemon in self.daemons:
             await daemon.until_total(0, "ustreamer_queue_messages")
+        # The last broker has confirmed these. The uEntity behind it may still be reading.
+        delivered = self.daemons[-1].total("ustreamer_outcomes_total", route="down", outcome="delivered")
+        await until(lambda: self.ledger.arrivals() >= delivered, within_s=_WITHIN_S, what=f"{delivered:g} arrivals")
+        for daemon in self.daemons:
             daemon.signal(signal.SIGTERM)
         assert await asyncio.gather(*(daemon.ended() for daemon in self.daemons)) == [0, 0]
 
