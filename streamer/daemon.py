@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamer import __version__, logs, systemd
+from streamer.admin.config import ConfigPages
 from streamer.admin.metrics import Exposition
+from streamer.admin.pause import PausePages
 from streamer.admin.server import AdminServer, unready
 from streamer.audit import audit, flush
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, load
 from streamer.config.models import Config
+from streamer.config.shown import fingerprint
 from streamer.delivery.router import TICK_S, Router
 from streamer.journal.batches import LetterBounds
 from streamer.journal.journal import Journal, JournalState
@@ -69,9 +72,12 @@ class Daemon:
                 self.router,
                 self._exposition,
                 config.metrics,
-                self.service_host.pause_service,
-                config.control.http_token_file,
+                config.control,
+                [*PausePages(self.service_host.pause_service).routes(), *ConfigPages(self).routes()],
             )
+        self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
+        self._reload_turn = asyncio.Lock()
+        self._is_running = False
         self._stopping = asyncio.Event()
 
     def _context(self, name: str) -> TransportContext:
@@ -108,6 +114,7 @@ class Daemon:
             if self.journal is not None:
                 await self._open_journal(self.journal)
             await self._start_router()
+            self._is_running = True
             gc.freeze()  # what was restored stays: the collector need not look at thousands of subscriptions
             systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
             async with asyncio.TaskGroup() as tasks:
@@ -116,6 +123,7 @@ class Daemon:
                 serving = tasks.create_task(self.service_host.run(), name="services")
                 subscriber = tasks.create_task(self.router.subscriber.run(), name="subscriber")
                 await self._stopping.wait()
+                self._is_running = False
                 reloading.cancel()
                 left = await self._drain()
                 for task in (ticking, serving, subscriber):
@@ -203,41 +211,49 @@ class Daemon:
         while True:
             await interest.wait()
             interest.clear()
-            await self.reload()
+            await self.reload("SIGHUP", "process")
 
-    async def reload(self) -> bool:
-        """Read the file again and use it if it is valid; True if it was. An invalid one changes nothing."""
+    async def reload(self, who: str, where: str) -> list[str]:
+        """Read the file again and use it if nothing is wrong with it; returns what is, and nothing has changed then.
+
+        ``who`` asked for it from ``where``, for the audit log.
+        """
+        async with self._reload_turn:
+            problems = await self._reload()
+        self._exposition.count_reload("refused" if problems else "ok")
+        for problem in problems:
+            logger.error("reload_refused problem=%s", problem)
+        if not problems:
+            self._exposition.config_used(fingerprint(self.config), self._clock.wall_ms() / 1000)
+            audit("reloaded", who=who, where=where, file=str(self._path), routes=len(self.config.routes))
+        return problems
+
+    async def _reload(self) -> list[str]:
         problems: list[str] = []
         try:
             if self._path is None:
                 problems = ["this daemon was not started from a file"]
+            elif not self._is_running:
+                problems = ["the daemon is starting or stopping"]
             else:
                 config = await asyncio.to_thread(load, self._path)
                 problems = _beyond_reload(self.config, config)
         except ConfigError as exc:
             problems = [str(problem) for problem in exc.problems]
         if problems:
-            return self._refuse(problems)
+            return problems
         systemd.notify("RELOADING=1")
         try:
             await self.router.reload(config)
         except UStatusError as exc:  # the router still has what it had
             systemd.notify("READY=1")
-            return self._refuse([f"listeners: {exc}"])
+            return [f"listeners: {exc}"]
         self.service_host.use(config)
         if config.log != self.config.log:
             logs.set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
         self.config = config
-        self._exposition.count_reload("ok")
         systemd.notify("READY=1")
-        audit("reloaded", who="SIGHUP", where="process", file=str(self._path), routes=len(config.routes))
-        return True
-
-    def _refuse(self, problems: list[str]) -> bool:
-        self._exposition.count_reload("refused")
-        for problem in problems:
-            logger.error("reload_refused problem=%s", problem)
-        return False
+        return []
 
     async def _drain(self) -> int:
         systemd.notify("STOPPING=1")

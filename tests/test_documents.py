@@ -148,7 +148,8 @@ def test_every_path_of_the_http_port_is_listed_and_no_other() -> None:
     assert served
     page = DOCS / "operations.md"
     listed = {f"GET {path}" for row in rows(page, "## Health") for path in INLINE.findall(row[0])}
-    assert listed | {plain(row[0]) for row in rows(page, "### Over HTTP")} == served
+    requests = [row for title in ("### Over HTTP", "### Who may ask the HTTP port") for row in rows(page, title)]
+    assert listed | {plain(row[0]) for row in requests} == served
 
 
 @PRESENT

@@ -1,8 +1,12 @@
-"""Who may ask the HTTP port at all: the Host of every request is looked at, and whoever changes something may need a token.
+"""Who may ask the HTTP port, and who may change something over it.
 
 A page in a browser can have its own name point to this machine (DNS rebinding), and read what it likes then, with the rights
 of the network that the browser is in. It cannot choose the Host: that is its name. So the Host must be an address, or a name
 that the configuration knows.
+
+A change is a POST. It is accepted from programs on this machine only, unless the configuration says otherwise
+(`control.http`), may need a token, and never comes from a page in a browser: its content type must be JSON, which a page
+cannot send to another site without asking first (CORS), and it must not have an Origin.
 """
 
 import hmac
@@ -10,12 +14,14 @@ import json
 import logging
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from streamer.audit import DENIED, audit
 from streamer.config.models import MetricsConfig
+from streamer.config.services import ControlConfig
 
 SHORTEST_TOKEN = 16
 _READING = ("GET", "HEAD")
@@ -23,8 +29,8 @@ _READING = ("GET", "HEAD")
 logger = logging.getLogger("ustreamer.admin")
 
 
-def access(options: MetricsConfig, token_file: Path | None) -> Middleware:
-    """A middleware that refuses what does not come to a known Host, and changes without the token in that file."""
+def access(options: MetricsConfig, control: ControlConfig) -> Middleware:
+    """A middleware that refuses what does not come to a known Host, and changes by those who may not make them."""
     names = {name.lower() for name in ("localhost", options.host, *options.hosts)}
 
     @web.middleware
@@ -32,19 +38,47 @@ def access(options: MetricsConfig, token_file: Path | None) -> Middleware:
         is_reading = request.method in _READING
         hosts = request.headers.getall("Host", [])
         if not all(_is_known(host, names) for host in hosts) or not (hosts or is_reading):  # HTTP/1.0 has none
-            if not is_reading:
-                audit(DENIED, who="http", where=request.remote or "", reason="unknown Host", path=request.path)
-            raise _refusal("expected an IP address or localhost as Host, or a name that metrics.hosts lists")
-        if token_file is not None and not is_reading and not _has_token(request, token_file):
-            audit(DENIED, who="http", where=request.remote or "", reason="no valid token", path=request.path)
-            raise web.HTTPUnauthorized(
-                text=json.dumps({"error": "expected Authorization: Bearer, with the token of control.http_token_file"}),
-                content_type="application/json",
-                headers={"WWW-Authenticate": "Bearer"},
+            refusal = refused(
+                "expected an IP address or localhost as Host, or a name that metrics.hosts lists", web.HTTPForbidden
             )
+            raise refusal if is_reading else _audited(request, refusal, "unknown Host")
+        if not is_reading and request.match_info.http_exception is None:  # there is such a page
+            _check_change(request, control)
         return await handler(request)
 
     return check
+
+
+def _check_change(request: web.Request, control: ControlConfig) -> None:
+    if control.http_token_file is not None and not _has_token(request, control.http_token_file):
+        text = "expected Authorization: Bearer, with the token of control.http_token_file"
+        raise _audited(request, refused(text, web.HTTPUnauthorized, {"WWW-Authenticate": "Bearer"}), "no valid token")
+    if "Origin" in request.headers:
+        text = "refused to pages in a browser: expected no Origin"
+        raise _audited(request, refused(text, web.HTTPForbidden), "a page in a browser")
+    if control.http != "any" and not is_near(*_ends(request)):
+        text = "accepted only from this machine, unless control.http is any"
+        raise _audited(request, refused(text, web.HTTPForbidden), "not from this machine")
+    if request.content_type != "application/json":
+        raise refused("expected Content-Type: application/json", web.HTTPUnsupportedMediaType)
+
+
+def client_of(request: web.Request) -> str:
+    """The address that a request came from."""
+    peer, _ = _ends(request)
+    return str(peer[0]) if peer else "unknown"
+
+
+def is_near(peer: tuple[Any, ...] | None, own: tuple[Any, ...] | None) -> bool:
+    """Whether a connection comes from this machine: from a loopback address, or from the address that it was made to."""
+    return peer is not None and own is not None and (peer[0] == own[0] or ip_address(peer[0]).is_loopback)
+
+
+def _ends(request: web.Request) -> tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]:
+    transport = request.transport
+    return (
+        (None, None) if transport is None else (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
+    )
 
 
 def read_token(path: Path) -> bytes:
@@ -83,5 +117,11 @@ def _has_token(request: web.Request, file: Path) -> bool:
     return hmac.compare_digest(given.strip().encode(errors="surrogateescape"), token) and scheme.lower() == "bearer"
 
 
-def _refusal(text: str) -> web.HTTPClientError:
-    return web.HTTPForbidden(text=json.dumps({"error": text}), content_type="application/json")
+def _audited(request: web.Request, refusal: web.HTTPError, reason: str) -> web.HTTPError:
+    audit(DENIED, who="http", where=client_of(request), reason=reason, path=request.path)
+    return refusal
+
+
+def refused(text: str, kind: type[web.HTTPError], headers: dict[str, str] | None = None) -> web.HTTPError:
+    """A refusal that says why, in JSON."""
+    return kind(text=json.dumps({"error": text}), content_type="application/json", headers=headers)

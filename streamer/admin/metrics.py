@@ -28,7 +28,7 @@ ReloadResult = Literal["ok", "refused"]
 
 
 class RouterCollector(Collector):
-    """Turns the router's accounts into metric families. `Exposition` updates ``lag`` and ``reloads``."""
+    """Turns the router's accounts into metric families. `Exposition` updates what is public."""
 
     def __init__(
         self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
@@ -39,6 +39,9 @@ class RouterCollector(Collector):
         self._services = services
         self.lag = Histogram()
         self.reloads: dict[ReloadResult, int] = {"ok": 0, "refused": 0}
+        self.last_reload: ReloadResult = "ok"
+        self.config_since_s = 0.0
+        self.config_fingerprint = 0
 
     def collect(self) -> Iterable[Metric]:
         routes, router = self._router.accounts(), self._router.account()
@@ -65,6 +68,21 @@ class RouterCollector(Collector):
         for result, number in self.reloads.items():
             reloads.add_metric((result,), number)
         yield reloads
+        yield GaugeMetricFamily(
+            "ustreamer_config_last_reload_successful",
+            "1 if the last reload was accepted, or there was none; 0 if it was refused.",
+            self.last_reload == "ok",
+        )
+        yield GaugeMetricFamily(
+            "ustreamer_config_last_reload_success_timestamp_seconds",
+            "Since when the configuration is in use: the start, or the last reload that was accepted.",
+            self.config_since_s,
+        )
+        yield GaugeMetricFamily(
+            "ustreamer_config_hash",
+            "A number that is the same on streamers whose configurations mean the same.",
+            self.config_fingerprint,
+        )
 
     def _routes(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
         accepted = CounterMetricFamily(
@@ -286,3 +304,9 @@ class Exposition:
     def count_reload(self, result: ReloadResult) -> None:
         """The configuration file was reloaded, or refused."""
         self._collector.reloads[result] += 1
+        self._collector.last_reload = result
+
+    def config_used(self, fingerprint: str, now_s: float) -> None:
+        """A configuration with this fingerprint (hexadecimal) is in use from now on, in seconds since 1970."""
+        self._collector.config_fingerprint = int(fingerprint, 16)
+        self._collector.config_since_s = now_s

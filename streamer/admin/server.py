@@ -1,6 +1,6 @@
-"""The HTTP port: `/metrics`, `/healthz` (the event loop runs), `/readyz` (everything works), and the pages for pausing."""
+"""The HTTP port: `/metrics`, `/healthz` (the event loop runs), `/readyz` (everything works), and further pages."""
 
-from pathlib import Path
+from collections.abc import Iterable
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -8,12 +8,14 @@ from aiohttp.typedefs import Handler
 from streamer.admin.access import access
 from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
-from streamer.admin.pause import BODY_BYTES, PausePages
 from streamer.config.models import MetricsConfig
+from streamer.config.services import ControlConfig
 from streamer.delivery.router import Router
 from streamer.journal.journal import JournalState
-from streamer.services.pause import PauseService
 from streamer.transports.base import LinkState
+
+BODY_BYTES = 4096
+"""The most that a request may bring."""
 
 
 class AdminServer:
@@ -24,13 +26,13 @@ class AdminServer:
         router: Router,
         exposition: Exposition,
         options: MetricsConfig,
-        pause_service: PauseService | None = None,
-        token_file: Path | None = None,
+        control: ControlConfig | None = None,
+        pages: Iterable[web.RouteDef] = (),
     ) -> None:
-        """Without ``pause_service`` there are no pages for pausing; with ``token_file`` they ask for the token in it."""
-        self._pause_service = pause_service
+        """``control``: who may change something."""
+        self._pages = list(pages)
         self._options = options
-        self._access = access(options, token_file)
+        self._access = access(options, control or ControlConfig())
         self._router = router
         self._exposition = exposition
         self._runner: web.AppRunner | None = None
@@ -46,8 +48,7 @@ class AdminServer:
                 web.get("/readyz", self._readyz),
             ]
         )
-        if self._pause_service is not None:
-            app.add_routes(PausePages(self._pause_service).routes())
+        app.add_routes(self._pages)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         factory = self._runner.server

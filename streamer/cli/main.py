@@ -1,4 +1,5 @@
-"""The command line: ``streamer run | check | explain | pause | resume | dead-letters | traces | schema | demo``.
+"""The command line: ``streamer run | check | config | reload | explain | pause | resume | dead-letters | traces | schema |
+demo``.
 
 Exit status: 0 fine; 1 the answer is no, or something failed; 2 wrong usage; 74 the journal or the traces cannot be read
 (EX_IOERR); 78 the configuration cannot be used (EX_CONFIG).
@@ -17,6 +18,7 @@ from pathlib import Path
 import uvloop
 
 from streamer import __version__, logs
+from streamer.cli import config as config_commands
 from streamer.cli import dead_letters, explain, pause, traces
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
@@ -62,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command("run", _run, "Route messages until told to stop (SIGTERM drains, SIGHUP reloads the configuration).")
     command("check", _check, "Report everything that is wrong with a configuration file. Connects to nothing.")
+    config_commands.add_to(commands)
     explain.add_to(commands)
     dead_letters.add_to(commands)
     traces.add_to(commands)

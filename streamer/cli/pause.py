@@ -4,31 +4,13 @@ The answer is printed without control characters, which a terminal would obey.
 """
 
 import argparse
-import json
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import ProxyHandler, Request, build_opener
 
-from streamer.admin.access import read_token
-from streamer.cli.text import EX_CONFIG, as_table, complain, lines_out, plain
+from streamer.cli.running import NotAskedError, ask, not_a_streamer
+from streamer.cli.text import as_table, complain, lines_out, plain
 from streamer.config.load import load
-from streamer.config.models import MetricsConfig
 from streamer.routing.pause_rules import PauseRule, PauseRuleError
-
-_ANSWER_S = 10.0
-_ANSWER_BYTES = 1 << 20  # a thousand rules with the longest names take half of that
-
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to reach a daemon that listens there
-
-
-class _NoAnswerError(Exception):
-    """Nobody answered, or not a streamer. The text says which."""
-
-
-class _RefusedError(Exception):
-    """The daemon refused. The text says why."""
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -73,51 +55,15 @@ def _change(arguments: argparse.Namespace, what: str) -> int:
 
 def _ask(arguments: argparse.Namespace, page: str, asked: dict[str, str] | None) -> int:
     config = load(arguments.config)
-    metrics, token_file = config.metrics, config.control.http_token_file
-    if metrics is None:
-        return complain(f"{arguments.config}: metrics: null: the daemon is told over that port", EX_CONFIG)
-    if not metrics.port:
-        return complain(f"{arguments.config}: metrics.listen: {metrics.listen}: the port is not known", EX_CONFIG)
-    headers = {"Content-Type": "application/json", "Host": "localhost"}  # the daemon may not know its other names
-    if token_file is not None and asked is not None:
+    try:
+        answer = ask(arguments.config, config, page, asked)
         try:
-            headers["Authorization"] = f"Bearer {read_token(token_file).decode()}"
-        except (OSError, ValueError) as exc:
-            reason = exc.strerror if isinstance(exc, OSError) else exc
-            return complain(f"{arguments.config}: control.http_token_file: {token_file}: {reason}", 1)
-    try:
-        answer = _fetch(metrics, page, asked, headers)
-        lines_out(_listed(answer) if asked is None else [_result(asked, bool(answer["changed"]), page)])
-    except _RefusedError as exc:
-        return complain(plain(str(exc)), 1)
-    except _NoAnswerError as exc:
-        return complain(f"{metrics.listen} (metrics.listen): {plain(str(exc))}", 1)
-    except (KeyError, TypeError):
-        return complain(f"{metrics.listen} (metrics.listen): what answers there is not a streamer", 1)
+            lines_out(_listed(answer) if asked is None else [_result(asked, bool(answer["changed"]), page)])
+        except (KeyError, TypeError):
+            raise not_a_streamer(config) from None
+    except NotAskedError as exc:
+        return complain(str(exc), exc.status)
     return 0
-
-
-def _fetch(metrics: MetricsConfig, page: str, asked: dict[str, str] | None, headers: dict[str, str]) -> Any:
-    """The answer of a page: to a GET, or to a POST if something is asked."""
-    host = _ANY_ADDRESS.get(metrics.host, metrics.host)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{metrics.port}{page}"
-    request = Request(url, None if asked is None else json.dumps(asked).encode(), headers)
-    try:
-        with build_opener(ProxyHandler({})).open(request, timeout=_ANSWER_S) as answer:
-            return json.loads(answer.read(_ANSWER_BYTES))
-    except HTTPError as exc:
-        raise _RefusedError(_reason(exc)) from exc
-    except (URLError, OSError) as exc:
-        raise _NoAnswerError(f"no streamer answers there ({getattr(exc, 'reason', None) or exc})") from exc
-    except (ValueError, HTTPException) as exc:
-        raise _NoAnswerError("what answers there is not a streamer") from exc
-
-
-def _reason(error: HTTPError) -> str:
-    try:
-        return str(json.loads(error.read(_ANSWER_BYTES))["error"])
-    except (ValueError, KeyError, TypeError, OSError, HTTPException):
-        return f"it answers {error.code} {error.reason}; is it a streamer, and of this version?"
 
 
 def _result(asked: dict[str, str], changed: bool, page: str) -> str:

@@ -62,7 +62,6 @@ class PauseService:
         access: Access,
     ) -> None:
         """``access`` says who may call the methods."""
-        self.is_open_to_all = options.http == "any"
         self._max_rules = options.max_rules
         self._state = state
         self._router = router

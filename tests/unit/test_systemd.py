@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,3 +84,21 @@ def test_watchdog_is_told_at_half_of_its_limit(
         else:
             monkeypatch.setenv(name, value)
     assert watchdog_interval_s() == interval_s
+
+
+def test_a_systemd_that_does_not_read_holds_up_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(path))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+
+        def send() -> None:
+            for _ in range(20):
+                notify("WATCHDOG=1")
+
+        sending = threading.Thread(target=send, daemon=True)
+        sending.start()
+        sending.join(30)
+        assert not sending.is_alive()
+        manager.setblocking(False)
+        assert manager.recv(4096) == b"WATCHDOG=1"

@@ -14,6 +14,7 @@ from aiohttp.test_utils import make_mocked_request
 from streamer import audit
 from streamer.admin.access import SHORTEST_TOKEN, access, read_token
 from streamer.admin.metrics import Exposition
+from streamer.admin.pause import PausePages
 from streamer.admin.server import AdminServer
 from streamer.cli.main import main
 from streamer.config.models import MetricsConfig
@@ -38,7 +39,7 @@ class Port:
         service = PauseService(self.state, router, control, Access(GATEWAY, frozenset({GATEWAY})))
         self.state.open()
         service.restore()
-        self.server = AdminServer(router, Exposition(router), options, service, control.http_token_file)
+        self.server = AdminServer(router, Exposition(router), options, control, PausePages(service).routes())
 
     async def ask(self, method: str, path: str, headers: dict[str, str] | None = None) -> int:
         """The status."""
@@ -99,7 +100,7 @@ async def test_addresses_and_configured_names_are_answered(make_port: Callable[.
 
 
 async def test_the_name_that_the_port_listens_on_is_known() -> None:
-    check = access(MetricsConfig(listen="Gateway.veh1.example:9464"), None)
+    check = access(MetricsConfig(listen="Gateway.veh1.example:9464"), ControlConfig())
 
     async def page(request: web.Request) -> web.StreamResponse:
         return web.Response()

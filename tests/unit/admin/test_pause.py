@@ -12,6 +12,7 @@ import yaml
 from aiohttp import StreamReader, web
 from aiohttp.test_utils import make_mocked_request
 
+from streamer.admin.access import access
 from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages
 from streamer.admin.server import AdminServer
@@ -43,13 +44,14 @@ class AdminHarness:
     """A router, the pause service and the HTTP port, as the daemon has them."""
 
     def __init__(self, options: ControlConfig) -> None:
+        self.options = options
         self.harness = RouterHarness()
         self.state = FailingState(None, PauseService.TABLES)
         router = self.harness.router
         self.control = PauseService(self.state, router, options, Access(GATEWAY, frozenset({GATEWAY})))
         self.port = free_port()
         listening = MetricsConfig(listen=f"127.0.0.1:{self.port}", hosts=["streamer"])
-        self.server = AdminServer(router, Exposition(router), listening, self.control)
+        self.server = AdminServer(router, Exposition(router), listening, options, PausePages(self.control).routes())
 
 
 @pytest.fixture
@@ -196,11 +198,11 @@ def remote(body: object, peer: str, own: str) -> web.Request:
     return make_mocked_request("POST", "/pause", given, transport=transport, payload=payload)
 
 
-async def posted(control: PauseService, request: web.Request) -> tuple[int, str]:
+async def posted(admin: AdminHarness, request: web.Request) -> tuple[int, str]:
     """Status and body of the page's answer."""
-    (page,) = (each for each in PausePages(control).routes() if each.path == request.path)
+    (page,) = (each for each in PausePages(admin.control).routes() if each.path == request.path)
     try:
-        answer = await page.handler(request)
+        answer = await access(MetricsConfig(), admin.options)(request, page.handler)
     except web.HTTPException as exc:
         return exc.status, exc.text or ""
     assert isinstance(answer, web.Response)
@@ -224,7 +226,7 @@ async def posted(control: PauseService, request: web.Request) -> tuple[int, str]
 async def test_a_post_is_taken_from_this_machine_or_as_configured(
     admin: AdminHarness, peer: str, own: str, status: int
 ) -> None:
-    found, text = await posted(admin.control, remote({"topic": TOPIC}, peer, own))
+    found, text = await posted(admin, remote({"topic": TOPIC}, peer, own))
     assert (found, len(admin.harness.router.pause_rules.rules)) == (status, int(status == 200))
     assert ("accepted only from this machine, unless control.http is any" in text) == (status == 403)
 

@@ -1,0 +1,77 @@
+"""The configuration as it may be shown."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from streamer.config.load import load
+from streamer.config.secrets import WITHHELD
+from streamer.config.shown import DIGITS, fingerprint, shown
+
+ROOT = Path(__file__).parents[3]
+FILES = [
+    ROOT / "config" / "minimal.yaml",
+    ROOT / "config" / "streamer.yaml",
+    *sorted((ROOT / "config" / "roles").glob("*.yaml")),
+]
+
+
+def written(path: Path, data: Any) -> Path:
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    return path
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_what_is_shown_is_a_file_that_means_the_same(file: Path, tmp_path: Path) -> None:
+    config = load(file)
+    again = load(written(tmp_path / "shown.yaml", shown(config)))
+    assert shown(again) == shown(config)
+    assert fingerprint(again) == fingerprint(config)
+
+
+def configuration(tmp_path: Path, **changes: Any) -> Path:
+    options = {"broker": "mqtts://broker:8883", "username": "gateway-veh1", "password_file": "/run/secrets/password"}
+    data = {
+        "authority": "gw",
+        "endpoints": {
+            "token": {"transport": "memory", "authorities": ["veh1"]},
+            "cloud": {"transport": "mqtt5", "authorities": ["*"], "options": options},
+        },
+        "queue_policy": {"window": 10},
+        "routes": [{"from": "token", "to": "cloud", "window": 5, "queue": {"messages": 7}}],
+        "control": {"http_token_file": "/run/secrets/token"},
+    }
+    return written(tmp_path / "streamer.yaml", data | changes)
+
+
+def test_defaults_are_there_and_routes_have_what_they_change(tmp_path: Path) -> None:
+    data = shown(load(configuration(tmp_path)))
+    (route,) = data["routes"]
+    assert set(route) == {"from", "to", "name", "publish", "publish_to", "window", "queue"}
+    assert (route["window"], route["queue"]["messages"]) == (5, 7)
+    assert (data["queue_policy"]["window"], data["shutdown"]) == (10, {"drain_s": 20})
+
+
+def test_users_are_withheld_and_files_with_secrets_are_only_named(tmp_path: Path) -> None:
+    data = shown(load(configuration(tmp_path)))
+    options = data["endpoints"]["cloud"]["options"]
+    assert (options["username"], options["password_file"]) == (WITHHELD, "/run/secrets/password")
+    assert data["control"]["http_token_file"] == "/run/secrets/token"
+    assert data["endpoints"]["token"]["authorities"] == ["veh1"]
+
+
+def test_settings_of_an_address_are_withheld(tmp_path: Path) -> None:
+    zenoh = {"transport": "zenoh", "authorities": ["veh1"], "options": {"connect": ["tls/gw:7447#marker=SESAME"]}}
+    cloud = {"transport": "memory", "authorities": ["*"]}
+    data = shown(load(configuration(tmp_path, endpoints={"token": zenoh, "cloud": cloud})))
+    assert data["endpoints"]["token"]["options"]["connect"] == [f"tls/gw:7447#{WITHHELD}"]
+
+
+def test_fingerprint_tells_meanings_apart_and_not_spellings(tmp_path: Path) -> None:
+    first = load(configuration(tmp_path))
+    spelled = load(configuration(tmp_path, queue_policy={"window": 10, "flow_window": 1000}))
+    other = load(configuration(tmp_path, queue_policy={"window": 11}))
+    assert fingerprint(first) == fingerprint(spelled) != fingerprint(other)
+    assert len(fingerprint(first)) == DIGITS
