@@ -134,7 +134,7 @@ def commands() -> list[list[str]]:
 
 def test_the_command_lines_of_the_unit_are_understood() -> None:
     parsed = [_parser().parse_args(words) for words in commands()]
-    assert [arguments.command.__name__ for arguments in parsed] == ["_run", "_check"]
+    assert [arguments.command.__name__ for arguments in parsed] == ["_run", "_reload"]
     assert {arguments.config for arguments in parsed} == {Path("/etc/ustreamer/streamer.yaml")}
 
 
