@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from streamer.cli.running import NotAskedError, DaemonRefusedError, ask, not_a_streamer
+from streamer.cli.running import DaemonRefusedError, NotAskedError, ask, not_a_streamer
 from streamer.cli.text import EX_CONFIG, complain, lines_out, plain
 from streamer.config.load import load
 from streamer.config.shown import fingerprint, shown
