@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from streamer.config.load import json_schema, load, warnings
-from streamer.config.models import POLICY_KEYS, Config, TraceConfig
+from streamer.config.models import POLICY_KEYS, Config
 from streamer.config.permissions import load_verifier
+from streamer.config.stores import TraceConfig
 from streamer.transports.installed import available_transports, load_transport
 from tests.config_keys import leaves
 from tests.pages import DOCS, INLINE, ROOT, rows, yaml_blocks

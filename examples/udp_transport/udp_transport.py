@@ -33,10 +33,15 @@ class UdpOptions(WireOptions):
     """Where to receive and where to send."""
 
     host: str = "127.0.0.1"
+    """The address to receive on."""
     port: int = Field(ge=1, le=65_535)
+    """The port to receive on."""
     peer_host: str = "127.0.0.1"
+    """The address to send to."""
     peer_port: int = Field(ge=1, le=65_535)
+    """The port to send to."""
     listeners: ListenerOptions = ListenerOptions()  # every ListeningTransport has them
+    """Limits on listeners."""
 
 
 class UdpTransport(ListeningTransport, asyncio.DatagramProtocol):

@@ -15,8 +15,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, check_options, findings
 from streamer.config.permissions import PermissionsConfig
 from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
+from streamer.config.stores import DeadLetterStoreConfig, JournalConfig, TraceConfig
 from streamer.config.types import (
-    GIB,
     MIB,
     Authority,
     Count,
@@ -45,7 +45,9 @@ class QueueBounds(Section):
     """The bounds of a queue, and what happens at a bound."""
 
     messages: Count = 10_000
+    """Messages that may queue."""
     bytes: Size = 64 * MIB
+    """Bytes that they may take."""
     on_full: Literal["backpressure", "reject", "evict"] = "backpressure"
     """backpressure: the source waits; reject: the new message fails; evict: a queued one does, the lowest priority first."""
 
@@ -74,11 +76,15 @@ class RetryConfig(Section):
     """How often and when a refused message is sent again. A lost link uses up no attempt."""
 
     initial_ms: Count = 500
+    """The first wait."""
     factor: Annotated[float, Field(ge=1)] = 2.0
+    """How much longer each wait is than the one before."""
     max_ms: Annotated[Count, Field(validate_default=True)] = 10_000
+    """The longest wait."""
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.2
     """The random part of each wait: 0.2 means 20 % less to 20 % more."""
     attempts: Count = 10
+    """After so many refusals the message becomes a dead letter."""
 
     @field_validator("max_ms")
     @classmethod
@@ -93,6 +99,7 @@ class QueuePolicy(Section):
     """How messages are queued, sent and retried. A route may set each key for itself."""
 
     queue: QueueConfig = QueueConfig()
+    """The bounds of each route's queue, and what happens at a bound."""
     window: Count = 1000
     """Unconfirmed sends per endpoint. The smallest value of its routes applies."""
     flow_window: Count = 1000
@@ -107,13 +114,16 @@ class QueuePolicy(Section):
     rate_per_authority: RateConfig | None = None
     """The same for each source authority on a route."""
     retry: RetryConfig = RetryConfig()
+    """How often and when a refused message is sent again."""
 
 
 class EndpointConfig(Section):
     """One network: how to reach it, and who lives there."""
 
     transport: str
+    """What the network speaks: the name of an installed transport."""
     authorities: Annotated[list[Authority], Field(min_length=1)]
+    """Who is reached through this endpoint. ``*`` is everybody who is not named elsewhere."""
     options: Any = Field(default={}, validate_default=True)
     """An instance of the transport's own options model."""
     is_global: bool | None = Field(default=None, alias="global")
@@ -135,7 +145,9 @@ class RouteConfig(Section):
     """One direction between two endpoints."""
 
     from_: str = Field(alias="from")
+    """The endpoint that messages come from."""
     to: str
+    """The endpoint that they go to."""
     publish: list[Pattern] = []
     """Topics that are forwarded without any subscription."""
     publish_to: Annotated[list[SingleAuthority], Field(min_length=1)] | None = None
@@ -170,53 +182,35 @@ class RouteConfig(Section):
         return route
 
 
-class JournalConfig(Section):
-    """Where unconfirmed messages are kept, so that they survive a crash."""
-
-    path: FilePath
-    max_bytes: Size = GIB
-    """For messages and dead letters together. The file and its write-ahead log may be somewhat larger."""
-    memory: Size = 64 * MIB
-    """Payloads of queued messages that are also kept in memory. Beyond that they are only in the journal."""
-
-
-class RejectedStoreConfig(Section):
-    """How many dead letters the journal keeps of messages that were never accepted, beside those of accepted ones."""
-
-    messages: Count = 5000
-    bytes: Size = 16 * MIB
-
-
-class DeadLetterStoreConfig(Section):
-    """How many dead letters the journal keeps for ``streamer dead-letters``. The oldest are deleted first."""
-
-    messages: Count = 10_000
-    bytes: Size = 64 * MIB
-    rejected: RejectedStoreConfig = RejectedStoreConfig()
-
-
 class ReportRateConfig(RateConfig):
     """How often it is reported that no route took a message, for each source authority and endpoint."""
 
     messages: Annotated[float, Field(gt=0)] | None = 10
+    """Reports per second. None: any number."""
     burst_s: Annotated[float, Field(ge=0.1)] = 10
+    """After a pause, as many as come in so many seconds may be reported at once."""
 
 
 class DeadLetterConfig(Section):
     """Where undeliverable messages go."""
 
     resource: TopicResource = 0x8001
+    """The resource of the dead letter topic, ``//AUTHORITY/4/1/8001``."""
     endpoints: list[str] = [ORIGIN]
+    """Where dead letters are published: ``origin`` (where the message came from) and names of endpoints."""
     queue: DeadLetterQueueConfig = DeadLetterQueueConfig()
+    """The bounds for dead letters that are still to be published."""
     store: DeadLetterStoreConfig = DeadLetterStoreConfig()
+    """What the journal keeps of them for ``streamer dead-letters``."""
     report_rate: ReportRateConfig | None = ReportRateConfig()
-    """None: any number."""
+    """How often it is reported that no route took a message. None: any number."""
 
 
 class MetricsConfig(Section):
     """The HTTP port for metrics, health and administration."""
 
     listen: str = "127.0.0.1:9464"
+    """host:port; with port 0 any free one."""
     hosts: list[HostName] = []
     """The names, besides localhost and that in ``listen``, by which clients may call the port. Addresses are always fine."""
 
@@ -239,27 +233,11 @@ class MetricsConfig(Section):
         return int(self.listen.rpartition(":")[2])
 
 
-class TraceConfig(Section):
-    """Where the routing traces are written, and how much of them is kept."""
-
-    path: FilePath
-    rotate_s: Annotated[float, Field(gt=0)] = 300
-    rotate_bytes: Size = 64 * MIB
-    max_bytes: Annotated[Size, Field(validate_default=True)] = 4 * GIB
-
-    @field_validator("max_bytes")
-    @classmethod
-    def _room_for_one_file(cls, value: int, info: ValidationInfo) -> int:
-        rotate_bytes = info.data.get("rotate_bytes", 0)
-        if value < rotate_bytes:
-            raise too_small("max_bytes", value, "rotate_bytes", rotate_bytes)
-        return value
-
-
 class LogConfig(Section):
     """What is logged, and how."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """The lowest level that is logged. The audit log is logged in any case."""
     format: Literal["auto", "human", "json"] = "auto"
     """auto: human on a terminal, json otherwise."""
     repeat_s: Annotated[float, Field(ge=0)] = 10
@@ -279,29 +257,46 @@ class RememberConfig(Section):
     """How many message ids are remembered, and how long, to find duplicates and loops."""
 
     ids: Count = 200_000
+    """How many are remembered."""
     seconds: Count = 600
+    """How long they are remembered."""
 
 
 class Config(Section):
     """The whole file."""
 
     authority: SingleAuthority
+    """The streamer's own authority. It is the uEntity ``//AUTHORITY/4/1/0``."""
     endpoints: Annotated[dict[Name, EndpointConfig], Field(min_length=1)]
+    """The networks by names of your choice: how to reach each, and who lives there."""
     queue_policy: QueuePolicy = QueuePolicy()  # before routes, which add their own keys to it
+    """How messages are queued, sent and retried, unless a route says something else."""
     routes: list[RouteConfig]
+    """Which messages go from where to where, one entry per direction."""
     permissions: PermissionsConfig | None = None
-    """None: what the routes allow."""
+    """Who may send what to whom. None: what the routes allow."""
     journal: JournalConfig | None = None
+    """Keeps unconfirmed messages on disk, so that they survive a crash. None: in memory only."""
     dead_letter: DeadLetterConfig = DeadLetterConfig()
+    """Where undeliverable messages go."""
     metrics: MetricsConfig | None = MetricsConfig()
+    """The HTTP port for metrics, health and administration. None: no port."""
     trace: TraceConfig | None = None
+    """A record of what became of each message. None: off."""
     log: LogConfig = LogConfig()
+    """What is logged, and how."""
     shutdown: ShutdownConfig = ShutdownConfig()
+    """How a stop goes."""
     remember: RememberConfig = RememberConfig()
+    """How long message ids are remembered, to find duplicates and loops."""
     state: StateConfig = StateConfig()
+    """Where subscriptions and pause rules are kept."""
     usubscription: UsubscriptionConfig | None = UsubscriptionConfig()
+    """The streamer's uSubscription service. None: off."""
     control: ControlConfig = ControlConfig()
+    """Who may pause and resume topics."""
     multicast: list[MulticastConfig] = []
+    """Broadcasts that receivers may listen to by name instead of by number."""
 
     @property
     def addressed(self) -> frozenset[str]:

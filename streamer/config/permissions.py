@@ -32,6 +32,7 @@ class DenyConfig(Section):
     to: AnyPattern = Field(default=EVERYTHING, validate_default=True)
     """The pattern of sinks; of a Publish, of its topic."""
     types: Annotated[list[TypeName], Field(min_length=1)] = list(TYPES)
+    """The types of messages."""
 
     @model_validator(mode="after")
     def _can_match(self) -> "DenyConfig":
@@ -63,7 +64,9 @@ class RuleConfig(Section):
     """Either an allow or a deny."""
 
     allow: AllowConfig | None = None
+    """The messages that are allowed, and how they are treated."""
     deny: DenyConfig | None = None
+    """The messages that are denied."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "RuleConfig":
@@ -90,6 +93,7 @@ class MethodConfig(Section):
     """What methods demand of a Request."""
 
     method: MethodPattern
+    """The pattern of methods."""
     permission_level: Level = 0
     """The lowest permission level that may call them."""
     tap: bool = False
@@ -100,6 +104,7 @@ class TapConfig(Section):
     """What verifies tokens (token-based access permissions): a class of an installed package, see `streamer.tokens.base`."""
 
     verifier: str
+    """The name of an installed token verifier."""
     options: Any = Field(default={}, validate_default=True)
     """An instance of the verifier's own options model."""
 
@@ -122,9 +127,11 @@ class PermissionsConfig(Section):
     """Who may do what. With this section, what no rule allows is denied."""
 
     endpoints: dict[Name, EndpointPermissions] = {}
+    """What may come in through each endpoint. Through others: nothing."""
     methods: list[MethodConfig] = []
     """The first whose pattern matches decides. A method that none matches demands nothing."""
     tap: TapConfig | None = None
+    """What verifies tokens. None: nothing, and no method can demand one."""
 
     @model_validator(mode="after")
     def _tokens_can_be_verified(self) -> "PermissionsConfig":

@@ -46,6 +46,7 @@ class SubscribePermission(Section):
     from_: EntityPattern = Field(alias="from")
     """A pattern of uEntities (resource 0)."""
     topics: Annotated[list[Pattern], Field(min_length=1)]
+    """Patterns of the topics that they may subscribe to."""
 
 
 class UsubscriptionConfig(Section):
@@ -66,14 +67,21 @@ class UsubscriptionConfig(Section):
     reset: list[EntityPattern] | None = None
     """Whose Reset counts, as `fetch`. A service elsewhere resets only what belongs to its own authority."""
     max_subscriptions: Count = 100_000
+    """Of all. A Subscribe beyond it is refused with RESOURCE_EXHAUSTED; so with the other bounds."""
     max_subscriptions_per_authority: Count = 10_000
+    """Of all subscribers at one authority."""
     max_subscriptions_per_subscriber: Count = 1000
+    """Of one uEntity. uSubscription services, which subscribe for their device, are not bounded by it."""
     max_authorities_per_topic: Count = 64
     """Authorities that the configuration does not name: where a Publish needs an address, each is another copy."""
     max_observers: Count = 10_000
+    """uEntities that are notified of changes of topics, of all topics together."""
     max_observers_per_authority: Count = 1000
+    """Of all observers at one authority."""
     max_observers_per_topic: Count = 64
+    """Of one topic."""
     external: ExternalUsubscriptionConfig | None = None
+    """A service elsewhere, which is followed instead of being one. None: the service runs here."""
 
 
 class ControlConfig(Section):
@@ -93,6 +101,8 @@ class MulticastConfig(Section):
     """A broadcast of a provider, and the topic of each of its partitions."""
 
     provider: Entity
+    """The uEntity that publishes the broadcast."""
     broadcast: BroadcastName
+    """Its name in the provider's interface."""
     partitions: Annotated[dict[PartitionName, TopicResource], AfterValidator(at_least_one)]
     """Maps each partition (empty: none) to the resource of its topic at the provider."""

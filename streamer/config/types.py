@@ -216,8 +216,11 @@ class RateConfig(Section):
     """How fast messages may go, as a token bucket: so many per second, and ``burst_s`` seconds' worth at once."""
 
     messages: Annotated[float, Field(gt=0)] | None = None
+    """Messages per second. None: any number."""
     bytes: Size | None = None
+    """Bytes per second. None: any number."""
     burst_s: Annotated[float, Field(ge=0.1)] = 2
+    """After a pause, as many as come in so many seconds may go at once."""
 
     @model_validator(mode="after")
     def _limits_something(self) -> "RateConfig":

@@ -33,7 +33,7 @@ class VerifierOptions(BaseModel):
     Validation errors do not repeat values: somebody may have put a key there.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)
 
 
 class TokenVerifier(ABC):

@@ -62,6 +62,7 @@ class JwtOptions(VerifierOptions):
     audience: Annotated[str, Field(min_length=1)]
     """A value that the claim `aud` has to have."""
     algorithms: Annotated[list[Algorithm], Field(min_length=1)] = ["RS256", "PS256", "ES256", "EdDSA"]
+    """The signature algorithms that count."""
     leeway_s: Annotated[float, Field(ge=0, le=300)] = 30
     """How far the issuer's clock may be from ours."""
     scope_claim: Annotated[str, Field(min_length=1)] = "scope"

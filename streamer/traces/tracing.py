@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from streamer.config.models import TraceConfig
+from streamer.config.stores import TraceConfig
 from streamer.traces.layout import Compaction, Deleted, Folders
 from streamer.traces.record import Buffer
 from streamer.traces.recorder import Recorder

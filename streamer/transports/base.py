@@ -181,20 +181,22 @@ class TransportContext:
 class ListenerOptions(BaseModel):
     """Limits on listeners (uP-L1: the transport declares them, and answers RESOURCE_EXHAUSTED beyond)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     max_listeners: int = 200_000  # more than uSubscription's own bound on subscriptions
+    """Listeners inside the streamer, in all."""
     max_listeners_per_filter: int = 100
+    """Listeners on one filter."""
 
 
 class TransportOptions(BaseModel):
     """The base of every transport's ``Options``: the ``options`` of an endpoint in the configuration file.
 
-    Besides its keys a model answers what the streamer has to know before there is a connection. Validation errors do not
-    repeat values: somebody may have put a password there.
+    Besides its keys a model answers what the streamer has to know before there is a connection. The text below a field is
+    its description in ``streamer schema``. Validation errors do not repeat values: somebody may have put a password there.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)
 
     @property
     def addresses_publishes(self) -> bool:
@@ -219,7 +221,9 @@ class WireOptions(TransportOptions):
     """
 
     max_header_bytes: int = Field(default=8192, ge=1024, le=1024 * 1024)
+    """The most that the attributes of one message may take on the wire."""
     max_token_bytes: int = Field(default=1024, ge=0, le=65_535)
+    """The most that its token may take of that."""
 
 
 class UTransport(ABC):

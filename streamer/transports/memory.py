@@ -32,10 +32,15 @@ class MemoryOptions(TransportOptions):
     """Options of a ``memory`` endpoint."""
 
     bus: str = "default"
+    """The name of the network."""
     window: int = 1000
+    """Messages that may be unconfirmed."""
     sink_authority: bool = False
+    """Whether a Publish needs a sink authority."""
     unconfirmed_s: float = 0
+    """How long a message that nobody confirms may turn out to be lost. 0: messages are confirmed."""
     listeners: ListenerOptions = ListenerOptions()
+    """Limits on listeners."""
 
     @property
     def addresses_publishes(self) -> bool:

@@ -19,7 +19,7 @@ from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
-_STRICT_KEYS = ConfigDict(extra="forbid", frozen=True)
+_STRICT_KEYS = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class TlsOptions(BaseModel):
@@ -28,8 +28,11 @@ class TlsOptions(BaseModel):
     model_config = _STRICT_KEYS
 
     ca_file: Path | None = None
+    """The certificate authorities that sign the broker. None: the system's."""
     cert_file: Path | None = None
+    """Our own certificate."""
     key_file: Path | None = None
+    """Its key. None: in ``cert_file``."""
 
     @model_validator(mode="after")
     def _pair(self) -> "TlsOptions":
@@ -44,33 +47,56 @@ class ReconnectOptions(BaseModel):
     model_config = _STRICT_KEYS
 
     initial_ms: int = Field(default=500, ge=1)
+    """The first wait."""
     factor: float = Field(default=2, ge=1)
+    """How much longer each wait is than the one before."""
     max_ms: int = Field(default=10_000, ge=1)
+    """The longest wait."""
     jitter: float = Field(default=0.2, ge=0, le=1)
+    """The random part of a wait: 0.2 means 20 % less to 20 % more."""
 
 
 class Mqtt5Options(WireOptions):
     """Options of an ``mqtt5`` endpoint. All but ``broker`` have a default."""
 
     broker: str
+    """``mqtt://host:port``, or ``mqtts://host:port`` for TLS; the port defaults to 1883 and 8883. No user or password."""
     topics: Structure = "off-vehicle"
+    """How MQTT topics are made: of source and sink authority, for brokers that serve many vehicles, or one per topic."""
     client_id: str | None = Field(default=None, min_length=1, max_length=1024)
+    """The MQTT client id, one per streamer. None: derived from the authority."""
     clean_start: bool = False
+    """Discard the session that the broker has kept, at every connection."""
     session_expiry_s: int = Field(default=86_400, ge=0, le=_UINT32_MAX)
+    """How long the broker keeps the session while the streamer is away."""
     receive_maximum: int = Field(default=1000, ge=1, le=65_535)
+    """Unacknowledged messages that the broker may send."""
     receive_excess_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
+    """Memory for messages of a broker that exceeds twice that number."""
     window: int = Field(default=1000, ge=1, le=65_535)
+    """Messages that may be unconfirmed. The broker and ``queue_policy.window`` may lower it."""
     keep_alive_s: int = Field(default=30, ge=1, le=65_535)
+    """The longest silence before a ping."""
     ack_timeout_s: float = Field(default=20, gt=0)
+    """Without an acknowledgement for so long, the connection counts as lost."""
     connect_timeout_s: float = Field(default=10, gt=0)
+    """The longest wait for a connection."""
     max_packet_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, le=0x0FFF_FFFF)
+    """The largest MQTT packet that is accepted."""
     identity_property: str | None = Field(default=None, min_length=1, max_length=256)
+    """The user property in which the broker tells who has published a message: the identity that permissions ask for."""
     username: str | None = None
+    """The user name. None: anonymous, or that in ``username_file``."""
     username_file: Path | None = None
+    """A file that holds the user name."""
     password_file: Path | None = None
+    """A file that holds the password. It is read at every connection."""
     tls: TlsOptions = TlsOptions()
+    """Files for ``mqtts://``."""
     reconnect: ReconnectOptions = ReconnectOptions()
+    """The waits between attempts to connect."""
     listeners: ListenerOptions = ListenerOptions()
+    """Limits on listeners."""
 
     @field_validator("broker")
     @classmethod

@@ -45,10 +45,12 @@ _WAIT_BEFORE_CLOSE_US = 1_000_000
 class ReceiptOptions(BaseModel):
     """Receipts between streamers that share the key in ``key_file``. Only ``streamers``, by authority, are believed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)
 
     key_file: Path
+    """A file with the key that all these streamers share, at least 16 bytes. Only they may read it."""
     streamers: list[str] = Field(min_length=1)
+    """The authorities of the other streamers. The receipts of everybody else are refused."""
 
     @field_validator("streamers")
     @classmethod
@@ -74,38 +76,41 @@ class ReceiptOptions(BaseModel):
 class ZenohOptions(WireOptions):
     """Options of a ``zenoh`` endpoint.
 
-    ``listen`` and ``connect`` hold Zenoh endpoints (``tcp/192.168.0.2:7447``); with an empty ``listen`` nothing listens.
-    ``scouting`` is Zenoh's search by multicast. ``config_file`` is a configuration file of Zenoh itself (JSON5), which only
-    the keys that are given here override; shared memory and links over UDP (also QUIC) are always off. ``receive_buffer`` is
-    the number of samples that each subscription buffers before Zenoh holds the sender back, ``window`` the number of
-    unconfirmed sends.
-
-    A put that has returned is not a delivery. ``uncertain_s`` is for how long a message may still turn out to be lost: the
-    receiver's lease (10 s unless configured there) and the time that Zenoh takes to notice. 0 switches that off, and a put
-    counts as delivered. ``lease_ms`` is our own lease: after so long without a sign others give us up.
-    ``wait_before_close_ms`` is how long a stalled receiver can block our puts before Zenoh closes the link to it. The
-    default is 1000, and for a client Zenoh's 5000: if it is shorter than the router's, a stalled receiver behind the router
-    costs us the link to the router.
-
-    Zenoh silently drops messages of more than ``max_message_bytes``, without assembling them in memory. With ``receipts``
-    streamers confirm to each other.
+    A put that has returned is not a delivery: Zenoh confirms nothing (`uncertain_s`, `receipts`).
     """
 
     model_config = ConfigDict(strict=True)
 
     mode: Literal["peer", "client", "router"] = "peer"
+    """A peer, a client of a Zenoh router, or a router."""
     listen: list[str] = []
+    """Zenoh endpoints to listen on, such as ``tcp/192.168.0.2:7447``. With none, nobody can connect."""
     connect: list[str] = []
+    """Zenoh endpoints to connect to."""
     scouting: bool = False
+    """Search for other nodes by multicast."""
     config_file: Annotated[Path, Field(strict=False)] | None = None
+    """A configuration file of Zenoh itself (JSON5). Only the keys that are given here override it; shared memory and
+    links over UDP (also QUIC) are always off."""
     receive_buffer: int = Field(default=1000, ge=1)
+    """Samples that each subscription buffers before Zenoh holds the sender back."""
     window: int = Field(default=1000, ge=1)
+    """Messages that may be unconfirmed. ``queue_policy.window`` may lower it."""
     uncertain_s: float = Field(default=DEFAULT_UNCERTAIN_S, ge=0)
+    """For how long a message that Zenoh has taken may still turn out to be lost: the receiver's lease (10 s unless
+    configured there) and the time that Zenoh takes to notice. 0 switches that off: what Zenoh has taken is delivered."""
     lease_ms: int | None = Field(default=None, ge=100)
+    """Our own lease: others give us up after so long without a sign. None: Zenoh's 10000, or that of ``config_file``."""
     wait_before_close_ms: int | None = Field(default=None, ge=50)
+    """How long a stalled receiver can block our puts before Zenoh closes the link to it. If that is shorter than a router's
+    own, a stalled receiver behind the router costs us the link to the router. None: 1000; for a client, Zenoh's 5000; with
+    ``config_file``, what it says."""
     max_message_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """Zenoh silently drops larger messages, without assembling them in memory."""
     receipts: Annotated[ReceiptOptions, Field(strict=False)] | None = None
+    """Streamers on this network confirm messages to each other. None: off."""
     listeners: ListenerOptions = ListenerOptions()
+    """Limits on listeners."""
 
     @field_validator("listen", "connect")
     @classmethod

@@ -9,15 +9,14 @@ from pydantic import BaseModel, ValidationError
 from streamer.config.models import (
     Config,
     EndpointConfig,
-    JournalConfig,
     MetricsConfig,
     QueueConfig,
     QueuePolicy,
     RetryConfig,
     RouteConfig,
-    TraceConfig,
 )
 from streamer.config.services import MulticastConfig
+from streamer.config.stores import JournalConfig, TraceConfig
 from streamer.transports.memory import MemoryOptions
 from streamer.uprotocol.uri import UUri
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from streamer.config.models import TraceConfig
+from streamer.config.stores import TraceConfig
 from streamer.traces.tracing import Tracing
 from tests.unit.delivery.messages import message, push, route_queue
 

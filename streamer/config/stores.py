@@ -1,0 +1,59 @@
+"""The sections of the configuration for what is kept on disk: the journal, its dead letters, and the traces."""
+
+from typing import Annotated
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from streamer.config.types import GIB, MIB, Count, FilePath, Section, Size, too_small
+
+
+class JournalConfig(Section):
+    """Where unconfirmed messages are kept, so that they survive a crash."""
+
+    path: FilePath
+    """A SQLite file, on a disk that survives a restart."""
+    max_bytes: Size = GIB
+    """For messages and dead letters together. The file and its write-ahead log may be somewhat larger."""
+    memory: Size = 64 * MIB
+    """Payloads of queued messages that are also kept in memory. Beyond that they are only in the journal."""
+
+
+class RejectedStoreConfig(Section):
+    """How many dead letters the journal keeps of messages that were never accepted, beside those of accepted ones."""
+
+    messages: Count = 5000
+    """In number."""
+    bytes: Size = 16 * MIB
+    """In bytes."""
+
+
+class DeadLetterStoreConfig(Section):
+    """How many dead letters the journal keeps for ``streamer dead-letters``. The oldest are deleted first."""
+
+    messages: Count = 10_000
+    """In number."""
+    bytes: Size = 64 * MIB
+    """In bytes; at most a quarter of the journal."""
+    rejected: RejectedStoreConfig = RejectedStoreConfig()
+    """Letters of messages that were never accepted: anybody can cause them, and they push out only each other."""
+
+
+class TraceConfig(Section):
+    """Where the routing traces are written, and how much of them is kept."""
+
+    path: FilePath
+    """A folder."""
+    rotate_s: Annotated[float, Field(gt=0)] = 300
+    """A file is closed after so many seconds."""
+    rotate_bytes: Size = 64 * MIB
+    """A file is closed at this size."""
+    max_bytes: Annotated[Size, Field(validate_default=True)] = 4 * GIB
+    """For all files. Beyond it the oldest are deleted."""
+
+    @field_validator("max_bytes")
+    @classmethod
+    def _room_for_one_file(cls, value: int, info: ValidationInfo) -> int:
+        rotate_bytes = info.data.get("rotate_bytes", 0)
+        if value < rotate_bytes:
+            raise too_small("max_bytes", value, "rotate_bytes", rotate_bytes)
+        return value
