@@ -2,19 +2,22 @@
 # file system may be read-only. Zenoh keeps a few kilobytes in /dev/shm.
 #
 #   docker build --tag ustreamer .
+#   docker build --tag ustreamer --build-arg LOCK=trace .        # can write routing traces (trace: in the configuration)
 #   docker run --read-only --volume ./streamer.yaml:/etc/ustreamer/streamer.yaml:ro --stop-timeout 45 ustreamer
 
 # Base image and packages are known by their hashes, so that the same source makes the same image. The digest is that of the
 # list for all platforms. To renew it: docker buildx imagetools inspect python:3.11-slim-bookworm
 FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b AS builder
 
+# Which lock is installed: run, or trace.
+ARG LOCK=run
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /source
 COPY requirements ./requirements
 RUN python -m venv /opt/build \
     && /opt/build/bin/pip install --require-hashes --only-binary :all: --requirement requirements/build.lock \
     && python -m venv /opt/ustreamer \
-    && /opt/ustreamer/bin/pip install --require-hashes --only-binary :all: --requirement requirements/run.lock
+    && /opt/ustreamer/bin/pip install --require-hashes --only-binary :all: --requirement "requirements/${LOCK}.lock"
 COPY pyproject.toml README.md LICENSE ./
 COPY streamer ./streamer
 RUN /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \

@@ -81,12 +81,14 @@ LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --un
 lock: $(VENV)/.dev
 	$(LOCK) $(ARGS) --extra dev --output-file requirements/dev.lock pyproject.toml requirements/build.in
 	$(LOCK) --no-annotate --constraint requirements/dev.lock --output-file requirements/run.lock pyproject.toml
+	$(LOCK) --no-annotate --constraint requirements/dev.lock --extra trace --output-file requirements/trace.lock pyproject.toml
 	$(LOCK) --no-annotate --constraint requirements/dev.lock --output-file requirements/build.lock requirements/build.in
 
-# What the image contains, for whoever has to know: CycloneDX, JSON.
+# What the image contains, for whoever has to know: CycloneDX, JSON. LOCK_OF=trace: the image with traces.
+LOCK_OF ?= run
 sbom: $(VENV)/.dev
 	mkdir -p $(dir $(SBOM))
-	$(BIN)/cyclonedx-py requirements requirements/run.lock --pyproject pyproject.toml --output-reproducible \
+	$(BIN)/cyclonedx-py requirements requirements/$(LOCK_OF).lock --pyproject pyproject.toml --output-reproducible \
 		--output-format JSON --spec-version 1.6 --validate --output-file $(SBOM)
 
 clean:

@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from streamer.config.checks import TRACE_MODULES
 from tests import vulnerabilities
 
 ROOT = Path(__file__).parents[1]
@@ -55,8 +56,8 @@ def unmet(required: list[str], lock: Path) -> list[str]:
     ]
 
 
-def test_there_is_a_lock_for_the_image_for_building_it_and_for_developers() -> None:
-    assert [lock.name for lock in LOCKS] == ["build.lock", "dev.lock", "run.lock"]
+def test_there_is_a_lock_for_both_images_for_building_them_and_for_developers() -> None:
+    assert [lock.name for lock in LOCKS] == ["build.lock", "dev.lock", "run.lock", "trace.lock"]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
@@ -75,13 +76,14 @@ def test_binary_packages_are_locked_for_both_platforms() -> None:
     """The files of a release are many: Pythons, platforms, the source. One or two would be those of this machine."""
     binary = {"aiohttp", "eclipse-zenoh", "mqtt5", "numpy", "protobuf", "pyarrow", "pydantic-core", "pyyaml", "uvloop"}
     hashes: dict[str, int] = {
-        canonicalize_name(requirement.name): count for requirement, count in entries(ROOT / "requirements/run.lock")
+        canonicalize_name(requirement.name): count for requirement, count in entries(ROOT / "requirements/trace.lock")
     }
     assert {name: hashes[name] for name in binary if hashes[name] < 3} == {}
 
 
 def test_the_locks_satisfy_the_project() -> None:
     assert unmet(RUNNING, ROOT / "requirements/run.lock") == []
+    assert unmet([*RUNNING, *EXTRAS["trace"]], ROOT / "requirements/trace.lock") == []
     assert (
         unmet([*RUNNING, *BUILDING, *(each for extra in EXTRAS.values() for each in extra)], ROOT / "requirements/dev.lock")
         == []
@@ -94,6 +96,11 @@ def test_the_locks_satisfy_the_project() -> None:
 def test_all_locks_name_the_same_versions(lock: Path) -> None:
     everything = versions(ROOT / "requirements/dev.lock")
     assert {name: found for name, found in versions(lock).items() if found != everything[name]} == {}
+
+
+def test_the_image_without_traces_has_nothing_of_what_they_need() -> None:
+    needed = versions(ROOT / "requirements/trace.lock").keys() - versions(ROOT / "requirements/run.lock").keys()
+    assert needed == {canonicalize_name(Requirement(each).name) for each in EXTRAS["trace"]} == set(TRACE_MODULES)
 
 
 @pytest.mark.parametrize("text", EVERYTHING)

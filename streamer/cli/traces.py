@@ -13,7 +13,7 @@ from uuid import UUID
 
 from streamer.cli.text import EX_CONFIG, EX_IOERR, as_moment, complain, lines_out, milliseconds
 from streamer.cli.traces_text import Printer, as_json, message_lines, summary_json, summary_lines
-from streamer.config.checks import nearest
+from streamer.config.checks import missing_for_traces, nearest
 from streamer.config.load import load
 from streamer.routing.outcome import Outcome
 from streamer.uprotocol.uuid import created_ms
@@ -105,6 +105,8 @@ def _sleep() -> None:
 
 def _run(arguments: argparse.Namespace, action: Action) -> int:
     folder: Path = arguments.path
+    if missing := missing_for_traces():
+        return complain(f"traces can be read with {missing}", 1)
     if folder is None:
         config = load(arguments.config)
         if config.trace is None:

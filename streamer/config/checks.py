@@ -6,6 +6,8 @@ because their own models report them.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic_core import PydanticCustomError
@@ -19,6 +21,10 @@ RESERVED_ROUTES = frozenset({"none", "dead-letter", "rpc-error"})
 
 ORIGIN = "origin"
 """In ``dead_letter.endpoints``: the endpoint that the message came from."""
+
+
+TRACE_MODULES = ("numpy", "pyarrow")
+"""What the extra ``trace`` brings."""
 
 
 class Finding(NamedTuple):
@@ -48,6 +54,19 @@ def check_installed(name: str, load: Callable[[str], Any], names: Callable[[], l
     except ImportError as exc:
         raise expected(f"a {what} that can be loaded ({type(exc).__name__}: {exc})") from exc
     return name
+
+
+def missing_for_traces() -> str:
+    """What has to be installed to write or read traces, as text; empty if nothing has."""
+    missing = [name for name in TRACE_MODULES if find_spec(name) is None]
+    return f"{' and '.join(missing)} installed (pip install 'ustreamer[trace]')" if missing else ""
+
+
+def check_can_trace(path: Path) -> Path:
+    """Return the folder for traces, or raise the error that says what has to be installed to write them."""
+    if missing := missing_for_traces():
+        raise expected(f"trace: null, or {missing}")
+    return path
 
 
 def check_options(options: Any, name: str | None, load: Callable[[str], Any]) -> Any:
