@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     Field,
     ModelWrapValidatorHandler,
     ValidationError,
@@ -20,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_can_trace, check_installed, check_options, findings
+from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, check_options, findings
 from streamer.config.permissions import PermissionsConfig
 from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
 from streamer.config.stores import DeadLetterStoreConfig, JournalConfig, TraceConfig
@@ -241,26 +240,6 @@ class MetricsConfig(Section):
         return int(self.listen.rpartition(":")[2])
 
 
-<<<<<<< HEAD
-=======
-class TraceConfig(Section):
-    """Where the routing traces are written, and how much of them is kept. Needs the extra ``trace``."""
-
-    path: Annotated[FilePath, AfterValidator(check_can_trace)]
-    rotate_s: Annotated[float, Field(gt=0)] = 300
-    rotate_bytes: Size = 64 * MIB
-    max_bytes: Annotated[Size, Field(validate_default=True)] = 4 * GIB
-
-    @field_validator("max_bytes")
-    @classmethod
-    def _room_for_one_file(cls, value: int, info: ValidationInfo) -> int:
-        rotate_bytes = info.data.get("rotate_bytes", 0)
-        if value < rotate_bytes:
-            raise too_small("max_bytes", value, "rotate_bytes", rotate_bytes)
-        return value
-
-
->>>>>>> 6b4684a (Traces are an extra: without pyarrow and numpy an installation is a third as large)
 class LogConfig(Section):
     """What is logged, and how."""
 

@@ -2,8 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from streamer.config.checks import check_can_trace
 from streamer.config.types import GIB, MIB, Count, FilePath, Section, Size, too_small
 
 
@@ -39,9 +40,9 @@ class DeadLetterStoreConfig(Section):
 
 
 class TraceConfig(Section):
-    """Where the routing traces are written, and how much of them is kept."""
+    """Where the routing traces are written, and how much of them is kept. Needs the extra ``trace``."""
 
-    path: FilePath
+    path: Annotated[FilePath, AfterValidator(check_can_trace)]
     """A folder."""
     rotate_s: Annotated[float, Field(gt=0)] = 300
     """A file is closed after so many seconds."""
