@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
+from streamer.config.checks import nearest
 from streamer.config.exposure import exposures
 from streamer.config.messages import described, is_about_key, kind_of, place, sentence
 from streamer.config.models import POLICY_KEYS, Config, QueuePolicy, RouteConfig
@@ -163,6 +164,9 @@ def _warnings(config: Config) -> Iterator[str]:
         yield "journal: null: memory only; what is queued is lost if the process is killed"
     if not config.routes:
         yield "routes: empty; nothing is forwarded"
+    yield from _everybody(config)
+    for name, endpoint in config.endpoints.items():
+        yield from (f"endpoints.{name}.options.{text}" for text in endpoint.options.hints())
     yield from hints(config.permissions, {name: each.options.proves_identity for name, each in config.endpoints.items()})
     for route in config.routes:
         far = config.endpoints[route.to]
@@ -180,6 +184,24 @@ def _warnings(config: Config) -> Iterator[str]:
         needless = [text for text in route.publish_to or () if not {text, ANY_AUTHORITY} & set(far.authorities)]
         if needless:
             yield f"route {route.name}: publish_to names {', '.join(needless)}, not reached through {route.to!r}"
+            yield from _nowhere(config, route, needless)
+
+
+def _nowhere(config: Config, route: RouteConfig, names: list[str]) -> Iterator[str]:
+    known = {name for endpoint in config.endpoints.values() for name in endpoint.authorities}
+    for name in names:
+        if not {name, ANY_AUTHORITY} & known:
+            hint = nearest(name, known)
+            yield f"route {route.name}: publish_to: {name} lives at no endpoint, so nobody can answer it{hint}"
+
+
+def _everybody(config: Config) -> Iterator[str]:
+    wide = [name for name, endpoint in config.endpoints.items() if ANY_AUTHORITY in endpoint.authorities]
+    if len(wide) > 1:
+        yield (
+            f'endpoints {", ".join(wide)}: each takes "*": a message to an authority that no endpoint names goes to all of '
+            "them that a route leads to, and its sources are believed at each; name who lives where at all but one"
+        )
 
 
 def _forwards_nothing(config: Config, route: RouteConfig) -> bool:

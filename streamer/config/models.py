@@ -6,7 +6,7 @@ expected; `streamer.config.messages` adds what was found.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -20,6 +20,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, check_options, findings
+from streamer.config.claims import conflicts, path_claim
 from streamer.config.permissions import PermissionsConfig
 from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
 from streamer.config.stores import DeadLetterStoreConfig, JournalConfig, TraceConfig
@@ -39,6 +40,7 @@ from streamer.config.types import (
     expected,
     too_small,
 )
+from streamer.transports.claims import Claim, tcp
 from streamer.transports.installed import available_transports, load_transport
 from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
 
@@ -310,6 +312,21 @@ class Config(Section):
         """The endpoints on whose network a Publish needs a sink authority."""
         return frozenset(name for name, endpoint in self.endpoints.items() if endpoint.options.addresses_publishes)
 
+    def claims(self) -> Iterator[Claim]:
+        """What only one part can have: ports, files, sessions."""
+        if self.metrics is not None:
+            yield from tcp(("metrics", "listen"), self.metrics.host, self.metrics.port)
+        for name, endpoint in self.endpoints.items():
+            for claim in endpoint.options.claims(self.authority):
+                yield claim._replace(key=("endpoints", name, "options", *claim.key))
+        paths = {
+            ("journal", "path"): None if self.journal is None else self.journal.path,
+            ("trace", "path"): None if self.trace is None else self.trace.path,
+            ("log", "audit"): self.log.audit,
+            ("state", "path"): self.state.path,
+        }
+        yield from (path_claim(key, path) for key, path in paths.items() if path is not None)
+
     @property
     def catalogue(self) -> Catalogue:
         """The multicast ids and their topics, built at every call."""
@@ -341,7 +358,7 @@ class Config(Section):
             for error in exc.errors(include_url=False):
                 again = PydanticCustomError(error["type"], error["msg"], error.get("ctx"))
                 errors.append({"type": again, "loc": error["loc"], "input": error["input"]})
-        for finding in findings(raw):
+        for finding in (*findings(raw), *(() if config is None else conflicts(config.claims()))):
             mistake = PydanticCustomError("check", "{text}", {"text": finding.message})
             errors.append({"type": mistake, "loc": finding.location, "input": None})
         if errors or config is None:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from streamer.clock import SystemClock
+from streamer.transports.claims import Claim
 from streamer.transports.errors import MalformedPacketError, SendError
 from streamer.uprotocol.message import InvalidMessageError, UMessage
 from streamer.uprotocol.status import UCode, UStatusError
@@ -210,6 +211,14 @@ class TransportOptions(BaseModel):
 
     def exposures(self) -> Sequence[str]:
         """What these options leave open to others on the network, for ``streamer check``: ``KEY: sentence`` each."""
+        return ()
+
+    def hints(self) -> Sequence[str]:
+        """What else is allowed, but may not be intended: ``KEY: sentence`` each."""
+        return ()
+
+    def claims(self, authority: str) -> Sequence[Claim]:
+        """What no other endpoint may have: ports to listen on, the session of ``authority``, the streamer's own."""
         return ()
 
 

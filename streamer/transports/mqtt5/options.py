@@ -4,6 +4,7 @@ Secrets come from files, which are read at every connection attempt, so that the
 contains them.
 """
 
+import re
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from streamer.transports.addresses import is_loopback
 from streamer.transports.base import ListenerOptions, WireOptions
+from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
 
@@ -155,6 +157,15 @@ class Mqtt5Options(WireOptions):
     @property
     def port(self) -> int:
         return self._url.port or _PORTS[self._url.scheme]
+
+    def effective_client_id(self, authority: str) -> str:
+        """The MQTT client id: the configured one, or one derived from the streamer's authority."""
+        return self.client_id or re.sub(r"[^A-Za-z0-9-]", "-", authority)
+
+    def claims(self, authority: str) -> Sequence[Claim]:
+        """Two connections with one client id end each other for ever (MQTT 5, 3.1.4-3)."""
+        client_id = self.effective_client_id(authority)
+        return (Claim(("client_id",), f"the client id {client_id!r} at {self.host}:{self.port}"),)
 
     def exposures(self) -> Sequence[str]:
         if self.uses_tls or is_loopback(self.host):

@@ -7,7 +7,6 @@ file is longer than most, because it decides in one place about everything that 
 import asyncio
 import logging
 import random
-import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
@@ -83,8 +82,8 @@ class Mqtt5Transport(ListeningTransport):
 
     @property
     def client_id(self) -> str:
-        """The MQTT client id: the configured one, or one derived from our authority."""
-        return self.options.client_id or re.sub(r"[^A-Za-z0-9-]", "-", self.context.authority)
+        """The MQTT client id."""
+        return self.options.effective_client_id(self.context.authority)
 
     # -- life -------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from streamer.transports.addresses import is_loopback
 from streamer.transports.base import ListenerOptions, WireOptions
+from streamer.transports.claims import Claim, tcp
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.zenoh.receipt_proofs import SHORTEST_KEY, ReceiptKey
 from streamer.uprotocol.uri import ANY_AUTHORITY, is_authority
@@ -18,13 +19,18 @@ from streamer.uprotocol.uri import ANY_AUTHORITY, is_authority
 _ENDPOINT = re.compile(r"[a-z][a-z_\-]*/\S+")
 _OPEN = re.compile(r"(?:tcp|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):?[^?#]*")
 """A Zenoh endpoint without encryption, up to its settings."""
+_LISTEN = re.compile(r"(?:tcp|tls|ws|wss)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d+)(?P<settings>.*)")
+"""A Zenoh endpoint on a TCP port."""
+_ONE_INTERFACE = re.compile(r"[#;](?:iface|bind)=")
 _SETTINGS = re.compile(r"(?:[?#]|[^\s/]*@).*", re.DOTALL)
 _PLACE = re.compile(r"(?:--> |line: )(\d+)(?::|, column: )(\d+)")
 
 # Zenoh's own defaults are 1 s and 4 s; uP-L1 requires the first attempt after half a second.
 _CONNECT_RETRY = {"period_init_ms": 500, "period_max_ms": 4000, "period_increase_factor": 2}
 
-# A lease of 10 s, or up to 12.5 s until the matches of a stalled link end (see `nodes`), with a margin.
+_DEFAULT_LEASE_MS = 10_000
+_NOTICED = 1.25  # times the lease: until the matches of a stalled link end (see `nodes`)
+# With a margin.
 DEFAULT_UNCERTAIN_S = 15.0
 
 # Zenoh passes payloads of more than 3 KiB to receivers on the same machine through shared memory. If a receiver stalls for a
@@ -137,6 +143,35 @@ class ZenohOptions(WireOptions):
         ]
         if self.scouting:
             found.append("scouting: true: everybody on the local network is told where the streamer is, and may connect")
+        return found
+
+    def hints(self) -> Sequence[str]:
+        lease_ms = self._lease_ms()
+        if lease_ms is None or not 0 < self.uncertain_s < _NOTICED * lease_ms / 1000:
+            return ()
+        return (
+            f"uncertain_s: {self.uncertain_s:g}: with a lease of {lease_ms / 1000:g} s, the loss of a receiver may be "
+            f"noticed only after {_NOTICED * lease_ms / 1000:g} s, when what was sent to it counts as delivered; set "
+            "uncertain_s to more than that, or a shorter lease (lease_ms) at all nodes",
+        )
+
+    def _lease_ms(self) -> int | None:
+        """Our lease, which those of the others usually equal. None if it cannot be read."""
+        if self.lease_ms is not None:
+            return self.lease_ms
+        if self.config_file is None:
+            return _DEFAULT_LEASE_MS
+        try:
+            return int(json.loads(session_config(self).get_json(_LEASE)))
+        except (ConfigurationError, zenoh.ZError, ValueError, TypeError):
+            return None
+
+    def claims(self, authority: str) -> Sequence[Claim]:
+        """The ports of ``listen``. A client does not listen, and what is bound to one interface leaves the others free."""
+        found: list[Claim] = []
+        for index, match in enumerate(map(_LISTEN.fullmatch, self.listen if self.mode != "client" else ())):
+            if match is not None and not _ONE_INTERFACE.search(match["settings"]):
+                found += tcp(("listen", index), match["host"], int(match["port"]))
         return found
 
     def effective_mode(self, config: zenoh.Config) -> str:

@@ -56,7 +56,7 @@ def test_zenoh_open_to_the_network_is_told(listen: str) -> None:
 
 
 def test_zenoh_on_this_machine_or_behind_tls_is_fine_and_scouting_is_told() -> None:
-    listen = ["tcp/127.0.0.1:7447", "tcp/[::1]:7447", "tcp/localhost:7447", "tls/0.0.0.0:7447", "unixsock-stream//tmp/s"]
+    listen = ["tcp/127.0.0.1:7447", "tcp/[::1]:7447", "tcp/localhost:7448", "tls/0.0.0.0:7449", "unixsock-stream//tmp/s"]
     assert zenoh(listen=listen, connect=["tcp/192.0.2.1:7447"]) == []
     (told,) = zenoh(scouting=True)
     assert told.startswith("endpoints.e.options.scouting: true: everybody on the local network")

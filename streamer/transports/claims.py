@@ -1,0 +1,50 @@
+"""What only one part of a streamer can have, such as a port: so that a configuration that gives it to two is found."""
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import NamedTuple
+
+
+class Claim(NamedTuple):
+    """Somebody's need for a thing of which there is one.
+
+    ``key`` is the place in the options. Claims of the same ``thing`` (``TCP port 7447``) exclude each other. With hosts they
+    do so only where these mean the same address of this machine.
+    """
+
+    key: tuple[str | int, ...]
+    thing: str
+    host: str | None = None
+
+    def excludes(self, other: "Claim") -> bool:
+        """Whether both together cannot work, as far as the texts tell."""
+        if self.thing != other.thing:
+            return False
+        if self.host is None or other.host is None:
+            return True
+        here, there = _addresses(self.host), _addresses(other.host)
+        return any(_meet(one, another) for one in here for another in there)
+
+
+def tcp(key: tuple[str | int, ...], host: str, port: int) -> list[Claim]:
+    """The claim of who listens on a TCP port. With port 0, any free one, there is none."""
+    return [Claim(key, f"TCP port {port}", host)] if port else []
+
+
+_Address = IPv4Address | IPv6Address | str
+
+
+def _addresses(host: str) -> list[_Address]:
+    name = host.removeprefix("[").removesuffix("]").lower().removesuffix(".")
+    if name == "localhost":
+        return [name, ip_address("127.0.0.1"), ip_address("::1")]
+    try:
+        return [ip_address(name)]
+    except ValueError:
+        return [name]
+
+
+def _meet(one: _Address, other: _Address) -> bool:
+    """An unspecified address means all of its family."""
+    if isinstance(one, str) or isinstance(other, str):
+        return one == other
+    return one == other or (one.version == other.version and (one.is_unspecified or other.is_unspecified))
