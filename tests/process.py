@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,11 +24,18 @@ ROOT = Path(__file__).parents[1]
 class StreamerProcess:
     """``streamer run`` on a configuration given as a dictionary. ``log`` is its standard error so far."""
 
-    def __init__(self, directory: Path, config: dict[str, Any], environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: dict[str, Any],
+        environ: dict[str, str] | None = None,
+        program: Sequence[str] = (sys.executable, "-m", "streamer"),
+    ) -> None:
         self.admin = free_port()
         self.path = directory / f"streamer-{self.admin}.yaml"
         self.log_path = directory / f"streamer-{self.admin}.log"
         self.write({"metrics": {"listen": f"127.0.0.1:{self.admin}"}, "log": {"level": "info", "repeat_s": 0}} | config)
+        self.program = program
         # Reading the system's certificate authorities takes an eighth of a start, and no test trusts them.
         self._environ = os.environ | {"SSL_CERT_FILE": os.devnull} | (environ or {})
         self.process: subprocess.Popen[bytes] | None = None
@@ -44,8 +51,8 @@ class StreamerProcess:
     def start(self) -> None:
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "streamer", "run", "--config", str(self.path)],
-                cwd=ROOT,
+                [*self.program, "run", "--config", str(self.path)],
+                cwd=ROOT if self.program[0] == sys.executable else self.path.parent,
                 stdout=log,
                 stderr=log,
                 env=self._environ,

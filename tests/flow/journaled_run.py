@@ -65,14 +65,24 @@ async def journaled_run(
         path, max_bytes, BOUNDS._replace(max_bytes=max_bytes // 4), asyncio.get_running_loop().call_soon_threadsafe
     )
     opened = asyncio.Event()
-    harness: RouterHarness
-    journal.start(opened.set, lambda letters, ttls: harness.router.redrive.take(letters, ttls))
+    harness: RouterHarness | None = None
+    marked: list[tuple[list[Letter], list[int | None]]] = []  # before the router is there
+
+    def redrive(letters: list[Letter], ttls: list[int | None]) -> None:
+        if harness is None:
+            marked.append((letters, ttls))
+        else:
+            harness.router.redrive.take(letters, ttls)
+
+    journal.start(opened.set, redrive)
     await asyncio.wait_for(opened.wait(), 10)
     try:
         async with RouterHarness(config, unconfirmed_s=unconfirmed_s, journal=journal, clock=clock) as harness:
             for rule in pause_rules:
                 harness.router.pause_rules.add(rule)
             harness.router.recover()
+            for each in marked:
+                harness.router.redrive.take(*each)
             yield JournaledRun(harness, journal)
             harness.router.custody.flush = lambda: None  # type: ignore[method-assign]  # nothing is written after the end
             harness.due.clear()

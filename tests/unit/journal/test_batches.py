@@ -10,7 +10,7 @@ from streamer.journal import batches
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import ENTRY_BYTES, Batch
 from streamer.journal.schema import JOURNAL, REJECTED
-from streamer.journal.sqlite import build
+from streamer.journal.versions import build
 from tests.unit.journal.harness import letter, row, segment
 
 BOUNDS = LetterBounds(3, 10_000, 3, 10_000)

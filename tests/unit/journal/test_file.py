@@ -10,6 +10,7 @@ from typing import Protocol
 
 import pytest
 
+from streamer import __version__
 from streamer.journal import damage
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch
@@ -246,7 +247,11 @@ def test_a_file_of_a_newer_version_is_left_alone(open_file: Callable[[], OpenFil
     before = full.read_bytes()
     with pytest.raises(FileError) as caught:
         open_file()
-    assert str(caught.value) == f"{full}: written by a newer version (schema 2, expected 1); it is left alone"
+    assert str(caught.value) == (
+        f"{full}: format 2 was written by ustreamer {__version__}; this is ustreamer {__version__}, which knows formats up to 1: "
+        f"install {__version__} or newer, or move the file away"
+    )
+    assert caught.value.is_newer
     assert full.read_bytes() == before
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.journal import sqlite
+from streamer.journal import sqlite, versions
 from streamer.journal.sqlite import CorruptFileError, FileError, FileForm
 
 
@@ -41,38 +41,8 @@ def test_a_file_is_created_for_its_owner_alone_and_an_existing_one_is_left_as_it
     assert path.read_bytes() == b"content"
 
 
-def test_an_empty_file_gets_the_form_once(connection: sqlite3.Connection, path: Path) -> None:
-    assert sqlite.is_new(connection, path, FORM)
-    sqlite.prepare(connection, path, FORM)
-    assert not sqlite.is_new(connection, path, FORM)
-    connection.execute("INSERT INTO things VALUES (1, 'one')")
-    sqlite.prepare(connection, path, FORM)
-    assert connection.execute("SELECT name FROM things").fetchall() == [("one",)]
-
-
-@pytest.mark.parametrize(
-    ("statements", "error", "text"),
-    [
-        (["CREATE TABLE songs (name TEXT)"], FormError, "another program"),
-        (["PRAGMA application_id = 7"], FormError, "another program"),
-        (["CREATE TABLE things (n)", "CREATE TABLE songs (n)"], FormError, "another program"),
-        (["PRAGMA application_id = 4660", "PRAGMA user_version = 3"], FormError, "newer version"),
-        (["PRAGMA application_id = 4660", "PRAGMA user_version = 1"], CorruptFileError, "schema 1"),
-        (["PRAGMA application_id = 4660", "PRAGMA user_version = 2"], CorruptFileError, "with tables"),
-        (["CREATE TABLE things (n)"], CorruptFileError, "schema 0"),
-    ],
-)
-def test_a_file_of_another_form_is_refused_or_damaged(
-    connection: sqlite3.Connection, path: Path, statements: list[str], error: type[Exception], text: str
-) -> None:
-    for statement in statements:
-        connection.execute(statement)
-    with pytest.raises(error, match=text):
-        sqlite.is_new(connection, path, FORM)
-
-
 def test_a_transaction_is_all_or_nothing(connection: sqlite3.Connection, path: Path) -> None:
-    sqlite.prepare(connection, path, FORM)
+    versions.prepare(connection, path, FORM)
 
     def half() -> None:
         with sqlite.transaction(connection):
@@ -104,7 +74,7 @@ def test_a_file_is_not_created_by_opening_it(path: Path) -> None:
 
 
 def test_a_file_that_was_opened_to_read_cannot_be_changed(connection: sqlite3.Connection, path: Path) -> None:
-    sqlite.prepare(connection, path, FORM)
+    versions.prepare(connection, path, FORM)
     with closing(sqlite.connect(path, read_only=True)) as reader, pytest.raises(sqlite3.OperationalError):
         reader.execute("DELETE FROM things")
 
@@ -151,7 +121,7 @@ def test_other_errors_pass(path: Path) -> None:
 def test_the_structure_of_a_whole_file_is_sound_and_of_a_damaged_one_is_not(path: Path) -> None:
     sqlite.create(path)
     with closing(sqlite.connect(path)) as connection:
-        sqlite.prepare(connection, path, FORM)
+        versions.prepare(connection, path, FORM)
         connection.executemany("INSERT INTO things VALUES (?, ?)", [(number, "x" * 300) for number in range(100)])
         sqlite.check_structure(connection)
     content = bytearray(path.read_bytes())

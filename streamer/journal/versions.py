@@ -1,0 +1,153 @@
+"""Which version of its form a file has: today's, an earlier one that is brought up to date, or a newer one that is refused.
+
+The law of this file:
+
+- A version is SQLite's ``user_version``, beside our ``application_id``. A file of ours without the latter has version 0: the
+  state file of 0.1 is one.
+- A file of an earlier version is migrated step by step in one transaction: a kill leaves it as it was.
+- A file of a newer version is never changed, set aside or taken for damaged. The refusal names the program that wrote it, which
+  is in the table ``ustreamer_format``, and this one.
+- The version goes up only if an earlier program would misread the file. Tables, indexes and fields that it passes over do not
+  count, so that it can be used again.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Mapping
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+
+from streamer import __version__
+from streamer.journal.sqlite import CorruptFileError, FileForm, check_structure, transaction
+
+logger = logging.getLogger("ustreamer.files")
+
+_MIN_SQLITE = (3, 38, 0)  # ->> and STRICT
+_FORMAT = "ustreamer_format"
+_NOT_OURS_ALONE = {"sqlite_sequence", _FORMAT}
+
+
+class Age(Enum):
+    """What has to be done with a file."""
+
+    EMPTY = "empty"
+    EARLIER = "earlier"
+    CURRENT = "current"
+
+
+def age_of(connection: sqlite3.Connection, path: Path, form: FileForm) -> Age:
+    """Raises the form's `FileError` for a file that is not ours or newer, `CorruptFileError` for one that is damaged."""
+    if sqlite3.sqlite_version_info < _MIN_SQLITE:
+        expected = ".".join(map(str, _MIN_SQLITE))
+        raise form.error(f"SQLite {sqlite3.sqlite_version} is too old; expected at least {expected}")
+    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    application_id, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
+    if not found and not application_id and version <= form.version:
+        return Age.EMPTY
+    ours = found.intersection(form.tables)
+    if application_id != form.application_id and (not ours or found - ours - _NOT_OURS_ALONE):
+        raise form.error(f"{path}: a database of another program; it is left alone, name another file")
+    if application_id == form.application_id and version > form.version:
+        raise form.error(f"{path}: {refusal(version, form.version, _written_by(connection))}", is_newer=True)
+    if _version(application_id, version, form) in form.migrations:
+        return Age.EARLIER
+    if version != form.version or application_id != form.application_id or not found.issuperset(form.tables):
+        raise CorruptFileError(f"schema {version} of program {application_id:#x} with tables {', '.join(sorted(found))}")
+    return Age.CURRENT
+
+
+def refusal(version: int, known: int, written_by: str | None, what: str = "the file") -> str:
+    """Why a newer version is not read, and what to do."""
+    writer, install = (f"ustreamer {written_by}", written_by) if written_by else ("a newer ustreamer", "that version")
+    return (
+        f"format {version} was written by {writer}; this is ustreamer {__version__}, which knows formats up to {known}: "
+        f"install {install} or newer, or move {what} away"
+    )
+
+
+def prepare(connection: sqlite3.Connection, path: Path, form: FileForm) -> None:
+    """Make sure that the file has this form: an empty one gets it, an earlier one is migrated. Raises as `age_of`."""
+    age = age_of(connection, path, form)
+    if age is Age.EMPTY:
+        build(connection, form)
+    elif age is Age.EARLIER:
+        before = _migrate(connection, form)
+        logger.warning("file_migrated file=%s from_format=%d to_format=%d", path, before, form.version)
+
+
+def build(connection: sqlite3.Connection, form: FileForm) -> None:
+    """Create the tables in an empty file."""
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    with transaction(connection):
+        for statement in (*form.tables.values(), *form.indexes):
+            connection.execute(statement)
+        _sign(connection, form)
+
+
+def migrated_copy(connection: sqlite3.Connection, form: FileForm) -> sqlite3.Connection:
+    """A copy in memory of an earlier file, brought up to date, for those that only read. Raises as `prepare`."""
+    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    try:
+        connection.backup(copy)
+        _migrate(copy, form)
+    except BaseException:
+        copy.close()
+        raise
+    return copy
+
+
+def rebuild(connection: sqlite3.Connection, tables: Mapping[str, str]) -> None:
+    """Step of a migration: the rows stay, under these statements; a table that is missing is made. Columns must not differ."""
+    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for name, statement in tables.items():
+        if name not in found:
+            connection.execute(statement)
+            continue
+        columns = ", ".join(column[1] for column in connection.execute(f"PRAGMA table_info({name})"))
+        connection.execute(f"ALTER TABLE {name} RENAME TO earlier_{name}")
+        connection.execute(statement)
+        connection.execute(f"INSERT INTO {name} ({columns}) SELECT {columns} FROM earlier_{name}")
+        connection.execute(f"DROP TABLE earlier_{name}")
+
+
+def _migrate(connection: sqlite3.Connection, form: FileForm) -> int:
+    """Returns the version that the file had. Raises `CorruptFileError` and sqlite3.Error; the file is as it was then."""
+    check_structure(connection)
+    first = _version(_pragma(connection, "application_id"), _pragma(connection, "user_version"), form)
+    try:
+        with transaction(connection):
+            for version in range(first, form.version):
+                form.migrations[version](connection)
+            _sign(connection, form)
+    except sqlite3.IntegrityError as exc:  # rows that the earlier program cannot have written
+        raise CorruptFileError(str(exc)) from exc
+    return first
+
+
+def _sign(connection: sqlite3.Connection, form: FileForm) -> None:
+    """Write the version, and who made the file so. Within a transaction."""
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {_FORMAT} (written_by TEXT NOT NULL) STRICT")
+    connection.execute(f"DELETE FROM {_FORMAT}")
+    connection.execute(f"INSERT INTO {_FORMAT} VALUES (?)", (__version__,))
+    connection.execute(f"PRAGMA application_id = {form.application_id}")
+    connection.execute(f"PRAGMA user_version = {form.version}")
+
+
+def _version(application_id: int, version: int, form: FileForm) -> int:
+    """-1 for a file whose header was damaged."""
+    if application_id == form.application_id:
+        return version
+    return -1 if application_id else 0
+
+
+def _written_by(connection: sqlite3.Connection) -> str | None:
+    with suppress(sqlite3.Error):
+        found = connection.execute(f"SELECT written_by FROM {_FORMAT}").fetchone()
+        return None if found is None else str(found[0])
+    return None
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    return int(value)
