@@ -20,6 +20,7 @@ from streamer.config.models import Config
 from streamer.config.shown import fingerprint
 from streamer.delivery.router import TICK_S, Router
 from streamer.journal.batches import LetterBounds
+from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal, JournalState
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import LinkState, TransportContext, TransportEvents, UTransport
@@ -96,7 +97,8 @@ class Daemon:
     async def run(self) -> int:
         """Work until asked to stop; the number of messages that could not be delivered before the end is returned.
 
-        Raises `ConfigurationError` for options that cannot work, OSError if the admin port is taken.
+        Raises `ConfigurationError` for options that cannot work, OSError if the admin port is taken, `FileError` for a file of
+        a newer version.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -163,6 +165,8 @@ class Daemon:
 
         tried = journal.start(on_opened, self.router.redrive.take)
         await asyncio.to_thread(tried.wait, _OPEN_JOURNAL_S)
+        if journal.is_newer:  # nothing has been accepted yet, and waiting would not help
+            raise JournalError(journal.problem, is_newer=True)
         if journal.state is JournalState.OK:
             await opened.wait()
         else:

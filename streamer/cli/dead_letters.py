@@ -159,7 +159,7 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
         with open_letters(config.journal.path) as file:
             return action(arguments, file, config, _now_ms())
     except JournalError as exc:
-        return complain(str(exc), EX_IOERR)
+        return complain(str(exc), EX_CONFIG if exc.is_newer else EX_IOERR)
     except CorruptFileError as exc:
         return complain(damage.text_of(config.journal.path, exc), EX_IOERR)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from streamer.cli.text import EX_CONFIG, complain
 from streamer.clock import SystemClock
 from streamer.config.load import load
 from streamer.config.models import Config, QueuePolicy
@@ -81,6 +82,8 @@ def _explain(arguments: argparse.Namespace) -> int:
     try:
         service_host.look()
     except StateError as exc:
+        if exc.is_newer:
+            return complain(str(exc), EX_CONFIG)
         print(f"subscriptions and pause rules are unknown: {exc}", file=sys.stderr)
     finally:
         logger.setLevel(level)

@@ -2,7 +2,7 @@
 demo``.
 
 Exit status: 0 fine; 1 the answer is no, or something failed; 2 wrong usage; 74 the journal or the traces cannot be read
-(EX_IOERR); 78 the configuration cannot be used (EX_CONFIG).
+(EX_IOERR); 78 the configuration cannot be used, or a newer version wrote the files (EX_CONFIG).
 """
 
 import argparse
@@ -24,6 +24,7 @@ from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.daemon import Daemon
+from streamer.journal.sqlite import FileError
 from streamer.transports.errors import ConfigurationError
 from streamer.uprotocol.well_known import USTREAMER
 
@@ -89,12 +90,12 @@ def _run(arguments: argparse.Namespace) -> int:
     problems: list[BaseException] = []
     try:
         uvloop.run(_serve(config, arguments.config))
-    except* (ConfigurationError, OSError) as group:
+    except* (ConfigurationError, FileError, OSError) as group:
         problems = _flat(group)
     for problem in problems:
         where = f"options.{problem.key}: " if isinstance(problem, ConfigurationError) else ""
         print(f"{arguments.config}: {where}{plain(str(problem))}", file=sys.stderr)
-    if any(isinstance(problem, ConfigurationError) for problem in problems):
+    if any(isinstance(problem, ConfigurationError | FileError) for problem in problems):
         return EX_CONFIG
     return 1 if problems else 0
 

@@ -13,13 +13,14 @@ The law of this file:
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from streamer.journal.sqlite import CorruptFileError, FileForm, build, connect, create, transaction
+from streamer.journal.sqlite import CorruptFileError, FileForm, connect, create, transaction
+from streamer.journal.versions import build
 
 MAX_SET_ASIDE = 3
 _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter from the text of SQLite's error
@@ -103,9 +104,10 @@ def _copy(
     names = [column[1] for column in target.execute(f"PRAGMA table_info({table})")]
     columns, marks = ", ".join(names), ", ".join("?" * len(names))
     kept = lost = 0
-    rowids, is_complete = _rowids(source, table)
-    for rowid in rowids:
-        values = _values(source, f"SELECT {columns} FROM {table} NOT INDEXED WHERE rowid = ?", rowid)
+    query = f"SELECT {columns} FROM {table} NOT INDEXED"
+    rows: Iterable[Sequence[object] | None]
+    rows, is_complete = _rows_by_key(source, query) if _is_without_rowid(source, table) else _rows(source, table, query)
+    for values in rows:
         if values is None or not is_whole(dict(zip(names, values, strict=True))):
             lost += 1
             continue
@@ -115,8 +117,31 @@ def _copy(
             lost += 1
         else:
             kept += 1
-    hidden = bool(rowids) and not is_complete
+    hidden = kept + lost > 0 and not is_complete
     return kept, max(lost, hidden)
+
+
+def _is_without_rowid(source: sqlite3.Connection, table: str) -> bool:
+    """Whether rows have a key only, as in a table of 0.1."""
+    with suppress(*_UNREADABLE):
+        return source.execute("SELECT 1 FROM pragma_table_list WHERE name = ? AND wr", (table,)).fetchone() is not None
+    return False
+
+
+def _rows_by_key(source: sqlite3.Connection, query: str) -> tuple[list[Sequence[object]], bool]:
+    """The rows up to the first that cannot be read, and whether that is all of them."""
+    found: list[Sequence[object]] = []
+    try:
+        found.extend(source.execute(query))
+    except _UNREADABLE:
+        return found, False
+    return found, True
+
+
+def _rows(source: sqlite3.Connection, table: str, query: str) -> tuple[Iterator[Sequence[object] | None], bool]:
+    """The rows that can be found, None for each that cannot be read, and whether that is all of them."""
+    rowids, is_complete = _rowids(source, table)
+    return (_values(source, f"{query} WHERE rowid = ?", rowid) for rowid in rowids), is_complete
 
 
 def _rowids(source: sqlite3.Connection, table: str) -> tuple[list[int], bool]:

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from streamer.journal import damage
 from streamer.journal.lock import FileLock, identity
-from streamer.journal.sqlite import CorruptFileError, FileError, FileForm, connect, create, faults_of, make_durable, prepare
+from streamer.journal.sqlite import CorruptFileError, FileError, FileForm, connect, create, faults_of, make_durable
+from streamer.journal.versions import prepare
 
 logger = logging.getLogger("ustreamer.files")
 

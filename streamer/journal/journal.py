@@ -38,7 +38,7 @@ class JournalState(Enum):
 class Journal:
     """What survives the process. All methods are for the event loop's thread; callbacks are posted to it.
 
-    ``problem`` says in words why ``state`` is FAILING. ``files_set_aside``, ``letters_evicted``, ``commits``,
+    ``problem`` says in words why ``state`` is FAILING, ``is_newer`` that it is the file's version. ``files_set_aside``, ``letters_evicted``, ``commits``,
     ``rows_written`` and ``failures`` only grow; ``last_commit_s`` is how long the last commit took. ``post`` may raise
     RuntimeError once the loop is closed.
 
@@ -61,6 +61,7 @@ class Journal:
         self.is_busy = False
         self.state = JournalState.OPENING
         self.problem = ""
+        self.is_newer = False
         self.commits = 0
         self.rows_written = 0
         self.failures = 0
@@ -264,7 +265,7 @@ class Journal:
             self.failures += 1
             if self.state is not JournalState.FAILING:
                 self._failing_since_s = time.monotonic()
-            self.state, self.problem = JournalState.FAILING, str(exc)
+            self.state, self.problem, self.is_newer = JournalState.FAILING, str(exc), exc.is_newer
             logger.error("journal_failing reason=%s", self.problem)
             return False
         finally:

@@ -12,7 +12,8 @@ from zlib import crc32
 
 from streamer.journal.entries import CorruptEntryError, JournalError
 from streamer.journal.schema import JOURNAL, journal_faults
-from streamer.journal.sqlite import connect, is_new
+from streamer.journal.sqlite import connect
+from streamer.journal.versions import Age, age_of
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
 
@@ -116,8 +117,11 @@ def open_letters(path: Path) -> Iterator[LetterFile]:
         connection = connect(path)
     try:
         with journal_faults(path):
-            if is_new(connection, path, JOURNAL):
+            age = age_of(connection, path, JOURNAL)
+            if age is Age.EMPTY:
                 raise JournalError(f"{path}: the file is empty; the daemon creates the journal when it starts")
+            if age is Age.EARLIER:
+                raise JournalError(f"{path}: an earlier version wrote it; the daemon brings it up to date when it starts")
         yield LetterFile(connection, path)
     finally:
         connection.close()

@@ -20,13 +20,12 @@ from streamer.journal.sqlite import (
     CorruptFileError,
     FileError,
     FileForm,
-    build,
     check_structure,
     connect,
     faults_of,
-    is_new,
     transaction,
 )
+from streamer.journal.versions import Age, age_of, build, migrated_copy, rebuild
 
 Statement = tuple[str, Sequence[Any]]
 """SQL with its parameters."""
@@ -50,6 +49,8 @@ def form_of(tables: Mapping[str, str]) -> FileForm:
         tables=tables,
         error=StateError,
         is_whole=lambda row: True,  # rows have no checksum; one that does not make sense is left out when it is read
+        # 0.1 made each table when a service first needed it, not STRICT, and one without rowids
+        migrations={0: lambda connection: rebuild(connection, tables)},
     )
 
 
@@ -87,13 +88,16 @@ class StateFile:
         try:
             with self._faults():
                 self._connection = connect(self.path, read_only=True, immutable=is_still)
-                is_there = not is_new(self._connection, self.path, self._form)
+                age = age_of(self._connection, self.path, self._form)
+                if age is Age.EARLIER:
+                    with contextlib.closing(self._connection) as earlier:
+                        self._connection = migrated_copy(earlier, self._form)
         except StateError:
             self._disconnect()
             raise
-        if not is_there:
+        if age is Age.EMPTY:
             self._disconnect()
-        return is_there
+        return age is not Age.EMPTY
 
     def read(self, sql: str, entry_of: Callable[[Row], Entry]) -> list[Entry]:
         """What a query finds, each row as ``entry_of`` reads it. Raises `StateError`. It blocks: at the start only.

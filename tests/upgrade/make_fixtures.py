@@ -40,7 +40,7 @@ TOPIC, SPEED = ("veh1", 0xA8000, 2, 0x8A50), ("veh1", 0xA8000, 2, 0x8A51)
 DOORS = "//veh1/A8000/2/0/doorOpened"
 LONG_MS = 0xFFFF_FFFF
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-FILES = ("journal.db", "journal.db-wal", "journal-state.db", "journal-state.db-wal")
+FILES = ("journal.db", "journal-state.db", "journal-state.db-wal")
 
 
 def configuration(directory: Path, broker: str, endpoint: str) -> dict[str, Any]:
