@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs lint bench bench-tests bench-spark fault nightly spark-zip proto lock sbom clean
+.PHONY: demo test test-streamer test-jobs lint bench bench-tests bench-spark fault upgrade nightly spark-zip proto lock sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -59,6 +59,11 @@ bench-spark: $(VENV)/.dev
 
 fault: $(VENV)/.dev
 	$(BIN)/python -m tests.fault.run $(ARGS)
+
+# A pair of streamers, upgraded one after the other under load: from the released version, which is checked out and installed
+# below build/upgrade, to this one.
+upgrade: $(VENV)/.dev
+	$(BIN)/python -m tests.upgrade.run $(ARGS)
 
 # The whole pipeline with nothing but pip: traces of a chain of three streamers with known faults, all tables, the report.
 nightly: $(VENV)/.spark

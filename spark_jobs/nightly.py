@@ -221,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             recent = _recent(present, first, today, set(manifests.dates()))
             read = {each for date in recent for each in night.reads(date)}
             work = night.stale(recent, records.files(spark, options.input, read))
-    except (slo_file.SloFileError, JavaMissingError, records.InputMissingError) as error:
+    except (slo_file.SloFileError, JavaMissingError, records.InputMissingError, records.NewerTracesError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     succeeded = night.run(work, first, asked=bool(options.dates))

@@ -9,15 +9,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from spark_jobs.schema import PARTITIONED
+from spark_jobs.schema import PARTITIONED, VERSION
 from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
 
+_VERSION = re.compile(r"\.v(\d+)\.parquet$")
 _FILES = "*.parquet"  # temporary names end differently, and Spark ignores hidden files
 
 
 class InputMissingError(FileNotFoundError):
     """The folder of the traces does not exist: more likely a mistyped path than a day without messages."""
+
+
+class NewerTracesError(ValueError):
+    """There are files of a version that these jobs would misread; the text says what to do."""
 
 
 class File(NamedTuple):
@@ -36,16 +41,22 @@ def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> DataFra
     """The records of these dates, as `schema.PARTITIONED`; no rows for a date without a folder. Raises InputMissingError.
 
     Only the folders of these dates are listed. A column that an older file lacks is null; a column that only a newer version
-    has is ignored.
+    has is ignored. Raises NewerTracesError for records of a version that is not known here: their files' names end with it.
     """
     if not (folders := _folders(spark, traces, wanted)):
         return _empty(spark, PARTITIONED)
     reader = spark.read.schema(PARTITIONED).option("basePath", traces).option("pathGlobFilter", _FILES)
-    return reader.parquet(*folders)
+    found = reader.parquet(*folders)
+    for path in found.inputFiles():
+        _check_version(path)
+    return found
 
 
 def files(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[dt.date, dict[str, File]]:
-    """The files of each of these dates, by their path below its folder. Spark lists them, so that many files cost little."""
+    """The files of each of these dates, by their path below its folder. Spark lists them, so that many files cost little.
+
+    Raises NewerTracesError as `read` does.
+    """
     wanted = set(wanted)
     found: dict[dt.date, dict[str, File]] = {date: {} for date in sorted(wanted)}
     if not (folders := _folders(spark, traces, wanted)):
@@ -55,6 +66,7 @@ def files(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[d
     # A narrow coalesce: a task for each file would cost more than asking the file system.
     listed = reader.load(folders).select("path", "length", modified_ms).coalesce(spark.sparkContext.defaultParallelism)
     for row in listed.collect():
+        _check_version(row.path)
         date, below = re.split(r"/date=(?=\d{4}-\d\d-\d\d/)", row.path)[-1].split("/", 1)
         found[dt.date.fromisoformat(date)][below] = File(row.length, row.modified_ms)
     return found
@@ -71,6 +83,14 @@ def read_table(spark: SparkSession, output: str, table: Table, wanted: Iterable[
     reader = spark.read.schema(_schema(table)).option("basePath", root)
     # Selected, because the date would otherwise be the last column.
     return reader.parquet(*(f"{root}/date={date}" for date in asked)).select(*table.columns)
+
+
+def _check_version(path: str) -> None:
+    if (version := _VERSION.search(path)) is not None and int(version[1]) > VERSION:
+        raise NewerTracesError(
+            f"{path}: format {version[1]} was written by a newer ustreamer; these jobs know formats up to {VERSION}: "
+            "run the jobs of that version, or move the file away"
+        )
 
 
 def _checked(storage: Storage, traces: str) -> Storage:

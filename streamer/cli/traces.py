@@ -142,7 +142,7 @@ def _tail(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
     )
 
     condition = _condition(arguments)
-    seen, spool, kept = SeenRecords(), SpoolReader(folder), None
+    seen, spool, kept = SeenRecords(), SpoolReader(folder, unreadable), None
     try:
         for batch in spool.batches():
             if arguments.follow:
@@ -183,7 +183,7 @@ def _summary(arguments: argparse.Namespace, folder: Path, unreadable: Complain) 
 
     now_ms = _now_ms()
     summary = Summary((now_ms - arguments.last) * 1000)
-    spool = SpoolReader(folder)
+    spool = SpoolReader(folder, unreadable)
     try:
         for batch in spool.batches():
             summary.add(batch)
@@ -213,7 +213,7 @@ def _find(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
     left_out = 0
 
     def batches() -> Iterator["pa.RecordBatch | pa.Table"]:
-        spool = SpoolReader(folder)
+        spool = SpoolReader(folder, unreadable)
         try:
             for batch in spool.batches():
                 yield _filtered(batch, condition)

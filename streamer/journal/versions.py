@@ -18,7 +18,7 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
-from streamer import __version__
+from streamer import __version__, newer_format
 from streamer.journal.sqlite import CorruptFileError, FileForm, check_structure, transaction
 
 logger = logging.getLogger("ustreamer.files")
@@ -49,21 +49,12 @@ def age_of(connection: sqlite3.Connection, path: Path, form: FileForm) -> Age:
     if application_id != form.application_id and (not ours or found - ours - _NOT_OURS_ALONE):
         raise form.error(f"{path}: a database of another program; it is left alone, name another file")
     if application_id == form.application_id and version > form.version:
-        raise form.error(f"{path}: {refusal(version, form.version, _written_by(connection))}", is_newer=True)
+        raise form.error(f"{path}: {newer_format(version, form.version, _written_by(connection))}", is_newer=True)
     if _version(application_id, version, form) in form.migrations:
         return Age.EARLIER
     if version != form.version or application_id != form.application_id or not found.issuperset(form.tables):
         raise CorruptFileError(f"schema {version} of program {application_id:#x} with tables {', '.join(sorted(found))}")
     return Age.CURRENT
-
-
-def refusal(version: int, known: int, written_by: str | None, what: str = "the file") -> str:
-    """Why a newer version is not read, and what to do."""
-    writer, install = (f"ustreamer {written_by}", written_by) if written_by else ("a newer ustreamer", "that version")
-    return (
-        f"format {version} was written by {writer}; this is ustreamer {__version__}, which knows formats up to {known}: "
-        f"install {install} or newer, or move {what} away"
-    )
 
 
 def prepare(connection: sqlite3.Connection, path: Path, form: FileForm) -> None:

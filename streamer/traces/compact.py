@@ -4,7 +4,7 @@
 
 Each spool file becomes one Parquet file per hour of its records. The files always get the same names: they are written
 elsewhere, synced and renamed, and the spool file is deleted last. A kill at any moment therefore loses nothing and doubles
-nothing: the next compaction starts over. The last line on standard output is a `Compaction` as JSON. The exit code is 1 if
+nothing: the next compaction starts over. What a newer version has written is left for it. The last line on standard output is a `Compaction` as JSON. The exit code is 1 if
 something could not be compacted.
 """
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamer.traces.layout import BAD, CLOSED, Compaction, Folders, make_file, make_folder, sync
-from streamer.traces.record import SCHEMA, aligned
+from streamer.traces.record import SCHEMA, NewerTraceError, aligned, check_version
 
 logger = logging.getLogger("ustreamer.trace")
 
@@ -67,9 +67,9 @@ class HourlyFiles:
                     path,
                     pq.ParquetWriter(
                         path,
-                        SCHEMA,
+                        batches[0].schema,
                         compression="zstd",
-                        use_dictionary=[name for name in SCHEMA.names if name not in _BARELY_REPEATED],
+                        use_dictionary=[name for name in batches[0].schema.names if name not in _BARELY_REPEATED],
                         column_encoding=_DELTA,
                         coerce_timestamps="us",
                         store_schema=False,
@@ -116,6 +116,8 @@ def compact_spool(folders: Folders, max_bytes: int) -> Compaction:
                     raise
             except OSError as exc:  # the next compaction tries again; other files may succeed
                 done.problems.append(f"{file.name}: {exc.strerror or exc}")
+            except NewerTraceError as exc:  # it is not ours to compact
+                done.problems.append(f"{file.name}: {exc}")
             except Exception:  # not a file that we write: it must not block those after it
                 logger.exception("trace_file_bad file=%s", file.name)
                 file.rename(file.with_name(file.name.removesuffix(CLOSED) + BAD))
@@ -144,14 +146,17 @@ def _compact_file(folders: Folders, file: Path, done: Compaction) -> None:
 def batches(file: Path) -> Iterator[pa.RecordBatch]:
     """The completed batches of a spool file; it may still be being written.
 
-    Raises OSError, and `TornError` where it ends in the middle of a batch or is damaged.
+    They have the columns of `SCHEMA`, and behind them those that only a newer program knows. Raises OSError, `TornError` where
+    it ends in the middle of a batch or is damaged, and `NewerTraceError`.
     """
     with pa.OSFile(str(file)) as source:
         try:
             with pa.ipc.open_stream(source) as reader:
+                check_version(reader.schema.metadata)
+                schema = pa.schema([*SCHEMA, *(field for field in reader.schema if field.name not in SCHEMA.names)])
                 for batch in reader:
                     batch.validate(full=True)
-                    yield batch if batch.schema.equals(SCHEMA) else aligned(batch)
+                    yield batch if batch.schema.equals(schema) else aligned(batch, schema)
         except pa.ArrowException as exc:
             raise TornError(str(exc)) from exc
         except OSError as exc:

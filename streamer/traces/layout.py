@@ -1,6 +1,6 @@
 """Where traces are stored, and how much of them is kept.
 
-    <path>/date=2026-11-21/hour=7/streamer=gateway.veh1/part-<uuid>.parquet   complete, never changed
+    <path>/date=2026-11-21/hour=7/streamer=gateway.veh1/part-<uuid>.parquet   complete, never changed; .v2.parquet: of version 2
     <path>/.spool/gateway.veh1/<run>-<number>.arrows.open                     being written by the daemon
     <path>/.spool/gateway.veh1/<run>-<number>.arrows                          closed, waits for compaction
     <path>/.spool/gateway.veh1/<run>-<number>.arrows.bad                      cannot be compacted, kept for inspection
@@ -21,6 +21,9 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
+
+VERSION: int = 1
+"""Of the trace record: goes up if earlier programs would misread it, not for a column at the end."""
 
 OPEN = ".arrows.open"
 CLOSED = ".arrows"
@@ -109,7 +112,8 @@ class Folders:
     def part(self, spool_file: Path, day: date, hour: int) -> Path:
         """The Parquet file for an hour of a spool file: always the same name, so that compaction can be repeated."""
         name = uuid.uuid5(_NAMES, f"{self.name}/{spool_file.name}/{day.isoformat()}/{hour}")
-        return self.partition(day, hour) / f"part-{name}.parquet"
+        version = "" if VERSION == 1 else f".v{VERSION}"  # the nightly jobs look at names: opening every file would cost more
+        return self.partition(day, hour) / f"part-{name}{version}.parquet"
 
     def parquet_files(self) -> list[Path]:
         """Complete Parquet files, oldest hour first."""

@@ -17,9 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from streamer.traces.layout import CLOSED, OPEN
-from streamer.traces.record import SCHEMA, aligned
+from streamer.traces.record import SCHEMA, NewerTraceError, aligned, check_version
 
 Ints = npt.NDArray[np.int64]
 Complain = Callable[[str], None]
@@ -66,6 +67,7 @@ def read_parquet(
     A file that is gone has none. If a file cannot be read, ``complain`` is called.
     """
     try:
+        check_version(pq.read_metadata(file.path).metadata)
         dataset = ds.dataset(str(file.path), COLUMNS, format="parquet")
         names = list(columns or COLUMNS.names)
         for batch in dataset.to_batches(columns=names, filter=wanted, batch_size=BATCH_ROWS, use_threads=False):
@@ -73,6 +75,8 @@ def read_parquet(
                 yield _with_streamer(batch, file.streamer)
     except FileNotFoundError:
         return
+    except NewerTraceError as exc:
+        complain(f"{file.path}: {exc}")
     except (pa.ArrowException, OSError) as exc:
         complain(f"{file.path}: cannot be read: {_first_line(exc)}")
 
@@ -80,10 +84,12 @@ def read_parquet(
 class SpoolFile:
     """One file of the spool, held open: what is appended can be read, even after the file was compacted and deleted."""
 
-    def __init__(self, path: Path, streamer: str) -> None:
+    def __init__(self, path: Path, streamer: str, complain: Complain) -> None:
         """Raises FileNotFoundError if it is gone."""
         self.path = path
         self.streamer = streamer
+        self._complain = complain
+        self._is_newer = False
         self._file = pa.OSFile(str(path), "rb")
         self._schema: pa.Schema | None = None
 
@@ -91,15 +97,24 @@ class SpoolFile:
         self._file.close()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The records completed since the last call, with a column ``streamer``. Stops before a torn end."""
-        while True:
+        """The records completed since the last call, with a column ``streamer``. Stops before a torn end.
+
+        A file of a newer version has none; that is complained about once.
+        """
+        while not self._is_newer:
             at = self._file.tell()
             try:
                 message = pa.ipc.read_message(self._file)
                 if self._schema is None:
-                    self._schema = pa.ipc.read_schema(message)
+                    schema = pa.ipc.read_schema(message)
+                    check_version(schema.metadata)
+                    self._schema = schema
                     continue
                 batch = pa.ipc.read_record_batch(message, self._schema)
+            except NewerTraceError as exc:
+                self._complain(f"{self.path}: {exc}")
+                self._is_newer = True
+                return
             except (pa.ArrowException, EOFError, OSError):  # not complete yet, or torn
                 self._file.seek(at)
                 return
@@ -109,8 +124,10 @@ class SpoolFile:
 class SpoolReader:
     """Reads the files of the spool. It knows them by the part of the name that stays when they are closed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, complain: Complain) -> None:
+        """``complain`` is told of files that cannot be read."""
         self._folder = folder / ".spool"
+        self._complain = complain
         self._files: dict[Path, SpoolFile] = {}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -135,11 +152,10 @@ class SpoolReader:
         files = (path for streamer in _entries(self._folder, "") for path in _entries(streamer, ""))
         return {path.with_name(path.name.removesuffix(".open")) for path in files if path.name.endswith((CLOSED, OPEN))}
 
-    @staticmethod
-    def _open(stem: Path) -> SpoolFile | None:
+    def _open(self, stem: Path) -> SpoolFile | None:
         for path in (stem.with_name(f"{stem.name}.open"), stem):  # in the order in which it is renamed
             try:
-                return SpoolFile(path, unquote(stem.parent.name))
+                return SpoolFile(path, unquote(stem.parent.name), self._complain)
             except FileNotFoundError:
                 continue
         return None

@@ -1,25 +1,27 @@
 """The trace record: how it is packed while messages flow, and the columns that it becomes. Pure.
 
 A packed record has the fixed size of `RECORD`, so a buffer of records is a numpy array. What the messages of one flow share
-is stored once per buffer, as a `TraceFlow`. The columns are those of the nightly jobs' schema in version `VERSION`.
+is stored once per buffer, as a `TraceFlow`. The columns are those of the nightly jobs' schema in version `layout.VERSION`.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamer import __version__, newer_format
 from streamer.delivery.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import Outcome
+from streamer.traces.layout import VERSION
 from streamer.uprotocol.message import UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 
-VERSION = 1
 VERSION_KEY = b"ustreamer.trace.version"
+WRITTEN_BY_KEY = b"ustreamer.trace.written_by"
 
 # flow, payload bytes, entered_s, sent_s (0: never sent), settled_s (monotonic), entered_ms (wall clock), id, request id,
 # ttl (-1: none), retries, type, priority, outcome, code, flags, traceparent
@@ -94,8 +96,22 @@ SCHEMA = pa.schema(
         pa.field("redelivered", pa.bool_(), nullable=False),
         pa.field("traceparent", pa.string()),
     ],
-    metadata={VERSION_KEY: str(VERSION).encode()},
+    metadata={VERSION_KEY: str(VERSION).encode(), WRITTEN_BY_KEY: __version__.encode()},
 )
+
+
+class NewerTraceError(Exception):
+    """A newer version of this program wrote the file; the text says which, and what to do."""
+
+
+def check_version(metadata: Mapping[bytes, bytes] | None) -> None:
+    """Raises `NewerTraceError` if a file with this metadata has records that this program would misread."""
+    found = metadata or {}
+    text = found.get(VERSION_KEY, b"").decode(errors="replace")
+    version = int(text) if text.isdecimal() else VERSION
+    if version > VERSION:
+        written_by = found.get(WRITTEN_BY_KEY, b"").decode(errors="replace")
+        raise NewerTraceError(newer_format(version, VERSION, written_by))
 
 
 class TraceFlow(NamedTuple):

@@ -4,10 +4,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
-from spark_jobs import records
+from spark_jobs import job, records
 from spark_jobs.schema import PARTITIONED
 from tests.spark.traces import DATE, at, record, write
+from tests.upgrade.fixtures import released
 
 NEXT = DATE + dt.timedelta(days=1)
 
@@ -62,3 +64,29 @@ def test_files_tell_size_and_time_by_their_path_below_the_date(spark: SparkSessi
         for file in (first, second)
     }
     assert found == {DATE: expected, NEXT: {}}
+
+
+def test_files_of_a_version_that_is_not_known_here_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, [record()])
+    (file,) = write(tmp_path, [record(at("08:00", NEXT))])
+    newer = file.rename(file.with_name(f"{file.stem}.v2.parquet"))
+    assert records.read(spark, str(tmp_path), [DATE]).count() == 1
+    for attempt in (records.read, records.files):
+        with pytest.raises(records.NewerTracesError) as caught:
+            attempt(spark, str(tmp_path), [DATE, NEXT])
+        assert str(caught.value).endswith(
+            f"{newer.name}: format 2 was written by a newer ustreamer; these jobs know formats up to 1: "
+            "run the jobs of that version, or move the file away"
+        )
+
+
+def test_traces_of_the_released_version_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    files = released(tmp_path)
+    (date,) = records.dates(spark, str(files.traces))
+    rows = records.read(spark, str(files.traces), [date]).where("route = 'vehicle-cloud'").collect()
+    assert sorted(row.msg_id.hex() for row in rows) == sorted(files.books["traced"])
+    assert {(row.outcome, row.streamer, row.ucode) for row in rows} == {("delivered", "gw", "OK")}
+    day = job.Day(spark, str(files.traces), str(tmp_path / "tables"), date)
+    counts = {row.outcome: row.messages for row in day.rollup.groupBy("outcome").agg(sf.sum("messages").alias("messages")).collect()}
+    assert counts["delivered"] >= len(rows)
+    day.release()

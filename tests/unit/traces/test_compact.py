@@ -1,5 +1,6 @@
 """Compaction: from spool files to Parquet files by hour, exactly once, however often it is cut off."""
 
+import datetime as dt
 import json
 import os
 import stat
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.traces import compact
+from streamer.traces import compact, layout
 from streamer.traces.compact import compact_spool
 from streamer.traces.layout import Compaction, Folders
 from streamer.traces.record import SCHEMA, Buffer, to_columns
@@ -184,8 +185,10 @@ def test_a_spool_file_of_another_version_is_compacted_too(folders: Folders) -> N
     other_stream(folders, "1-1.arrows", batch.append_column("news", pa.array([1, 2, 3])))
     assert compact_spool(folders, GIB).records == 3
     (file,) = folders.parquet_files()
-    assert pq.ParquetFile(file).schema_arrow.names == SCHEMA.names
-    assert pq.ParquetFile(file).read(["traceparent"]).column(0).null_count == 3
+    found = pq.ParquetFile(file)
+    assert found.schema_arrow.names == [*SCHEMA.names, "news"]  # what we do not know stays
+    assert found.read(["traceparent"]).column(0).null_count == 3
+    assert found.read(["news"]).column(0).to_pylist() == [1, 2, 3]
 
 
 def test_a_file_that_cannot_be_compacted_is_set_aside_and_holds_up_no_other(folders: Folders) -> None:
@@ -262,3 +265,25 @@ def test_a_folder_that_somebody_else_has_made_keeps_its_mode(tmp_path: Path) -> 
     Folders(shared, "gateway.veh1").create()
     assert stat.S_IMODE(shared.stat().st_mode) == 0o2775
     assert stat.S_IMODE((shared / ".spool").stat().st_mode) == 0o2750  # and its group goes on to what is below
+
+
+NEWER = SCHEMA.with_metadata({b"ustreamer.trace.version": b"2", b"ustreamer.trace.written_by": b"9.8.7"})
+
+
+def test_what_a_newer_version_has_written_is_left_for_it(folders: Folders) -> None:
+    path = other_stream(folders, "1-1.arrows", pa.record_batch(to_columns(noon_buffer(0, 5), 0).columns, schema=NEWER))
+    before = path.read_bytes()
+    spooled(folders, "2-1", noon_buffer(5, 5))
+    done = compact_spool(folders, GIB)
+    assert (done.files, done.records, done.bad) == (1, 5, 0)
+    (problem,) = done.problems
+    assert problem.startswith("1-1.arrows: format 2 was written by ustreamer 9.8.7; this is")
+    assert path.read_bytes() == before
+    assert folders.bad() == []
+
+
+def test_the_names_of_files_tell_a_version_above_the_first(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = folders.part(Path("1-1.arrows"), dt.date(2026, 11, 21), 7)
+    monkeypatch.setattr(layout, "VERSION", 2)
+    second = folders.part(Path("1-1.arrows"), dt.date(2026, 11, 21), 7)
+    assert second.name == f"{first.stem}.v2.parquet"

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamer import __version__
 from streamer.traces.reader import SeenRecords, SpoolReader, ended_us, newest, parquet_files, read_parquet
+from streamer.traces.record import SCHEMA, VERSION_KEY
 from tests.unit.cli.folders import HOUR_US, NAME, NOW_US, RUN_US, Row, SpoolFileWriter, row, table, write_part
 
 
@@ -92,7 +95,7 @@ def test_a_file_that_is_gone_has_no_records_and_one_that_cannot_be_read_is_told(
 def test_records_are_read_once_as_they_are_written_and_also_after_their_file_was_closed_and_deleted(
     tmp_path: Path,
 ) -> None:
-    writer, reader = SpoolFileWriter(tmp_path), SpoolReader(tmp_path)
+    writer, reader = SpoolFileWriter(tmp_path), SpoolReader(tmp_path, pytest.fail)
     writer.write(row(1), row(2))
     assert numbers(reader.batches()) == [1, 2]
     assert numbers(reader.batches()) == []
@@ -108,7 +111,7 @@ def test_a_file_that_was_closed_before_it_was_found_is_read(tmp_path: Path) -> N
     writer = SpoolFileWriter(tmp_path)
     writer.write(row(1))
     writer.close()
-    reader = SpoolReader(tmp_path)
+    reader = SpoolReader(tmp_path, pytest.fail)
     assert numbers(reader.batches()) == [1]
     reader.close()
 
@@ -119,7 +122,7 @@ def test_a_torn_end_is_read_when_it_is_whole(tmp_path: Path) -> None:
     writer.write(row(2))
     content = writer.path.read_bytes()
     writer.path.write_bytes(content[: whole + 20])
-    reader = SpoolReader(tmp_path)
+    reader = SpoolReader(tmp_path, pytest.fail)
     assert numbers(reader.batches()) == [1]
     with writer.path.open("ab") as file:
         file.write(content[whole + 20 :])
@@ -130,8 +133,38 @@ def test_a_torn_end_is_read_when_it_is_whole(tmp_path: Path) -> None:
 def test_every_streamers_files_are_read_with_its_name(tmp_path: Path) -> None:
     for name, seq in (("a/b", 1), ("b", 2)):
         SpoolFileWriter(tmp_path, streamer=name).write(row(seq))
-    reader = SpoolReader(tmp_path)
+    reader = SpoolReader(tmp_path, pytest.fail)
     assert [(each.column("streamer")[0].as_py(), each.num_rows) for each in reader.batches()] == [("a/b", 1), ("b", 1)]
+    reader.close()
+
+
+def newer(text: str = "2", **more: str) -> dict[bytes, bytes]:
+    return {VERSION_KEY: text.encode(), **{f"ustreamer.trace.{name}".encode(): value.encode() for name, value in more.items()}}
+
+
+def test_a_file_of_a_newer_version_is_complained_about_with_both_versions_and_what_to_do(tmp_path: Path) -> None:
+    (path,) = write_part(tmp_path, [row(1)])
+    records = pq.read_table(path)
+    for metadata, writer in ((newer(written_by="9.8.7"), "ustreamer 9.8.7"), (newer(), "a newer ustreamer")):
+        pq.write_table(records.replace_schema_metadata(metadata), path)
+        (said,) = complaints(tmp_path)
+        assert said.startswith(f"{path}: format 2 was written by {writer}; this is ustreamer {__version__}, which knows")
+        assert said.endswith(" or newer, or move the file away")
+    pq.write_table(records.replace_schema_metadata(newer("one")), path)
+    assert complaints(tmp_path) == []
+
+
+def test_a_newer_file_in_the_spool_is_complained_about_once(tmp_path: Path) -> None:
+    SpoolFileWriter(tmp_path).write(row(1))
+    (path,) = tmp_path.glob(".spool/*/*.open")
+    schema = SCHEMA.with_metadata(newer(written_by="9.8.7"))
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_table(table([row(1)]).replace_schema_metadata(schema.metadata))
+    said: list[str] = []
+    reader = SpoolReader(tmp_path, said.append)
+    assert numbers(reader.batches()) == []
+    assert numbers(reader.batches()) == []
+    assert [text.partition(";")[0] for text in said] == [f"{path.parent / path.stem}.open: format 2 was written by ustreamer 9.8.7"]
     reader.close()
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs import schema
+from streamer import __version__
 from streamer.delivery.lane import REDELIVERED, RESTORED
 from streamer.routing.outcome import FAILURES, Outcome
 from streamer.traces import record
@@ -214,4 +215,7 @@ def test_the_columns_are_those_that_the_jobs_read() -> None:
     }
     read = [(field.name, kinds[field.dataType.simpleString()], field.nullable) for field in schema.TRACE.fields]
     assert [(field.name, field.type, field.nullable) for field in record.SCHEMA] == read
-    assert record.SCHEMA.metadata == {schema.VERSION_KEY.encode(): str(schema.VERSION).encode()}
+    assert record.SCHEMA.metadata == {
+        schema.VERSION_KEY.encode(): str(schema.VERSION).encode(),
+        b"ustreamer.trace.written_by": __version__.encode(),
+    }
