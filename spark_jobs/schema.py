@@ -1,9 +1,10 @@
 """The trace record: the one definition of what the daemon writes and the jobs read.
 
-One record is one outcome at one streamer: a message with two destinations has two, a message with none has one. Records
-never change once they are written. Files have the version in their metadata, under `VERSION_KEY`, and from version 2 on at the
-end of their names (``part-….v2.parquet``). Columns are only ever added, at the end; a column that an older file lacks is read
-as null. That does not change the version: it goes up if jobs of an earlier version would misread the records.
+One record is one outcome at one streamer: a message with two destinations has two, a message with none has one.
+Records never change once they are written. Files have the version in their metadata, under `VERSION_KEY`, and from
+version 2 on at the end of their names (``part-….v2.parquet``). Columns are only ever added, at the end; a column that
+an older file lacks is read as null. That does not change the version: it goes up if jobs of an earlier version would
+misread the records.
 """
 
 from pyspark.sql.types import (

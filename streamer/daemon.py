@@ -97,8 +97,8 @@ class Daemon:
     async def run(self) -> int:
         """Work until asked to stop; the number of messages that could not be delivered before the end is returned.
 
-        Raises `ConfigurationError` for options that cannot work, OSError if the admin port is taken, `FileError` for a file of
-        a newer version.
+        Raises `ConfigurationError` for options that cannot work, OSError if the admin port is taken, `FileError` for
+        a file of a newer version.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

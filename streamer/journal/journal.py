@@ -38,9 +38,9 @@ class JournalState(Enum):
 class Journal:
     """What survives the process. All methods are for the event loop's thread; callbacks are posted to it.
 
-    ``problem`` says in words why ``state`` is FAILING, ``is_newer`` that it is the file's version. ``files_set_aside``, ``letters_evicted``, ``commits``,
-    ``rows_written`` and ``failures`` only grow; ``last_commit_s`` is how long the last commit took. ``post`` may raise
-    RuntimeError once the loop is closed.
+    ``problem`` says in words why ``state`` is FAILING, ``is_newer`` that it is the file's version.
+    ``files_set_aside``, ``letters_evicted``, ``commits``, ``rows_written`` and ``failures`` only grow;
+    ``last_commit_s`` is how long the last commit took. ``post`` may raise RuntimeError once the loop is closed.
 
     The writer takes the GIL five times for a batch. Beside a loop that is never idle, and releases and takes the GIL at
     every turn, each time can take long: CPython's waiter starts its switch interval anew whenever that happens.

@@ -5,10 +5,10 @@ The law of this file:
 - A version is SQLite's ``user_version``, beside our ``application_id``. A file of ours without the latter has version 0: the
   state file of 0.1 is one.
 - A file of an earlier version is migrated step by step in one transaction: a kill leaves it as it was.
-- A file of a newer version is never changed, set aside or taken for damaged. The refusal names the program that wrote it, which
-  is in the table ``ustreamer_format``, and this one.
-- The version goes up only if an earlier program would misread the file. Tables, indexes and fields that it passes over do not
-  count, so that it can be used again.
+- A file of a newer version is never changed, set aside or taken for damaged. The refusal names the program that wrote
+  it, which is in the table ``ustreamer_format``, and this one.
+- The version goes up only if an earlier program would misread the file. Tables, indexes and fields that it passes
+  over do not count, so that it can be used again.
 """
 
 import logging
@@ -89,7 +89,7 @@ def migrated_copy(connection: sqlite3.Connection, form: FileForm) -> sqlite3.Con
 
 
 def rebuild(connection: sqlite3.Connection, tables: Mapping[str, str]) -> None:
-    """Step of a migration: the rows stay, under these statements; a table that is missing is made. Columns must not differ."""
+    """Step of a migration: make tables anew, with their rows and the same columns; one that is missing is made empty."""
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     for name, statement in tables.items():
         if name not in found:

@@ -2,10 +2,10 @@
 
     python -m streamer.traces.compact FOLDER STREAMER MAX_BYTES
 
-Each spool file becomes one Parquet file per hour of its records. The files always get the same names: they are written
-elsewhere, synced and renamed, and the spool file is deleted last. A kill at any moment therefore loses nothing and doubles
-nothing: the next compaction starts over. What a newer version has written is left for it. The last line on standard output is a `Compaction` as JSON. The exit code is 1 if
-something could not be compacted.
+Each spool file becomes one Parquet file per hour of its records. The files always get the same names: they are
+written elsewhere, synced and renamed, and the spool file is deleted last. A kill at any moment therefore loses
+nothing and doubles nothing: the next compaction starts over. What a newer version has written is left for it. The
+last line on standard output is a `Compaction` as JSON. The exit code is 1 if something could not be compacted.
 """
 
 import json
@@ -146,8 +146,8 @@ def _compact_file(folders: Folders, file: Path, done: Compaction) -> None:
 def batches(file: Path) -> Iterator[pa.RecordBatch]:
     """The completed batches of a spool file; it may still be being written.
 
-    They have the columns of `SCHEMA`, and behind them those that only a newer program knows. Raises OSError, `TornError` where
-    it ends in the middle of a batch or is damaged, and `NewerTraceError`.
+    They have the columns of `SCHEMA`, and behind them those that only a newer program knows. Raises OSError, `TornError`
+    where it ends in the middle of a batch or is damaged, and `NewerTraceError`.
     """
     with pa.OSFile(str(file)) as source:
         try:

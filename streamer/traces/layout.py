@@ -1,13 +1,14 @@
 """Where traces are stored, and how much of them is kept.
 
-    <path>/date=2026-11-21/hour=7/streamer=gateway.veh1/part-<uuid>.parquet   complete, never changed; .v2.parquet: of version 2
+    <path>/date=2026-11-21/hour=7/streamer=gateway.veh1/part-<uuid>.parquet   complete, never changed
     <path>/.spool/gateway.veh1/<run>-<number>.arrows.open                     being written by the daemon
     <path>/.spool/gateway.veh1/<run>-<number>.arrows                          closed, waits for compaction
     <path>/.spool/gateway.veh1/<run>-<number>.arrows.bad                      cannot be compacted, kept for inspection
     <path>/.spool/gateway.veh1/sealing/                                       Parquet files that are not complete yet
 
-Spark and other readers ignore hidden folders. A streamer touches only its own files. Whatever the umask, owner and group can
-read them and nobody else: they tell who talks to whom.
+From version 2 of the record on, names end with it: ``.v2.parquet``. Spark and other readers ignore hidden folders. A
+streamer touches only its own files. Whatever the umask, owner and group can read them and nobody else: they tell who
+talks to whom.
 """
 
 import fcntl
@@ -112,7 +113,8 @@ class Folders:
     def part(self, spool_file: Path, day: date, hour: int) -> Path:
         """The Parquet file for an hour of a spool file: always the same name, so that compaction can be repeated."""
         name = uuid.uuid5(_NAMES, f"{self.name}/{spool_file.name}/{day.isoformat()}/{hour}")
-        version = "" if VERSION == 1 else f".v{VERSION}"  # the nightly jobs look at names: opening every file would cost more
+        # The nightly jobs look at names: opening every file would take them longer.
+        version = "" if VERSION == 1 else f".v{VERSION}"
         return self.partition(day, hour) / f"part-{name}{version}.parquet"
 
     def parquet_files(self) -> list[Path]:

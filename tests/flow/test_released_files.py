@@ -133,9 +133,7 @@ def check_services(host: ServiceHost, router: FakeRouter) -> None:
     assert {name: host.gauges()[name] for name in ("subscriptions", "observers")} == {"subscriptions": 1, "observers": 1}
 
 
-async def test_subscriptions_rules_and_registrations_are_there(
-    files: Released, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_subscriptions_rules_and_registrations_are_there(files: Released, caplog: pytest.LogCaptureFixture) -> None:
     host, router = services(files)
     host.open()
     check_services(host, router)

@@ -87,6 +87,9 @@ def test_traces_of_the_released_version_are_read(spark: SparkSession, tmp_path: 
     assert sorted(row.msg_id.hex() for row in rows) == sorted(files.books["traced"])
     assert {(row.outcome, row.streamer, row.ucode) for row in rows} == {("delivered", "gw", "OK")}
     day = job.Day(spark, str(files.traces), str(tmp_path / "tables"), date)
-    counts = {row.outcome: row.messages for row in day.rollup.groupBy("outcome").agg(sf.sum("messages").alias("messages")).collect()}
+    counts = {
+        row.outcome: row.messages
+        for row in day.rollup.groupBy("outcome").agg(sf.sum("messages").alias("messages")).collect()
+    }
     assert counts["delivered"] >= len(rows)
     day.release()

@@ -19,8 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from streamer.uprotocol.proto import usubscription_v3_pb2 as subscriptions
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+from streamer.uprotocol.proto import usubscription_v3_pb2 as subscriptions
 from tests.brokers import Mosquitto
 from tests.e2e.roles import at_streamer, call
 from tests.independent.message import Plain, Uri
@@ -81,13 +81,11 @@ def waiting_messages() -> list[Plain]:
         *notifications(ABSENT, 12),
         Plain(4, ORDERS, ABSENT, b"", payload_format=3),
         Plain(4, ORDERS, ABSENT, bytes(range(256)), priority=7, ttl=LONG_MS, traceparent=TRACEPARENT, payload_format=2),
-        Plain(2, BACKEND, (*ABSENT[:3], 7), b"ask", priority=5, ttl=LONG_MS, token="secret of the caller", permission_level=3),
+        Plain(
+            2, BACKEND, (*ABSENT[:3], 7), b"ask", priority=5, ttl=LONG_MS, token="secret of the caller", permission_level=3
+        ),
         Plain(3, (*ORDERS[:3], 9), ABSENT, b"answer", priority=5, ttl=LONG_MS, reqid=Plain(2, ABSENT).id, commstatus=5),
     ]
-
-
-async def until_total(daemon: StreamerProcess, expected: float, name: str, **labels: str) -> None:
-    await daemon.until_total(expected, name, **labels)
 
 
 async def make(directory: Path) -> dict[str, Any]:
@@ -97,7 +95,8 @@ async def make(directory: Path) -> dict[str, Any]:
         endpoint = free_endpoint()
         daemon = StreamerProcess(directory, configuration(directory, broker.url, endpoint), program=program())
         daemon.start()
-        stack.callback(lambda: daemon.process is not None and daemon.process.kill())
+        assert daemon.process is not None
+        stack.callback(daemon.process.kill)
         backend = await stack.enter_async_context(MqttSide(broker.port, "off-vehicle", ["+/backend"]))
         keys = ["up/*/*/*/*/*/veh1/A1/0/1/0"]
         vehicle = await stack.enter_async_context(ZenohSide(connect=[endpoint], keys=keys))
@@ -107,9 +106,20 @@ async def make(directory: Path) -> dict[str, Any]:
         client = UsubscriptionClient(backend, BACKEND, "veh1")
         assert await client.subscribe(TOPIC, sample_period_ms=250) == SUBSCRIBED
         assert not isinstance(await client.call(REGISTER, asked, subscriptions.NotificationsResponse), Refused)
-        register = at_streamer(BACKEND, "gw", REGISTER_MULTICAST, pb.RegisterMulticastReceiverRequest(multicast_id=f"{DOORS}/*"))
+        register = at_streamer(
+            BACKEND, "gw", REGISTER_MULTICAST, pb.RegisterMulticastReceiverRequest(multicast_id=f"{DOORS}/*")
+        )
         assert not isinstance(await call(backend, register, pb.RegisterMulticastReceiverResponse), Refused)
-        rule = [*daemon.program, "pause", "--config", str(daemon.path), "--topic", "//backend/10/1/9000", "--sink", "//veh1/C1/1/0"]
+        rule = [
+            *daemon.program,
+            "pause",
+            "--config",
+            str(daemon.path),
+            "--topic",
+            "//backend/10/1/9000",
+            "--sink",
+            "//veh1/C1/1/0",
+        ]
         await asyncio.to_thread(subprocess.run, rule, check=True)
 
         first, second = (
@@ -135,8 +145,7 @@ async def make(directory: Path) -> dict[str, Any]:
         await vehicle.send(second)
         await daemon.until_total(written + len(second), "ustreamer_trace_written_records_total")
         assert list(traces.glob(".spool/gw/*.open")), "the spool was rotated just now: try again"
-        assert daemon.process is not None
-        daemon.process.send_signal(signal.SIGKILL)
+        daemon.signal(signal.SIGKILL)
         await daemon.ended()
     return {
         "version": "0.1.0",

@@ -5,8 +5,9 @@
     far (MQTT, off-vehicle) ─ gw-a ─ link: Zenoh or an MQTT broker ─ gw-b ─ near (MQTT, in-vehicle)
 
 Both sides send all the time. One streamer after the other is ended and started in the other version, on its own files; one
-of them goes back once. While a streamer changes, messages of a paused flow are in its journal, and the rule in its state file.
-The brokers keep their sessions, so everything that a sender was acknowledged has to arrive. Exits with 1 if anything is missing.
+of them goes back once. While a streamer changes, messages of a paused flow are in its journal, and the rule in its state
+file. The brokers keep their sessions, so everything that a sender was acknowledged has to arrive. Exits with 1 if anything
+is missing.
 """
 
 import argparse
@@ -20,7 +21,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +136,10 @@ class Gateway:
         """How many messages it knows to have arrived."""
         return self.daemon.total("ustreamer_outcomes_total", outcome="delivered")
 
+    async def until_delivered(self, count: float) -> None:
+        """It knows that so many have arrived."""
+        await until(lambda: self.delivered() >= count, f"{self.name} delivers {count} messages", 120)
+
     @property
     def _cwd(self) -> Path:
         return Path.cwd() if self.version == NEW else self._directory
@@ -230,7 +237,7 @@ class Upgrade:
             120,
         )
         for gateway, count in settled.items():  # receipts of another form must hold up nobody
-            await until(lambda g=gateway, n=count: g.delivered() >= n + 2 * self._messages, f"{gateway.name}: {text}", 120)
+            await gateway.until_delivered(count + 2 * self._messages)
         print(f"{text}: {self._messages} more messages each way in {time.monotonic() - began_s:.1f} s", flush=True)
 
     @staticmethod
@@ -257,7 +264,7 @@ class Upgrade:
             ids = {message.id: message for message in sender.sent}
             side = receiver.side
             try:
-                await until(lambda ids=ids, side=side: ids.keys() <= {m.id for m in side.arrived}, "everything", 60)
+                await until(partial(_has_all, ids, side), "everything", 60)
             except AssertionError:
                 is_good = False
             counts = Counter(message.id for message in side.arrived)
@@ -278,6 +285,10 @@ class Upgrade:
             is_good = is_good and not letters
             print(f"{gateway.name}: {letters:.0f} dead letters", flush=True)
         return is_good
+
+
+def _has_all(ids: Mapping[bytes, Plain], side: MqttSide) -> bool:
+    return ids.keys() <= {message.id for message in side.arrived}
 
 
 def main() -> int:

@@ -248,8 +248,8 @@ def test_a_file_of_a_newer_version_is_left_alone(open_file: Callable[[], OpenFil
     with pytest.raises(FileError) as caught:
         open_file()
     assert str(caught.value) == (
-        f"{full}: format 2 was written by ustreamer {__version__}; this is ustreamer {__version__}, which knows formats up to 1: "
-        f"install {__version__} or newer, or move the file away"
+        f"{full}: format 2 was written by ustreamer {__version__}; this is ustreamer {__version__}, which knows formats "
+        f"up to 1: install {__version__} or newer, or move the file away"
     )
     assert caught.value.is_newer
     assert full.read_bytes() == before

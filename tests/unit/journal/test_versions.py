@@ -103,8 +103,8 @@ def test_a_newer_file_is_refused_with_both_versions_and_what_to_do(connection: s
             attempt(connection, path, FIRST)
         assert caught.value.is_newer
         assert str(caught.value) == (
-            f"{path}: format 3 was written by ustreamer 7.1.0; this is ustreamer {__version__}, which knows formats up to 1: "
-            "install 7.1.0 or newer, or move the file away"
+            f"{path}: format 3 was written by ustreamer 7.1.0; this is ustreamer {__version__}, which knows formats "
+            "up to 1: install 7.1.0 or newer, or move the file away"
         )
 
 
@@ -112,7 +112,7 @@ def test_a_newer_file_that_does_not_tell_its_writer_is_refused_as_well(connectio
     prepare(connection, path, THIRD)
     connection.execute("DROP TABLE ustreamer_format")
     connection.execute("DROP TABLE things")  # it may have other tables
-    with pytest.raises(FormError, match="format 3 was written by a newer ustreamer; .* install that version or newer"):
+    with pytest.raises(FormError, match=r"format 3 was written by a newer ustreamer; .* install that version or newer"):
         age_of(connection, path, FIRST)
 
 

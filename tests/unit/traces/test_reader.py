@@ -139,7 +139,10 @@ def test_every_streamers_files_are_read_with_its_name(tmp_path: Path) -> None:
 
 
 def newer(text: str = "2", **more: str) -> dict[bytes, bytes]:
-    return {VERSION_KEY: text.encode(), **{f"ustreamer.trace.{name}".encode(): value.encode() for name, value in more.items()}}
+    return {
+        VERSION_KEY: text.encode(),
+        **{f"ustreamer.trace.{name}".encode(): value.encode() for name, value in more.items()},
+    }
 
 
 def test_a_file_of_a_newer_version_is_complained_about_with_both_versions_and_what_to_do(tmp_path: Path) -> None:
@@ -164,7 +167,9 @@ def test_a_newer_file_in_the_spool_is_complained_about_once(tmp_path: Path) -> N
     reader = SpoolReader(tmp_path, said.append)
     assert numbers(reader.batches()) == []
     assert numbers(reader.batches()) == []
-    assert [text.partition(";")[0] for text in said] == [f"{path.parent / path.stem}.open: format 2 was written by ustreamer 9.8.7"]
+    assert [text.partition(";")[0] for text in said] == [
+        f"{path.parent / path.stem}.open: format 2 was written by ustreamer 9.8.7"
+    ]
     reader.close()
 
 
