@@ -19,7 +19,7 @@ import uvloop
 
 from streamer import __version__, logs
 from streamer.cli import config as config_commands
-from streamer.cli import dead_letters, explain, pause, traces
+from streamer.cli import dead_letters, explain, pause, probe, traces
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
@@ -64,7 +64,12 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     command("run", _run, "Route messages until told to stop (SIGTERM drains, SIGHUP reloads the configuration).")
-    command("check", _check, "Report everything that is wrong with a configuration file. Connects to nothing.")
+    text = "Report everything that is wrong with a configuration file. Without --probe it connects to nothing."
+    check = command("check", _check, text)
+    text = (
+        "try what only this machine can tell: files, ports, disks, brokers; the file is good, but there are problems: exit 1"
+    )
+    check.add_argument("--probe", action="store_true", help=text)
     config_commands.add_to(commands)
     explain.add_to(commands)
     dead_letters.add_to(commands)
@@ -124,7 +129,7 @@ def _check(arguments: argparse.Namespace) -> int:
     print(f"{arguments.config}: good. {USTREAMER.at(config.authority)}, endpoints {endpoints}, {len(config.routes)} routes")
     for warning in warnings(config):
         print(f"{arguments.config}: hint: {warning}")
-    return 0
+    return probe.probe(arguments.config, config) if arguments.probe else 0
 
 
 def _schema(arguments: argparse.Namespace) -> int:

@@ -37,8 +37,9 @@ def exposures(config: Config) -> Iterator[str]:
                 "goes there unencrypted; put a proxy with TLS before the port, or use loopback"
             )
     yield from _open_services(config)
-    for key, path in _secret_files(config, ""):
-        yield from _open_file(key, path)
+    for key, path in paths(config, ""):
+        if is_secret_file(key.rpartition(".")[2]):
+            yield from _open_file(key, path)
 
 
 def _open_services(config: Config) -> Iterator[str]:
@@ -55,11 +56,10 @@ def _open_services(config: Config) -> Iterator[str]:
                 yield f"{key}: {pattern}: open to every authority, also to one that somebody invents; name them"
 
 
-def _secret_files(part: Any, key: str) -> Iterator[tuple[str, Path]]:
-    """Every path in the configuration whose key says that the file holds a secret."""
+def paths(part: Any, key: str) -> Iterator[tuple[str, Path]]:
+    """Every path in a part of the configuration, with its key; ``key`` is that of the part."""
     if isinstance(part, Path):
-        if is_secret_file(key.rpartition(".")[2]):
-            yield key, part
+        yield key, part
         return
     if isinstance(part, BaseModel):
         parts: Mapping[Any, Any] = {name: getattr(part, name) for name in type(part).model_fields}
@@ -71,7 +71,7 @@ def _secret_files(part: Any, key: str) -> Iterator[tuple[str, Path]]:
         return
     for name, inner in parts.items():
         here = f"{key}[{name}]" if isinstance(name, int) else f"{key}.{name}".lstrip(".")
-        yield from _secret_files(inner, here)
+        yield from paths(inner, here)
 
 
 def _open_file(key: str, path: Path) -> Iterator[str]:

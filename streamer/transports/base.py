@@ -10,7 +10,7 @@ to know about a network, it asks the class (`UTransport`) or its options (`Trans
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, Protocol
@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from streamer.clock import SystemClock
 from streamer.transports.claims import Claim
 from streamer.transports.errors import MalformedPacketError, SendError
+from streamer.transports.probe import Probe
 from streamer.uprotocol.message import InvalidMessageError, UMessage
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
@@ -275,6 +276,14 @@ class UTransport(ABC):
         are fields there. Empty, the default: nothing to tell.
         """
         return {}
+
+    @classmethod
+    def probes(cls, options: Any, held: Collection[str]) -> Iterable[Probe]:
+        """What ``streamer check --probe`` can try out with such options. May block, but not for long.
+
+        ``held`` are the texts in the options of a streamer that already runs with this file: it has its own addresses.
+        """
+        return ()
 
     def watch_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:
         """Whether anybody listens to messages from ``source`` to ``sink``; ``on_presence`` is called at every change.

@@ -7,7 +7,8 @@ file is longer than most, because it decides in one place about everything that 
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 import mqtt5
@@ -23,9 +24,11 @@ from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.frames import KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError, named
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
 from streamer.transports.mqtt5.options import Mqtt5Options
+from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscriptions import Subscriptions, batches, subscribe_to
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
+from streamer.transports.probe import Probe
 from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.mqtt5")
@@ -79,6 +82,10 @@ class Mqtt5Transport(ListeningTransport):
             "mqtt_in_vehicle": topic_filter(source, sink, "in-vehicle", authority),
             "mqtt_off_vehicle": topic_filter(source, sink, "off-vehicle", authority),
         }
+
+    @classmethod
+    def probes(cls, options: Mqtt5Options, held: Collection[str]) -> Iterable[Probe]:
+        return (Probe("broker", partial(try_broker, options)),)
 
     @property
     def client_id(self) -> str:

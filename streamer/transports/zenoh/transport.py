@@ -13,7 +13,7 @@ which nodes are there (`nodes`), and the receipt of another streamer (`receipts`
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import zenoh
@@ -22,6 +22,7 @@ from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
 from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, TransportContext
 from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError
 from streamer.transports.listening import ListeningTransport
+from streamer.transports.probe import Probe
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.intake import Intake
 from streamer.transports.zenoh.nodes import Nodes
@@ -34,6 +35,7 @@ from streamer.transports.zenoh.options import (
 )
 from streamer.transports.zenoh.presence import OnPresence
 from streamer.transports.zenoh.presence_watch import PresenceWatch
+from streamer.transports.zenoh.probe import probes
 from streamer.transports.zenoh.receipt_proofs import ReceiptKey
 from streamer.transports.zenoh.receipts import Receipts
 from streamer.transports.zenoh.sender import Publishers, Sender
@@ -90,6 +92,10 @@ class ZenohTransport(ListeningTransport):
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
         return {"zenoh": key_filter(source, sink, authority)}
+
+    @classmethod
+    def probes(cls, options: ZenohOptions, held: Collection[str]) -> Iterable[Probe]:
+        return probes(options, held)
 
     @property
     def is_stalled(self) -> bool:

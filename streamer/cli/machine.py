@@ -1,0 +1,136 @@
+"""Probes of the machine for ``streamer check --probe``: files, folders, room on disks. The caller bounds their time."""
+
+import os
+import stat
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from streamer.admin.access import read_token
+from streamer.config.exposure import paths
+from streamer.config.models import Config
+from streamer.config.secrets import is_secret_file
+from streamer.services.host import state_path
+from streamer.transports.probe import Answer, Probe, blocking, cannot_tell, ok, problem
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def files(config: Config) -> Iterator[Probe]:
+    """Every file that the streamer only reads."""
+    for key, path in paths(config, ""):
+        if key.endswith("_file"):
+            yield blocking(key, partial(_readable, path, is_secret_file(key.rpartition(".")[2])))
+    token_file = config.control.http_token_file
+    if token_file is not None:
+        yield blocking("control.http_token_file", partial(_token, token_file))
+
+
+def _readable(path: Path, is_secret: bool) -> Answer:
+    """Nothing but the first byte is read."""
+    with path.open("rb") as file:
+        is_empty = not file.read(1)
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    if is_empty:
+        return problem(f"{path} is empty")
+    if not is_secret:
+        return ok(f"{path} can be read")
+    shown = f"{path} has mode {mode:04o}"
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return problem(f"{shown}: others can change it")
+    if mode & stat.S_IRWXO:
+        return cannot_tell(f"{shown}: fine if nobody else gets in here, as in a container; else 0600 or 0640")
+    return ok(f"{shown}, and can be read")
+
+
+def _token(path: Path) -> Answer:
+    try:
+        read_token(path)
+    except ValueError as exc:
+        return problem(str(exc))
+    return ok("it holds a token")
+
+
+def stores(config: Config) -> Iterator[Probe]:
+    """Every file and folder that the streamer writes, and the room that they may need."""
+    if config.journal is not None:
+        yield blocking("journal.path", partial(_writable, config.journal.path, 1))
+    state = state_path(config)
+    if state is not None:
+        yield blocking("state.path", partial(_writable, state, 1))
+    if config.trace is not None:
+        yield blocking("trace.path", partial(_folder, config.trace.path, None))
+    if config.log.audit is not None:
+        yield blocking("log.audit", partial(_writable, config.log.audit, 0))
+    needs = []
+    if config.journal is not None:  # dead letters are in it
+        needs.append(("journal.max_bytes", config.journal.path, config.journal.max_bytes))
+    if config.trace is not None:  # one file is written while the others are kept
+        needs.append(("trace.max_bytes", config.trace.path, config.trace.max_bytes + config.trace.rotate_bytes))
+    if needs:
+        yield blocking(", ".join(key for key, _, _ in needs), partial(_room, needs))
+
+
+def _writable(path: Path, makes: int) -> Answer:
+    """Whether a file can be written, or made together with so many folders."""
+    if not path.exists():
+        return _folder(path.parent, makes)
+    if not path.is_file():
+        return problem(f"{path} is not a file")
+    found = _folder(path.parent, 0)
+    if found.verdict is not ok("").verdict:
+        return found
+    if not os.access(path, os.R_OK | os.W_OK):
+        return problem(f"{path} cannot be written")
+    return ok(f"{path} can be written")
+
+
+def _folder(path: Path, makes: int | None) -> Answer:
+    """``makes``: how many folders the streamer makes itself. None: all."""
+    there = _existing(path)
+    missing = len(path.absolute().parts) - len(there.parts)
+    if makes is not None and missing > makes:
+        return problem(f"{path} does not exist")
+    if not there.is_dir():
+        return problem(f"{there} is not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        return problem(f"{there} cannot be written")
+    return ok(f"{path} {'will be made' if missing else 'can be written'}")
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest above it that exists."""
+    path = path.absolute()
+    return next((each for each in (path, *path.parents) if each.exists()), Path(path.root))
+
+
+def _room(needs: list[tuple[str, Path, int]]) -> Answer:
+    """Whether the disks have room for what the bounds allow beyond what is there already."""
+    wanted: dict[int, int] = {}
+    free: dict[int, tuple[Path, int]] = {}
+    for _, path, bound in needs:
+        there = _existing(path)
+        device = there.stat().st_dev
+        wanted[device] = wanted.get(device, 0) + max(0, bound - _size(path))
+        disk = os.statvfs(there)
+        free[device] = there, disk.f_bavail * disk.f_frsize
+    lacking = [device for device, size in wanted.items() if free[device][1] < size]
+    texts = [
+        f"{_shown(free[device][1])} free at {free[device][0]}, where up to {_shown(wanted[device])} more may be needed"
+        for device in lacking or wanted
+    ]
+    return (problem if lacking else ok)("; ".join(texts))
+
+
+def _size(path: Path) -> int:
+    """Of a file with its log, or of all files in a folder."""
+    if path.is_dir():
+        return sum(_size(each) for each in path.iterdir() if not each.is_symlink())
+    return sum(each.stat().st_size for each in (path, path.with_name(f"{path.name}-wal")) if each.is_file())
+
+
+def _shown(size: float) -> str:
+    unit = 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.3g} {_UNITS[unit]}"

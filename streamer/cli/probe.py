@@ -1,0 +1,155 @@
+"""``streamer check --probe``: what only the machine knows. Every probe is one line and bounded in time; they run in parallel.
+
+A streamer that already runs with this file is asked first: its ports are taken, and that is as it should be.
+"""
+
+import asyncio
+import getpass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamer.cli import machine
+from streamer.cli.running import NotAskedError, ask
+from streamer.cli.text import lines_out, plain
+from streamer.config.models import Config, MetricsConfig
+from streamer.transports.installed import load_transport
+from streamer.transports.probe import (
+    Answer,
+    Probe,
+    Verdict,
+    blocking,
+    can_listen,
+    cannot_tell,
+    in_thread,
+    ok,
+    problem,
+)
+
+ASK_S = 2.0
+PROBE_S = 5.0
+TOTAL_S = 15.0
+"""For all probes together. It is used up only if hundreds of networks do not answer."""
+_AT_ONCE = 100
+_LONGEST = max(len(verdict.value) for verdict in Verdict)
+
+
+class Running(NamedTuple):
+    """The streamer that answers at ``metrics.listen``: its authority, and every text in the options of its endpoints."""
+
+    authority: str
+    texts: frozenset[str]
+
+
+def probe(path: Path, config: Config) -> int:
+    """Run all probes, print a line for each, and return the exit status: 1 if there is a problem."""
+    answers = asyncio.run(answers_for(path, config))
+    lines_out(f"{answer.verdict.value:<{_LONGEST}}  {key}: {plain(answer.text)}" for key, answer in answers)
+    count = Counter(answer.verdict for _, answer in answers)
+    counted = ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict)
+    lines_out([f"{path}: probed as user {_user()}: {counted}"])
+    return 1 if count[Verdict.PROBLEM] else 0
+
+
+async def answers_for(path: Path, config: Config) -> list[tuple[str, Answer]]:
+    """Every probe's key and answer, in the order of the file."""
+    running = await _running(path, config)
+    probes = list(_probes(config, running))
+    for brought in await asyncio.gather(*(_of_endpoint(config, name, running) for name in config.endpoints)):
+        probes += brought
+    return list(zip((each.key for each in probes), await run_all(probes), strict=True))
+
+
+async def _running(path: Path, config: Config) -> Running | None:
+    try:
+        answer = await in_thread(partial(ask, path, config, "/config", None, ASK_S))
+        found = answer["config"]
+        return Running(str(found["authority"]), frozenset(_texts(found["endpoints"])))
+    except (NotAskedError, LookupError, TypeError):
+        return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+
+
+def _probes(config: Config, running: Running | None) -> Iterator[Probe]:
+    if config.metrics is not None:
+        yield blocking("metrics.listen", partial(_metrics, config.metrics, config.authority, running))
+    yield from machine.files(config)
+    yield from machine.stores(config)
+
+
+def _metrics(metrics: MetricsConfig, authority: str, running: Running | None) -> Answer:
+    if running is None:
+        return can_listen(metrics.host, metrics.port)
+    if running.authority != authority:
+        return problem(f"{metrics.listen} is taken by the streamer of {running.authority}")
+    return ok(f"{metrics.listen}: the running streamer listens there")
+
+
+async def _of_endpoint(config: Config, name: str, running: Running | None) -> list[Probe]:
+    """The probes that the endpoint's transport brings. To find them out may take time and fail, as each of them may."""
+    endpoint = config.endpoints[name]
+    held = frozenset() if running is None or running.authority != config.authority else running.texts
+
+    def found() -> list[Probe]:
+        return list(load_transport(endpoint.transport).probes(endpoint.options, held))
+
+    here = f"endpoints.{name}.options"
+    brought: list[Probe] = []
+
+    async def collect() -> Answer:
+        brought.extend(await in_thread(found))
+        return ok("")
+
+    answer = await _bounded(Probe(here, collect))
+    if answer.verdict is not Verdict.OK:
+        return [Probe(here, partial(_already, answer))]
+    return [Probe(f"{here}.{each.key}", each.run) for each in brought]
+
+
+async def _already(answer: Answer) -> Answer:
+    return answer
+
+
+async def run_all(probes: Sequence[Probe], total_s: float = TOTAL_S) -> list[Answer]:
+    """All answers, in order. What takes longer than it may is a problem; what had no turn cannot be told."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(each: Probe) -> Answer:
+        async with gate:
+            return await _bounded(each)
+
+    tasks = [asyncio.create_task(one(each), name=f"probe-{each.key}") for each in probes]
+    if not tasks:
+        return []
+    _, late = await asyncio.wait(tasks, timeout=total_s)
+    for task in late:
+        task.cancel()
+    if late:
+        await asyncio.wait(late, timeout=1)
+    return [cannot_tell(f"not done within {total_s:g} s") if task in late else task.result() for task in tasks]
+
+
+async def _bounded(each: Probe, within_s: float = PROBE_S) -> Answer:
+    try:
+        async with asyncio.timeout(within_s):
+            return await each.run()
+    except TimeoutError:
+        return problem(f"no answer within {within_s:g} s")
+    except Exception as exc:  # noqa: BLE001  # a bug in a plugin; its text may hold a secret
+        return cannot_tell(f"the probe failed ({type(exc).__name__})")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no name for the number
+        return "without a name"

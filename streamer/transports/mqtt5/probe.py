@@ -1,0 +1,102 @@
+"""Tries out whether a broker lets us in: connection, TLS, credentials. It has a session of its own, which ends with it."""
+
+import asyncio
+import secrets
+import socket
+import ssl
+from typing import Any
+
+import mqtt5
+from mqtt5 import DisconnectReasonCode, QoS
+
+from streamer.transports.errors import ConfigurationError, MalformedPacketError
+from streamer.transports.mqtt5.connection import Connection
+from streamer.transports.mqtt5.frames import named, read
+from streamer.transports.mqtt5.keep_alive import FAREWELL_S
+from streamer.transports.mqtt5.options import Mqtt5Options
+from streamer.transports.probe import Answer, address_of, cannot_tell, connect, in_thread, ok, problem, reason
+
+_ID_NOT_VALID = 0x85
+_NOT_AUTHORIZED = 0x87
+
+
+def new_client_id() -> str:
+    """An id that nobody else has: with that of the streamer, the broker would end the streamer's connection."""
+    return f"check{secrets.token_hex(8)}"  # every broker has to accept up to 23 letters and digits (MQTT 5, 3.1.3.1)
+
+
+async def try_broker(options: Mqtt5Options) -> Answer:
+    """Connect as the streamer does, but for the client id, and leave again."""
+    try:
+        username, password, tls = await in_thread(lambda: (*options.credentials(), options.tls_context()))
+    except ConfigurationError as exc:
+        return problem(f"not tried: {exc.key}: {exc}")
+    where = address_of(options.host, options.port)
+    try:
+        link = await in_thread(lambda: connect(options.host, options.port), socket.socket.close)
+    except OSError as exc:
+        return problem(f"{where}: {reason(exc)}")
+    link.setblocking(False)
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def take(connection: Connection, frames: list[memoryview]) -> None:
+        if not answer.done():
+            try:
+                answer.set_result(read(frames[0]))
+            except MalformedPacketError:
+                answer.set_result(None)
+
+    try:
+        _, connection = await loop.create_connection(
+            lambda: Connection(options.max_packet_bytes, take, lambda is_writable: None, lambda connection: None),
+            sock=link,
+            ssl=tls,
+            server_hostname=options.host if tls is not None else None,
+        )
+    except (OSError, UnicodeError) as exc:
+        link.close()
+        return problem(f"{where}: TLS: {_of_tls(exc)}")
+    try:
+        connection.write(
+            mqtt5.ConnectPacket(
+                new_client_id(),
+                username=username,
+                password=password,
+                clean_start=True,
+                keep_alive=options.keep_alive_s,
+                session_expiry_interval=0,
+            ).write()
+        )
+        await asyncio.wait((answer, connection.lost), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            return problem(f"{where}: no answer to CONNECT: {connection.reason}")
+        found = _judged(where, answer.result(), tls is not None, username is not None or password is not None)
+        connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "tried")
+        await connection.wait_lost(FAREWELL_S)
+        return found
+    finally:
+        connection.abort("tried")
+
+
+def _judged(where: str, packet: Any, is_encrypted: bool, has_credentials: bool) -> Answer:
+    if not isinstance(packet, mqtt5.ConnAckPacket):
+        return problem(f"{where}: what answers there is not an MQTT 5 broker")
+    code = int(packet.reason_code)
+    if code == _ID_NOT_VALID:
+        return cannot_tell(f"{where}: the broker accepts only client ids that it knows, and the probe has one of its own")
+    if code:
+        hint = ", or it ties the user to a client id: the probe has one of its own" if code == _NOT_AUTHORIZED else ""
+        return problem(f"{where}: the broker refused: {named(packet.reason_code)}{hint}")
+    if packet.max_qos == QoS.AT_MOST_ONCE:
+        return problem(f"{where}: the broker does not accept messages with QoS 1")
+    accepted = [*(["TLS"] if is_encrypted else []), "the credentials" if has_credentials else "a client without credentials"]
+    return ok(f"{where}: the broker accepts {' and '.join(accepted)}")
+
+
+def _of_tls(exc: Exception) -> str:
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"the broker's certificate is not accepted: {exc.verify_message}"
+    if isinstance(exc, ssl.SSLError):
+        return (exc.reason or type(exc).__name__).lower().replace("_", " ")
+    return reason(exc) if isinstance(exc, OSError) else type(exc).__name__

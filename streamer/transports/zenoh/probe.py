@@ -1,0 +1,95 @@
+"""Tries out Zenoh endpoints without a session: are the ports to listen on free, and does somebody accept connections."""
+
+import json
+import re
+import socket
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any
+
+from streamer.transports.errors import ConfigurationError
+from streamer.transports.probe import (
+    CONNECT_S,
+    Answer,
+    Probe,
+    blocking,
+    can_connect,
+    can_listen,
+    cannot_tell,
+    ok,
+    problem,
+    reason,
+)
+from streamer.transports.zenoh.options import ZenohOptions, session_config
+
+_TCP = re.compile(r"(?:tcp|tls|ws|wss)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d{1,5})")
+_UNIX = re.compile(r"unixsock-stream/(?P<path>[^?#]+)")
+_SETTINGS = re.compile(r"[?#].*", re.DOTALL)
+_ONE_INTERFACE = re.compile(r"[#;](?:iface|bind)=")
+
+
+def probes(options: ZenohOptions, held: Collection[str]) -> Iterator[Probe]:
+    """Probes of everything that Zenoh would open, ``config_file`` included. ``held``: texts in the running options."""
+    if options.receipts is not None:
+        yield blocking("receipts.key_file", partial(_key, options))
+    try:
+        config = session_config(options)
+    except ConfigurationError as exc:
+        yield blocking(exc.key, partial(problem, str(exc)))
+        return
+    if options.config_file is not None:
+        yield blocking("config_file", partial(ok, "Zenoh accepts it"))
+    mode = options.effective_mode(config)
+    taken = {_SETTINGS.sub("", text) for text in held}
+    listen = [] if mode == "client" else _endpoints(config.get_json("listen/endpoints"), mode)
+    yield from _each("listen", listen, options.listen, lambda address: _listen(address, taken))
+    yield from _each("connect", _endpoints(config.get_json("connect/endpoints"), mode), options.connect, _connect)
+
+
+def _each(option: str, found: list[str], given: list[str], check: Callable[[str], Answer]) -> Iterator[Probe]:
+    for index, address in enumerate(found):
+        key = f"{option}[{index}]" if found == given else f"config_file: {option}/endpoints[{index}]"
+        yield blocking(key, partial(check, address))
+
+
+def _endpoints(text: str, mode: str) -> list[str]:
+    """Zenoh's list of endpoints, which may differ by mode. Each is a text, or an object with one."""
+    found: Any = json.loads(text)
+    if isinstance(found, dict):
+        found = found.get(mode)
+    each = [item.get("endpoint") if isinstance(item, dict) else item for item in found or ()]
+    return [item for item in each if isinstance(item, str)]
+
+
+def _key(options: ZenohOptions) -> Answer:
+    assert options.receipts is not None
+    options.receipts.key()
+    return ok("it holds a key")
+
+
+def _listen(address: str, taken: Collection[str]) -> Answer:
+    shown = _SETTINGS.sub("", address)
+    if shown in taken:
+        return ok(f"{shown}: the running streamer listens there")
+    match = _TCP.match(address)
+    if match is None or _ONE_INTERFACE.search(address):
+        return cannot_tell(f"{shown}: only TCP ports are tried, on all interfaces")
+    return can_listen(match["host"].strip("[]"), int(match["port"]))
+
+
+def _connect(address: str) -> Answer:
+    if match := _TCP.match(address):
+        return can_connect(match["host"].strip("[]"), int(match["port"]))
+    if match := _UNIX.match(address):
+        return _connect_unix(match["path"])
+    return cannot_tell(f"{_SETTINGS.sub('', address)}: only TCP ports and Unix sockets are tried")
+
+
+def _connect_unix(path: str) -> Answer:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.settimeout(CONNECT_S)
+        try:
+            link.connect(path)
+        except OSError as exc:
+            return problem(f"{path}: {reason(exc)}")
+    return ok(f"{path} accepts connections")
