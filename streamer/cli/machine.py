@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from streamer.config.exposure import paths
 from streamer.config.models import Config
 from streamer.config.secrets import is_secret_file
 from streamer.services.host import state_path
-from streamer.transports.probe import Answer, Probe, blocking, cannot_tell, ok, problem
+from streamer.transports.probe import Answer, Probe, Verdict, blocking, cannot_tell, ok, problem
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -54,14 +55,14 @@ def _token(path: Path) -> Answer:
 def stores(config: Config) -> Iterator[Probe]:
     """Every file and folder that the streamer writes, and the room that they may need."""
     if config.journal is not None:
-        yield blocking("journal.path", partial(_writable, config.journal.path, 1))
+        yield blocking("journal.path", partial(_database, config.journal.path))
     state = state_path(config)
     if state is not None:
-        yield blocking("state.path", partial(_writable, state, 1))
+        yield blocking("state.path", partial(_database, state))
     if config.trace is not None:
         yield blocking("trace.path", partial(_folder, config.trace.path, None))
     if config.log.audit is not None:
-        yield blocking("log.audit", partial(_writable, config.log.audit, 0))
+        yield blocking("log.audit", partial(_log, config.log.audit))
     needs = []
     if config.journal is not None:  # dead letters are in it
         needs.append(("journal.max_bytes", config.journal.path, config.journal.max_bytes))
@@ -71,17 +72,22 @@ def stores(config: Config) -> Iterator[Probe]:
         yield blocking(", ".join(key for key, _, _ in needs), partial(_room, needs))
 
 
-def _writable(path: Path, makes: int) -> Answer:
-    """Whether a file can be written, or made together with so many folders."""
-    if not path.exists():
-        return _folder(path.parent, makes)
+def _database(path: Path) -> Answer:
+    """SQLite has files of its own beside this one. The streamer makes the folder if only that is missing."""
+    folder = _folder(path.parent, 1)
+    return _file(path) if path.exists() and folder.verdict is Verdict.OK else folder
+
+
+def _log(path: Path) -> Answer:
+    """What exists is appended to, whoever owns its folder."""
+    return _file(path) if path.exists() else _folder(path.parent, 0)
+
+
+def _file(path: Path) -> Answer:
     if not path.is_file():
         return problem(f"{path} is not a file")
-    found = _folder(path.parent, 0)
-    if found.verdict is not ok("").verdict:
-        return found
     if not os.access(path, os.R_OK | os.W_OK):
-        return problem(f"{path} cannot be written")
+        return problem(f"{path} cannot be read and written")
     return ok(f"{path} can be written")
 
 
@@ -126,7 +132,11 @@ def _size(path: Path) -> int:
     """Of a file with its log, or of all files in a folder."""
     if path.is_dir():
         return sum(_size(each) for each in path.iterdir() if not each.is_symlink())
-    return sum(each.stat().st_size for each in (path, path.with_name(f"{path.name}-wal")) if each.is_file())
+    found = 0
+    for each in (path, path.with_name(f"{path.name}-wal")):
+        with suppress(FileNotFoundError):
+            found += each.stat().st_size
+    return found
 
 
 def _shown(size: float) -> str:

@@ -1,4 +1,4 @@
-"""``streamer check --probe``: what only the machine knows. Every probe is one line and bounded in time; they run in parallel.
+"""``streamer check --probe``: what only the machine knows, one line per probe. All run at once, and each is bounded in time.
 
 A streamer that already runs with this file is asked first: its ports are taken, and that is as it should be.
 """

@@ -279,10 +279,7 @@ class UTransport(ABC):
 
     @classmethod
     def probes(cls, options: Any, held: Collection[str]) -> Iterable[Probe]:
-        """What ``streamer check --probe`` can try out with such options. May block, but not for long.
-
-        ``held`` are the texts in the options of a streamer that already runs with this file: it has its own addresses.
-        """
+        """What ``streamer check --probe`` can try with such options. ``held``: texts in those of a streamer that runs."""
         return ()
 
     def watch_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:

@@ -107,8 +107,11 @@ async def in_thread(work: Callable[[], T], discard: Callable[[T], None] = lambda
     return await future
 
 
-def can_listen(host: str, port: int) -> Answer:
-    """Whether a TCP port of this machine is free. Blocks: names are looked up."""
+def can_listen(host: str, port: int, is_only_v6: bool = True) -> Answer:
+    """Whether a TCP port of this machine is free. Blocks: names are looked up.
+
+    ``is_only_v6``: whether the socket for all addresses of IPv6 leaves those of IPv4 to others.
+    """
     where = address_of(host, port)
     if not port:
         return ok(f"{where}: any free port")
@@ -117,7 +120,7 @@ def can_listen(host: str, port: int) -> Answer:
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
         try:
-            _bind(family, address)
+            _bind(family, address, is_only_v6)
             is_one_free = True
         except OSError as exc:
             if exc.errno not in _NOT_HERE:
@@ -128,11 +131,11 @@ def can_listen(host: str, port: int) -> Answer:
     return problem(f"{where}: this machine does not have the address")
 
 
-def _bind(family: int, address: tuple[object, ...]) -> None:
+def _bind(family: int, address: tuple[object, ...], is_only_v6: bool) -> None:
     with socket.socket(family, socket.SOCK_STREAM) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, is_only_v6)
         bound.bind(address)
 
 

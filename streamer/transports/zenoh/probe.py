@@ -74,7 +74,7 @@ def _listen(address: str, taken: Collection[str]) -> Answer:
     match = _TCP.match(address)
     if match is None or _ONE_INTERFACE.search(address):
         return cannot_tell(f"{shown}: only TCP ports are tried, on all interfaces")
-    return can_listen(match["host"].strip("[]"), int(match["port"]))
+    return can_listen(match["host"].strip("[]"), int(match["port"]), is_only_v6=False)
 
 
 def _connect(address: str) -> Answer:

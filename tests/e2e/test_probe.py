@@ -1,0 +1,208 @@
+"""``streamer check --probe`` against real brokers, a scripted one, and next to a streamer that runs."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mqtt5
+import pytest
+
+from streamer.transports.base import LinkState
+from streamer.transports.mqtt5.options import Mqtt5Options
+from streamer.transports.mqtt5.probe import try_broker
+from streamer.transports.probe import Answer, Verdict
+from tests.brokers import BROKERS, HOST, Mosquitto, TlsFiles, any_broker, broker, free_port
+from tests.certificates import write_certificates
+from tests.e2e.mqtt_messages import TOPIC, numbered, texts
+from tests.listeners import RecordingListener
+from tests.mqtt_peer import DEADLINE_S, BrokerConnection, Endpoint, FakeBroker
+from tests.unit.memory_daemon import Process, running
+from tests.waiting import until
+
+
+def tried(url: str, **options: Any) -> "asyncio.Task[Answer]":
+    return asyncio.create_task(try_broker(Mqtt5Options.model_validate({"broker": url, **options})))
+
+
+async def answer(url: str, **options: Any) -> Answer:
+    async with asyncio.timeout(DEADLINE_S):
+        return await tried(url, **options)
+
+
+# real brokers
+
+
+@pytest.mark.parametrize("kind", BROKERS)
+async def test_the_session_of_the_running_streamer_goes_on(kind: str) -> None:
+    inbox = RecordingListener()
+    with broker(kind) as server:
+        endpoint = Endpoint(server.url, "cloud")
+        async with endpoint.running(), Endpoint(server.url, "veh1").running() as car:
+            await endpoint.transport.register_listener(TOPIC, None, inbox)
+            await endpoint.up()
+            await car.up()
+            found = await asyncio.gather(*(try_broker(endpoint.transport.options) for _ in range(5)))
+            car.submit(numbered(100))
+            await until(lambda: len(inbox.received) == 100)
+            assert endpoint.states == [LinkState.UP]
+    where = server.url.removeprefix("mqtt://")
+    assert found == [Answer(Verdict.OK, f"{where}: the broker accepts a client without credentials")] * 5
+    assert inbox.payloads == texts(100)
+
+
+@pytest.mark.mosquitto
+async def test_tls_certificates_and_credentials_are_tried(tmp_path: Path) -> None:
+    write_certificates(tmp_path)
+    word_file = tmp_path / "password"
+    word_file.write_text("s3cret\n")
+    files = TlsFiles(tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key")
+    ours = {"ca_file": tmp_path / "ca.pem", "cert_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}
+    who = {"username": "gateway", "password_file": word_file}
+    with Mosquitto(tls=files, users={"gateway": "s3cret"}) as server:
+        where = f"{HOST}:{server.port}"
+        good = await answer(server.url, tls=ours, **who)
+        assert good == Answer(Verdict.OK, f"{where}: the broker accepts TLS and the credentials")
+        no_certificate = await answer(server.url, tls={"ca_file": ours["ca_file"]}, **who)
+        assert no_certificate.verdict is Verdict.PROBLEM
+        unknown = await answer(server.url, **who)
+        assert unknown.verdict is Verdict.PROBLEM
+        assert unknown.text.startswith(f"{where}: TLS: the broker's certificate is not accepted: ")
+        word_file.write_text("wr0ng\n")
+        refused = await answer(server.url, tls=ours, **who)
+        assert refused.verdict is Verdict.PROBLEM
+        assert "the broker refused: NOT_AUTHORIZED (0x87)" in refused.text
+        ours["key_file"].write_text("s3cret")
+        unusable = await answer(server.url, tls=ours, **who)
+        assert unusable.text.startswith("not tried: tls.key_file: ")
+        plain = await answer(server.url.replace("mqtts", "mqtt"), **who)
+        assert plain.verdict is Verdict.PROBLEM
+    for each in (good, no_certificate, unknown, refused, unusable, plain):
+        assert "s3cret" not in each.text
+        assert "wr0ng" not in each.text
+
+
+async def test_tls_to_a_broker_without_it_is_a_problem() -> None:
+    with any_broker() as server:
+        found = await answer(server.url.replace("mqtt", "mqtts"))
+    assert found.verdict is Verdict.PROBLEM
+
+
+async def test_nobody_there_is_a_problem() -> None:
+    port = free_port()
+    assert await answer(f"mqtt://{HOST}:{port}") == Answer(Verdict.PROBLEM, f"{HOST}:{port}: connection refused")
+
+
+# a scripted broker
+
+
+async def test_it_comes_as_a_stranger_and_leaves_nothing(fake: FakeBroker) -> None:
+    task = tried(fake.url, client_id="gateway", clean_start=False, session_expiry_s=3600)
+    peer = await fake.peer()
+    connect = await peer.accept()
+    await peer.next(mqtt5.DisconnectPacket)
+    assert (await task).verdict is Verdict.OK
+    assert (connect.clean_start, connect.session_expiry_interval, connect.will) == (True, 0, None)
+    assert connect.client_id.startswith("check")
+    other = tried(fake.url, client_id="gateway")
+    again = await fake.peer()
+    assert (await again.accept()).client_id != connect.client_id
+    await other
+
+
+@pytest.mark.parametrize(
+    ("connack", "verdict", "text"),
+    [
+        ({"reason_code": mqtt5.ConnAckReasonCode.CLIENT_IDENTIFIER_NOT_VALID}, Verdict.CANNOT_TELL, "client ids"),
+        ({"reason_code": mqtt5.ConnAckReasonCode.SERVER_BUSY}, Verdict.PROBLEM, "SERVER_BUSY (0x89)"),
+        ({"reason_code": mqtt5.ConnAckReasonCode.NOT_AUTHORIZED}, Verdict.PROBLEM, "ties the user to a client id"),
+        ({"max_qos": mqtt5.QoS.AT_MOST_ONCE}, Verdict.PROBLEM, "QoS 1"),
+    ],
+)
+async def test_what_the_broker_answers(fake: FakeBroker, connack: dict[str, Any], verdict: Verdict, text: str) -> None:
+    task = tried(fake.url)
+    await (await fake.peer()).accept(**connack)
+    found = await task
+    assert found.verdict is verdict
+    assert text in found.text
+
+
+async def say_something_else(peer: BrokerConnection) -> None:
+    peer.write(mqtt5.PingRespPacket())
+
+
+async def say_nonsense(peer: BrokerConnection) -> None:
+    peer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(100))
+    peer.drop()
+
+
+async def go(peer: BrokerConnection) -> None:
+    peer.drop()
+
+
+@pytest.mark.parametrize("act", [say_something_else, say_nonsense, go])
+async def test_what_is_no_broker_is_a_problem(fake: FakeBroker, act: Any) -> None:
+    task = tried(fake.url)
+    await act(await fake.peer())
+    assert (await task).verdict is Verdict.PROBLEM
+
+
+async def test_one_that_says_nothing_is_left_when_the_time_is_over(fake: FakeBroker) -> None:
+    task = tried(fake.url)
+    peer = await fake.peer()
+    await peer.next(mqtt5.ConnectPacket)
+    task.cancel()
+    await peer.closed()
+    assert task.cancelled() or task.done()
+
+
+# next to a streamer
+
+
+CONFIG = """\
+authority: gateway.veh1
+endpoints:
+  vehicle:
+    transport: zenoh
+    authorities: [veh1]
+    options: {{listen: ["tcp/127.0.0.1:{zenoh}"]}}
+  cloud:
+    transport: mqtt5
+    authorities: [backend]
+    options: {{broker: "mqtt://127.0.0.1:{mqtt}"}}
+routes: [{{from: vehicle, to: cloud}}]
+metrics: {{listen: "127.0.0.1:{metrics}"}}
+"""
+
+
+async def probed(process: Process) -> tuple[int, dict[str, str]]:
+    """The exit status, and the verdicts by key."""
+    line = [sys.executable, "-m", "streamer", "check", "--probe", "--config", str(process.file)]
+    done = await asyncio.to_thread(subprocess.run, line, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    found = [each.partition("  ") for each in done.stdout.splitlines() if not each.startswith(str(process.file))]
+    return done.returncode, {rest.strip().partition(": ")[0]: verdict for verdict, _, rest in found}
+
+
+async def test_ports_of_the_streamer_that_runs_are_no_problem(tmp_path: Path) -> None:
+    process, zenoh = Process(tmp_path), free_port()
+    keys = ["metrics.listen", "endpoints.vehicle.options.listen[0]", "endpoints.cloud.options.broker"]
+    with any_broker() as server:
+        process.file.write_text(CONFIG.format(zenoh=zenoh, mqtt=server.port, metrics=process.port))
+        async with running(process):
+            await process.ready()
+            await process.until(lambda: process.get("/readyz").startswith('{"ready": true'))
+            status, verdicts = await probed(process)
+            assert (status, verdicts) == (0, dict.fromkeys(keys, "ok"))
+            # another streamer with the same ports
+            text = process.file.read_text()
+            process.file.write_text(text.replace("gateway.veh1", "gateway.veh2"))
+            status, verdicts = await probed(process)
+            assert (status, verdicts) == (1, {keys[0]: "problem", keys[1]: "problem", keys[2]: "ok"})
+            process.file.write_text(text)
+            assert not process.events("link_down")
+        status, verdicts = await probed(process)
+        assert (status, verdicts) == (0, dict.fromkeys(keys, "ok"))
+    status, verdicts = await probed(process)
+    assert (status, verdicts[keys[2]]) == (1, "problem")

@@ -1,0 +1,287 @@
+"""``streamer check --probe``: a line for each probe, bounded in time, and no secret in any of them."""
+
+import asyncio
+import os
+import socket
+import stat
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from streamer.cli import machine, probe
+from streamer.cli.main import main
+from streamer.config.models import Config
+from streamer.transports.base import UTransport
+from streamer.transports.memory import MemoryTransport
+from streamer.transports.probe import Answer, Probe, Verdict, in_thread, ok
+
+SECRET = "s3cret-s3cret-s3cret"
+
+
+def raw(**sections: Any) -> dict[str, Any]:
+    endpoints = {"vehicle": {"transport": "memory", "authorities": ["veh1"], "options": {"bus": "v"}}}
+    return {"authority": "gw", "endpoints": endpoints, "routes": [], "metrics": None, **sections}
+
+
+def checked(tmp_path: Path, **sections: Any) -> int:
+    file = tmp_path / "streamer.yaml"
+    file.write_text(yaml.safe_dump(raw(**sections)))
+    return main(["check", "--probe", "--config", str(file)])
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
+    """Verdict and text by key."""
+    verdicts = tuple(each.value for each in Verdict)
+    found = {}
+    for line in capsys.readouterr().out.splitlines():
+        if line.startswith(verdicts):
+            key, _, text = line[13:].partition(": ")
+            found[key] = (line[:13].strip(), text)
+    return found
+
+
+def answers(probes: Iterable[Probe]) -> dict[str, Answer]:
+    listed = list(probes)
+    return dict(zip((each.key for each in listed), asyncio.run(probe.run_all(listed)), strict=True))
+
+
+def of_files(**sections: Any) -> dict[str, Answer]:
+    return answers(machine.files(Config.model_validate(raw(**sections))))
+
+
+def of_stores(**sections: Any) -> dict[str, Answer]:
+    return answers(machine.stores(Config.model_validate(raw(**sections))))
+
+
+# the command
+
+
+def test_a_good_machine_is_0_and_a_bad_one_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert checked(tmp_path, journal={"path": str(tmp_path / "journal.db"), "max_bytes": "1MiB"}) == 0
+    assert lines(capsys)["journal.path"] == ("ok", f"{tmp_path} can be written")
+    assert checked(tmp_path, journal={"path": str(tmp_path / "no" / "such" / "journal.db")}) == 1
+    assert lines(capsys)["journal.path"] == ("problem", f"{tmp_path / 'no' / 'such'} does not exist")
+
+
+def test_a_wrong_file_is_78_and_nothing_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert checked(tmp_path, journal={"path": 7}) == 78
+    assert capsys.readouterr().out == ""
+
+
+def test_without_the_option_nothing_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "streamer.yaml"
+    file.write_text(yaml.safe_dump(raw(journal={"path": str(tmp_path / "no" / "such" / "journal.db")})))
+    assert main(["check", "--config", str(file)]) == 0
+    assert lines(capsys) == {}
+
+
+def test_a_port_that_is_taken_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        taken.settimeout(0)
+        assert checked(tmp_path, metrics={"listen": f"127.0.0.1:{port}"}) == 1
+        assert lines(capsys)["metrics.listen"] == ("problem", f"127.0.0.1:{port}: address already in use")
+        assert checked(tmp_path, metrics={"listen": f"0.0.0.0:{port}"}) == 1
+    assert checked(tmp_path, metrics={"listen": f"127.0.0.1:{port}"}) == 0
+
+
+def test_an_address_of_another_machine_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert checked(tmp_path, metrics={"listen": "192.0.2.1:9464"}) == 1
+    assert lines(capsys)["metrics.listen"][1] == "192.0.2.1:9464: this machine does not have the address"
+
+
+# files
+
+
+def token_file(tmp_path: Path, content: str = SECRET, mode: int = 0o600) -> Path:
+    path = tmp_path / "token"
+    path.write_text(content)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict"),
+    [
+        (0o600, Verdict.OK),
+        (0o640, Verdict.OK),
+        (0o444, Verdict.CANNOT_TELL),  # a container mounts them so
+        (0o660, Verdict.PROBLEM),
+        (0o602, Verdict.PROBLEM),
+    ],
+)
+def test_who_may_read_and_change_a_secret(tmp_path: Path, mode: int, verdict: Verdict) -> None:
+    path = token_file(tmp_path, mode=mode)
+    options = {"broker": "mqtt://127.0.0.1:1", "password_file": str(path)}
+    endpoints = {"cloud": {"transport": "mqtt5", "authorities": ["b"], "options": options}}
+    answer = of_files(endpoints=endpoints)["endpoints.cloud.options.password_file"]
+    assert answer.verdict is verdict
+    assert f"mode {stat.S_IMODE(path.stat().st_mode):04o}" in answer.text
+
+
+@pytest.mark.parametrize("content", ["", None, "folder"])
+def test_a_file_without_content_is_a_problem(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "token"
+    if content == "folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_text(content)
+    options = {"jwks_file": str(path), "issuer": "i", "audience": "a"}
+    answer = of_files(permissions={"tap": {"verifier": "jwt", "options": options}})["permissions.tap.options.jwks_file"]
+    assert answer.verdict is Verdict.PROBLEM
+
+
+def test_a_token_that_no_request_could_use_is_a_problem_and_not_shown(tmp_path: Path) -> None:
+    path = token_file(tmp_path, "s3cret")
+    options = raw(control={"http_token_file": str(path)})
+    answers = asyncio.run(probe.run_all([*machine.files(Config.model_validate(options))]))
+    assert [answer.verdict for answer in answers] == [Verdict.OK, Verdict.PROBLEM]
+    assert all("s3cret" not in answer.text for answer in answers)
+
+
+# what is written
+
+
+def test_folders_that_the_streamer_makes_need_not_exist(tmp_path: Path) -> None:
+    found = of_stores(
+        journal={"path": str(tmp_path / "new" / "journal.db"), "max_bytes": "1MiB"},
+        trace={"path": str(tmp_path / "a" / "b" / "c"), "max_bytes": "2MiB", "rotate_bytes": "1MiB"},
+        log={"audit": str(tmp_path / "new" / "audit.log")},
+    )
+    verdicts = {key: answer.verdict for key, answer in found.items()}
+    assert verdicts == {
+        "journal.path": Verdict.OK,
+        "state.path": Verdict.OK,
+        "trace.path": Verdict.OK,
+        "log.audit": Verdict.PROBLEM,
+        "journal.max_bytes, trace.max_bytes": Verdict.OK,
+    }
+
+
+def test_a_file_in_place_of_a_folder_and_the_opposite_are_problems(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    found = of_stores(journal={"path": str(tmp_path), "max_bytes": 1}, trace={"path": str(file)})
+    assert found["journal.path"] == Answer(Verdict.PROBLEM, f"{tmp_path} is not a file")
+    assert found["trace.path"] == Answer(Verdict.PROBLEM, f"{file} is not a folder")
+    assert of_stores(trace={"path": str(file / "below")})["trace.path"].verdict is Verdict.PROBLEM
+
+
+@pytest.mark.parametrize(("missing", "verdict"), [(0, Verdict.OK), (1, Verdict.PROBLEM)])
+def test_the_room_is_for_what_is_not_there_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int, verdict: Verdict
+) -> None:
+    """Journal and traces are on one disk: 100 and 50 + 10 bytes, of which 30 and 5 are there."""
+    (tmp_path / "journal.db").write_bytes(bytes(20))
+    (tmp_path / "journal.db-wal").write_bytes(bytes(10))
+    (tmp_path / "traces" / "day").mkdir(parents=True)
+    (tmp_path / "traces" / "day" / "x.parquet").write_bytes(bytes(5))
+    disk = os.statvfs_result((1, 1, 0, 0, 125 - missing, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(machine.os, "statvfs", lambda path: disk)
+    found = of_stores(
+        journal={"path": str(tmp_path / "journal.db"), "max_bytes": 100},
+        trace={"path": str(tmp_path / "traces"), "max_bytes": 50, "rotate_bytes": 10},
+    )
+    answer = found["journal.max_bytes, trace.max_bytes"]
+    assert answer.verdict is verdict
+    assert "125 bytes more may be needed" in answer.text
+
+
+def test_an_audit_log_that_is_there_needs_no_rights_to_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As below /var/log, which belongs to root. SQLite needs these rights."""
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setattr(machine.os, "access", lambda path, mode: Path(path) == file)
+    found = of_stores(log={"audit": str(file)}, state={"path": str(file)[:-1]})
+    assert found["log.audit"] == ok(f"{file} can be written")
+    assert found["state.path"] == Answer(Verdict.PROBLEM, f"{tmp_path} cannot be written")
+    monkeypatch.setattr(machine.os, "access", lambda path, mode: Path(path) == tmp_path)
+    assert of_stores(state={"path": str(file)})["state.path"].verdict is Verdict.PROBLEM
+
+
+# time and bugs
+
+
+def stuck() -> Probe:
+    async def run() -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    return Probe("stuck", run)
+
+
+async def fine() -> Answer:
+    return ok("fine")
+
+
+async def test_what_never_ends_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    late, good = await probe.run_all([stuck(), Probe("good", fine)], total_s=0.05)
+    assert late == Answer(Verdict.CANNOT_TELL, "not done within 0.05 s")
+    assert good == ok("fine")
+    assert await probe._bounded(stuck(), 0.01) == Answer(Verdict.PROBLEM, "no answer within 0.01 s")
+    assert await probe.run_all([]) == []
+
+
+async def test_a_bug_in_a_probe_says_no_more_than_its_kind() -> None:
+    async def run() -> Answer:
+        raise RuntimeError(SECRET)
+
+    (answer,) = await probe.run_all([Probe("x", run)])
+    assert answer == Answer(Verdict.CANNOT_TELL, "the probe failed (RuntimeError)")
+
+
+async def test_what_comes_when_nobody_waits_is_discarded() -> None:
+    loop = asyncio.get_running_loop()
+    released, discarded = asyncio.Event(), asyncio.Event()
+    results: list[int] = []
+
+    def work() -> int:
+        asyncio.run_coroutine_threadsafe(released.wait(), loop).result()
+        return 7
+
+    def discard(result: int) -> None:
+        results.append(result)
+        discarded.set()
+
+    task = asyncio.create_task(in_thread(work, discard))
+    await asyncio.sleep(0)
+    task.cancel()
+    released.set()
+    async with asyncio.timeout(20):
+        await discarded.wait()
+    assert results == [7]
+
+
+# transports of other packages
+
+
+def test_a_transport_brings_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probes(options: Any, held: Collection[str]) -> Iterable[Probe]:
+        return (Probe("bus", fine),)
+
+    monkeypatch.setattr(MemoryTransport, "probes", probes)
+    assert checked(tmp_path) == 0
+    assert lines(capsys) == {"endpoints.vehicle.options.bus": ("ok", "fine")}
+
+
+def test_one_that_fails_to_say_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probes(options: Any, held: Collection[str]) -> Iterable[Probe]:
+        raise RuntimeError(SECRET)
+
+    monkeypatch.setattr(MemoryTransport, "probes", probes)
+    assert checked(tmp_path) == 0
+    assert lines(capsys) == {"endpoints.vehicle.options": ("cannot tell", "the probe failed (RuntimeError)")}
+
+
+def test_without_any_there_is_nothing_to_try() -> None:
+    method: Callable[..., Iterable[Probe]] = UTransport.probes
+    assert list(method(None, ())) == []
