@@ -49,6 +49,7 @@ class Mqtt5Transport(ListeningTransport):
     def __init__(self, context: TransportContext, options: Mqtt5Options) -> None:
         super().__init__(context, options)
         self.options: Mqtt5Options = options
+        self._client_id = options.effective_client_id(context.authority)
         self.refused_subscriptions = 0
         self._refused: dict[str, str] = {}  # topic filters that the broker refused, and its reason
         encoder = Encoder(options.topics, context.authority)
@@ -86,11 +87,6 @@ class Mqtt5Transport(ListeningTransport):
     @classmethod
     def probes(cls, options: Mqtt5Options, held: Collection[str]) -> Iterable[Probe]:
         return (Probe("broker", partial(try_broker, options)),)
-
-    @property
-    def client_id(self) -> str:
-        """The MQTT client id."""
-        return self.options.effective_client_id(self.context.authority)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -163,7 +159,7 @@ class Mqtt5Transport(ListeningTransport):
         self._keep_alive = keep_alive = KeepAlive(connection, self._session, options, loop.time())
         connection.write(
             mqtt5.ConnectPacket(
-                self.client_id,
+                self._client_id,
                 username=username,
                 password=password,
                 clean_start=options.clean_start,
@@ -339,7 +335,7 @@ class Mqtt5Transport(ListeningTransport):
             "connected endpoint=%s broker=%s client_id=%s session_present=%s window=%d",
             self.context.name,
             f"{self.options.host}:{self.options.port}",
-            self.client_id,
+            self._client_id,
             packet.session_present,
             self.capacity,
         )
@@ -365,7 +361,7 @@ class Mqtt5Transport(ListeningTransport):
             logger.error(
                 "session_taken_over endpoint=%s client_id=%s hint='another client uses the same client id'",
                 self.context.name,
-                self.client_id,
+                self._client_id,
             )
         connection.close(f"the broker disconnected: {named(reason)}")
 

@@ -180,7 +180,7 @@ def test_the_room_is_for_what_is_not_there_yet(
     (tmp_path / "traces" / "day").mkdir(parents=True)
     (tmp_path / "traces" / "day" / "x.parquet").write_bytes(bytes(5))
     disk = os.statvfs_result((1, 1, 0, 0, 125 - missing, 0, 0, 0, 0, 255))
-    monkeypatch.setattr(machine.os, "statvfs", lambda path: disk)
+    monkeypatch.setattr(os, "statvfs", lambda path: disk)
     found = of_stores(
         journal={"path": str(tmp_path / "journal.db"), "max_bytes": 100},
         trace={"path": str(tmp_path / "traces"), "max_bytes": 50, "rotate_bytes": 10},
@@ -196,11 +196,11 @@ def test_an_audit_log_that_is_there_needs_no_rights_to_its_folder(
     """As below /var/log, which belongs to root. SQLite needs these rights."""
     file = tmp_path / "file"
     file.touch()
-    monkeypatch.setattr(machine.os, "access", lambda path, mode: Path(path) == file)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) == file)
     found = of_stores(log={"audit": str(file)}, state={"path": str(file)[:-1]})
     assert found["log.audit"] == ok(f"{file} can be written")
     assert found["state.path"] == Answer(Verdict.PROBLEM, f"{tmp_path} cannot be written")
-    monkeypatch.setattr(machine.os, "access", lambda path, mode: Path(path) == tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) == tmp_path)
     assert of_stores(state={"path": str(file)})["state.path"].verdict is Verdict.PROBLEM
 
 
