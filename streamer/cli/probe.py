@@ -64,10 +64,11 @@ async def answers_for(path: Path, config: Config) -> list[tuple[str, Answer]]:
 
 async def _running(path: Path, config: Config) -> Running | None:
     try:
-        answer = await in_thread(partial(ask, path, config, "/config", None, ASK_S))
+        async with asyncio.timeout(ASK_S):
+            answer = await in_thread(partial(ask, path, config, "/config", None, ASK_S))
         found = answer["config"]
         return Running(str(found["authority"]), frozenset(_texts(found["endpoints"])))
-    except (NotAskedError, LookupError, TypeError):
+    except (NotAskedError, TimeoutError, LookupError, TypeError):
         return None
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import stat
+import threading
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,14 @@ async def test_what_never_ends_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPa
     assert good == ok("fine")
     assert await probe._bounded(stuck(), 0.01) == Answer(Verdict.PROBLEM, "no answer within 0.01 s")
     assert await probe.run_all([]) == []
+
+
+async def test_a_port_that_never_answers_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(probe, "ask", lambda *arguments: released.wait(60))
+    monkeypatch.setattr(probe, "ASK_S", 0.01)
+    assert await probe._running(tmp_path, Config.model_validate(raw())) is None
+    released.set()
 
 
 async def test_a_bug_in_a_probe_says_no_more_than_its_kind() -> None:
