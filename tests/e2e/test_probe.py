@@ -114,7 +114,7 @@ async def test_it_comes_as_a_stranger_and_leaves_nothing(fake: FakeBroker) -> No
 @pytest.mark.parametrize(
     ("connack", "verdict", "text"),
     [
-        ({"reason_code": mqtt5.ConnAckReasonCode.CLIENT_IDENTIFIER_NOT_VALID}, Verdict.CANNOT_TELL, "client ids"),
+        ({"reason_code": mqtt5.ConnAckReasonCode.CLIENT_ID_NOT_VALID}, Verdict.CANNOT_TELL, "client ids"),
         ({"reason_code": mqtt5.ConnAckReasonCode.SERVER_BUSY}, Verdict.PROBLEM, "SERVER_BUSY (0x89)"),
         ({"reason_code": mqtt5.ConnAckReasonCode.NOT_AUTHORIZED}, Verdict.PROBLEM, "ties the user to a client id"),
         ({"max_qos": mqtt5.QoS.AT_MOST_ONCE}, Verdict.PROBLEM, "QoS 1"),

@@ -191,9 +191,7 @@ def test_the_room_is_for_what_is_not_there_yet(
     assert "125 bytes more may be needed" in answer.text
 
 
-def test_an_audit_log_that_is_there_needs_no_rights_to_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_audit_log_that_is_there_needs_no_rights_to_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As below /var/log, which belongs to root. SQLite needs these rights."""
     file = tmp_path / "file"
     file.touch()
