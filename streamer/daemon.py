@@ -91,7 +91,8 @@ class Daemon:
         )
 
     def stop(self) -> None:
-        """Ask the daemon to drain and end."""
+        """Ask the daemon to drain and end. A second time it changes nothing."""
+        self.router.is_draining = True
         self._stopping.set()
 
     async def run(self) -> int:
@@ -115,8 +116,9 @@ class Daemon:
             self.service_host.open()
             if self.journal is not None:
                 await self._open_journal(self.journal)
-            await self._start_router()
-            self._is_running = True
+            if not self._stopping.is_set():
+                await self._start_router()
+                self._is_running = True
             gc.freeze()  # what was restored stays: the collector need not look at thousands of subscriptions
             systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
             async with asyncio.TaskGroup() as tasks:
@@ -180,11 +182,14 @@ class Daemon:
     async def _close_journal(self, journal: Journal) -> None:
         """Write what has no outcome, and close the file."""
         if journal.state is not JournalState.OPENING:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_JOURNAL_S):
-                    await self.router.custody.until_written()
+            await self._until_written()
         if not await asyncio.to_thread(journal.stop, _CLOSE_JOURNAL_S):
             logger.error("journal_not_closed file=%s reason=%s", journal.path, journal.problem or "the disk is slow")
+
+    async def _until_written(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_JOURNAL_S):
+                await self.router.custody.until_written()
 
     def _say_what_is_given_up(self) -> None:
         if self.config.journal is None:
@@ -262,6 +267,11 @@ class Daemon:
     async def _drain(self) -> int:
         systemd.notify("STOPPING=1")
         left = await self.router.drain(self.config.shutdown.drain_s)
+        if self.journal is not None and self.journal.state is JournalState.OK:
+            await self._until_written()  # before the links are closed: sources are acknowledged, receipts are given
+        if self.journal is not None and (lost := await self.router.give_up_unwritten()):
+            left -= lost
+            logger.error("not_in_journal messages=%d reason=%s", lost, self.journal.problem or "it is full")
         if left and self.journal is not None:
             logger.warning("left_in_journal messages=%d drain_s=%s", left, self.config.shutdown.drain_s)
         elif left:

@@ -91,7 +91,7 @@ async def _close_connection(request: web.Request, handler: Handler) -> web.Strea
 
 def unready(router: Router) -> list[str]:
     """Why the streamer is not ready; empty if it is ready. A Zenoh peer that has no other peer yet is ready."""
-    reasons = []
+    reasons = ["draining"] if router.is_draining else []
     for account in router.endpoint_accounts():
         endpoint = f"endpoint {account.name} ({account.transport})"
         if account.state is LinkState.DOWN:

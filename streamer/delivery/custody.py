@@ -92,6 +92,15 @@ class Custody:
             self._turned.clear()
             await self._turned.wait()
 
+    def unwritten(self) -> list[Delivery]:
+        """What has no outcome, is not in the journal, and is not kept by its source either."""
+        return [
+            delivery
+            for delivery in (*self._starved, *self._recent)
+            if delivery.state is not DeliveryState.SETTLED
+            and not (delivery.journaled or delivery.received.is_kept or delivery.received.source_keeps)
+        ]
+
     def add_store(self, store: UnconfirmedStore) -> None:
         """Store the batches of one more endpoint."""
         self._stores.append(store)

@@ -71,6 +71,10 @@ class Egress:
         self._pump = pump
         pump.add_egress(self)
 
+    def unsettled(self) -> int:
+        """How many deliveries have no outcome yet."""
+        return sum(queue.messages + queue.unconfirmed for queue in self.queues)
+
     def add_queue(self, queue: RouteQueue) -> None:
         """Serve the lanes of one more route."""
         self.queues.append(queue)

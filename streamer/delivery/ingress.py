@@ -26,6 +26,7 @@ from streamer.transports.base import Received, UListener, UTransport
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 # At this backlog the transport is asked to pause; one with a window of its own stops by itself.
 _PAUSE_AT = 1000
@@ -39,6 +40,7 @@ _EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL pa
 _TOO_FAST = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source sends more than the rule that permits it allows")
 _FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
 _OVER_SHARE = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source authority has used up its part of the queue")
+_STOPPING = Failure(Outcome.REJECTED, UCode.UNAVAILABLE, "it came when the streamer had stopped taking messages")
 _PAUSED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "it is paused and its share of the queue is full")
 _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
 
@@ -81,6 +83,7 @@ class Ingress(UListener):
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
         self._resolve = self._resolver.resolve
         self.closed = False
+        self._takes_rest = self._is_unbounded = False  # see `take_rest`
         self._pump = pump
         pump.add_ingress(self)
 
@@ -96,10 +99,22 @@ class Ingress(UListener):
         self.on_receive_batch((received,))
 
     def close(self) -> None:
-        """Accept and acknowledge nothing that arrives from now on. The backlog may still enter."""
+        """Accept and acknowledge nothing that arrives from now on. The backlog may still enter.
+
+        What its source does not keep is rejected; services send again what they were not told to be safe.
+        """
         self.closed = True
         self._transport.pause_receiving()
         self.misrouted.give_up()
+
+    def take_rest(self, beyond_bounds: bool) -> None:
+        """Take all that still arrives: the transport is not asked to pause any more.
+
+        ``beyond_bounds``: what its source does not keep waits in no backlog, since a journal has room for it.
+        """
+        self._takes_rest = True
+        self._paused = False
+        self._is_unbounded = beyond_bounds
 
     def give_up(self, failure: Failure) -> int:
         """Settle what is in the backlog and not kept by its source; the number of messages is returned."""
@@ -144,12 +159,25 @@ class Ingress(UListener):
 
     def on_receive_batch(self, batch: Sequence[Received]) -> None:
         if self.closed:
+            self._refuse_late(batch)
             return
         self.stats.received += len(batch)
         self._take(batch)
-        if not self._paused and (len(self.backlog) >= _PAUSE_AT or self.backlog.bytes >= _PAUSE_AT_BYTES):
+        if self._takes_rest:
+            if self._is_unbounded and self.backlog:
+                self.admit_all()
+        elif not self._paused and (len(self.backlog) >= _PAUSE_AT or self.backlog.bytes >= _PAUSE_AT_BYTES):
             self._paused = True
             self._transport.pause_receiving()
+        self._pump.send()
+
+    def _refuse_late(self, batch: Sequence[Received]) -> None:
+        if self.name == LOCAL_ENDPOINT:
+            return
+        for received in batch:
+            if not received.source_keeps:
+                self.stats.received += 1
+                self._turn_away(received, _STOPPING)
         self._pump.send()
 
     @property

@@ -13,6 +13,7 @@ from streamer.clock import Clock
 from streamer.config.models import Config, QueuePolicy
 from streamer.delivery.custody import Custody, Later
 from streamer.delivery.dedup import SeenIds
+from streamer.delivery.drain import Drain
 from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.ingress import Ingress
@@ -29,12 +30,10 @@ from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal
 from streamer.routing.interest import Interest
-from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.transports.base import LinkState, UTransport
 from streamer.transports.local import LocalTransport
-from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 
@@ -48,11 +47,6 @@ _UNCONFIRMED_BYTES = 64 * 1024 * 1024
 
 _FEW = 2000
 _SELDOM = 20  # ticks
-# At a stop: how long to go on receiving from a network that keeps nothing for us.
-_LISTEN_ON_S = 2.0
-# After the drain: time for the dead letters of what was given up.
-_LAST_WORDS_S = 1.0
-_STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was stopped before it could be delivered")
 
 
 class Router:
@@ -75,6 +69,7 @@ class Router:
         self.seen = SeenIds(config.remember.ids, config.remember.seconds, clock.monotonic_s())
         self.interest = Interest()
         self.pause_rules = PauseRules()
+        self.is_draining = False  # or about to: whoever asks for a drain says so at once
         self._tokens = Tokens()
         self._tokens.use(config.permissions)
         self.pump = Pump(clock)
@@ -321,7 +316,7 @@ class Router:
 
     def unsettled(self) -> int:
         """How many deliveries have no outcome yet."""
-        return sum(queue.messages + queue.unconfirmed for egress in self.egresses.values() for queue in egress.queues)
+        return sum(egress.unsettled() for egress in self.egresses.values())
 
     async def drain(self, within_s: float) -> int:
         """Take nothing new, and deliver what is queued for at most ``within_s`` seconds.
@@ -330,50 +325,11 @@ class Router:
         one it becomes a dead letter if it is in our custody; else its source still has it. The number of messages left is
         returned.
         """
-        for name, ingress in self.ingresses.items():
-            if self.transports[name].keeps_unacknowledged:
-                ingress.close()
-        # Other networks lose what we do not take: receive until nothing is left, under load for a moment at most.
-        await self.pump.until(lambda: not self._movable(), min(within_s, _LISTEN_ON_S))
-        for name, ingress in self.ingresses.items():
-            if name != LOCAL_ENDPOINT:  # our services still have to answer what was taken before
-                ingress.close()
-        await self.pump.until(lambda: not self._movable(), max(0.0, within_s - _LISTEN_ON_S))
-        if LOCAL_ENDPOINT in self.ingresses:
-            self.ingresses[LOCAL_ENDPOINT].close()
-        left = self._unfinished()
-        if left:
-            for name, egress in self.egresses.items():
-                if egress.in_flight:
-                    await self.transports[name].stop()  # gives back what is unconfirmed
-            if self.journal is None:
-                await self._give_up()
-            else:
-                for ingress in self.ingresses.values():
-                    ingress.admit_all()
-        return left
+        return await Drain(self).run(within_s)
 
-    async def _give_up(self) -> None:
-        """Without a journal: what is in our custody becomes a dead letter."""
-        for egress in self.egresses.values():
-            egress.unpack_all()
-        for queue in [queue for egress in self.egresses.values() for queue in egress.queues if queue.source]:
-            for delivery in list(queue.waiting()):
-                if delivery.received.is_kept or not delivery.received.source_keeps:
-                    delivery.lane.drop(delivery)
-                    self.settler.fail(delivery, _STOPPED)
-        for ingress in self.ingresses.values():
-            ingress.give_up(_STOPPED)
-        self.pump.run()
-        await self.pump.until(lambda: not any(queue.messages for queue in self.notices.queues()), _LAST_WORDS_S)
-
-    def _movable(self) -> int:
-        """How many messages may still be delivered. With a journal, paused flows are not waited for."""
-        paused = sum(number for _, number in self.paused_flows()) if self.journal is not None else 0
-        return self._unfinished() - paused
-
-    def _unfinished(self) -> int:
-        return self.unsettled() + sum(len(ingress.backlog) for ingress in self.ingresses.values())
+    async def give_up_unwritten(self) -> int:
+        """After the drain, with a journal: what it has no room for becomes a dead letter; the number of messages."""
+        return await Drain(self).give_up_unwritten()
 
 
 def _notice_options(config: Config) -> NoticeOptions:

@@ -303,6 +303,13 @@ class UTransport(ABC):
         Raises `ConfigurationError` for options that cannot work at all.
         """
 
+    async def stop_receiving(self) -> None:
+        """The streamer is about to end: unsubscribe, and deliver everything that has arrived. Sending goes on. Idempotent.
+
+        For networks that lose what nobody takes (`keeps_unacknowledged` is False). It takes a few seconds at most, and does
+        not wait after `pause_receiving`: whoever calls it takes everything. The default goes on receiving until `stop`.
+        """
+
     @abstractmethod
     async def stop(self) -> None:
         """Send what has to be sent (acknowledgements, a farewell), then close. Idempotent."""

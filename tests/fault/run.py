@@ -17,7 +17,15 @@ from pathlib import Path
 from tests.fault.ledger import Verdict
 from tests.fault.registry import FAULTS, Fault, Run
 
-MODULES = ("faults_daemon", "faults_hostile", "faults_mqtt", "faults_refusals", "faults_services", "faults_zenoh")
+MODULES = (
+    "faults_daemon",
+    "faults_hostile",
+    "faults_mqtt",
+    "faults_refusals",
+    "faults_services",
+    "faults_stop",
+    "faults_zenoh",
+)
 """Modules of this package that register faults."""
 
 FIGURES = ("sent", "acknowledged", "arrived", "duplicates", "dead_lettered", "excused")

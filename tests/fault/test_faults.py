@@ -27,6 +27,8 @@ QUICK = [
     "each reason of a PUBACK",
     "receive maximum 1",
     "SIGTERM under load",
+    "SIGTERM while a receiver is away",
+    "SIGTERM with a full queue",
     "dead letter endpoint down",
 ]
 MOUNTS = {"disk full, then not"}

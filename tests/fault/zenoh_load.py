@@ -33,11 +33,14 @@ class ZenohSource:
         self.pump = Pump()
         self.puts: list[bytes] = []
         """Ids in the order in which they were put."""
+        self.put_s: list[float] = []
+        """When each of them was."""
         self.is_matched = False
         """Everything that it puts has a subscriber."""
         self.is_alone = True
         """Nothing has."""
         self.error: Exception | None = None
+        self._unmatched_s = 0.0
         self._endpoint = endpoint
         self._book = book
         self._base = 0
@@ -69,6 +72,17 @@ class ZenohSource:
         for message_id in self.puts[self._base : max(self._base, self._base + received - unordered)]:
             self._book.ledger.acknowledged(message_id)
 
+    def hand_over_put_before_the_end(self, margin_s: float) -> None:
+        """The daemon has stopped to receive, by itself: what was put this long before the source saw it has to arrive.
+
+        What was on the wire at that moment was taken by no session.
+        """
+        assert not self.is_matched, "the daemon still receives"
+        before_s = self._unmatched_s - margin_s
+        for message_id, put_s in zip(self.puts[self._base :], self.put_s[self._base :], strict=False):
+            if put_s < before_s:
+                self._book.ledger.acknowledged(message_id)
+
     def since_start(self) -> int:
         """Messages put since this daemon started."""
         return len(self.puts) - self._base
@@ -77,10 +91,13 @@ class ZenohSource:
         try:
             while not self._ends:
                 matches = [is_matched(watch) for watch in self._watches]
+                if self.is_matched and not all(matches):
+                    self._unmatched_s = time.monotonic()
                 self.is_matched, self.is_alone = all(matches), not any(matches)
                 if not self.is_matched or (message := self.pump.next()) is None:
                     time.sleep(0.002)
                     continue
+                self.put_s.append(time.monotonic())
                 self._publisher(message).put(message.payload, attachment=attachment_of(message))
                 self.puts.append(message.id)
         except Exception as exc:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from streamer.delivery import router as router_module
 from streamer.services.state import Statement
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
@@ -42,8 +41,7 @@ class DrainHarness:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DrainHarness]:
-    monkeypatch.setattr(router_module, "_LISTEN_ON_S", 0.0)
+async def scene(tmp_path: Path) -> AsyncIterator[DrainHarness]:
     async with Devices(tmp_path) as devices:
         scene = DrainHarness(await devices.device(1), await devices.client(1, 0xA))
         await until(lambda: scene.disk.asked, "the request")

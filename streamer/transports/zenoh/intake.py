@@ -24,6 +24,9 @@ from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
 
+_QUIET_S = 0.05
+_CATCH_UP_S = 1.0
+
 THREADS_AT_MOST = 32
 """How many topics have a thread, which costs half as much per message as a callback, and 0.03 % of a core while idle."""
 
@@ -43,6 +46,8 @@ class Intake:
         self._control: ControlThread
         self._session: zenoh.Session | None = None
         self._paused = False
+        self._is_ending = False
+        self._batches = 0
         self._subscriptions: FilterIndex[tuple[KeySubscription, ...]] = FilterIndex()
         self._with_thread: set[KeySubscription] = set()  # topics' subscriptions, while they have a thread
         self._closing: set[KeySubscription] = set()
@@ -53,9 +58,29 @@ class Intake:
         """The session is open: subscribe to every filter that has a listener."""
         self._loop = loop
         self._control = control
+        if self._is_ending:
+            return
         self._session = session
         for source, sink in self._registry.filters():
             self.open_filter(source, sink)
+
+    async def end(self) -> None:
+        """Take what is on its way, then unsubscribe from everything, for good.
+
+        What a sender has put lies in the buffers of subscriptions and of the link. Whatever comes from the link after its
+        subscription has ended is lost to Zenoh. So this goes on until nothing has come for a moment, under load not for
+        long.
+        """
+        self._is_ending = True
+        self.resume()
+        if self._session is None:
+            return
+        deadline_s = self._loop.time() + _CATCH_UP_S
+        so_far = -1
+        while so_far != self._batches and self._loop.time() < deadline_s:
+            so_far = self._batches
+            await asyncio.sleep(_QUIET_S)
+        await self.close()
 
     async def close(self) -> None:
         """Undeclare all subscriptions, and wait until everything that has arrived is delivered."""
@@ -106,7 +131,9 @@ class Intake:
             self._control.post(subscription.undeclare)
 
     def pause(self) -> None:
-        """Take nothing from any subscription."""
+        """Take nothing from any subscription. At the end there is no pause: what has arrived has to go somewhere."""
+        if self._is_ending:
+            return
         self._paused = True
         for subscription in self._every():
             subscription.pause()
@@ -123,6 +150,7 @@ class Intake:
 
     def _take(self, subscription: KeySubscription, samples: Sequence[zenoh.Sample]) -> None:
         """Deliver one batch. A message that comes through several subscriptions is taken from the canonical one."""
+        self._batches += 1
         batch: list[Received] = []
         canonical, serves, message_of = self._canonical, self._receipts.serves, self._message_of
         for sample in samples:

@@ -159,6 +159,14 @@ class ZenohTransport(ListeningTransport):
         """On the control thread. The session is kept even if nobody waits for it any more, so that it gets closed."""
         self._session = zenoh.open(config)
 
+    async def stop_receiving(self) -> None:
+        """Unsubscribe, and deliver what has arrived. Takes a few seconds at most."""
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self._intake.end()
+        except TimeoutError:
+            logger.warning("zenoh_unsubscribe_timeout endpoint=%s after_s=%.0f", self.context.name, _CLOSE_S)
+
     async def stop(self) -> None:
         """Deliver what has arrived, close, and give back what could not be sent. Takes a few seconds at most."""
         if self._stopped or self._control is None:

@@ -1,0 +1,319 @@
+"""The end of a router: in which order its networks are left, what it waits for, and what becomes of the rest."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamer.delivery import drain as drain_module
+from streamer.delivery.ingress import Ingress
+from streamer.delivery.router import Router
+from streamer.routing.pause_rules import PauseRule
+from streamer.transports.base import LinkState, Presence, Received, TransportContext, UTransport
+from streamer.transports.errors import RefusedError
+from streamer.transports.local import LocalTransport
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
+from tests.clock import FakeClock
+from tests.flow.harness import GATEWAY, ORDERS, SPEED, VEHICLE_APP, RouterHarness, configuration
+from tests.flow.journaled_run import journaled_run, order
+from tests.unit.delivery.custody_harness import FleetingReceived
+from tests.unit.delivery.fake_transport import FakeTransport
+from tests.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def _no_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for dead letters that cannot be sent."""
+    monkeypatch.setattr(drain_module, "_LAST_WORDS_S", 0.0)
+
+
+class RecordingTransport(FakeTransport):
+    """A network that keeps what is not acknowledged."""
+
+
+class FleetingTransport(FakeTransport):
+    """A network that does not. When it is left, it still brings what was ``on_its_way``."""
+
+    keeps_unacknowledged = False
+    ingress: Ingress
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_its_way: list[Received] = []
+        self.was_left = 0
+
+    async def stop_receiving(self) -> None:
+        self.was_left += 1
+        batch, self.on_its_way = self.on_its_way, []
+        self.ingress.on_receive_batch(batch)
+
+
+class Ending:
+    """A router with its own services, and the waits of its drain: how long, and which ingresses were closed then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.vehicle = FleetingTransport()
+        transports: dict[str, UTransport] = {
+            "vehicle": self.vehicle,
+            "cloud": RecordingTransport(),
+            LOCAL_ENDPOINT: LocalTransport(TransportContext(LOCAL_ENDPOINT, GATEWAY), (USTREAMER,)),
+        }
+        self.router = Router(configuration(), transports, FakeClock())
+        self.vehicle.ingress = self.router.ingresses["vehicle"]
+        self.waits: list[tuple[float, int, set[str]]] = []
+        monkeypatch.setattr(self.router.pump, "until", self.until)
+
+    async def until(self, condition: Callable[[], bool], within_s: float) -> None:
+        self.waits.append((within_s, self.vehicle.was_left, self.closed))
+
+    @property
+    def closed(self) -> set[str]:
+        return {name for name, ingress in self.router.ingresses.items() if ingress.closed}
+
+
+async def test_networks_are_left_before_anything_is_waited_for_and_our_own_services_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ending = Ending(monkeypatch)
+    assert await ending.router.drain(30) == 0
+    assert ending.waits == [(30, 1, {"cloud"})]
+    assert ending.closed == {"cloud", "vehicle", LOCAL_ENDPOINT}
+
+
+async def test_a_drain_ends_when_everything_is_delivered() -> None:
+    async with RouterHarness() as harness:
+        harness.arrive("vehicle", harness.speed())
+        assert await harness.router.drain(3600) == 0
+
+
+async def test_a_transport_that_has_not_confirmed_gives_its_messages_back() -> None:
+    async with RouterHarness() as harness:
+        harness.transports["cloud"].hold = True
+        harness.arrive("vehicle", harness.speed())
+        assert await harness.router.drain(0) == 1
+        assert harness.transports["cloud"].state is LinkState.DOWN
+        assert harness.transports["vehicle"].state is LinkState.UP
+        assert harness.router.egresses["cloud"].in_flight == 0
+
+
+async def test_without_a_journal_messages_in_our_custody_become_dead_letters_and_the_others_stay_with_their_source() -> None:
+    async with RouterHarness(configuration(queue_policy={"queue": {"messages": 3}})) as harness:
+        harness.transports["cloud"].set_state(LinkState.DOWN)
+        kept, fleeting = MemoryReceived(harness.speed(b"kept")), FleetingReceived(harness.speed(b"fleeting"))
+        taken = MemoryReceived(harness.speed(b"taken"))
+        waiting, lost = MemoryReceived(harness.speed(b"waiting")), FleetingReceived(harness.speed(b"lost"))
+        taken.keep()
+        harness.transports["vehicle"].inject(kept, fleeting, taken, waiting, lost)
+        assert await harness.router.drain(0) == 5
+        assert sorted(letter.message.payload for letter in harness.dead_letters("vehicle")) == [
+            b"fleeting",
+            b"lost",
+            b"taken",
+        ]
+        assert [kept.acknowledged, waiting.acknowledged] == [False, False]
+        assert harness.queued("vehicle-cloud") == 2
+
+
+async def test_unconfirmed_messages_that_were_to_be_sent_again_become_dead_letters_too() -> None:
+    async with RouterHarness(unconfirmed_s=10) as harness:
+        harness.arrive("cloud", harness.notify(b"order", sink=VEHICLE_APP, source=ORDERS))
+        harness.router.custody.flush()
+        harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
+        assert await harness.router.drain(0) == 1
+        assert [letter.message.payload for letter in harness.dead_letters("cloud")] == [b"order"]
+
+
+async def test_with_a_journal_everything_that_is_left_is_kept_also_the_backlog_that_its_source_does_not_keep(
+    tmp_path: Path,
+) -> None:
+    async with journaled_run(tmp_path / "journal.db", queue_policy={"queue": {"messages": 1}}) as run:
+        harness = run.harness
+        harness.transports["cloud"].set_state(LinkState.DOWN)
+        messages = [FleetingReceived(harness.speed(b"%d" % number)) for number in range(3)]
+        harness.transports["vehicle"].inject(*messages)
+        assert await harness.router.drain(0) == 3
+        assert harness.queued("vehicle-cloud") == 3
+        await run.flush()
+        assert all(received.acknowledged for received in messages)
+        assert harness.dead_letters("vehicle") == []
+
+
+async def test_with_a_journal_paused_flows_are_not_waited_for(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "journal.db", pause_rules=[PauseRule(SPEED)]) as run:
+        run.harness.arrive("vehicle", run.harness.speed())
+        assert await run.harness.router.drain(3600) == 1
+
+
+# -- what is on its way when the streamer is told to stop
+
+
+def fleeting(harness: RouterHarness, count: int) -> list[FleetingReceived]:
+    return [FleetingReceived(harness.speed(b"%d" % number)) for number in range(count)]
+
+
+def bring_at_the_end(harness: RouterHarness, monkeypatch: pytest.MonkeyPatch, batch: list[FleetingReceived]) -> None:
+    """The vehicle's network keeps nothing, and hands these over when it is left."""
+    vehicle = harness.transports["vehicle"]
+
+    async def stop_receiving() -> None:
+        vehicle.inject(*batch)
+
+    monkeypatch.setattr(vehicle, "keeps_unacknowledged", False)
+    monkeypatch.setattr(vehicle, "stop_receiving", stop_receiving)
+
+
+@pytest.mark.parametrize("on_full", ["backpressure", "reject", "evict"])
+async def test_with_a_journal_what_a_network_brings_at_the_end_is_written_and_then_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_full: str
+) -> None:
+    async with journaled_run(tmp_path / "journal.db", queue_policy={"queue": {"messages": 5, "on_full": on_full}}) as run:
+        harness = run.harness
+        harness.transports["cloud"].set_state(LinkState.DOWN)
+        batch = fleeting(harness, 5)
+        bring_at_the_end(harness, monkeypatch, batch)
+        assert await harness.router.drain(0) == 5
+        assert not any(received.acknowledged for received in batch)  # a receipt would say that it is on disk
+        await run.flush()
+        assert all(received.acknowledged for received in batch)
+        assert harness.dead_letters("vehicle") == run.letters == []
+
+
+async def test_with_a_journal_backpressure_holds_nothing_back_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with journaled_run(tmp_path / "journal.db", queue_policy={"queue": {"messages": 1}}) as run:
+        harness = run.harness
+        harness.transports["cloud"].set_state(LinkState.DOWN)
+        before, batch = fleeting(harness, 1100), fleeting(harness, 100)
+        harness.transports["vehicle"].inject(*before)
+        bring_at_the_end(harness, monkeypatch, batch)
+        assert await harness.router.drain(0) == 1200
+        await run.flush()
+        assert all(received.acknowledged for received in (*before, *batch))
+    async with journaled_run(tmp_path / "journal.db") as run:
+        assert [message.payload for message in run.harness.sent("cloud")] == [
+            received.message.payload for received in (*before, *batch)
+        ]
+
+
+async def test_without_a_journal_what_a_network_brings_at_the_end_becomes_dead_letters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with RouterHarness(configuration(queue_policy={"queue": {"messages": 2}})) as harness:
+        harness.transports["cloud"].set_state(LinkState.DOWN)
+        bring_at_the_end(harness, monkeypatch, fleeting(harness, 5))
+        assert await harness.router.drain(0) == 5
+        assert sorted(letter.message.payload for letter in harness.dead_letters("vehicle")) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_what_comes_after_the_end_is_rejected_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with RouterHarness() as harness:
+        bring_at_the_end(harness, monkeypatch, [])
+        assert await harness.router.drain(0) == 0
+        late, kept = FleetingReceived(harness.speed(b"late")), MemoryReceived(harness.speed(b"kept by its source"))
+        harness.transports["vehicle"].inject(late, kept)
+        assert [letter.message.payload for letter in harness.dead_letters("vehicle")] == [b"late"]
+        assert not kept.acknowledged
+
+
+async def test_a_transport_that_fails_to_leave_its_network_does_not_keep_the_others_from_being_drained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with RouterHarness() as harness:
+
+        async def stop_receiving() -> None:
+            raise ZeroDivisionError("the plugin has a fault")
+
+        monkeypatch.setattr(harness.transports["vehicle"], "keeps_unacknowledged", False)
+        monkeypatch.setattr(harness.transports["vehicle"], "stop_receiving", stop_receiving)
+        assert await harness.router.drain(0) == 0
+
+
+async def test_what_the_journal_has_no_room_for_becomes_a_dead_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with journaled_run(tmp_path / "journal.db", max_bytes=20_000) as run:
+        harness = run.harness
+        harness.transports["cloud"].set_state(LinkState.DOWN)
+        large = [FleetingReceived(harness.speed(bytes(9_000))) for _ in range(5)]
+        bring_at_the_end(harness, monkeypatch, large)
+        assert await harness.router.drain(0) == 5
+        await run.flush()
+        written = sum(received.acknowledged for received in large)
+        assert 0 < written < 5
+        assert await harness.router.give_up_unwritten() == 5 - written
+        assert len(run.letters) == 5 - written
+        assert harness.queued("vehicle-cloud") == written
+
+
+# -- what is waited for
+
+
+async def test_with_a_journal_nothing_is_waited_for_that_cannot_leave(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A link that is down, a receiver that is away, a destination that has refused."""
+    caplog.set_level(logging.INFO)
+    async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10) as run:
+        harness = run.harness
+        harness.transports["cloud"].set_state(LinkState.DOWN)
+        harness.arrive("vehicle", harness.speed())
+        harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
+        harness.arrive("cloud", order(harness))
+        assert await harness.router.drain(3600) == 2
+        assert "drain_began drain_s=3600 waits_for=nothing left_in_journal=vehicle:1 cloud:1" in caplog.text
+
+
+async def test_with_a_journal_a_back_off_is_not_waited_for(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "journal.db") as run:
+        harness = run.harness
+        harness.transports["cloud"].refuse = lambda message: RefusedError(UCode.UNAVAILABLE, "not now")
+        harness.arrive("vehicle", harness.speed())
+        assert await harness.router.drain(3600) == 1
+
+
+async def test_with_a_journal_what_is_being_sent_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with journaled_run(tmp_path / "journal.db") as run:
+        harness = run.harness
+        harness.transports["vehicle"].lose_link()
+        run.hold("cloud")
+        harness.arrive("cloud", order(harness))
+        harness.arrive("vehicle", harness.speed())
+        draining = asyncio.create_task(harness.router.drain(3600))
+        await until(lambda: "drain_began" in caplog.text, "the beginning")
+        assert "waits_for=cloud:1 left_in_journal=vehicle:1" in caplog.text
+        assert not draining.done()
+        harness.transports["cloud"].release_held()
+        assert await draining == 1
+
+
+async def test_with_a_journal_it_is_found_out_first_whether_anybody_listens(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10) as run:
+        harness = run.harness
+        harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.UNKNOWN)
+        harness.arrive("cloud", order(harness))
+        draining = asyncio.create_task(harness.router.drain(3600))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not draining.done()
+        harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
+        harness.router.tick()
+        assert await draining == 1
+
+
+async def test_without_a_journal_everything_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with RouterHarness() as harness:
+        harness.transports["cloud"].set_state(LinkState.DOWN)
+        harness.arrive("vehicle", harness.speed())
+        draining = asyncio.create_task(harness.router.drain(3600))
+        await until(lambda: "drain_began" in caplog.text, "the beginning")
+        assert "waits_for=cloud:1 left_in_journal=nothing" in caplog.text
+        assert not draining.done()
+        harness.transports["cloud"].restore_link()
+        assert await draining == 0
