@@ -242,11 +242,10 @@ class Daemon:
         try:
             if self._path is None:
                 problems = ["this daemon was not started from a file"]
-            elif not self._is_running:
-                problems = ["the daemon is starting or stopping"]
             else:
                 config = await asyncio.to_thread(load, self._path)
-                problems = _beyond_reload(self.config, config)
+                is_stopping = not self._is_running or self._stopping.is_set()  # maybe since we began to read
+                problems = ["the daemon is starting or stopping"] if is_stopping else _beyond_reload(self.config, config)
         except ConfigError as exc:
             problems = [str(problem) for problem in exc.problems]
         if problems:
@@ -265,7 +264,7 @@ class Daemon:
         return []
 
     async def _drain(self) -> int:
-        systemd.notify("STOPPING=1")
+        systemd.notify("STOPPING=1", "STATUS=draining")
         left = await self.router.drain(self.config.shutdown.drain_s)
         if self.journal is not None and self.journal.state is JournalState.OK:
             await self._until_written()  # before the links are closed: sources are acknowledged, receipts are given

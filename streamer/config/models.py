@@ -259,7 +259,7 @@ class ShutdownConfig(Section):
     """How the daemon stops."""
 
     drain_s: Annotated[float, Field(ge=0)] = 20
-    """How long a stop waits for queued messages to be delivered."""
+    """How long a stop waits for queued messages to be delivered. With a journal it does not wait for who is away."""
 
 
 class RememberConfig(Section):

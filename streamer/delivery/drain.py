@@ -5,7 +5,8 @@ The law of this file:
   they have brought, and they are left before anything is waited for: their senders then know that nobody listens.
 - With a journal, what was taken enters it at once, whatever the bounds of the queues say. Only what makes progress is waited
   for. What cannot leave now stays in the journal; what that has no room for becomes a dead letter.
-- Without a journal everything is waited for, and what is left becomes a dead letter, unless its source still has it.
+- Without a journal everything is waited for, and what is left becomes a dead letter, unless its source still has it. So it is
+  with a journal that cannot be written.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from streamer.delivery.ingress import Ingress
 from streamer.delivery.lane import Delivery, DeliveryState, Hold, Lane
 from streamer.delivery.pump import Pump
 from streamer.delivery.settle import Settler
-from streamer.journal.journal import Journal
+from streamer.journal.journal import Journal, JournalState
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState, Presence, UTransport
 from streamer.uprotocol.status import UCode
@@ -67,7 +68,7 @@ class Drain:
         self._settler = parts.settler
         self._notices = parts.notices
         self._custody = parts.custody
-        self._has_journal = parts.journal is not None
+        self._journal = parts.journal
 
     async def run(self, within_s: float) -> int:
         """Take nothing new, and wait for deliveries for at most ``within_s`` seconds; the number of messages left."""
@@ -81,7 +82,7 @@ class Drain:
             for name, egress in self._egresses.items():
                 if egress.in_flight:
                     await self._transports[name].stop()  # gives back what is unconfirmed
-        if self._has_journal:
+        if self._journal is not None:
             for ingress in self._ingresses.values():
                 ingress.admit_all()
         else:
@@ -110,7 +111,7 @@ class Drain:
             if self._transports[name].keeps_unacknowledged:
                 ingress.close()
             elif name != LOCAL_ENDPOINT:
-                ingress.take_rest(beyond_bounds=self._has_journal)
+                ingress.take_rest(beyond_bounds=self._journal is not None)
                 leaving.append(self._leave(name, ingress))
         await asyncio.gather(*leaving)
 
@@ -127,15 +128,19 @@ class Drain:
     def _is_done(self) -> bool:
         if not self._unfinished():
             return True
-        return self._has_journal and not any(self._moves(egress) for egress in self._egresses.values())
+        if not self._journal_works:
+            return False
+        egresses = self._egresses.values()
+        is_sending = any(egress.in_flight and egress.transport.state is LinkState.UP for egress in egresses)
+        return not is_sending and not any(self._awaited(egress) for egress in egresses)
 
-    def _moves(self, egress: Egress) -> bool:
-        is_sending = egress.in_flight > 0 and egress.transport.state is LinkState.UP
-        return is_sending or self._awaited(egress) > 0
+    @property
+    def _journal_works(self) -> bool:
+        return self._journal is not None and self._journal.state is JournalState.OK
 
     def _awaited(self, egress: Egress) -> int:
         """How many messages for an endpoint are waited for. With a journal, those that cannot leave now are not."""
-        if not self._has_journal:
+        if not self._journal_works:
             return egress.unsettled()
         if egress.transport.state is not LinkState.UP:
             return 0

@@ -115,6 +115,8 @@ class Ingress(UListener):
         self._takes_rest = True
         self._paused = False
         self._is_unbounded = beyond_bounds
+        if beyond_bounds:
+            self.admit_all()
 
     def give_up(self, failure: Failure) -> int:
         """Settle what is in the backlog and not kept by its source; the number of messages is returned."""

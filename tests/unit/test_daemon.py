@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from streamer.admin.server import unready
+from streamer.config.load import load
+from streamer.daemon import Daemon
+from streamer.transports.base import LinkState
 from tests.unit.memory_daemon import SECOND_ROUTE, Process, running
 
 
@@ -41,6 +45,29 @@ async def test_daemon_notifies_systemd_and_ends_with_0_when_asked(daemon: Proces
     assert daemon.told("STOPPING=1") == 1
     assert [line["messages_left"] for line in daemon.events("drained")] == [0]
     assert len(daemon.events("stopped")) == 1
+
+
+async def test_daemon_that_is_told_to_stop_while_it_starts_leaves_its_links_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(tmp_path)
+    process.systemd.close()
+    daemon = Daemon(load(process.file), process.file)
+    states: list[LinkState] = []
+    for transport in daemon.transports.values():
+        monkeypatch.setattr(transport, "set_state", states.append)
+    daemon.stop()
+    assert "draining" in unready(daemon.router)
+    assert await daemon.run() == 0
+    assert LinkState.UP not in states
+
+
+async def test_daemon_that_is_told_to_stop_while_it_reloads_ends_with_0(daemon: Process) -> None:
+    await daemon.ready()
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGHUP, signal.SIGTERM):
+        daemon.signal(number)
+    assert await daemon.end() == 0
+    assert len(daemon.events("drain_began")) == len(daemon.events("stopped")) == 1
 
 
 async def test_log_is_json_when_it_does_not_go_to_a_terminal(daemon: Process) -> None:

@@ -83,6 +83,12 @@ async def test_peer_without_another_peer_yet_is_ready(harness: RouterHarness) ->
     assert unready(harness.router) == []
 
 
+async def test_a_streamer_that_is_about_to_stop_is_not_ready(harness: RouterHarness) -> None:
+    await harness.router.start()
+    harness.router.is_draining = True
+    assert unready(harness.router) == ["draining"]
+
+
 async def test_endpoint_that_is_connected_and_has_a_problem_is_not_ready(
     harness: RouterHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

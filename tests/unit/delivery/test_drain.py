@@ -10,6 +10,7 @@ import pytest
 from streamer.delivery import drain as drain_module
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.router import Router
+from streamer.journal.journal import Journal
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import LinkState, Presence, Received, TransportContext, UTransport
 from streamer.transports.errors import RefusedError
@@ -19,9 +20,10 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 from tests.clock import FakeClock
 from tests.flow.harness import GATEWAY, ORDERS, SPEED, VEHICLE_APP, RouterHarness, configuration
-from tests.flow.journaled_run import journaled_run, order
+from tests.flow.journaled_run import MIB, journaled_run, order
 from tests.unit.delivery.custody_harness import FleetingReceived
 from tests.unit.delivery.fake_transport import FakeTransport
+from tests.unit.journal.harness import BOUNDS
 from tests.waiting import until
 
 
@@ -317,3 +319,27 @@ async def test_without_a_journal_everything_is_waited_for(caplog: pytest.LogCapt
         assert not draining.done()
         harness.transports["cloud"].restore_link()
         assert await draining == 0
+
+
+async def test_a_journal_that_cannot_be_written_is_none(tmp_path: Path) -> None:
+    """Everything is waited for, and what is left becomes dead letters."""
+    (tmp_path / "occupied").write_text("a file where the directory should be")
+    journal = Journal(tmp_path / "occupied" / "j.db", MIB, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe)
+    tried = journal.start(lambda: None)
+    assert await asyncio.to_thread(tried.wait, 10)
+    async with RouterHarness(
+        configuration(journal={"path": str(tmp_path / "occupied" / "j.db")}), journal=journal
+    ) as harness:
+        harness.transports["cloud"].set_state(LinkState.DOWN)
+        kept = MemoryReceived(harness.speed(b"kept by its source"))
+        harness.transports["vehicle"].inject(FleetingReceived(harness.speed(b"ours alone")), kept)
+        draining = asyncio.create_task(harness.router.drain(3600))
+        await until(lambda: harness.router.ingresses["vehicle"].closed, "the beginning")
+        harness.router.tick()
+        assert not draining.done()
+        draining.cancel()
+        assert await harness.router.drain(0) == 2
+        assert await harness.router.give_up_unwritten() == 1
+        assert [letter.message.payload for letter in harness.dead_letters("vehicle")] == [b"ours alone"]
+        assert not kept.acknowledged
+    assert not await asyncio.to_thread(journal.stop, 0.1)
