@@ -5,8 +5,8 @@ The law of this file:
   they have brought, and they are left before anything is waited for: their senders then know that nobody listens.
 - With a journal, what was taken enters it at once, whatever the bounds of the queues say. Only what makes progress is waited
   for. What cannot leave now stays in the journal; what that has no room for becomes a dead letter.
-- Without a journal everything is waited for, and what is left becomes a dead letter, unless its source still has it. So it is
-  with a journal that cannot be written.
+- Without a journal everything is waited for, and what is left becomes a dead letter, unless its source still has it. So it
+  is with a journal that cannot be written.
 """
 
 import asyncio
