@@ -93,8 +93,14 @@ def main(job: Job, argv: Sequence[str] | None = None) -> int:
     options = arguments.parse(f"spark_jobs.{job.name}", argv)
     spark = session(f"ustreamer {job.name}")
     manifests = Manifests(Storage(spark), options.output)
-    for date in options.dates:
-        if before := manifests.get(date):
+    try:
+        manifest_of = {date: manifests.get(date) for date in options.dates}
+        records.files(spark, options.input, options.dates)
+    except (records.InputMissingError, records.NewerVersionError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    for date, before in manifest_of.items():
+        if before:
             manifests.put(date, replace(before, done=False, trends=False))
         day = Day(spark, options.input, options.output, date, options.slo)
         for each in (*job.needs, job):

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_jobs.records import File
+from spark_jobs.records import File, NewerVersionError
 from spark_jobs.storage import Storage
 
 _FORMAT = 2
@@ -43,18 +43,26 @@ class Manifests:
         self._root = f"{output}/_runs"
 
     def get(self, date: dt.date) -> Manifest | None:
-        """The manifest of a date. None if there is none, or one of another version: the date runs again, which is safe."""
+        """The manifest of a date. None if there is none, or one of an earlier version: the date runs again, which is safe.
+
+        Raises NewerVersionError for one of a newer version, whose tables these jobs might replace by less.
+        """
         if (text := self._storage.read_text(self._path(date))) is None:
             return None
         try:
             content = json.loads(text)
-            if content["format"] != _FORMAT:
+            found_format = int(content["format"])
+            if found_format > _FORMAT:
+                raise NewerVersionError(self._path(date), found_format, _FORMAT)
+            if found_format != _FORMAT:
                 return None
             files = {
                 dt.date.fromisoformat(day): {path: File(*seen) for path, seen in found.items()}
                 for day, found in content["files"].items()
             }
             return Manifest(files, bool(content["done"]), bool(content["trends"]))
+        except NewerVersionError:
+            raise
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 

@@ -221,10 +221,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             recent = _recent(present, first, today, set(manifests.dates()))
             read = {each for date in recent for each in night.reads(date)}
             work = night.stale(recent, records.files(spark, options.input, read))
-    except (slo_file.SloFileError, JavaMissingError, records.InputMissingError, records.NewerTracesError) as error:
+        succeeded = night.run(work, first, asked=bool(options.dates))
+    except (slo_file.SloFileError, JavaMissingError, records.InputMissingError, records.NewerVersionError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    succeeded = night.run(work, first, asked=bool(options.dates))
     for date in sorted(night.changed):
         succeeded = _report(spark, options.output, date) and succeeded
     if not work and not night.changed:

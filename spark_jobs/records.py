@@ -21,8 +21,14 @@ class InputMissingError(FileNotFoundError):
     """The folder of the traces does not exist: more likely a mistyped path than a day without messages."""
 
 
-class NewerTracesError(ValueError):
-    """There are files of a version that these jobs would misread; the text says what to do."""
+class NewerVersionError(ValueError):
+    """There is a file of a version that these jobs would misread; the text says what to do."""
+
+    def __init__(self, path: str, version: int, known: int) -> None:
+        super().__init__(
+            f"{path}: format {version} was written by a newer ustreamer; these jobs know formats up to {known}: "
+            "run the jobs of that version, or move the file away"
+        )
 
 
 class File(NamedTuple):
@@ -41,7 +47,7 @@ def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> DataFra
     """The records of these dates, as `schema.PARTITIONED`; no rows for a date without a folder. Raises InputMissingError.
 
     Only the folders of these dates are listed. A column that an older file lacks is null; a column that only a newer version
-    has is ignored. Raises NewerTracesError for records of a version that is not known here: their files' names end with it.
+    has is ignored. Raises NewerVersionError for records of a version that is not known here: their files' names end with it.
     """
     if not (folders := _folders(spark, traces, wanted)):
         return _empty(spark, PARTITIONED)
@@ -55,7 +61,7 @@ def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> DataFra
 def files(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[dt.date, dict[str, File]]:
     """The files of each of these dates, by their path below its folder. Spark lists them, so that many files cost little.
 
-    Raises NewerTracesError as `read` does.
+    Raises NewerVersionError as `read` does.
     """
     wanted = set(wanted)
     found: dict[dt.date, dict[str, File]] = {date: {} for date in sorted(wanted)}
@@ -87,10 +93,7 @@ def read_table(spark: SparkSession, output: str, table: Table, wanted: Iterable[
 
 def _check_version(path: str) -> None:
     if (version := _VERSION.search(path)) is not None and int(version[1]) > VERSION:
-        raise NewerTracesError(
-            f"{path}: format {version[1]} was written by a newer ustreamer; these jobs know formats up to {VERSION}: "
-            "run the jobs of that version, or move the file away"
-        )
+        raise NewerVersionError(path, int(version[1]), VERSION)
 
 
 def _checked(storage: Storage, traces: str) -> Storage:

@@ -72,7 +72,7 @@ def test_files_of_a_version_that_is_not_known_here_are_refused(spark: SparkSessi
     newer = file.rename(file.with_name(f"{file.stem}.v2.parquet"))
     assert records.read(spark, str(tmp_path), [DATE]).count() == 1
     for attempt in (records.read, records.files):
-        with pytest.raises(records.NewerTracesError) as caught:
+        with pytest.raises(records.NewerVersionError) as caught:
             attempt(spark, str(tmp_path), [DATE, NEXT])
         assert str(caught.value).endswith(
             f"{newer.name}: format 2 was written by a newer ustreamer; these jobs know formats up to 1: "

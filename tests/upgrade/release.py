@@ -6,6 +6,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +22,12 @@ def program(python: str = sys.executable) -> list[str]:
         _run("git", "-C", str(ROOT), "worktree", "add", "--force", "--detach", str(source), COMMIT)
     if not (venv / ".done").exists():
         _run(python, "-m", "venv", "--clear", str(venv))
-        _run(str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", str(source))
+        # Its dependencies had no upper bounds: it gets the versions that this environment has.
+        constraints = BUILD / "constraints.txt"
+        here = {each.name: each.version for each in distributions() if each.name != "ustreamer"}
+        constraints.write_text("".join(f"{name}=={version}\n" for name, version in sorted(here.items())))
+        pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--constraint", str(constraints)]
+        _run(*pip, str(source))
         (venv / ".done").touch()
     return [str(venv / "bin" / "streamer")]
 

@@ -4,8 +4,8 @@
 
     far (MQTT, off-vehicle) ─ gw-a ─ link: Zenoh or an MQTT broker ─ gw-b ─ near (MQTT, in-vehicle)
 
-Both sides send all the time. One streamer after the other is ended and started in the other version, on its own files; one
-of them goes back once. While a streamer changes, messages of a paused flow are in its journal, and the rule in its state
+Both sides send all the time. One goes back to the released version, on the files of this one; then one after the other is
+upgraded, on its own files. While a streamer changes, messages of a paused flow are in its journal, and the rule in its state
 file. The brokers keep their sessions, so everything that a sender was acknowledged has to arrive. Exits with 1 if anything
 is missing.
 """
@@ -33,7 +33,7 @@ from tests.independent.mqtt import MqttSide
 from tests.process import StreamerProcess
 from tests.upgrade.release import program
 from tests.waiting import until
-from tests.zenoh_peers import free_endpoint
+from tests.zenoh_peers import free_endpoint, receipts_of
 
 OLD, NEW = "0.1", "new"
 TTL_MS = 600_001  # no whole seconds: a broker counts those down
@@ -85,14 +85,17 @@ _TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 class Gateway:
     """One of the two streamers, in whichever version it runs."""
 
-    def __init__(self, name: str, directory: Path, endpoints: dict[str, Any], key_file: Path, other: str) -> None:
+    def __init__(
+        self, name: str, directory: Path, endpoints: dict[str, Any], receipts: dict[str, Any], version: str
+    ) -> None:
+        """``receipts``: the option, for a version that knows it."""
         self.name = name
         self._directory = directory / name
         self._directory.mkdir()
         self._endpoints = endpoints
-        self._receipts = {"key_file": str(key_file), "streamers": [other]}
-        self.version = OLD
-        self.daemon = self._daemon(OLD)
+        self._receipts = receipts
+        self.version = version
+        self.daemon = self._daemon(version)
 
     def _daemon(self, version: str) -> StreamerProcess:
         there = {name: dict(endpoint) for name, endpoint in self._endpoints.items()}
@@ -133,8 +136,8 @@ class Gateway:
         await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.DEVNULL, cwd=self._cwd)
 
     def delivered(self) -> float:
-        """How many messages it knows to have arrived."""
-        return self.daemon.total("ustreamer_outcomes_total", outcome="delivered")
+        """How many messages it knows to have arrived at the other streamer."""
+        return self.daemon.total("ustreamer_outcomes_total", outcome="delivered", egress="link")
 
     async def until_delivered(self, count: float) -> None:
         """It knows that so many have arrived."""
@@ -166,23 +169,20 @@ class Upgrade:
             await self._set_up(directory, stack)
             await asyncio.gather(self.a.start(), self.b.start())
             loads = [asyncio.create_task(each.run()) for each in (self.far, self.near)]
-            await self._progress("both run 0.1")
-
-            held = await self._hold(self.a, self.far)
-            away_s = await self.a.change_to(NEW)
-            await self._progress(f"gw-a runs the new version, with the journal of 0.1; it was away for {away_s:.1f} s")
-            await self._release(self.a, self.far, held)
-
-            away_s = await self.b.change_to(NEW, signal.SIGKILL)
-            await self._progress(f"gw-b was killed, and runs the new version; it was away for {away_s:.1f} s")
+            await self._progress("gw-a runs 0.1, gw-b the new version, on files of its own")
 
             held = await self._hold(self.b, self.near)
             away_s = await self.b.change_to(OLD)
-            await self._progress(f"gw-b is back at 0.1, with the journal of the new version; it was away for {away_s:.1f} s")
+            await self._progress(f"both run 0.1, gw-b on the files of the new version; it was away for {away_s:.1f} s")
             await self._release(self.b, self.near, held)
 
-            away_s = await self.b.change_to(NEW)
-            await self._progress(f"gw-b runs the new version again; it was away for {away_s:.1f} s")
+            held = await self._hold(self.a, self.far)
+            away_s = await self.a.change_to(NEW)
+            await self._progress(f"gw-a runs the new version, on the files of 0.1; it was away for {away_s:.1f} s")
+            await self._release(self.a, self.far, held)
+
+            away_s = await self.b.change_to(NEW, signal.SIGKILL)
+            await self._progress(f"gw-b was killed, and both run the new version; it was away for {away_s:.1f} s")
             for load in loads:
                 load.cancel()
             await asyncio.gather(*loads, return_exceptions=True)
@@ -207,8 +207,8 @@ class Upgrade:
 
         ends_a = {"cloud": mqtt(outer, "off-vehicle", "far"), "link": link("near", "listen")}
         ends_b = {"plant": mqtt(inner, "in-vehicle", "near"), "link": link("far", "connect")}
-        self.a = Gateway("gw-a", directory, ends_a, key_file, "gw-b")
-        self.b = Gateway("gw-b", directory, ends_b, key_file, "gw-a")
+        self.a = Gateway("gw-a", directory, ends_a, receipts_of(key_file, "gw-b"), OLD)
+        self.b = Gateway("gw-b", directory, ends_b, receipts_of(key_file, "gw-a"), NEW)
         for gateway in (self.a, self.b):
             stack.push_async_callback(self._end, gateway)
         far = await stack.enter_async_context(MqttSide(outer.port, "off-vehicle", ["+/far"]))
@@ -227,7 +227,7 @@ class Upgrade:
         return [(self.far, self.near), (self.near, self.far)]
 
     async def _progress(self, text: str) -> None:
-        """The load goes on: so many messages arrive on either side, and the streamers are told so of as many."""
+        """The load goes on: so many messages arrive on either side, and both streamers know that of as many."""
         before = {side: len(side.side.arrived) for _, side in self._ways}
         settled = {gateway: gateway.delivered() for gateway in (self.a, self.b)}
         began_s = time.monotonic()
@@ -237,7 +237,7 @@ class Upgrade:
             120,
         )
         for gateway, count in settled.items():  # receipts of another form must hold up nobody
-            await gateway.until_delivered(count + 2 * self._messages)
+            await gateway.until_delivered(count + self._messages)
         print(f"{text}: {self._messages} more messages each way in {time.monotonic() - began_s:.1f} s", flush=True)
 
     @staticmethod

@@ -1,12 +1,15 @@
 """Dead letters in the file, for other programs: found by what is asked, read whole, deleted and marked by number."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from streamer.journal import letters as letters_module
 from streamer.journal.entries import Batch, CorruptEntryError, JournalError
 from streamer.journal.letters import LetterFilter, open_letters
+from streamer.journal.schema import JOURNAL
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.unit.journal.conftest import MakeHarness
@@ -30,6 +33,15 @@ def full(path: Path, harness: MakeHarness) -> Path:
 def found(path: Path, **selected: object) -> list[int]:
     with open_letters(path) as letters:
         return [each.number for each in letters.find(LetterFilter(**selected))]  # type: ignore[arg-type]
+
+
+def test_a_journal_of_an_earlier_version_is_left_for_the_daemon(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = replace(JOURNAL, version=JOURNAL.version + 1, migrations={JOURNAL.version: lambda connection: None})
+    monkeypatch.setattr(letters_module, "JOURNAL", later)
+    with pytest.raises(JournalError) as caught, open_letters(full):
+        pass
+    assert str(caught.value) == f"{full}: an earlier version wrote it; the daemon brings it up to date when it starts"
+    assert not caught.value.is_newer
 
 
 def test_all_letters_are_found_in_their_order(full: Path) -> None:
