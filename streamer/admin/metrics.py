@@ -2,9 +2,15 @@
 
 Every route balances at every scrape:
 ``ustreamer_accepted_messages_total = sum(ustreamer_outcomes_total) + ustreamer_queue_messages``.
+
+A scrape has two parts. On the event loop the counters are copied, some routes at a time. The text is made of the copies on
+a thread, because that takes 30 µs a line. What never moved is left out, but for these two metrics of each route.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
@@ -27,7 +33,11 @@ _ROUTE = ("route", "ingress", "egress")
 ReloadResult = Literal["ok", "refused"]
 
 
-class RouterCollector(Collector):
+_AT_ONCE = 50
+"""Routes whose counters are copied in one turn of the event loop."""
+
+
+class RouterCollector:
     """Turns the router's accounts into metric families. `Exposition` updates what is public."""
 
     def __init__(
@@ -43,10 +53,17 @@ class RouterCollector(Collector):
         self.config_since_s = 0.0
         self.config_fingerprint = 0
 
-    def collect(self) -> Iterable[Metric]:
-        routes, router = self._router.accounts(), self._router.account()
-        yield from self._routes(routes)
-        yield from self._latencies(routes)
+    def snapshot(self) -> Iterator[RouteAccount]:
+        """Copies of the accounts of all routes, one after the other. Each balances in itself."""
+        for account in self._router.accounts():
+            yield replace(account, stats=account.stats.copy())
+
+    def families(self, routes: list[RouteAccount]) -> Iterable[Metric]:
+        """All families, those of routes from these accounts, lazily; the others as they are now."""
+        return chain(list(self._others(routes)), self._routes(routes), self._latencies(routes))
+
+    def _others(self, routes: list[RouteAccount]) -> Iterable[Metric]:
+        router = self._router.account()
         yield from self._dead_letters(router)
         yield from self._endpoints(self._router.endpoint_accounts())
         yield from self._paused(routes, router)
@@ -114,14 +131,18 @@ class RouterCollector(Collector):
         for account in accounts:
             labels = (account.name, account.source, account.target)
             accepted.add_metric(labels, account.stats.accepted)
+            messages.add_metric(labels, account.queued)
+            if not account.has_moved:
+                continue
             for (outcome, code), number in account.stats.outcomes.items():
                 outcomes.add_metric((*labels, outcome.value, code.name), number)
-            messages.add_metric(labels, account.queued)
             unconfirmed.add_metric(labels, account.unconfirmed)
             size.add_metric(labels, account.bytes)
             age.add_metric(labels, account.oldest_age_s)
-            retries.add_metric(labels, account.stats.retries)
-            limited.add_metric(labels, account.stats.limited)
+            if account.stats.retries:
+                retries.add_metric(labels, account.stats.retries)
+            if account.stats.limited:
+                limited.add_metric(labels, account.stats.limited)
         yield from (accepted, outcomes, messages, unconfirmed, size, age, retries, limited)
 
     def _dead_letters(self, router: RouterAccount) -> Iterable[Metric]:
@@ -159,7 +180,7 @@ class RouterCollector(Collector):
         lanes = GaugeMetricFamily("ustreamer_paused_lanes", "Flows that are paused.", labels=_ROUTE)
         messages = GaugeMetricFamily("ustreamer_paused_messages", "Messages that wait in paused flows.", labels=_ROUTE)
         for account in routes:
-            if account.paused_lanes is not None:
+            if account.paused_lanes is not None and account.has_moved:
                 labels = (account.name, account.source, account.target)
                 lanes.add_metric(labels, account.paused_lanes)
                 messages.add_metric(labels, account.paused_messages)
@@ -232,7 +253,7 @@ class RouterCollector(Collector):
             "ustreamer_in_daemon_latency_seconds", "From reception to the confirmation.", labels=_ROUTE
         )
         for account in accounts:
-            if account.target:
+            if account.target and any(account.stats.in_daemon.counts):
                 labels = (account.name, account.source, account.target)
                 _add(end_to_end, labels, account.stats.end_to_end)
                 _add(in_daemon, labels, account.stats.in_daemon)
@@ -281,21 +302,53 @@ def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Hist
     family.add_metric(labels, buckets, histogram.sum)
 
 
+class _Fixed(Collector):
+    """Families that are there already."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
 class Exposition:
     """The content of `/metrics`."""
 
     def __init__(
         self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
     ) -> None:
-        self._registry = CollectorRegistry()
         self._collector = RouterCollector(router, tracing, services)
-        self._registry.register(self._collector)
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
+        self._process = (ProcessCollector(registry=None), PlatformCollector(registry=None))
+        self._scrape: asyncio.Task[bytes] | None = None
+
+    async def scrape(self) -> bytes:
+        """All metrics in the Prometheus text format. Who asks while the text is being made gets the same one."""
+        if self._scrape is None:
+            self._scrape = asyncio.create_task(self._render(), name="scrape")
+            self._scrape.add_done_callback(self._scraped)
+        return await asyncio.shield(self._scrape)
+
+    def _scraped(self, scrape: "asyncio.Task[bytes]") -> None:
+        self._scrape = None
+
+    async def _render(self) -> bytes:
+        accounts: list[RouteAccount] = []
+        each = self._collector.snapshot()
+        while some := list(islice(each, _AT_ONCE)):
+            accounts += some
+            await asyncio.sleep(0)
+        return await asyncio.to_thread(self._text_of, self._collector.families(accounts))
 
     def text(self) -> bytes:
-        """All metrics in the Prometheus text format."""
-        return generate_latest(self._registry)
+        """The same at once, for whoever has no event loop to hold up."""
+        return self._text_of(self._collector.families(list(self._collector.snapshot())))
+
+    def _text_of(self, families: Iterable[Metric]) -> bytes:
+        registry = CollectorRegistry()
+        for collector in (_Fixed(families), *self._process):
+            registry.register(collector)
+        return generate_latest(registry)
 
     def observe_lag(self, lag_s: float) -> None:
         """A tick of the event loop was late by so many seconds."""

@@ -67,7 +67,9 @@ class AdminServer:
             self._runner = None
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=self._exposition.text(), headers={"Content-Type": CONTENT_TYPE})
+        answer = web.Response(body=await self._exposition.scrape(), headers={"Content-Type": CONTENT_TYPE})
+        answer.enable_compression()
+        return answer
 
     async def _healthz(self, request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

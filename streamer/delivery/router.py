@@ -277,14 +277,16 @@ class Router:
             self._recover()
             self.redrive.go_on()
 
-    def accounts(self) -> list[RouteAccount]:
-        """The accounts of every route, of the failure notices, and of messages that no route takes. Each balances."""
-        now_s = self._clock.monotonic_s()
-        queues = [*self._queues.values(), *self._retired, *self.notices.queues()]
-        found = [queue.account(now_s) for queue in queues]
-        for name, ingress in self.ingresses.items():
-            found.append(RouteAccount(NO_ROUTE, name, "", ingress.unrouted, 0, 0, 0.0))
-        return found
+    def accounts(self) -> Iterator[RouteAccount]:
+        """The accounts of every route, of the failure notices, and of messages that no route takes.
+
+        Each is made when it is its turn, and balances.
+        """
+        queues, ingresses = [*self._queues.values(), *self._retired, *self.notices.queues()], list(self.ingresses.items())
+        for queue in queues:
+            yield queue.account(self._clock.monotonic_s())
+        for name, ingress in ingresses:
+            yield RouteAccount(NO_ROUTE, name, "", ingress.unrouted, 0, 0, 0.0)
 
     def endpoint_accounts(self) -> list[EndpointAccount]:
         """The account of every endpoint."""

@@ -25,6 +25,13 @@ class Histogram:
         self.counts[bisect_left(LATENCY_BOUNDS, value_s)] += 1
         self.sum += value_s
 
+    def copy(self) -> "Histogram":
+        """What was observed until now."""
+        copy = Histogram()
+        copy.counts = self.counts.copy()
+        copy.sum = self.sum
+        return copy
+
 
 class RouteStats:
     """One route's account. At any time: accepted = sum of outcomes + what its queue holds."""
@@ -49,6 +56,14 @@ class RouteStats:
         """Messages that have reached an outcome."""
         return sum(self.outcomes.values())
 
+    def copy(self) -> "RouteStats":
+        """The account as it is now."""
+        copy = RouteStats()
+        copy.accepted, copy.retries, copy.limited = self.accepted, self.retries, self.limited
+        copy.outcomes = self.outcomes.copy()
+        copy.in_daemon, copy.end_to_end = self.in_daemon.copy(), self.end_to_end.copy()
+        return copy
+
 
 @dataclass(frozen=True, slots=True)
 class RouteAccount:
@@ -66,6 +81,11 @@ class RouteAccount:
     paused_lanes: int | None = None
     """Flows that are paused; None for a route whose flows cannot be paused."""
     paused_messages: int = 0
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether anything was ever accepted."""
+        return bool(self.stats.accepted or self.queued)
 
 
 class EndpointStats:

@@ -1,14 +1,15 @@
 """The exposition, read as Prometheus would read it."""
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamer.admin.metrics import CONTENT_TYPE, Exposition
+from streamer.admin.metrics import _AT_ONCE, CONTENT_TYPE, Exposition
 from streamer.admin.server import unready
-from streamer.delivery.stats import LATENCY_BOUNDS
+from streamer.delivery.stats import LATENCY_BOUNDS, RouteStats
 from streamer.journal.journal import Journal
 from streamer.transports.base import LinkState
 from streamer.transports.errors import PermanentError, RefusedError
@@ -109,6 +110,7 @@ async def played() -> RouterHarness:
 async def test_every_family_has_its_name_type_help_and_labels() -> None:
     harness = await played()
     harness.router.ingresses["vehicle"].stats.malformed["marker"] = 3
+    next(account for account in harness.router.accounts() if account.has_moved).stats.limited = 1
     ours = {}
     for family in Scrape(harness).families:
         if not family.name.startswith(("process_", "python_")):
@@ -149,6 +151,80 @@ async def test_names_carry_our_prefix_and_their_unit() -> None:
                 assert sample.name.endswith(units[:-1]) or sample.name in WITHOUT_UNIT
             else:
                 assert family.name.endswith("_seconds")
+
+
+async def test_what_never_moved_is_left_out_but_for_the_two_that_say_so() -> None:
+    async with RouterHarness() as harness:
+        harness.arrive("vehicle", harness.speed())
+        scrape = Scrape(harness)
+        idle = {name for name, labels in scrape.samples if ("route", "cloud-vehicle") in labels}
+        moved = {name for name, labels in scrape.samples if ("route", "vehicle-cloud") in labels}
+        assert idle == {"ustreamer_accepted_messages_total", "ustreamer_queue_messages"}
+        assert moved >= idle | {
+            "ustreamer_outcomes_total",
+            "ustreamer_queue_bytes",
+            "ustreamer_in_daemon_latency_seconds_sum",
+        }
+        assert "ustreamer_retries_total" not in moved
+
+
+def crowded(endpoints: int) -> RouterHarness:
+    """A router with so many endpoints, each with a route to the next, and nothing else configured."""
+    names = [f"e{number}" for number in range(endpoints)]
+    return RouterHarness(
+        configuration(
+            endpoints={name: {"transport": "memory", "authorities": [name]} for name in names},
+            routes=[{"from": name, "to": far} for name, far in pairwise(names)],
+            dead_letter={"endpoints": ["origin"]},
+        )
+    )
+
+
+async def test_no_turn_of_the_event_loop_copies_more_than_some_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = crowded(60)
+    turns: list[int] = [0]
+    copy = RouteStats.copy
+
+    def counted(stats: RouteStats) -> RouteStats:
+        turns[-1] += 1
+        return copy(stats)
+
+    monkeypatch.setattr(RouteStats, "copy", counted)
+    exposition = Exposition(harness.router)
+    scraping = asyncio.create_task(exposition.scrape())
+    while not scraping.done():
+        turns.append(0)
+        await asyncio.sleep(0)
+    assert sum(turns) == len(list(harness.router.accounts()))
+    assert max(turns) == _AT_ONCE
+    Scrape(harness, exposition).check_books()
+
+
+async def test_a_reload_during_a_scrape_disturbs_nothing() -> None:
+    harness = crowded(60)
+    await harness.router.start()
+    scraping = asyncio.create_task(Exposition(harness.router).scrape())
+    await asyncio.sleep(0)
+    fewer = harness.config.model_copy(update={"routes": harness.config.routes[:1]})
+    await harness.router.reload(fewer)
+    assert b'route="e0-e1"' in await scraping
+
+
+async def test_who_asks_during_a_scrape_gets_the_same_text() -> None:
+    async with RouterHarness() as harness:
+        exposition = Exposition(harness.router)
+        first, second = await asyncio.gather(exposition.scrape(), exposition.scrape())
+        assert first is second
+        assert await exposition.scrape() is not first
+
+
+async def test_who_goes_away_during_a_scrape_ends_it_for_nobody_else() -> None:
+    async with RouterHarness() as harness:
+        exposition = Exposition(harness.router)
+        gone, patient = (asyncio.create_task(exposition.scrape()) for _ in range(2))
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert b"ustreamer_accepted_messages_total" in await patient
 
 
 async def test_every_route_balances_at_every_scrape() -> None:

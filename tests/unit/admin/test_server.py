@@ -50,6 +50,14 @@ async def test_metrics_are_served_in_the_prometheus_format(harness: RouterHarnes
     assert delivered == [1]
 
 
+async def test_metrics_are_compressed_for_who_takes_that(http: aiohttp.ClientSession) -> None:
+    async with http.get("/metrics", headers={"Accept-Encoding": "gzip"}) as answer:
+        assert answer.headers["Content-Encoding"] == "gzip"
+        assert "ustreamer_accepted_messages_total" in await answer.text()
+    async with http.get("/metrics", headers={"Accept-Encoding": "identity"}) as answer:
+        assert "Content-Encoding" not in answer.headers
+
+
 async def test_health_says_ok_even_when_nothing_is_connected(http: aiohttp.ClientSession) -> None:
     async with http.get("/healthz") as answer:
         assert (answer.status, await answer.text()) == (200, "ok\n")
