@@ -29,7 +29,7 @@ from tests.zenoh_peers import free_endpoint, raw_peer
 pytestmark = pytest.mark.mosquitto
 
 WAITING = 250
-SENT = 400
+SENT = 200
 ON_THE_WIRE_S = 0.5
 """What was put longer than this before the sender saw the subscription end was not on the wire then."""
 DISPLAY = ("veh", 0x7F, 1, 0)
@@ -219,7 +219,7 @@ async def stop_midway(here: Scene, message: Callable[[int], Plain], count: int, 
 async def test_stop_while_a_receiver_is_away_loses_nothing(tmp_path: Path, through_router: bool) -> None:
     async with scene(tmp_path, through_router, **journal(tmp_path)) as here:
         waiting = await here.wait_for_nobody()
-        owed = await stop_midway(here, paced, SENT, 0.02)
+        owed = await stop_midway(here, paced, SENT, 0.01)
         await here.arrive(owed, waiting)
 
 
@@ -231,7 +231,7 @@ async def test_stop_during_a_burst_on_many_subscriptions_loses_nothing(tmp_path:
         for number in range(50):
             await here.until_subscribed(scattered(number))
         waiting = await here.wait_for_nobody()
-        owed = await stop_midway(here, scattered, 6000, 0.001)
+        owed = await stop_midway(here, scattered, 3000, 0.001)
         await here.arrive(owed, waiting)
 
 
@@ -244,7 +244,7 @@ async def test_stop_under_back_pressure_loses_nothing(tmp_path: Path) -> None:
     async with scene(tmp_path, **journal(tmp_path), **changes) as here:
         os.kill(here.broker.pid, signal.SIGSTOP)
         try:
-            owed = await stop_midway(here, paced, 6000, 0.001)
+            owed = await stop_midway(here, paced, 5000, 0.001)
         finally:
             os.kill(here.broker.pid, signal.SIGCONT)
         await here.arrive(owed, [])

@@ -28,7 +28,6 @@ QUICK = [
     "receive maximum 1",
     "SIGTERM under load",
     "SIGTERM while a receiver is away",
-    "SIGTERM with a full queue",
     "dead letter endpoint down",
 ]
 MOUNTS = {"disk full, then not"}
