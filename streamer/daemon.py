@@ -78,7 +78,7 @@ class Daemon:
             )
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
         self._reload_turn = asyncio.Lock()
-        self._is_running = False
+        self._has_started = False
         self._stopping = asyncio.Event()
 
     def _context(self, name: str) -> TransportContext:
@@ -118,7 +118,7 @@ class Daemon:
                 await self._open_journal(self.journal)
             if not self._stopping.is_set():
                 await self._start_router()
-                self._is_running = True
+                self._has_started = True
             gc.freeze()  # what was restored stays: the collector need not look at thousands of subscriptions
             systemd.notify("READY=1", f"STATUS={'; '.join(unready(self.router)) or 'all endpoints connected'}")
             async with asyncio.TaskGroup() as tasks:
@@ -127,7 +127,6 @@ class Daemon:
                 serving = tasks.create_task(self.service_host.run(), name="services")
                 subscriber = tasks.create_task(self.router.subscriber.run(), name="subscriber")
                 await self._stopping.wait()
-                self._is_running = False
                 reloading.cancel()
                 left = await self._drain()
                 for task in (ticking, serving, subscriber):
@@ -244,7 +243,7 @@ class Daemon:
                 problems = ["this daemon was not started from a file"]
             else:
                 config = await asyncio.to_thread(load, self._path)
-                is_stopping = not self._is_running or self._stopping.is_set()  # maybe since we began to read
+                is_stopping = not self._has_started or self._stopping.is_set()  # maybe since we began to read
                 problems = ["the daemon is starting or stopping"] if is_stopping else _beyond_reload(self.config, config)
         except ConfigError as exc:
             problems = [str(problem) for problem in exc.problems]

@@ -15,7 +15,11 @@ from streamer.services.pause import PausedRule, PauseService
 from streamer.uprotocol.status import UCode, UStatusError
 
 _EXPECTED = 'expected {"topic": "//authority/ue_id/version/resource"}, and optionally "sink"'
-_STATUS = {UCode.NOT_FOUND: 404, UCode.RESOURCE_EXHAUSTED: 429, UCode.UNAVAILABLE: 503}
+_KINDS: dict[UCode, type[web.HTTPError]] = {
+    UCode.NOT_FOUND: web.HTTPNotFound,
+    UCode.RESOURCE_EXHAUSTED: web.HTTPTooManyRequests,
+    UCode.UNAVAILABLE: web.HTTPServiceUnavailable,
+}
 
 
 class PausePages:
@@ -39,14 +43,14 @@ class PausePages:
         try:
             changed = await self._service.pause(await _rule(request), Caller("http", client_of(request)))
         except UStatusError as exc:
-            return _refused(exc.message, _STATUS[exc.code])
+            raise refused(exc.message, _KINDS[exc.code]) from exc
         return web.json_response({"changed": changed})
 
     async def _resume(self, request: web.Request) -> web.Response:
         try:
             await self._service.resume(await _rule(request), Caller("http", client_of(request)))
         except UStatusError as exc:
-            return _refused(exc.message, _STATUS[exc.code])
+            raise refused(exc.message, _KINDS[exc.code]) from exc
         return web.json_response({"changed": True})
 
 
@@ -81,7 +85,3 @@ async def _rule(request: web.Request) -> PauseRule:
 
 def _bad(text: str) -> web.HTTPError:
     return refused(text, web.HTTPBadRequest)
-
-
-def _refused(text: str, status: int) -> web.Response:
-    return web.json_response({"error": text}, status=status)

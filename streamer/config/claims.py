@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from streamer.config.checks import Finding
+from streamer.config.secrets import dotted
 from streamer.transports.claims import Claim
 
 
@@ -23,9 +24,5 @@ def conflicts(claims: Iterable[Claim]) -> Iterator[Finding]:
             earlier.append(claim)
         else:
             where = "" if claim.host is None else f" at {claim.host}"
-            by = _dotted(taken.key) + ("" if taken.host in (None, claim.host) else f" ({taken.host})")
+            by = dotted(taken.key) + ("" if taken.host in (None, claim.host) else f" ({taken.host})")
             yield Finding(claim.key, f"{claim.thing}{where} is taken by {by} already; expected another")
-
-
-def _dotted(key: tuple[str | int, ...]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).removeprefix(".")

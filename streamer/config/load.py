@@ -15,7 +15,7 @@ from streamer.config.exposure import exposures
 from streamer.config.messages import described, is_about_key, kind_of, place, sentence
 from streamer.config.models import POLICY_KEYS, Config, QueuePolicy, RouteConfig
 from streamer.config.permissions import available_verifiers, hints, load_verifier
-from streamer.config.secrets import WITHHELD, is_secret_location, redacted, without_secrets, without_settings
+from streamer.config.secrets import WITHHELD, dotted, is_secret_location, redacted, without_secrets, without_settings
 from streamer.config.yaml import MAX_BYTES, Document, Location, Position, read
 from streamer.transports.installed import available_transports, loadable_transports
 from streamer.uprotocol.uri import ANY_AUTHORITY
@@ -120,7 +120,7 @@ class _Reporter:
         elif location:
             self._unread.add(location)
         text = redacted(message, self._document.secrets)
-        self.problems[Problem(self._file, *position, _dotted(location), text)] = None
+        self.problems[Problem(self._file, *position, dotted(location), text)] = None
 
     def found(self, location: Location, data: Any) -> str:
         """The value at ``location``, as far as it may be shown."""
@@ -141,16 +141,6 @@ class _Reporter:
     def sorted(self) -> list[Problem]:
         """By line, column and key."""
         return sorted(self.problems)
-
-
-def _dotted(location: Location) -> str:
-    """The location as text: ``routes[0].from``. What is below a secret's name is left out."""
-    text = ""
-    for depth, part in enumerate(location):
-        text += f"[{part}]" if isinstance(part, int) else f"{'.' if text else ''}{part}"
-        if is_secret_location(location[: depth + 1]):
-            break
-    return text
 
 
 def warnings(config: Config) -> list[str]:

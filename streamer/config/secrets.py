@@ -47,6 +47,16 @@ def is_secret_location(location: tuple[str | int, ...]) -> bool:
     return any(is_secret_name(part) for part in location)
 
 
+def dotted(location: tuple[str | int, ...]) -> str:
+    """The location as text: ``routes[0].from``. What is below a secret's name is left out."""
+    text = ""
+    for depth, part in enumerate(location):
+        text += f"[{part}]" if isinstance(part, int) else f"{'.' if text else ''}{part}"
+        if is_secret_location(location[: depth + 1]):
+            break
+    return text
+
+
 def is_secret_line(line: str) -> bool:
     """Whether a line of the file may hold a secret."""
     return is_secret_name(line) or bool(_CREDENTIALS.search(line))

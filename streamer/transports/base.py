@@ -5,7 +5,8 @@ the confirmation of single messages. It must not route, queue beyond its own win
 
 To add a transport, derive a class from `UTransport`, implement the abstract methods, and name the class in the entry
 point group ``ustreamer.transports`` of your package. Nothing in this package has to change: whatever the streamer wants
-to know about a network, it asks the class (`UTransport`) or its options (`TransportOptions`).
+to know about a network, it asks the class (`UTransport`) or its options (`TransportOptions`). All of that interface is in
+this one file, beyond 400 lines, because whoever writes a plugin reads it from end to end.
 """
 
 import asyncio

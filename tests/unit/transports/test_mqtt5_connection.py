@@ -37,6 +37,13 @@ class Reads:
     def _turn(self) -> None:
         self.in_this_turn = 0
 
+    async def read_everything(self, port: int) -> None:
+        """Connect, read all `COUNT`, and disconnect."""
+        connection = await self.connect(port)
+        await until(lambda: self.frames == COUNT, "everything is read")
+        connection.abort("")
+        await connection.wait_lost(1)
+
     async def connect(self, port: int) -> Connection:
         def new() -> Connection:
             return Connection(1024 * 1024, self.take, lambda _: None, lambda _: None)
@@ -63,14 +70,7 @@ def source() -> Callable[[], int]:
 
 def test_the_loop_has_a_turn_after_each_large_read(source: Callable[[], int]) -> None:
     reads = Reads()
-
-    async def run() -> None:
-        connection = await reads.connect(source())
-        await until(lambda: reads.frames == COUNT, "everything is read")
-        connection.abort("")
-        await connection.wait_lost(1)
-
-    uvloop.run(run())
+    uvloop.run(reads.read_everything(source()))
     assert reads.most_in_a_turn == 1
 
 
@@ -102,12 +102,4 @@ def test_reading_that_was_stopped_and_resumed_goes_on_to_the_end(source: Callabl
         connection.read_on(False)
         asyncio.get_running_loop().call_soon(connection.read_on, True)
 
-    reads = Reads(stop_for_a_turn)
-
-    async def run() -> None:
-        connection = await reads.connect(source())
-        await until(lambda: reads.frames == COUNT, "everything is read")
-        connection.abort("")
-        await connection.wait_lost(1)
-
-    uvloop.run(run())
+    uvloop.run(Reads(stop_for_a_turn).read_everything(source()))
