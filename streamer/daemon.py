@@ -17,7 +17,9 @@ from streamer.audit import audit, flush
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, load
 from streamer.config.models import Config
+from streamer.config.reload import beyond_reload, rebuilt_endpoints
 from streamer.config.shown import fingerprint
+from streamer.config.stores import TraceConfig
 from streamer.delivery.router import TICK_S, Router
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
@@ -49,14 +51,12 @@ class Daemon:
         self._path = path
         self._clock = clock or SystemClock()
         self.router: Router
-        self.transports: dict[str, UTransport] = {
-            name: load_transport(endpoint.transport)(self._context(name), endpoint.options)
-            for name, endpoint in config.endpoints.items()
-        }
-        local_transport = LocalTransport(self._context(LOCAL_ENDPOINT), entities(config))
+        self.transports: dict[str, UTransport] = {name: self._transport(config, name) for name in config.endpoints}
+        local_transport = LocalTransport(self._context(config, LOCAL_ENDPOINT), entities(config))
         self.transports[LOCAL_ENDPOINT] = local_transport
         self.journal = _journal(config)
-        self.tracing = _tracing(config, self.transports)
+        self._kinds = {name: transport.kind for name, transport in self.transports.items()}
+        self.tracing = _tracing(config, self._kinds)
         tracer = None if self.tracing is None else self.tracing.recorder
         self.router = Router(
             config,
@@ -81,11 +81,15 @@ class Daemon:
         self._has_started = False
         self._stopping = asyncio.Event()
 
-    def _context(self, name: str) -> TransportContext:
+    def _transport(self, config: Config, name: str) -> UTransport:
+        endpoint = config.endpoints[name]
+        return load_transport(endpoint.transport)(self._context(config, name), endpoint.options)
+
+    def _context(self, config: Config, name: str) -> TransportContext:
         return TransportContext(
             name,
-            self.config.authority,
-            serves=_served(self.config, name),
+            config.authority,
+            serves=_served(config, name),
             events=_EndpointEvents(self, name),
             now_ms=self._clock.wall_ms,
         )
@@ -127,7 +131,8 @@ class Daemon:
                 serving = tasks.create_task(self.service_host.run(), name="services")
                 subscriber = tasks.create_task(self.router.subscriber.run(), name="subscriber")
                 await self._stopping.wait()
-                reloading.cancel()
+                async with self._reload_turn:  # one that is at work waits for nothing more
+                    reloading.cancel()
                 left = await self._drain()
                 for task in (ticking, serving, subscriber):
                     task.cancel()
@@ -244,23 +249,63 @@ class Daemon:
             else:
                 config = await asyncio.to_thread(load, self._path)
                 is_stopping = not self._has_started or self._stopping.is_set()  # maybe since we began to read
-                problems = ["the daemon is starting or stopping"] if is_stopping else _beyond_reload(self.config, config)
+                problems = ["the daemon is starting or stopping"] if is_stopping else beyond_reload(self.config, config)
         except ConfigError as exc:
             problems = [str(problem) for problem in exc.problems]
         if problems:
             return problems
         systemd.notify("RELOADING=1")
+        problems = await self._use(config)
+        systemd.notify("READY=1")
+        return problems
+
+    async def _use(self, config: Config) -> list[str]:
+        """Use another configuration, which needs no restart; returns what is wrong with it, and nothing has changed then."""
+        before = self.config
+        transports = {name: self._transport(config, name) for name in rebuilt_endpoints(before, config)}
+        problems = []
+        for name, transport in transports.items():
+            try:
+                transport.prepare()
+            except ConfigurationError as exc:
+                problems.append(f"endpoints.{name}.options.{exc.key}: {exc}")
         try:
-            await self.router.reload(config)
+            logs.check_audit_file(config.log.audit)
+        except OSError as exc:
+            problems.append(f"log.audit: {exc.strerror or type(exc).__name__}")
+        if problems:
+            return problems
+        self._kinds.update({name: transport.kind for name, transport in transports.items()})
+        try:
+            await self.router.reload(config, transports)
         except UStatusError as exc:  # the router still has what it had
-            systemd.notify("READY=1")
             return [f"listeners: {exc}"]
+        for name in config.endpoints.keys() - transports.keys():
+            self.transports[name].set_served(_served(config, name))
         self.service_host.use(config)
-        if config.log != self.config.log:
+        await self._use_traces(before.trace, config)
+        if self._admin is not None and config.metrics is not None:
+            self._admin.use(config.metrics, config.control)
+        if config.log != before.log:
             logs.set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
         self.config = config
-        systemd.notify("READY=1")
         return []
+
+    async def _use_traces(self, before: TraceConfig | None, config: Config) -> None:
+        """Write the traces with other bounds, or somewhere else. Nothing is left out in between."""
+        old = self.tracing
+        if config.trace == before:
+            return
+        if old is not None and config.trace is not None and before is not None and config.trace.path == before.path:
+            old.use(config.trace)
+            return
+        self.tracing = await asyncio.to_thread(_tracing, config, self._kinds)  # the first one loads pyarrow
+        if self.tracing is not None:
+            self.tracing.start()
+        self.router.use_tracer(None if self.tracing is None else self.tracing.recorder)
+        self._exposition.use_tracing(self.tracing)
+        if old is not None:
+            await asyncio.to_thread(old.stop)
 
     async def _drain(self) -> int:
         systemd.notify("STOPPING=1", "STATUS=draining")
@@ -294,12 +339,14 @@ class _EndpointEvents(TransportEvents):
 
     def packet_malformed(self, error: MalformedPacketError) -> None:
         reason = error.reason.value
-        counts = self._daemon.router.ingresses[self._name].stats.malformed
-        counts[reason] = counts.get(reason, 0) + 1
+        if (ingress := self._daemon.router.ingresses.get(self._name)) is not None:  # else the endpoint has just been removed
+            counts = ingress.stats.malformed
+            counts[reason] = counts.get(reason, 0) + 1
         logger.warning("malformed_packet endpoint=%s reason=%s detail=%s", self._name, reason, error)
 
     def reconnected(self) -> None:
-        self._daemon.router.ingresses[self._name].stats.reconnects += 1
+        if (ingress := self._daemon.router.ingresses.get(self._name)) is not None:
+            ingress.stats.reconnects += 1
 
     def node_changed(self, is_there: bool) -> None:
         self._daemon.router.node_changed(self._name, is_there)
@@ -316,12 +363,12 @@ def _journal(config: Config) -> Journal | None:
     return Journal(config.journal.path, config.journal.max_bytes, letters, post)
 
 
-def _tracing(config: Config, transports: dict[str, UTransport]) -> "Tracing | None":
+def _tracing(config: Config, kinds: dict[str, str]) -> "Tracing | None":
     if config.trace is None:
         return None
     from streamer.traces.tracing import Tracing  # noqa: PLC0415  # pyarrow takes memory: only who asks for it
 
-    return Tracing(config.trace, config.authority, {name: transport.kind for name, transport in transports.items()})
+    return Tracing(config.trace, config.authority, kinds)
 
 
 def _served(config: Config, endpoint: str) -> tuple[str, ...]:
@@ -329,29 +376,3 @@ def _served(config: Config, endpoint: str) -> tuple[str, ...]:
     targets = dict.fromkeys(route.to for route in config.routes if route.from_ == endpoint)
     found = (authority for target in targets for authority in config.endpoints[target].authorities)
     return tuple(dict.fromkeys(authority for authority in found if authority != ANY_AUTHORITY))
-
-
-def _beyond_reload(old: Config, new: Config) -> list[str]:
-    """The changes that need a restart."""
-    found = []
-    if old.authority != new.authority:
-        found.append(f"authority: changed from {old.authority} to {new.authority}; restart to use it")
-    for name in sorted(old.endpoints.keys() | new.endpoints.keys()):
-        before, after = old.endpoints.get(name), new.endpoints.get(name)
-        if before is None or after is None:
-            found.append(f"endpoints.{name}: {'removed' if after is None else 'added'}; restart to use it")
-        elif (before.transport, before.options) != (after.transport, after.options):
-            found.append(f"endpoints.{name}: transport or options changed; restart to use them")
-    if old.log.audit != new.log.audit:
-        found.append("log.audit: changed; restart to use it")
-    for key in ("journal", "metrics", "remember", "trace", "state", "usubscription", "control"):
-        if _fixed(old, key) != _fixed(new, key):
-            found.append(f"{key}: changed; restart to use it")
-    return found
-
-
-def _fixed(config: Config, key: str) -> object:
-    """A section without the permissions in it, which a reload changes."""
-    section = getattr(config, key)
-    permissions = {"usubscription": ("subscribe", "fetch", "reset"), "control": ("allow",)}.get(key)
-    return section.model_dump(exclude=set(permissions)) if permissions and section is not None else section

@@ -158,6 +158,12 @@ def set_up(level: str = "info", form: str = "auto", repeat_s: float = 10, audit:
     logging.getLogger("aiohttp").setLevel(logging.WARNING)
 
 
+def check_audit_file(path: Path | None) -> None:
+    """Raise OSError if the audit log could not be appended to this file."""
+    if path is not None:
+        AuditFile(path).close()
+
+
 def audit_log(path: Path | None) -> None:
     """Append the audit log to this file from now on; None: to none. Raises OSError."""
     handlers = [] if path is None else [AuditFile(path)]

@@ -12,6 +12,7 @@ cannot send to another site without asking first (CORS), and it must not have an
 import hmac
 import json
 import logging
+from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,16 @@ _READING = ("GET", "HEAD")
 logger = logging.getLogger("ustreamer.admin")
 
 
-def access(options: MetricsConfig, control: ControlConfig) -> Middleware:
-    """A middleware that refuses what does not come to a known Host, and changes by those who may not make them."""
-    names = {name.lower() for name in ("localhost", options.host, *options.hosts)}
+def access(options: Callable[[], tuple[MetricsConfig, ControlConfig]]) -> Middleware:
+    """A middleware that refuses what does not come to a known Host, and changes by those who may not make them.
+
+    ``options`` returns what holds now.
+    """
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        metrics, control = options()
+        names = {name.lower() for name in ("localhost", metrics.host, *metrics.hosts)}
         is_reading = request.method in _READING
         hosts = request.headers.getall("Host", [])
         if not all(_is_known(host, names) for host in hosts) or not (hosts or is_reading):  # HTTP/1.0 has none

@@ -3,6 +3,7 @@
 Answers are JSON. Who may ask is decided before (`streamer.admin.access`).
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from aiohttp import web
@@ -10,6 +11,12 @@ from aiohttp import web
 from streamer.admin.access import client_of
 from streamer.config.models import Config
 from streamer.config.shown import fingerprint, shown
+
+
+PROLONG: web.AppKey[Callable[[web.Request, float], None]] = web.AppKey("prolong")
+"""What a page calls whose answer takes more seconds than a connection lasts."""
+
+_RELOAD_S = 3600.0  # it waits for deliveries; who asks is trusted
 
 
 class Reloader(Protocol):
@@ -38,6 +45,7 @@ class ConfigPages:
         return web.json_response({"fingerprint": fingerprint(config), "config": shown(config)})
 
     async def _reload(self, request: web.Request) -> web.Response:
+        request.app[PROLONG](request, _RELOAD_S)
         problems = await self._reloader.reload("http", client_of(request))
         if problems:
             return web.json_response({"error": "; ".join(problems), "problems": problems}, status=422)

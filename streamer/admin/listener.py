@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 MAX_CONNECTIONS = 32
 CONNECTION_TIMEOUT_S = 10.0
-"""The longest time that a connection may stay open. A request and its answer take milliseconds."""
+"""The longest time that a connection may stay open, unless it is prolonged. Most answers take milliseconds."""
 
 _BACKLOG = 128
 _AT_ONCE = 4  # connections accepted per turn of the event loop
@@ -70,6 +70,12 @@ class AdminListener:
             task.cancel()
         for transport in list(self._connections):
             self._abort(transport)
+
+    def prolong(self, transport: asyncio.BaseTransport | None, by_s: float) -> None:
+        """Let a connection stay open for longer, because its answer takes longer."""
+        if isinstance(transport, asyncio.Transport) and transport in self._connections:
+            self._connections[transport].cancel()
+            self._connections[transport] = asyncio.get_running_loop().call_later(by_s, self._abort, transport)
 
     def _listen(self, listening: socket.socket) -> None:
         self._retries.pop(listening, None)

@@ -45,7 +45,7 @@ class RouterCollector:
     ) -> None:
         """``services``: returns the gauges of the streamer's own services, by name."""
         self._router = router
-        self._tracing = tracing
+        self.tracing = tracing
         self._services = services
         self.lag = Histogram()
         self.reloads: dict[ReloadResult, int] = {"ok": 0, "refused": 0}
@@ -79,8 +79,8 @@ class RouterCollector:
         yield lag
         if self._router.journal is not None:
             yield from self._journal(self._router.journal, router)
-        if self._tracing is not None:
-            yield from self._traces(self._tracing)
+        if self.tracing is not None:
+            yield from self._traces(self.tracing)
         reloads = CounterMetricFamily("ustreamer_reloads", "Reloads of the configuration file.", labels=("result",))
         for result, number in self.reloads.items():
             reloads.add_metric((result,), number)
@@ -353,6 +353,10 @@ class Exposition:
     def observe_lag(self, lag_s: float) -> None:
         """A tick of the event loop was late by so many seconds."""
         self._collector.lag.observe(lag_s)
+
+    def use_tracing(self, tracing: "Tracing | None") -> None:
+        """The traces go somewhere else from now on, or nowhere."""
+        self._collector.tracing = tracing
 
     def count_reload(self, result: ReloadResult) -> None:
         """The configuration file was reloaded, or refused."""

@@ -6,6 +6,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from streamer.admin.access import access
+from streamer.admin.config import PROLONG
 from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
 from streamer.config.models import MetricsConfig
@@ -32,15 +33,20 @@ class AdminServer:
         """``control``: who may change something."""
         self._pages = list(pages)
         self._options = options
-        self._access = access(options, control or ControlConfig())
+        self._control = control or ControlConfig()
         self._router = router
         self._exposition = exposition
         self._runner: web.AppRunner | None = None
         self._listener: AdminListener | None = None
 
+    def use(self, options: MetricsConfig, control: ControlConfig) -> None:
+        """Others may ask from now on. The port stays the same."""
+        self._options, self._control = options, control
+
     async def start(self) -> None:
         """Start listening. Raises OSError, for example if the port is taken."""
-        app = web.Application(middlewares=[_close_connection, self._access], client_max_size=BODY_BYTES)
+        checks = access(lambda: (self._options, self._control))
+        app = web.Application(middlewares=[_close_connection, checks], client_max_size=BODY_BYTES)
         app.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -49,6 +55,7 @@ class AdminServer:
             ]
         )
         app.add_routes(self._pages)
+        app[PROLONG] = self._prolong
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         factory = self._runner.server
@@ -65,6 +72,10 @@ class AdminServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    def _prolong(self, request: web.Request, by_s: float) -> None:
+        if self._listener is not None:
+            self._listener.prolong(request.transport, by_s)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         answer = web.Response(body=await self._exposition.scrape(), headers={"Content-Type": CONTENT_TYPE})

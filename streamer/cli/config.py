@@ -11,7 +11,7 @@ from streamer.cli.text import EX_CONFIG, complain, lines_out, plain
 from streamer.config.load import load
 from streamer.config.shown import fingerprint, shown
 
-_RELOAD_S = 60.0
+_RELOAD_S = 60.0  # beside what it waits for deliveries
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -52,7 +52,8 @@ def _mapping(value: Any) -> dict[str, Any]:
 def _reload(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
     try:
-        answer = ask(arguments.config, config, "/reload", {}, _RELOAD_S)
+        # Endpoints that change are drained, then those that go.
+        answer = ask(arguments.config, config, "/reload", {}, _RELOAD_S + 2 * config.shutdown.drain_s)
         try:
             lines_out([f"accepted: fingerprint {plain(str(answer['fingerprint']))}"])
         except (KeyError, TypeError):

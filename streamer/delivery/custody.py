@@ -105,6 +105,10 @@ class Custody:
         """Store the batches of one more endpoint."""
         self._stores.append(store)
 
+    def remove_store(self, store: UnconfirmedStore) -> None:
+        """The endpoint is gone. Nothing may be left in its store."""
+        self._stores.remove(store)
+
     # -- what happens to messages
 
     def watch(self, delivery: Delivery) -> None:

@@ -1,4 +1,4 @@
-"""When the TTLs of what waits in a queue pass. No event loop, no clock.
+"""When the TTLs of what waits in a queue pass, and what is said of it then. No event loop, no clock.
 
 A TTL counts from the creation time in the id, by the wall clock, also if the sender's clock is some hours ahead. With an id
 that is more than a day ahead it would not pass for long, perhaps for thousands of years. Such a message waits for no longer
@@ -7,7 +7,9 @@ than its TTL by the monotonic clock: it is at least as old as it has waited here
 
 import heapq
 
-from streamer.delivery.lane import Delivery, DeliveryState
+from streamer.delivery.lane import Delivery, DeliveryState, Hold, Lane
+from streamer.routing.outcome import Failure, Outcome
+from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import created_ms, made_ms
 
 _Heap = list[tuple[float, int, Delivery]]
@@ -46,6 +48,23 @@ class Deadlines:
             heapq.heappush(self._by_wall, (created + ttl, self._turns, delivery))
             if made_ms(message.id, delivery.entered_ms) != created:
                 heapq.heappush(self._by_wait, (delivery.entered_s + ttl / 1000, self._turns, delivery))
+
+
+def expired_in(lane: Lane, lost_endpoint: str) -> Failure:
+    """The failure of a message whose TTL passed while it waited in a lane. ``lost_endpoint``: its target, if not connected.
+
+    UNAVAILABLE if the receiver was away or the flow paused, DEADLINE_EXCEEDED else.
+    """
+    code = UCode.UNAVAILABLE
+    if lane.hold & Hold.PAUSED:
+        why = "while it was paused"
+    elif lost_endpoint:
+        why = f"while {lost_endpoint} was not connected"
+    elif lane.hold & Hold.ABSENT:
+        why = "while nobody listened"
+    else:
+        code, why = UCode.DEADLINE_EXCEEDED, "before it could be sent"
+    return Failure(Outcome.EXPIRED, code, f"its TTL passed {why}")
 
 
 def _take(heap: _Heap, now: float) -> list[Delivery]:

@@ -36,6 +36,11 @@ class SeenIds:
         self.old: dict[bytes, Received | None] = {}
         self.before_forgetting: list[Callable[[], None]] = []
 
+    def resize(self, max_ids: int, max_seconds: float) -> None:
+        """Take other bounds from the next `turn` on."""
+        self._half = self._limit = max(1, max_ids // 2)
+        self._half_s = max_seconds / 2
+
     def __len__(self) -> int:
         return len(self.young) + len(self.old)
 

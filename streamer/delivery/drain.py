@@ -1,8 +1,7 @@
 """The end of a router: takes over what has arrived, delivers what can be delivered, keeps or reports the rest.
 
 The law of this file:
-- A network that keeps what is not acknowledged (MQTT) keeps everything from now on. From the others everything is taken that
-  they have brought, and they are left before anything is waited for: their senders then know that nobody listens.
+- All networks are left before anything is waited for (`leaving`).
 - With a journal, what was taken enters it at once, whatever the bounds of the queues say. Only what makes progress is waited
   for. What cannot leave now stays in the journal; what that has no room for becomes a dead letter.
 - Without a journal everything is waited for, and what is left becomes a dead letter, unless its source still has it. So it
@@ -11,19 +10,14 @@ The law of this file:
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable
 
-from streamer.delivery.custody import Custody
 from streamer.delivery.egress import Egress
-from streamer.delivery.failure_notices import FailureNotices
-from streamer.delivery.ingress import Ingress
-from streamer.delivery.lane import Delivery, DeliveryState, Hold, Lane
-from streamer.delivery.pump import Pump
-from streamer.delivery.settle import Settler
-from streamer.journal.journal import Journal, JournalState
+from streamer.delivery.lane import Delivery, DeliveryState
+from streamer.delivery.leaving import Parts, movable, stop_receiving, unpack_all
+from streamer.journal.journal import JournalState
 from streamer.routing.outcome import Failure, Outcome
-from streamer.transports.base import LinkState, Presence, UTransport
+from streamer.transports.base import LinkState
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
@@ -34,27 +28,6 @@ _STOPPED = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "the streamer was s
 _NOT_WRITTEN = Failure(
     Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "the streamer was stopped, and its journal had no room for it"
 )
-
-
-class Parts(Protocol):
-    """What is drained: a router."""
-
-    @property
-    def transports(self) -> Mapping[str, UTransport]: ...
-    @property
-    def ingresses(self) -> Mapping[str, Ingress]: ...
-    @property
-    def egresses(self) -> Mapping[str, Egress]: ...
-    @property
-    def pump(self) -> Pump: ...
-    @property
-    def settler(self) -> Settler: ...
-    @property
-    def notices(self) -> FailureNotices: ...
-    @property
-    def custody(self) -> Custody: ...
-    @property
-    def journal(self) -> Journal | None: ...
 
 
 class Drain:
@@ -106,22 +79,9 @@ class Drain:
 
     async def _stop_receiving(self) -> None:
         """Take what has arrived, and nothing more. Our own services go on: what was taken before is answered."""
-        leaving = []
-        for name, ingress in self._ingresses.items():
-            if self._transports[name].keeps_unacknowledged:
-                ingress.close()
-            elif name != LOCAL_ENDPOINT:
-                ingress.take_rest(beyond_bounds=self._journal is not None)
-                leaving.append(self._leave(name, ingress))
-        await asyncio.gather(*leaving)
-
-    async def _leave(self, name: str, ingress: Ingress) -> None:
-        try:
-            await self._transports[name].stop_receiving()
-        except Exception:  # a bug in a plugin must not keep the rest from being drained
-            logger.exception("stop_receiving_failed endpoint=%s", name)
-        ingress.misrouted.give_up()
-        logger.info("receiving_ended endpoint=%s received=%d", name, ingress.stats.received)
+        outside = [(name, ingress) for name, ingress in self._ingresses.items() if name != LOCAL_ENDPOINT]
+        has_journal = self._journal is not None
+        await asyncio.gather(*(stop_receiving(each, self._transports[name], has_journal) for name, each in outside))
 
     # -- waiting
 
@@ -140,12 +100,7 @@ class Drain:
 
     def _awaited(self, egress: Egress) -> int:
         """How many messages for an endpoint are waited for. With a journal, those that cannot leave now are not."""
-        if not self._journal_works:
-            return egress.unsettled()
-        if egress.transport.state is not LinkState.UP:
-            return 0
-        lanes = (lane for queue in egress.queues for lane in queue.lanes.values() if _is_stuck(lane))
-        return egress.unsettled() - sum(lane.waiting_messages for lane in lanes)
+        return movable(egress) if self._journal_works else egress.unsettled()
 
     def _unfinished(self) -> int:
         held = sum(egress.unsettled() for egress in self._egresses.values())
@@ -156,7 +111,7 @@ class Drain:
     async def _give_up(self) -> None:
         """Without a journal: what is in our custody becomes a dead letter."""
         for egress in self._egresses.values():
-            egress.unpack_all()
+            unpack_all(egress, self._settler)
         for queue in [queue for egress in self._egresses.values() for queue in egress.queues if queue.source]:
             for delivery in list(queue.waiting()):
                 if delivery.received.is_kept or not delivery.received.source_keeps:
@@ -181,12 +136,6 @@ class Drain:
     async def _last_words(self) -> None:
         self._pump.run()
         await self._pump.until(lambda: not any(queue.messages for queue in self._notices.queues()), _LAST_WORDS_S)
-
-
-def _is_stuck(lane: Lane) -> bool:
-    """Whether what waits in a lane cannot leave now. Whether anybody listens may still be found out in a moment."""
-    is_unknown = lane.hold == Hold.ABSENT and lane.presence is Presence.UNKNOWN
-    return bool(lane.hold) and not is_unknown
 
 
 def _listed(numbers: Iterable[tuple[str, int]]) -> str:

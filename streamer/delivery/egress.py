@@ -3,13 +3,14 @@
 Everything that is settled goes to the settler. What the messages are about is not known here.
 """
 
-import heapq
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from streamer.backoff import wait_s
 from streamer.clock import Clock
+from streamer.delivery.backing_off import BackingOff
 from streamer.delivery.custody import Custody
+from streamer.delivery.deadlines import expired_in
 from streamer.delivery.lane import REDELIVERED, Delivery, DeliveryState, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.pump import Pump
@@ -63,10 +64,10 @@ class Egress:
         self._custody = custody
         self._random = random
         self._ready = ReadyLanes()
-        self._backing_off: list[tuple[float, int, Lane]] = []
-        self._backoff_seq = 0
+        self._backing_off = BackingOff()
         self._absent = AbsentLanes(transport, settler, store, clock, self)
         self._pumping = False
+        self._is_suspended = False
         self._distrusted = False  # the transport has failed in the middle of a batch
         self._pump = pump
         pump.add_egress(self)
@@ -180,13 +181,6 @@ class Egress:
                 logger.error("batch_not_read endpoint=%s error=%s", self.name, exc)
                 self._back_off(lane, _READ_RETRY_S)
 
-    def unpack_all(self) -> None:
-        """Unpack everything that is to be redelivered, however much memory that takes."""
-        for lane in [lane for queue in self.queues for lane in queue.lanes.values()]:
-            if lane.redeliveries and self.store is not None:
-                for share in self.store.refill(lane, whole=True):
-                    self._settler.lost(lane, share)
-
     def _refill_some(self, now_ms: int) -> None:
         if self.store is not None:
             for lane in self.store.lanes_in_need(now_ms)[:_REFILLS]:
@@ -197,7 +191,7 @@ class Egress:
 
     def pump(self, now_ms: int) -> None:
         """Send what may be sent now."""
-        if self._pumping or self.transport.state is not LinkState.UP:
+        if self._pumping or self._is_suspended or self.transport.state is not LinkState.UP:
             return
         self._pumping = True
         try:
@@ -207,6 +201,23 @@ class Egress:
                 pass
         finally:
             self._pumping = False
+
+    def suspend(self) -> None:
+        """Send nothing until there is another transport."""
+        self._is_suspended = True
+
+    def use_transport(self, transport: UTransport, store: UnconfirmedStore | None) -> None:
+        """Go on with another transport, which is not started yet. What is unconfirmed is sent again.
+
+        ``store`` is the same as before if there was one: what is in it must not be lost.
+        """
+        if self.store is not None:
+            self.store.give_back(self._clock.monotonic_s())
+            self.store.unconfirmed_s = transport.unconfirmed_s
+        self.store = store
+        self.transport = transport
+        self._distrusted = self._is_suspended = False
+        self._absent.use(transport, self.store)
 
     def _send_some(self, now_ms: int) -> bool:
         """Send as much as the windows allow; whether anything was sent or expired."""
@@ -279,20 +290,8 @@ class Egress:
         return loaded
 
     def _expire(self, delivery: Delivery) -> None:
-        """The TTL passed while the message waited.
-
-        UNAVAILABLE if the receiver was away or the flow paused, DEADLINE_EXCEEDED else.
-        """
-        code = UCode.UNAVAILABLE
-        if delivery.lane.hold & Hold.PAUSED:
-            why = "while it was paused"
-        elif self.transport.state is not LinkState.UP:
-            why = f"while {self.name} was not connected"
-        elif delivery.lane.hold & Hold.ABSENT:
-            why = "while nobody listened"
-        else:
-            code, why = UCode.DEADLINE_EXCEEDED, "before it could be sent"
-        self._settler.fail(delivery, Failure(Outcome.EXPIRED, code, f"its TTL passed {why}"))
+        is_connected = self.transport.state is LinkState.UP
+        self._settler.fail(delivery, expired_in(delivery.lane, "" if is_connected else self.name))
 
     def _submit(self, out: list[Delivery]) -> None:
         now_s = self._clock.monotonic_s()
@@ -371,18 +370,12 @@ class Egress:
         self._back_off(lane, wait_s(retry, delivery.attempts, self._random()))
 
     def _back_off(self, lane: Lane, for_s: float) -> None:
-        """Hold a lane for so long, unless it is backing off already."""
-        if not lane.hold & Hold.BACKOFF:
-            self.hold(lane, Hold.BACKOFF)
-            self._backoff_seq += 1
-            heapq.heappush(self._backing_off, (self._clock.monotonic_s() + for_s, self._backoff_seq, lane))
+        self._backing_off.hold(lane, self._clock.monotonic_s() + for_s)
 
     def tick(self, now_s: float, now_ms: int) -> None:
         """The clock's work: back-offs and rates that let go, TTLs that pass, what is confirmed by waiting; then send."""
         self._ready.wake(now_s)
-        while self._backing_off and self._backing_off[0][0] <= now_s:
-            lane = heapq.heappop(self._backing_off)[2]
-            lane.set_hold(lane.hold & ~Hold.BACKOFF)
+        for lane in self._backing_off.release(now_s):
             self.refill(lane)
             self.file(lane)
         for queue in self.queues:

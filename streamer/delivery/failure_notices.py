@@ -8,12 +8,12 @@ none of those about accepted messages. If no route took it they have a rate. If 
 they go nowhere but there, and to nobody in particular.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from streamer.clock import Clock
 from streamer.config.checks import ORIGIN
-from streamer.config.models import QueueBounds, QueueConfig, QueuePolicy
+from streamer.config.models import Config, QueueBounds, QueueConfig, QueuePolicy
 from streamer.config.types import RateConfig
 from streamer.delivery.custody import Custody
 from streamer.delivery.dead_letter import (
@@ -49,6 +49,19 @@ class NoticeOptions:
     queue: QueueBounds
     policy: QueuePolicy
     report_rate: RateConfig | None = None
+
+    @classmethod
+    def of(cls, config: Config) -> "NoticeOptions":
+        """What a configuration says about notices."""
+        letters = config.dead_letter
+        return cls(
+            config.authority,
+            letters.resource,
+            tuple(letters.endpoints),
+            letters.queue,
+            config.queue_policy,
+            letters.report_rate,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +105,15 @@ class FailureNotices:
     def _queue(self, name: str, target: str, owner: LaneOwner) -> RouteQueue:
         return RouteQueue(name, "", target, self._policy(), RouteStats(), owner, self._custody.number)
 
-    def use(self, options: NoticeOptions, authorities: dict[str, tuple[str, ...]]) -> None:
-        """Take other options, and other authorities behind the endpoints, from now on."""
+    def remove_endpoint(self, name: str) -> None:
+        """Send nothing more at an endpoint, and forget what was counted there. Its queues must be empty."""
+        del self._paths[name]
+        self.suppressed.pop(name, None)
+
+    def use(self, options: NoticeOptions, authorities: Mapping[str, tuple[str, ...]], addressed: Collection[str]) -> None:
+        """Take other options from now on, other authorities behind the endpoints, and others of them on whose network a
+        Publish needs an address (``addressed``).
+        """
         if options.report_rate != self.options.report_rate:
             self._rates = _rates(options.report_rate)
         self.options = options
@@ -101,7 +121,7 @@ class FailureNotices:
             for queue in (path.dead_letters, path.responses):
                 if queue is not None:
                     queue.use(self._policy())
-            self._paths[name] = replace(path, authorities=authorities.get(name, ()))
+            self._paths[name] = replace(path, authorities=authorities.get(name, ()), addressed=name in addressed)
 
     def _policy(self) -> QueuePolicy:
         """Notices never hold anything up: at the bound the oldest go."""

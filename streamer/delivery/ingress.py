@@ -107,6 +107,11 @@ class Ingress(UListener):
         self._transport.pause_receiving()
         self.misrouted.give_up()
 
+    def reopen(self, transport: UTransport) -> None:
+        """The opposite of `close` and `take_rest`: another transport receives from now on."""
+        self._transport = transport
+        self.closed = self._paused = self._takes_rest = self._is_unbounded = False
+
     def take_rest(self, beyond_bounds: bool) -> None:
         """Take all that still arrives: the transport is not asked to pause any more.
 

@@ -52,6 +52,13 @@ class AbsentLanes:
         if presence is not Presence.PRESENT:
             self._presence_changed(lane, presence)
 
+    def use(self, transport: UTransport, store: UnconfirmedStore | None) -> None:
+        """Ask another transport, about every lane."""
+        before, self._transport, self._store = self._transport, transport, store
+        for lane, on_presence in list(self._watched.items()):
+            before.forget_flow(*lane.key, on_presence)
+            self._presence_changed(lane, transport.watch_flow(*lane.key, on_presence))
+
     def forget(self, lane: Lane) -> None:
         """A lane has gone."""
         on_presence = self._watched.pop(lane, None)

@@ -52,6 +52,15 @@ class Pump:
         """Let in the backlog of one more ingress."""
         self._ingresses.append(ingress)
 
+    def remove_egress(self, egress: Sends) -> None:
+        """Have an egress send no more."""
+        self._egresses.remove(egress)
+        self._marked.pop(egress, None)
+
+    def remove_ingress(self, ingress: Admits) -> None:
+        """Let in nothing more of an ingress."""
+        self._ingresses.remove(ingress)
+
     def mark(self, egress: Sends) -> None:
         """Have an egress send in this turn, or the next one."""
         self._marked[egress] = None

@@ -17,6 +17,7 @@ from streamer.delivery.drain import Drain
 from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.ingress import Ingress
+from streamer.delivery.leaving import Leaving
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.recovery import Recovery
@@ -33,7 +34,9 @@ from streamer.routing.interest import Interest
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.transports.base import LinkState, UTransport
+from streamer.transports.errors import ConfigurationError
 from streamer.transports.local import LocalTransport
+from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 
@@ -62,7 +65,7 @@ class Router:
         journal: Journal | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._tracer = tracer
         self.journal = journal
         self.transports = transports
@@ -75,15 +78,13 @@ class Router:
         self.pump = Pump(clock)
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, self.seen, journal, memory_bytes)
-        self.notices = FailureNotices(_notice_options(config), self.custody, clock)
+        self.notices = FailureNotices(NoticeOptions.of(config), self.custody, clock)
         self.settler = Settler(clock, self.seen, self.custody, self.notices, tracer)
-        self.egresses = {name: self._new_egress(name, transport, config, random) for name, transport in transports.items()}
-        self.ingresses = {
-            name: Ingress(
-                name, transport, self.settler, self.seen, clock, self.custody, self.pump, self.interest, self._tokens
-            )
-            for name, transport in transports.items()
-        }
+        self._random = random
+        self.egresses: dict[str, Egress] = {}
+        self.ingresses: dict[str, Ingress] = {}
+        for name, transport in transports.items():
+            self._add_endpoint(name, transport, config)
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self.subscriber = Subscriber(transports, self.ingresses, self.interest)
         self._policy = config.queue_policy
@@ -92,16 +93,31 @@ class Router:
         self._retired: list[RouteQueue] = []
         self._ticks = 0
         self._changed_interest: dict[UUri, None] = {}
-        self.table = self._table_of(config)
+        self.table = self._table_of(config, transports)
         self._use_table()
 
-    def _new_egress(self, name: str, transport: UTransport, config: Config, random: Callable[[], float]) -> Egress:
+    def _add_endpoint(self, name: str, transport: UTransport, config: Config) -> None:
         store = self._new_store(name, transport, config)
-        egress = Egress(name, transport, self.settler, self.custody, self._clock, random, self.pump, store, self.pause_rules)
+        egress = self.egresses[name] = Egress(
+            name, transport, self.settler, self.custody, self.clock, self._random, self.pump, store, self.pause_rules
+        )
         authorities = () if name == LOCAL_ENDPOINT else tuple(config.endpoints[name].authorities)
         for queue in self.notices.add_endpoint(name, egress, authorities, transport.options.addresses_publishes):
             egress.add_queue(queue)
-        return egress
+        self.ingresses[name] = Ingress(
+            name, transport, self.settler, self.seen, self.clock, self.custody, self.pump, self.interest, self._tokens
+        )
+
+    def _remove_endpoint(self, name: str) -> None:
+        """Forget an endpoint in whose lanes nothing is left."""
+        egress = self.egresses.pop(name)
+        self.pump.remove_egress(egress)
+        self.pump.remove_ingress(self.ingresses.pop(name))
+        if egress.store is not None:
+            self.custody.remove_store(egress.store)
+        self.notices.remove_endpoint(name)
+        self._retired = [queue for queue in self._retired if queue.target != name]
+        del self.transports[name]
 
     def _new_store(self, name: str, transport: UTransport, config: Config) -> UnconfirmedStore | None:
         """The store for an endpoint whose network does not confirm what it was sent."""
@@ -113,8 +129,8 @@ class Router:
         self.custody.add_store(store)
         return store
 
-    def _table_of(self, config: Config) -> RoutingTable:
-        addressed = [name for name, transport in self.transports.items() if transport.options.addresses_publishes]
+    def _table_of(self, config: Config, transports: Mapping[str, UTransport]) -> RoutingTable:
+        addressed = [name for name, transport in transports.items() if transport.options.addresses_publishes]
         core = self.transports.get(LOCAL_ENDPOINT)
         entities = core.entities if isinstance(core, LocalTransport) else ()
         return RoutingTable.from_config(config, addressed, entities, config.catalogue.topics)
@@ -159,7 +175,7 @@ class Router:
             self.custody,
             self.settler,
             self.seen,
-            self._clock,
+            self.clock,
             self._queue_for,
             self.egresses,
             {name: ingress.unrouted for name, ingress in self.ingresses.items()},
@@ -204,23 +220,77 @@ class Router:
         for transport in self.transports.values():
             await transport.start()
 
-    async def reload(self, config: Config) -> None:
-        """Use the routes, authorities and bounds of ``config`` from now on. What is queued stays queued.
+    async def reload(self, config: Config, transports: Mapping[str, UTransport] | None = None) -> None:
+        """Use the endpoints, routes, authorities and bounds of ``config`` from now on. What is queued stays queued.
 
-        Removed routes deliver what they hold and take nothing new. The endpoints must be the same as before. Raises
-        `UStatusError` if a transport cannot listen to what the routes need; then nothing has changed.
+        ``transports`` are those of endpoints that are new, or are reached in another way than before; not started. Removed
+        routes deliver what they hold and take nothing new. An endpoint that goes or changes is left first (`leaving`), for
+        at most ``shutdown.drain_s``; what is left for one that goes then becomes a dead letter. Raises `UStatusError` if a
+        transport cannot listen to what the routes need; then nothing has changed.
         """
-        table = self._table_of(config)
-        await self.subscriber.use(table)
+        transports = transports or {}
+        gone = [name for name in self.transports if name != LOCAL_ENDPOINT and name not in config.endpoints]
+        changed = {name: transport for name, transport in transports.items() if name in self.transports}
+        table = self._table_of(config, {**self.transports, **transports})
+        await self._prepare(table, config, transports, changed)
+        leaving = {name: Leaving(name, self, config.shutdown.drain_s) for name in (*gone, *changed)}
+        await asyncio.gather(*(each.stop_receiving() if name in gone else each.pause() for name, each in leaving.items()))
+        for name, transport in changed.items():
+            self.transports[name] = transport
+            egress = self.egresses[name]
+            egress.use_transport(transport, egress.store or self._new_store(name, transport, config))
+            self.ingresses[name].reopen(transport)
+            self.subscriber.replaced(name, table)
+        for name in gone:
+            self.subscriber.remove(name)
         self.table = table
         self._policy = config.queue_policy
+        self.seen.resize(config.remember.ids, config.remember.seconds)
         self._tokens.use(config.permissions)
-        self.notices.use(_notice_options(config), table.authorities)
+        self.notices.use(NoticeOptions.of(config), table.authorities, table.addressed)
         self._use_table()
         await self.subscriber.leave(table)
         for ingress in self.ingresses.values():
             ingress.admit_backlog()
         self.pump.run()
+        for name in gone:  # before the others start: they may want its port, or its session
+            left = await leaving[name].end()
+            self._remove_endpoint(name)
+            logger.info("endpoint_removed endpoint=%s dead_letters=%d", name, left)
+        for name, transport in transports.items():
+            event = "endpoint_changed" if name in changed else "endpoint_added"
+            logger.info(event + " endpoint=%s transport=%s", name, transport.kind)
+            try:
+                await transport.start()
+            except ConfigurationError as exc:  # since it was prepared
+                logger.error("endpoint_not_started endpoint=%s key=%s reason=%s", name, exc.key, exc)
+
+    def use_tracer(self, tracer: Tracer | None) -> None:
+        """Tell another tracer of every outcome from now on, or none."""
+        self._tracer = tracer
+        self.settler.use_tracer(tracer)
+        for egress in self.egresses.values():
+            if egress.store is not None:
+                egress.store.use_tracer(tracer)
+
+    async def _prepare(
+        self, table: RoutingTable, config: Config, transports: Mapping[str, UTransport], changed: Mapping[str, UTransport]
+    ) -> None:
+        """Register what a table needs. Raises `UStatusError`; then nothing has changed."""
+        added = [name for name in transports if name not in changed]
+        for name, transport in transports.items():
+            await transport.authenticate(USTREAMER.at(table.authority))
+            if name not in changed:
+                self.transports[name] = transport
+                self._add_endpoint(name, transport, config)
+                self.subscriber.add(name)
+        try:
+            await self.subscriber.use(table, changed)
+        except UStatusError:
+            for name in added:
+                self.subscriber.remove(name)
+                self._remove_endpoint(name)
+            raise
 
     def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         """Set which authorities are interested in ``topic``, each with its sample period in ms, as far as ``owner`` knows.
@@ -250,17 +320,18 @@ class Router:
             ingress.interest_changed(topics)
 
     def link_changed(self, endpoint: str, state: LinkState) -> None:
-        """A transport's link went up or down."""
-        if state is LinkState.UP:
-            self.egresses[endpoint].pump(self._clock.wall_ms())
+        """A transport's link went up or down. The endpoint may be about to be added, or have been removed."""
+        if state is LinkState.UP and endpoint in self.egresses:
+            self.egresses[endpoint].pump(self.clock.wall_ms())
 
     def node_changed(self, endpoint: str, is_there: bool) -> None:
         """A node of an endpoint's network was lost, or has joined."""
-        self.egresses[endpoint].node_changed(is_there)
+        if endpoint in self.egresses:
+            self.egresses[endpoint].node_changed(is_there)
 
     def tick(self) -> None:
         """The clock's work, every `TICK_S`: back-offs that end, TTLs that pass, recovery and redrive that go on."""
-        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        now_s, now_ms = self.clock.monotonic_s(), self.clock.wall_ms()
         self._ticks += 1
         for ingress in self.ingresses.values():
             # A look at all of a large backlog at every tick would cost too much.
@@ -284,7 +355,7 @@ class Router:
         """
         queues, ingresses = [*self._queues.values(), *self._retired, *self.notices.queues()], list(self.ingresses.items())
         for queue in queues:
-            yield queue.account(self._clock.monotonic_s())
+            yield queue.account(self.clock.monotonic_s())
         for name, ingress in ingresses:
             yield RouteAccount(NO_ROUTE, name, "", ingress.unrouted, 0, 0, 0.0)
 
@@ -332,15 +403,3 @@ class Router:
     async def give_up_unwritten(self) -> int:
         """After the drain, with a journal: what it has no room for becomes a dead letter; the number of messages."""
         return await Drain(self).give_up_unwritten()
-
-
-def _notice_options(config: Config) -> NoticeOptions:
-    letters = config.dead_letter
-    return NoticeOptions(
-        config.authority,
-        letters.resource,
-        tuple(letters.endpoints),
-        letters.queue,
-        config.queue_policy,
-        letters.report_rate,
-    )

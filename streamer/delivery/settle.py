@@ -48,6 +48,10 @@ class Settler:
         self._notices = notices
         self._tracer = tracer
 
+    def use_tracer(self, tracer: Tracer | None) -> None:
+        """Tell another tracer of every outcome from now on, or none."""
+        self._tracer = tracer
+
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
         """The destination has confirmed these."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()

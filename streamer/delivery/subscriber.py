@@ -48,13 +48,23 @@ class Subscriber:
         """Whether every change so far was followed, or refused."""
         return not self._dirty and not self._turn.locked()
 
-    async def use(self, table: RoutingTable) -> None:
-        """Register what a table needs and is not registered yet. Raises `UStatusError`; then nothing has changed."""
+    async def use(self, table: RoutingTable, changed: Mapping[str, UTransport] | None = None) -> None:
+        """Register what a table needs and is not registered yet. Raises `UStatusError`; then nothing has changed.
+
+        ``changed``: transports that will take the place of those that have the same name now. They get all of it, and the
+        caller says `replaced` or forgets them.
+        """
+        changed = changed or {}
         async with self._turn:
             added: list[tuple[str, Filter]] = []
             try:
-                for name, ingress in self._ingresses.items():
-                    for wanted in set(always(name, table)) - self._always[name]:
+                for name, ingress in self._present():
+                    needed = set(always(name, table))
+                    if name in changed:
+                        for wanted in needed:
+                            await changed[name].register_listener(*wanted, ingress)
+                        continue
+                    for wanted in needed - self._always[name]:
                         if not self._is_topic(name, wanted):
                             await self._transports[name].register_listener(*wanted, ingress)
                         added.append((name, wanted))
@@ -66,6 +76,20 @@ class Subscriber:
             for name, registered in added:
                 self._always[name].add(registered)
 
+    def add(self, endpoint: str) -> None:
+        """There is one more endpoint. The next `use` registers what is needed there."""
+        self._always[endpoint] = set()
+        self._topics[endpoint] = set()
+
+    def replaced(self, endpoint: str, table: RoutingTable) -> None:
+        """A transport that was among the changed ones of `use` is in its place. Topics follow with `leave`."""
+        self._always[endpoint] = set(always(endpoint, table))
+        self._topics[endpoint] = set()
+
+    def remove(self, endpoint: str) -> None:
+        """An endpoint is being left, with everything that is registered there."""
+        del self._always[endpoint], self._topics[endpoint]
+
     async def leave(self, table: RoutingTable) -> None:
         """Unregister what ``table`` does not need; register the topics that somebody is interested in with it."""
         self._table = table
@@ -73,13 +97,17 @@ class Subscriber:
         self._dirty.update(dict.fromkeys(topic for topics in self._topics.values() for topic in topics))
         await self.catch_up()  # before anything is unregistered: what is still needed has no gap
         async with self._turn:
-            for name, ingress in self._ingresses.items():
+            for name, ingress in self._present():
                 for unwanted in self._always[name] - set(always(name, table)):
                     self._always[name].discard(unwanted)
                     if not self._is_topic(name, unwanted):
                         await self._transports[name].unregister_listener(*unwanted, ingress)
             self._retry(len(self._refused))
         await self.catch_up()
+
+    def _present(self) -> list[tuple[str, Ingress]]:
+        """The endpoints that are not being left."""
+        return [(name, ingress) for name, ingress in self._ingresses.items() if name in self._always]
 
     def _is_topic(self, endpoint: str, registered: Filter) -> bool:
         """Whether a filter is registered for a subscription, too."""
@@ -125,7 +153,7 @@ class Subscriber:
         needed = set(where(topic, self._interest.of(topic), table))
         left = 0
         is_refused = False
-        for name, ingress in self._ingresses.items():
+        for name, ingress in self._present():
             topics = self._topics[name]
             is_always = (topic, None) in self._always[name]
             if topic in topics and name not in needed:
@@ -153,11 +181,13 @@ class Subscriber:
 def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
     """The filters that an endpoint always needs: what is meant for us or for other endpoints, and what routes publish.
 
-    What no route allows is received too, so that its sender is told.
+    What no route allows is received too, so that its sender is told. None at an endpoint that the table does not have.
     """
     anyone = everything_at(ANY_AUTHORITY)
     if endpoint == LOCAL_ENDPOINT:
         yield anyone, anyone
+        return
+    if endpoint not in table.authorities:
         return
     elsewhere = (listed for name, listed in table.authorities.items() if name != endpoint)
     sinks = {table.authority, *(authority for listed in elsewhere for authority in listed)}

@@ -90,6 +90,10 @@ class UnconfirmedStore:
         self._parsed: OrderedDict[int, tuple[bytes, dict[int, list[codec.PackedMessage]]]] = OrderedDict()
         self._open = OpenBatch()
 
+    def use_tracer(self, tracer: Tracer | None) -> None:
+        """Have another tracer pack the records of what is sent from now on, or none."""
+        self._tracer = tracer
+
     @property
     def is_full(self) -> bool:
         """Whether nothing more should be sent before something is confirmed."""
@@ -233,6 +237,26 @@ class UnconfirmedStore:
         for _, batch in aside:
             for lane, share in batch.shares.items():
                 self._mark_for_redelivery(lane, share, batch)
+
+    def give_back(self, now_s: float) -> None:
+        """The link was given up: everything that is unconfirmed is redelivered."""
+        self.node_lost(now_s)
+        self.node_came()
+
+    @property
+    def may_confirm(self) -> bool:
+        """Whether anything may still be confirmed by waiting."""
+        return self._unconfirmed_bytes > 0
+
+    def take_all(self, now_s: float) -> list[tuple[Lane, LaneShare]]:
+        """Nothing more can be found out: what is unconfirmed, and not to be redelivered, counts as delivered."""
+        self.close(now_s)
+        found: list[tuple[Lane, LaneShare]] = []
+        for batch in [*(batch for _, batch in self._aside), *self._batches]:
+            self._settle(batch, found)
+        self._aside.clear()
+        self._batches.clear()
+        return found
 
     def _mark_for_redelivery(self, lane: Lane, share: LaneShare, batch: UnconfirmedBatch) -> None:
         if share.to_redeliver:

@@ -48,8 +48,7 @@ class ServiceHost:
         options = config.usubscription
         access = Access.from_config(config)
         self.pause_service = PauseService(self.state, router, config.control, access)
-        most = (options or UsubscriptionConfig()).max_authorities_per_topic
-        self.receivers = MulticastReceivers(self.state, router, config.catalogue, access, most)
+        self.receivers = MulticastReceivers(self.state, router, config.catalogue, access, _most_authorities(config))
         self._rpc = RpcService(transport, USTREAMER, {**self.pause_service.methods(), **self.receivers.methods()})
         self.subscriptions: USubscription | Follower | None = None
         if options is not None:
@@ -112,10 +111,10 @@ class ServiceHost:
     def use(self, config: Config) -> None:
         """Apply what a reload may change."""
         access = Access.from_config(config)
-        self.pause_service.use(access)
-        self.receivers.use(config.catalogue, access)
-        if self.subscriptions is not None:
-            self.subscriptions.use(access)
+        self.pause_service.use(config.control, access)
+        self.receivers.use(config.catalogue, access, _most_authorities(config))
+        if self.subscriptions is not None and config.usubscription is not None:
+            self.subscriptions.use(config.usubscription, access)
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -135,6 +134,10 @@ class ServiceHost:
     def gauges(self) -> Mapping[str, int]:
         """The numbers of entries by kind, for the metrics."""
         return {} if self.subscriptions is None else self.subscriptions.gauges()
+
+
+def _most_authorities(config: Config) -> int:
+    return (config.usubscription or UsubscriptionConfig()).max_authorities_per_topic
 
 
 def state_path(config: Config) -> Path | None:

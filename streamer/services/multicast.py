@@ -98,8 +98,12 @@ class MulticastReceivers:
             if registration not in self:
                 self._add(registration)
 
-    def use(self, catalogue: Catalogue, access: Access) -> None:
-        """Use another catalogue and other permissions from now on. The router is told only about changes."""
+    def use(self, catalogue: Catalogue, access: Access, max_authorities: int | None = None) -> None:
+        """Use another catalogue, other permissions and, unless it is None, another bound from now on.
+
+        The router is told only about changes.
+        """
+        self._max_authorities = max_authorities or self._max_authorities
         before, self._interested, self._catalogue, self._access = self._interested, {}, catalogue, access
         for (authority, pattern), holders in self._receivers.items():
             for receiver in holders:

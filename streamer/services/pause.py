@@ -80,8 +80,9 @@ class PauseService:
             logger.warning("pause_rules_restored rules=%d", len(self._pause_rules))
         self._router.apply_pause_rules()
 
-    def use(self, access: Access) -> None:
-        """Others may call the methods from now on."""
+    def use(self, options: ControlConfig, access: Access) -> None:
+        """Others may call the methods from now on, and add another number of rules."""
+        self._max_rules = options.max_rules
         self._access = access
 
     def close(self) -> None:

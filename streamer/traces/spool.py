@@ -101,6 +101,10 @@ class SpoolWriter:
         """Start the thread."""
         self._thread.start()
 
+    def use(self, rotate_s: float, rotate_bytes: int, max_bytes: int) -> None:
+        """Other bounds hold from the next buffer on."""
+        self._rotate_s, self._rotate_bytes, self._max_bytes = rotate_s, rotate_bytes, max_bytes
+
     def take(self, buffer: Buffer) -> bool:
         """Queue a buffer to be written; returns False if too many wait."""
         if self._pending.qsize() >= _PENDING:

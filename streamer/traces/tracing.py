@@ -21,7 +21,7 @@ _STOP_S = 10.0  # how long the daemon waits for the last compaction when it stop
 
 
 class Tracing:
-    """Traces of one streamer. ``transports``: the kind of transport of each endpoint, by name."""
+    """Traces of one streamer. ``transports``: the kind of transport of each endpoint, by name; a reload changes them."""
 
     def __init__(self, config: TraceConfig, streamer: str, transports: dict[str, str]) -> None:
         self.folders = Folders(config.path, streamer)
@@ -65,6 +65,11 @@ class Tracing:
         self._is_started = True
         self._spool.start()
         self._thread.start()
+
+    def use(self, config: TraceConfig) -> None:
+        """Other bounds hold from now on. The folder is the same."""
+        self._max_bytes = config.max_bytes
+        self._spool.use(config.rotate_s, config.rotate_bytes, config.max_bytes)
 
     def stop(self) -> None:
         """Write and compact what there is, within some seconds. The next start does the rest. Blocks."""

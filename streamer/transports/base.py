@@ -12,7 +12,7 @@ this one file, beyond 400 lines, because whoever writes a plugin reads it from e
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
@@ -297,12 +297,22 @@ class UTransport(ABC):
         """What keeps the endpoint from working although its link is up, one sentence each."""
         return []
 
+    def prepare(self) -> None:
+        """Read what the options name, such as files, without connecting. The default has nothing to read.
+
+        Raises `ConfigurationError` for options that cannot work at all.
+        """
+
     @abstractmethod
     async def start(self) -> None:
         """Begin to connect, and return. Connecting goes on in the background for as long as it takes.
 
-        Raises `ConfigurationError` for options that cannot work at all.
+        Raises `ConfigurationError` as `prepare` does.
         """
+
+    def set_served(self, authorities: Sequence[str]) -> None:
+        """From now on the network reaches these authorities through the streamer (`TransportContext.serves`)."""
+        self.context = replace(self.context, serves=tuple(authorities))
 
     async def stop_receiving(self) -> None:
         """The streamer is about to end: unsubscribe, and deliver everything that has arrived. Sending goes on. Idempotent.

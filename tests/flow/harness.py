@@ -79,15 +79,10 @@ class RouterHarness:
         self.config = config or configuration()
         self.clock = clock or FakeClock()
         self.due: list[Callable[[], None]] = []  # flushes that the router has asked for, with a journal
-        run = next(_buses)
+        self._run = next(_buses)
         self.transports = {
-            name: MemoryTransport(
-                TransportContext(name, self.config.authority, events=self._events(name), now_ms=self.clock.wall_ms),
-                MemoryOptions(
-                    bus=f"{run}-{name}",
-                    sink_authority=name in addressed,
-                    unconfirmed_s=unconfirmed_s if name == "vehicle" else 0,
-                ),
+            name: self._transport(
+                name, sink_authority=name in addressed, unconfirmed_s=unconfirmed_s if name == "vehicle" else 0
             )
             for name in self.config.endpoints
         }
@@ -104,6 +99,20 @@ class RouterHarness:
             tracer=self.tracer if is_traced else None,
         )
         self.router.custody.patience_s = 0
+
+    def other_transport(self, name: str, **options: Any) -> MemoryTransport:
+        """A transport for the next reload. What has left through an earlier one of that name stays in ``sent``."""
+        transport, before = self._transport(name, **options), self.transports.get(name)
+        if before is not None and (
+            transport.unconfirmed_s or not before.unconfirmed_s
+        ):  # else it is sent again, and counts then
+            transport.sent = before.sent
+        self.transports[name] = transport
+        return transport
+
+    def _transport(self, name: str, **options: Any) -> MemoryTransport:
+        context = TransportContext(name, self.config.authority, events=self._events(name), now_ms=self.clock.wall_ms)
+        return MemoryTransport(context, MemoryOptions(bus=f"{self._run}-{name}", **options))
 
     def _events(self, name: str) -> StateEvents:
         return StateEvents(lambda state: self.router.link_changed(name, state))

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -102,6 +102,12 @@ class Process:
                 return str(answer.read().decode())
         except URLError as exc:
             return str(exc)
+
+    def reload(self) -> int:
+        """Have the file read again; the status of the answer."""
+        request = Request(f"http://127.0.0.1:{self.port}/reload", b"{}", {"Content-Type": "application/json"})
+        with urlopen(request, timeout=DEADLINE_S) as answer:
+            return int(answer.status)
 
     def samples(self, name: str) -> dict[tuple[str, ...], float]:
         """The values of a metric by the values of its labels, in the labels' order by name."""

@@ -1,12 +1,15 @@
 """``streamer reload`` and ``config --running`` against a daemon of its own, as an operator and systemd use them."""
 
 import asyncio
+import json
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -50,12 +53,12 @@ async def test_an_accepted_file_is_in_use_when_the_command_ends(daemon: Process)
 
 async def test_every_reason_is_printed_if_only_the_daemon_can_know_it(daemon: Process) -> None:
     text = daemon.file.read_text()
-    daemon.file.write_text(text.replace("gateway.veh1", "gateway.veh2").replace("repeat_s: 0", "audit: audit.log"))
+    daemon.file.write_text(text.replace("gateway.veh1", "gateway.veh2") + "usubscription: null\n")
     answer = await command(daemon, "reload")
     assert (answer.returncode, answer.stdout) == (78, "")
     assert answer.stderr.splitlines() == [
         "authority: changed from gateway.veh1 to gateway.veh2; restart to use it",
-        "log.audit: changed; restart to use it",
+        "usubscription: changed; restart to use it",
         "refused: nothing has changed",
     ]
     assert set(daemon.samples("ustreamer_config_last_reload_successful").values()) == {0}
@@ -102,3 +105,89 @@ async def test_without_a_daemon_the_command_says_so(tmp_path: Path, argv: tuple[
     answer = await command(process, *argv)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert f"127.0.0.1:{process.port} (metrics.listen): no streamer answers there" in answer.stderr
+
+
+# endpoints, and everything else that needs no restart
+
+PHONE = "endpoints:\n  phone: {transport: memory, authorities: [phone1], options: {bus: phone}}\n"
+TO_PHONE = "routes:\n  - {from: cloud, to: phone}\n"
+
+
+def endpoints(daemon: Process) -> dict[tuple[str, ...], float]:
+    return {labels: up for labels, up in daemon.samples("ustreamer_endpoint_up").items() if labels[0] != "core"}
+
+
+async def test_an_endpoint_comes_and_goes_with_the_file(daemon: Process) -> None:
+    good = daemon.file.read_text()
+    two = {("cloud", "memory"): 1, ("vehicle", "memory"): 1}
+    daemon.file.write_text(good.replace("endpoints:\n", PHONE).replace("routes:\n", TO_PHONE))
+    assert await asyncio.to_thread(daemon.reload) == 200
+    assert await asyncio.to_thread(endpoints, daemon) == two | {("phone", "memory"): 1}
+    assert "cloud-phone" in await asyncio.to_thread(daemon.routes)
+    assert '"ready": true' in await asyncio.to_thread(daemon.get, "/readyz")
+    daemon.file.write_text(good)
+    assert await asyncio.to_thread(daemon.reload) == 200
+    assert await asyncio.to_thread(endpoints, daemon) == two
+    await daemon.until(lambda: "cloud-phone" not in daemon.routes())
+    daemon.file.write_text(good.replace("bus: cloud", "bus: other"))
+    assert await asyncio.to_thread(daemon.reload) == 200
+    assert await asyncio.to_thread(endpoints, daemon) == two
+    said = [(line["event"], line["endpoint"]) for line in daemon.lines() if str(line["event"]).startswith("endpoint_")]
+    changes = [each for each in said if each[0] != "endpoint_state"]
+    assert changes == [("endpoint_added", "phone"), ("endpoint_removed", "phone"), ("endpoint_changed", "cloud")]
+    assert len(daemon.events("reloaded")) == 3
+
+
+async def test_a_file_that_a_new_endpoint_names_and_that_cannot_be_read_is_a_reason(daemon: Process, tmp_path: Path) -> None:
+    options = f"{{broker: 'mqtt://127.0.0.1:1', username: u, password_file: {tmp_path / 'missing'}}}"
+    new = f"endpoints:\n  fleet: {{transport: mqtt5, authorities: [fleet], options: {options}}}\n"
+    daemon.file.write_text(daemon.file.read_text().replace("endpoints:\n", new))
+    answer = await command(daemon, "reload")
+    assert answer.returncode == 78
+    assert answer.stderr.splitlines() == [
+        f"endpoints.fleet.options.password_file: {tmp_path / 'missing'}: No such file or directory",
+        "refused: nothing has changed",
+    ]
+    assert ("fleet", "mqtt5") not in await asyncio.to_thread(endpoints, daemon)
+
+
+async def test_most_sections_need_no_restart(daemon: Process) -> None:
+    sections: dict[str, dict[str, Any]] = {
+        "remember": {"ids": 5, "seconds": 9},
+        "control": {"max_rules": 7, "http": "any"},
+        "usubscription": {"page": 5, "max_subscriptions": 9, "local": ["veh1"]},
+        "queue_policy": {"window": 5},
+    }
+    daemon.file.write_text(daemon.file.read_text() + yaml.safe_dump(sections))
+    assert await asyncio.to_thread(daemon.reload) == 200
+    shown = json.loads(await asyncio.to_thread(daemon.get, "/config"))["config"]
+    assert {name: {key: shown[name][key] for key in wanted} for name, wanted in sections.items()} == sections
+
+
+async def test_names_by_which_the_port_may_be_called_change_at_once(daemon: Process) -> None:
+    def ask() -> int:
+        connection = HTTPConnection("127.0.0.1", daemon.port, timeout=10)
+        connection.request("GET", "/healthz", headers={"Host": "gateway.example"})
+        return connection.getresponse().status
+
+    assert await asyncio.to_thread(ask) == 403
+    text = daemon.file.read_text()
+    daemon.file.write_text(text.replace("metrics: {", "metrics: {hosts: [gateway.example], "))
+    assert await asyncio.to_thread(daemon.reload) == 200
+    assert await asyncio.to_thread(ask) == 200
+
+
+async def test_traces_begin_change_their_folder_and_end(daemon: Process, tmp_path: Path) -> None:
+    plain = daemon.file.read_text()
+    for sections, is_up in (
+        (f"trace: {{path: {tmp_path}/one, rotate_s: 60}}\n", {(): 1.0}),
+        (f"trace: {{path: {tmp_path}/one, rotate_s: 90}}\n", {(): 1.0}),
+        (f"trace: {{path: {tmp_path}/two}}\n", {(): 1.0}),
+        ("", {}),
+    ):
+        daemon.file.write_text(plain + sections)
+        assert await asyncio.to_thread(daemon.reload) == 200
+        assert await asyncio.to_thread(daemon.samples, "ustreamer_trace_up") == is_up
+    daemon.signal(signal.SIGTERM)
+    assert await daemon.end() == 0
+    assert not daemon.events("trace_not_written")

@@ -91,9 +91,11 @@ class Follower:
         for name in sorted(topics):
             self._router.set_interest(name, self._interested(name), OWNER)
 
-    def use(self, access: Access) -> None:
-        """Other permissions hold from now on."""
+    def use(self, options: config.UsubscriptionConfig, access: Access) -> None:
+        """Other permissions hold from now on, and other limits. The service, and what is followed, stay the same."""
         self._access = access
+        self._ttl_ms = round(options.remote_timeout_s * 1000)
+        self._followed.most = options.max_subscriptions
         for name in sorted(self._followed.topics):
             self._router.set_interest(name, self._interested(name), OWNER)
 

@@ -14,12 +14,12 @@ from streamer.uprotocol.well_known import USUBSCRIPTION
 
 
 class Methods:
-    """``page``: the most entries in one response. ``access`` says who may call what; a reload sets another."""
+    """``page``: the most entries in one response. ``access`` says who may call what. A reload sets both."""
 
     def __init__(self, registry: SubscriptionRegistry, page: int, access: Access) -> None:
         self.access = access
         self._registry = registry
-        self._page = page
+        self.page = page
         self._methods = {
             wire.SUBSCRIBE: self._subscribe,
             wire.UNSUBSCRIBE: self._unsubscribe,
@@ -58,7 +58,7 @@ class Methods:
         proto = wire.read(request, pb.FetchSubscribersRequest)
         topic = wire.topic(proto.HasField("topic"), proto.topic, source)
         self._check_fetch(source)
-        found, has_more = self._registry.of_topic(topic, proto.offset, self._page)
+        found, has_more = self._registry.of_topic(topic, proto.offset, self.page)
         entries = [wire.subscriber_info(entry) for entry in found]
         return pb.FetchSubscribersResponse(subscribers=entries, has_more_records=has_more), Change()
 
@@ -69,16 +69,16 @@ class Methods:
             case "topic":
                 topic = wire.topic(True, proto.topic, source)
                 self._check_fetch(source)
-                found, has_more = self._registry.of_topic(topic, proto.offset, self._page)
+                found, has_more = self._registry.of_topic(topic, proto.offset, self.page)
             case "subscriber":
                 info = proto.subscriber
                 subscriber = wire.subscriber(info.HasField("uri"), info.uri, source)
                 if subscriber != source:
                     self._check_fetch(source)
-                found, has_more = self._registry.of_subscriber(subscriber, proto.offset, self._page)
+                found, has_more = self._registry.of_subscriber(subscriber, proto.offset, self.page)
             case _:
                 self._check_fetch(source)
-                found, has_more = self._registry.of_everybody(proto.offset, self._page)
+                found, has_more = self._registry.of_everybody(proto.offset, self.page)
         entries = [wire.subscription(entry) for entry in found]
         return pb.FetchSubscriptionsResponse(subscriptions=entries, has_more_records=has_more), Change()
 

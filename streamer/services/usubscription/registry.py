@@ -34,11 +34,11 @@ _NO_TOPIC = UUri("", 0, 0, 0)
 
 
 class SubscriptionRegistry:
-    """``access`` says whose topics are local, and who may subscribe to which."""
+    """``access`` says whose topics are local, and who may subscribe to which. ``limits`` may change: what there is stays."""
 
     def __init__(self, access: Access, limits: Limits) -> None:
         self._access = access
-        self._limits = limits
+        self.limits = limits
         self._book = Book()
         self._remotes: dict[UUri, RemoteTopic] = {}
         self._commands: dict[bytes, UUri] = {}  # the topic of every open command
@@ -231,7 +231,7 @@ class SubscriptionRegistry:
         if known is not None and known.via == via:
             return change
         if known is None:
-            check_observer(self._limits, self._index, topic, uri)
+            check_observer(self.limits, self._index, topic, uri)
             known = Observer(self._book.next_number(), topic, uri, via)
         else:
             self._index.remove_observer(known)
@@ -312,11 +312,11 @@ class SubscriptionRegistry:
     # Shared rules
 
     def _check_room(self, topic: UUri, subscriber: UUri, known: Subscription | None) -> None:
-        most = self._limits.subscriptions
+        most = self.limits.subscriptions
         if known is None:
             if len(self._index.by_number) + len(self._book.aside.by_number) >= most:
                 raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"there are {most} subscriptions already")
-            check_subscription(self._limits, self._index, topic, subscriber, self._access.is_named)
+            check_subscription(self.limits, self._index, topic, subscriber, self._access.is_named)
         if topic.authority not in self._access.local and topic not in self._remotes and len(self._remotes) >= most:
             raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"there are {most} topics of other devices already")
 
@@ -365,7 +365,7 @@ class SubscriptionRegistry:
         """Subscribe to a remote topic at its service, for the first time or again."""
         remote = self._remotes.get(topic)
         if remote is None:
-            remote = self._remotes[topic] = RemoteTopic(topic, self._limits.remote_timeout_ms, topics=self._commands)
+            remote = self._remotes[topic] = RemoteTopic(topic, self.limits.remote_timeout_ms, topics=self._commands)
             remote.inherit(now_ms, self._flushed.pop(topic, ()))
         if period_ms is None:
             period_ms = min(self._index.interested(topic).values(), default=0)

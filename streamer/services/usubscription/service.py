@@ -88,10 +88,9 @@ class USubscription:
         self._router = router
         self._clock = clock
         self._authority = access.authority
-        self._limits = Limits.of(options)
-        self._registry = SubscriptionRegistry(access, self._limits)
+        self._registry = SubscriptionRegistry(access, Limits.of(options))
         self._methods = Methods(self._registry, options.page, access)
-        self._next_access: Access | None = None
+        self._next: tuple[config.UsubscriptionConfig, Access] | None = None
         self._inbox: list[tuple[UMessage, Done]] = []
         self._woken = asyncio.Event()
         self._outbox = Outbox(transport)
@@ -100,7 +99,7 @@ class USubscription:
 
     def restore(self) -> None:
         """Read the file, and tell the router the interest. Blocks: before the router starts. Raises `StateError`."""
-        remotes = rows.remotes(self._file, self._limits.remote_timeout_ms)
+        remotes = rows.remotes(self._file, self._registry.limits.remote_timeout_ms)
         self._registry.load(rows.subscriptions(self._file), rows.observers(self._file), remotes)
         self._outbox.restore(rows.outbox(self._file))
         for topic in list(self._registry.topics):
@@ -112,9 +111,9 @@ class USubscription:
         """How many there are of what."""
         return {**self._registry.gauges(), "unsent": len(self._outbox), "waiting": len(self._inbox)}
 
-    def use(self, access: Access) -> None:
-        """Other permissions hold, and other authorities are local, from the next turn on."""
-        self._next_access = access
+    def use(self, options: config.UsubscriptionConfig, access: Access) -> None:
+        """Other permissions and limits hold, and other authorities are local, from the next turn on."""
+        self._next = (options, access)
         self._woken.set()
 
     async def run(self) -> None:
@@ -142,9 +141,11 @@ class USubscription:
         self._last_ms = now_ms
         turn = Turn([rows.delete_message(number) for number in self._outbox.take_safe()])
         self._note(turn, now_ms, self._registry.tick(now_ms), [], _nothing)
-        if self._next_access is not None:
-            self._methods.access, self._next_access = self._next_access, None
-            self._note(turn, now_ms, self._registry.permit(now_ms, self._methods.access), [], _nothing)
+        if self._next is not None:
+            (options, access), self._next = self._next, None
+            self._methods.access, self._methods.page = access, options.page
+            self._registry.limits = Limits.of(options)
+            self._note(turn, now_ms, self._registry.permit(now_ms, access), [], _nothing)
             self._say_what_is_set_aside()
         for message, done in batch:
             try:

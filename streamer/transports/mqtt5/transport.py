@@ -90,11 +90,15 @@ class Mqtt5Transport(ListeningTransport):
 
     # -- life -------------------------------------------------------------------------------------------------------
 
+    def prepare(self) -> None:
+        """Read credentials and certificates. Raises `ConfigurationError` if a file that the options name cannot be used."""
+        self.options.credentials()
+        self.options.tls_context()
+
     async def start(self) -> None:
-        """Begin to connect. Raises `ConfigurationError` if a file that the options name cannot be used."""
+        """Begin to connect. Raises `ConfigurationError` as `prepare` does."""
         if self._task is None:
-            self.options.credentials()
-            self.options.tls_context()
+            self.prepare()
             self._task = asyncio.create_task(self._keep_connected(), name=f"mqtt5-{self.context.name}")
 
     async def stop(self) -> None:

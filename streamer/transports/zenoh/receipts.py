@@ -36,6 +36,9 @@ _HOW: dict[str, Any] = {
     "allowed_destination": zenoh.Locality.REMOTE,
 }
 
+Tokens = dict[str, zenoh.LivelinessToken]
+"""What is declared to one streamer, by the authority that it is about."""
+
 
 class Receipted(Received):
     """A message whose sender may wait for a receipt."""
@@ -66,7 +69,7 @@ class Receipts:
         patience_s: float,
         refused: Callable[[int], None],
     ) -> None:
-        self.serves = frozenset(serves) if streamers else frozenset()
+        self.serves: frozenset[str] = frozenset()
         self.ledger = ReceiptLedger(patience_s)
         self._name = name
         self._streamers = frozenset(streamers)
@@ -79,7 +82,7 @@ class Receipts:
         self._control: ControlThread
         self._session: zenoh.Session | None = None
         self._declared: list[object] = []  # kept here because Zenoh undeclares what nobody references
-        self._receivers: dict[Streamer, list[zenoh.LivelinessToken]] = {}  # oldest first
+        self._receivers: dict[Streamer, Tokens] = {}  # oldest first
         self._givers: dict[Streamer, set[str]] = {}  # whom they serve; oldest first
         self._counters: dict[Streamer, int] = {}  # of the latest receipt
         self._counter = 0
@@ -108,11 +111,18 @@ class Receipts:
         if self._ticker is not None:
             self._ticker.cancel()
 
+    def serve(self, authorities: Sequence[str]) -> None:
+        """Give receipts for messages to these authorities from now on, and for no others."""
+        self.serves = frozenset(authorities) if self._streamers else frozenset()
+        if (session := self._session) is not None:
+            for receiver, tokens in self._receivers.items():
+                self._control.post(partial(self._serve_blocking, session, receiver, self.serves, tokens))
+
     # -- receiving
 
     def acknowledge(self, uuid: bytes) -> None:
         """A message is safe here: give a receipt, if anybody expects one."""
-        if not self._receivers or self._session is None:
+        if not self._receivers or not self.serves or self._session is None:
             return
         if len(self._ids) >= _MAX_IDS:  # nobody takes receipts; the senders do without
             return
@@ -139,19 +149,20 @@ class Receipts:
 
     def _receiver(self, is_there: bool, receiver: Streamer) -> None:
         """A streamer expects receipts, or no longer does."""
-        if (session := self._session) is None or not self.serves:
+        if (session := self._session) is None:
             return
         if not is_there:
             self._drop_receiver(receiver)
         elif receiver not in self._receivers:
             for oldest in _beyond(_MAX_SESSIONS - 1, self._receivers, receiver.authority):
                 self._drop_receiver(oldest)
-            tokens = self._receivers[receiver] = []
-            self._control.post(partial(self._serve_blocking, session, receiver, tokens))
+            tokens = self._receivers[receiver] = {}
+            self._control.post(partial(self._serve_blocking, session, receiver, self.serves, tokens))
 
     def _drop_receiver(self, receiver: Streamer) -> None:
-        if (tokens := self._receivers.pop(receiver, None)) is not None:
-            self._control.post(partial(_undeclare_blocking, tokens))
+        session, tokens = self._session, self._receivers.pop(receiver, None)
+        if session is not None and tokens is not None:
+            self._control.post(partial(self._serve_blocking, session, receiver, frozenset(), tokens))
 
     # -- sending
 
@@ -216,13 +227,17 @@ class Receipts:
             session.declare_subscriber(receipts, self._on_receipt, allowed_origin=zenoh.Locality.REMOTE),
             liveliness.declare_subscriber(f"{SERVES}/*/*/{own.path}/*/*", self._on_serves, history=True),
             liveliness.declare_token(self._key.hello(own)),
+            liveliness.declare_subscriber(f"{HELLO}/*/*/*", self._on_hello, history=True),
         ]
-        if self.serves:
-            self._declared.append(liveliness.declare_subscriber(f"{HELLO}/*/*/*", self._on_hello, history=True))
 
-    def _serve_blocking(self, session: zenoh.Session, receiver: Streamer, tokens: list[zenoh.LivelinessToken]) -> None:
-        for authority in sorted(self.serves):
-            tokens.append(session.liveliness().declare_token(self._key.serves(self._own, receiver, authority)))
+    def _serve_blocking(
+        self, session: zenoh.Session, receiver: Streamer, authorities: frozenset[str], tokens: Tokens
+    ) -> None:
+        """Have ``tokens``, by authority, say to a streamer that it gets receipts for these authorities, and no others."""
+        for authority in tokens.keys() - authorities:
+            tokens.pop(authority).undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
+        for authority in sorted(authorities - tokens.keys()):
+            tokens[authority] = session.liveliness().declare_token(self._key.serves(self._own, receiver, authority))
 
     def _put_blocking(self, session: zenoh.Session, receivers: Sequence[Streamer], counter: int, ids: bytes) -> None:
         try:
@@ -273,8 +288,3 @@ def _beyond(limit: int, streamers: Iterable[Streamer], authority: str) -> list[S
     """The oldest sessions of a streamer beyond a bound. ``streamers`` are in the order in which they came."""
     sessions = [streamer for streamer in streamers if streamer.authority == authority]
     return sessions[: max(0, len(sessions) - limit)]
-
-
-def _undeclare_blocking(tokens: list[zenoh.LivelinessToken]) -> None:
-    for token in tokens:
-        token.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type

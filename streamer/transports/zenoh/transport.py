@@ -75,6 +75,7 @@ class ZenohTransport(ListeningTransport):
             _PATIENCE * (options.uncertain_s or DEFAULT_UNCERTAIN_S),
             self._receipts_refused,
         )
+        self._session_config: zenoh.Config
         self._receipt_key: ReceiptKey | None = None
         self._was_up = False
         self._stopped = False
@@ -104,12 +105,21 @@ class ZenohTransport(ListeningTransport):
 
     # -- life
 
-    async def start(self) -> None:
-        """Begin to open the session. It is tried until it succeeds. Raises `ConfigurationError`."""
-        config = session_config(self.options)
+    def prepare(self) -> None:
+        """Read the file of Zenoh's own settings and the key of receipts. Raises `ConfigurationError`."""
+        self._session_config = session_config(self.options)
         if self.options.receipts is not None:
             self._receipt_key = self.options.receipts.key()
-        self._mode = self.options.effective_mode(config)
+        self._mode = self.options.effective_mode(self._session_config)
+
+    def set_served(self, authorities: Sequence[str]) -> None:
+        super().set_served(authorities)
+        self._receipts.serve(authorities)
+
+    async def start(self) -> None:
+        """Begin to open the session. It is tried until it succeeds. Raises `ConfigurationError` as `prepare` does."""
+        self.prepare()
+        config = self._session_config
         self._loop = asyncio.get_running_loop()
         zenoh.try_init_log_from_env()  # type: ignore[no-untyped-call]  # incomplete stubs; silent unless RUST_LOG is set
         self._control = ControlThread(self._loop, self.context.name)

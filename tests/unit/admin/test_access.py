@@ -100,7 +100,7 @@ async def test_addresses_and_configured_names_are_answered(make_port: Callable[.
 
 
 async def test_the_name_that_the_port_listens_on_is_known() -> None:
-    check = access(MetricsConfig(listen="Gateway.veh1.example:9464"), ControlConfig())
+    check = access(lambda: (MetricsConfig(listen="Gateway.veh1.example:9464"), ControlConfig()))
 
     async def page(request: web.Request) -> web.StreamResponse:
         return web.Response()

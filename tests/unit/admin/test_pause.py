@@ -202,7 +202,7 @@ async def posted(admin: AdminHarness, request: web.Request) -> tuple[int, str]:
     """Status and body of the page's answer."""
     (page,) = (each for each in PausePages(admin.control).routes() if each.path == request.path)
     try:
-        answer = await access(MetricsConfig(), admin.options)(request, page.handler)
+        answer = await access(lambda: (MetricsConfig(), admin.options))(request, page.handler)
     except web.HTTPException as exc:
         return exc.status, exc.text or ""
     assert isinstance(answer, web.Response)

@@ -212,7 +212,7 @@ def test_other_options_and_authorities_hold_from_now_on() -> None:
     harness.add("vehicle", "veh1")
     harness.add("cloud", "fleet", addressed=True)
     options = NoticeOptions("gateway2", 0x9000, ("cloud",), QueueBounds(messages=7), queue_policy(window=5))
-    harness.notices.use(options, {"cloud": ("backup",)})
+    harness.notices.use(options, {"cloud": ("backup",)}, {"cloud"})
     ((_, letter),) = harness.of(message())
     assert letter.attributes.source == UUri("gateway2", 4, 1, 0x9000)
     assert letter.attributes.sink == everything_at("backup")

@@ -178,7 +178,7 @@ async def test_patterns_of_the_configuration_are_allowed_until_a_reload_says_oth
     assert (await harness.ask(PAUSE, pause_request(SPEED), STRANGER)).attributes.commstatus is None
     failure(await harness.ask(PAUSE, pause_request(DOORS), CALLER), UCode.PERMISSION_DENIED)
     failure(await harness.ask(PAUSE, pause_request(DOORS), STRANGER._replace(version=1)), UCode.PERMISSION_DENIED)
-    harness.service.use(ACCESS)
+    harness.service.use(ControlConfig(), ACCESS)
     failure(await harness.ask(RESUME, resume_request(SPEED), STRANGER), UCode.PERMISSION_DENIED)
     assert (await harness.ask(RESUME, resume_request(SPEED), CALLER)).attributes.commstatus is None
 

@@ -34,7 +34,7 @@ async def use(harness: UsubscriptionHarness, access: Access, is_reload: bool) ->
     """With a reload, or with a restart."""
     harness.access = access
     if is_reload:
-        harness.service.use(access)
+        harness.service.use(harness.options, access)
         await harness.service.turn()
     else:
         await harness.restart()

@@ -1,0 +1,168 @@
+"""How an endpoint is left: at the daemon's end, because a reload removed it, or to come back with other options.
+
+A network that keeps what is not acknowledged (MQTT) keeps everything from then on. From the others everything is taken that
+they have brought, and they are left before anything is waited for: their senders then know that nobody listens.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from streamer.clock import Clock
+from streamer.delivery.custody import Custody
+from streamer.delivery.egress import Egress
+from streamer.delivery.failure_notices import FailureNotices
+from streamer.delivery.ingress import Ingress
+from streamer.delivery.lane import Hold, Lane
+from streamer.delivery.pump import Pump
+from streamer.delivery.settle import Settler
+from streamer.journal.entries import JournalError
+from streamer.journal.journal import Journal
+from streamer.routing.outcome import Failure, Outcome
+from streamer.transports.base import LinkState, Presence, UTransport
+from streamer.uprotocol.status import UCode
+
+logger = logging.getLogger("ustreamer.leaving")
+
+_REMOVED = Failure(
+    Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "its endpoint was removed from the configuration before it could be delivered"
+)
+_CAME_FROM_REMOVED = Failure(
+    Outcome.REJECTED, UCode.UNAVAILABLE, "the endpoint that it came from was removed while it waited for room"
+)
+_AT_ONCE = 500  # between two turns of the event loop
+_READ_AGAIN_S = 1.0
+
+
+class Parts(Protocol):
+    """A router, as far as it is left."""
+
+    @property
+    def transports(self) -> Mapping[str, UTransport]: ...
+    @property
+    def ingresses(self) -> Mapping[str, Ingress]: ...
+    @property
+    def egresses(self) -> Mapping[str, Egress]: ...
+    @property
+    def pump(self) -> Pump: ...
+    @property
+    def settler(self) -> Settler: ...
+    @property
+    def notices(self) -> FailureNotices: ...
+    @property
+    def custody(self) -> Custody: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def is_draining(self) -> bool: ...
+    @property
+    def journal(self) -> Journal | None: ...
+
+
+async def stop_receiving(ingress: Ingress, transport: UTransport, beyond_bounds: bool) -> None:
+    """Take what has arrived, and nothing more. ``beyond_bounds``: with a journal, whatever the bounds of the queues say."""
+    if transport.keeps_unacknowledged:
+        ingress.close()
+        return
+    ingress.take_rest(beyond_bounds)
+    try:
+        await transport.stop_receiving()
+    except Exception:  # a bug in a plugin must not keep the rest from being left
+        logger.exception("stop_receiving_failed endpoint=%s", ingress.name)
+    ingress.misrouted.give_up()
+    logger.info("receiving_ended endpoint=%s received=%d", ingress.name, ingress.stats.received)
+
+
+def movable(egress: Egress) -> int:
+    """How many messages for an endpoint can leave now, or have left and are not confirmed."""
+    if egress.transport.state is not LinkState.UP:
+        return 0
+    lanes = (lane for queue in egress.queues for lane in queue.lanes.values() if _is_stuck(lane))
+    return egress.unsettled() - sum(lane.waiting_messages for lane in lanes)
+
+
+def _is_unconfirmed(egress: Egress) -> bool:
+    return egress.in_flight > 0 or (egress.store is not None and egress.store.may_confirm)
+
+
+def _is_stuck(lane: Lane) -> bool:
+    """Whether what waits in a lane cannot leave now. Whether anybody listens may still be found out in a moment."""
+    is_unknown = lane.hold == Hold.ABSENT and lane.presence is Presence.UNKNOWN
+    return bool(lane.hold) and not is_unknown
+
+
+def unpack_all(egress: Egress, settler: Settler) -> None:
+    """Unpack everything that is to be sent again, however much memory that takes. Raises `JournalError`: call again."""
+    if egress.store is not None:
+        for lane in [lane for queue in egress.queues for lane in queue.lanes.values() if lane.redeliveries]:
+            for share in egress.store.refill(lane, whole=True):
+                settler.lost(lane, share)
+
+
+class Leaving:
+    """Leaves one endpoint while the others go on. Nothing is waited for once the daemon is about to end."""
+
+    def __init__(self, name: str, parts: Parts, within_s: float) -> None:
+        self._ingress = parts.ingresses[name]
+        self._egress = parts.egresses[name]
+        self._parts = parts
+        self._within_s = within_s
+        self._has_journal = parts.journal is not None
+
+    async def stop_receiving(self) -> None:
+        """The network brings nothing more, and nothing that it has brought waits outside of the queues.
+
+        What finds no room in time is rejected; unless its source keeps it, which is not told that it came.
+        """
+        ingress = self._ingress
+        await stop_receiving(ingress, self._egress.transport, self._has_journal)
+        await self._until(lambda: not ingress.has_backlog)
+        ingress.give_up(_CAME_FROM_REMOVED)
+        ingress.backlog.remove(lambda received: True)
+
+    async def pause(self) -> None:
+        """The same, and nothing leaves any more: what waits goes on waiting. What was sent is confirmed or comes back."""
+        egress = self._egress
+        await stop_receiving(self._ingress, egress.transport, self._has_journal)
+        egress.suspend()
+        await self._until(lambda: egress.transport.state is not LinkState.UP or not _is_unconfirmed(egress))
+        await self._stop()
+
+    async def end(self) -> int:
+        """Deliver what can be delivered, stop the transport, and give up the rest; how many messages that were."""
+        await self._until(lambda: not movable(self._egress))
+        await self._stop()
+        await self._until_unpacked()
+        left = [delivery for queue in self._egress.queues for delivery in queue.waiting()]
+        for number, delivery in enumerate(left, 1):
+            delivery.lane.drop(delivery)
+            self._parts.settler.fail(delivery, _REMOVED)
+            if number % _AT_ONCE == 0:
+                self._parts.pump.run()
+                await asyncio.sleep(0)
+        self._parts.pump.run()
+        return len(left)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        await self._parts.pump.until(lambda: condition() or self._parts.is_draining, self._within_s)
+
+    async def _stop(self) -> None:
+        try:
+            await self._egress.transport.stop()
+        except Exception:  # a bug in a plugin must not keep the endpoint
+            logger.exception("stop_failed endpoint=%s", self._egress.name)
+
+    async def _until_unpacked(self) -> None:
+        """What was sent counts as delivered: nothing can confirm it now. What was to be sent again is unpacked."""
+        egress, settler = self._egress, self._parts.settler
+        if egress.store is not None:
+            for lane, share in egress.store.take_all(self._parts.clock.monotonic_s()):
+                settler.confirmed(lane, share)
+        while True:
+            try:
+                unpack_all(egress, settler)
+                return
+            except JournalError as exc:
+                logger.error("batch_not_read endpoint=%s error=%s", egress.name, exc)
+                await asyncio.sleep(_READ_AGAIN_S)

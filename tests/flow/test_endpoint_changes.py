@@ -1,0 +1,313 @@
+"""Endpoints come, change and go with a reload, while the others go on. Nothing is lost, and all of it is accounted for."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamer.config.models import Config
+from streamer.transports.base import LinkState, ListenerOptions, Presence
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
+from tests.flow.harness import CLOUD_APP, ORDERS, SPEED, VEHICLE_APP, RouterHarness, configuration, three_networks
+from tests.flow.journaled_run import journaled_run
+from tests.waiting import until
+
+PHONE_APP = UUri("phone1", 0xF, 1, 0)
+TO_PHONE = {"from": "cloud", "to": "phone"}
+BOTH_WAYS = [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}]
+WAITING = 5
+
+
+def with_phone(**changes: Any) -> Config:
+    return three_networks(**{"routes": [*BOTH_WAYS, TO_PHONE, {"from": "phone", "to": "cloud"}]} | changes)
+
+
+def without_phone(**changes: Any) -> Config:
+    return configuration(**{"routes": BOTH_WAYS} | changes)
+
+
+def orders(harness: RouterHarness, count: int, sink: UUri = VEHICLE_APP, **options: Any) -> list[UMessage]:
+    return [harness.notify(b"%d" % number, sink=sink, source=ORDERS, **options) for number in range(count)]
+
+
+def endpoints(harness: RouterHarness) -> set[str]:
+    return {account.name for account in harness.router.endpoint_accounts()} - {LOCAL_ENDPOINT}
+
+
+def routes_of(harness: RouterHarness, endpoint: str) -> set[str]:
+    """The accounts that name an endpoint."""
+    return {account.name for account in harness.router.accounts() if endpoint in (account.source, account.target)}
+
+
+# added
+
+
+async def test_an_added_endpoint_carries_messages_both_ways() -> None:
+    async with RouterHarness(without_phone()) as harness:
+        await harness.router.reload(with_phone(), {"phone": harness.other_transport("phone")})
+        assert endpoints(harness) == {"vehicle", "cloud", "phone"}
+        down, up = (
+            orders(harness, 1, PHONE_APP),
+            [harness.notify(b"up", sink=CLOUD_APP, source=UUri("phone1", 0xF, 1, 0x8000))],
+        )
+        harness.arrive("cloud", *down)
+        harness.arrive("phone", *up)
+        assert (harness.sent("phone"), harness.sent("cloud")) == (down, up)
+
+
+async def test_an_added_endpoint_listens_to_what_somebody_has_subscribed_to_already() -> None:
+    topic = UUri("phone1", 0xF, 1, 0x8001)
+    async with RouterHarness(without_phone()) as harness:
+        harness.router.set_interest(topic, {"cloud": 0}, "test")
+        await harness.router.subscriber.catch_up()
+        await harness.router.reload(with_phone(), {"phone": harness.other_transport("phone")})
+        message = harness.speed(source=topic)
+        harness.arrive("phone", message)
+        assert harness.sent("cloud") == [message]
+
+
+async def test_if_a_new_transport_cannot_listen_nothing_has_changed() -> None:
+    async with RouterHarness(without_phone()) as harness:
+        deaf = harness.other_transport("phone", listeners=ListenerOptions(max_listeners=0))
+        with pytest.raises(UStatusError) as caught:
+            await harness.router.reload(with_phone(), {"phone": deaf})
+        assert caught.value.code is UCode.RESOURCE_EXHAUSTED
+        assert (endpoints(harness), routes_of(harness, "phone")) == ({"vehicle", "cloud"}, set())
+        assert deaf.state is LinkState.DOWN
+        harness.arrive("cloud", *orders(harness, 1))
+        assert len(harness.sent("vehicle")) == 1
+        await harness.router.reload(with_phone(), {"phone": harness.other_transport("phone")})
+        assert endpoints(harness) == {"vehicle", "cloud", "phone"}
+
+
+async def test_if_a_changed_transport_cannot_listen_the_old_one_goes_on() -> None:
+    async with RouterHarness(without_phone()) as harness:
+        old = harness.transports["vehicle"]
+        deaf = harness._transport("vehicle", listeners=ListenerOptions(max_listeners=0))
+        with pytest.raises(UStatusError):
+            await harness.router.reload(without_phone(), {"vehicle": deaf})
+        harness.arrive("cloud", *orders(harness, 1))
+        assert (len(old.sent), len(deaf.sent)) == (1, 0)
+
+
+# removed
+
+
+async def test_an_endpoint_that_goes_is_confirmed_first_and_is_gone_from_all_accounts() -> None:
+    async with RouterHarness(with_phone()) as harness:
+        phone = harness.transports["phone"]
+        phone.hold = True
+        harness.arrive("cloud", *orders(harness, 3, PHONE_APP))
+        reloading = asyncio.create_task(harness.router.reload(without_phone()))
+        await until(lambda: harness.router.ingresses["phone"].closed, "the endpoint being left")
+        await asyncio.sleep(0)
+        assert (phone.state, reloading.done()) == (LinkState.UP, False)
+        phone.release_held()
+        await reloading
+        assert (len(phone.sent), phone.state) == (3, LinkState.DOWN)
+        harness.pass_time(2000)
+        assert (endpoints(harness), routes_of(harness, "phone")) == ({"vehicle", "cloud"}, set())
+        assert not harness.dead_letters("cloud")
+
+
+async def test_what_cannot_leave_becomes_a_dead_letter_that_says_why() -> None:
+    async with RouterHarness(with_phone()) as harness:
+        harness.transports["phone"].lose_link()
+        sent = orders(harness, WAITING, PHONE_APP)
+        batch = harness.arrive("cloud", *sent)
+        await harness.router.reload(without_phone())
+        letters = harness.dead_letters("cloud")
+        assert [letter.message.payload for letter in letters] == [message.payload for message in sent]
+        assert {(letter.status.code, letter.status.message) for letter in letters} == {
+            (UCode.UNAVAILABLE, "its endpoint was removed from the configuration before it could be delivered")
+        }
+        assert all(received.acknowledged for received in batch)
+        assert harness.router.unsettled() == 0
+
+
+async def test_what_is_paused_and_what_nobody_listens_to_is_not_waited_for() -> None:
+    async with RouterHarness(with_phone()) as harness:
+        harness.transports["phone"].set_presence(ORDERS, PHONE_APP, Presence.ABSENT)
+        harness.arrive("cloud", *orders(harness, WAITING, PHONE_APP))
+        await harness.router.reload(without_phone())
+        assert len(harness.dead_letters("cloud")) == WAITING
+
+
+async def test_other_endpoints_carry_messages_while_one_is_left() -> None:
+    async with RouterHarness(with_phone()) as harness:
+        phone = harness.transports["phone"]
+        phone.hold = True
+        harness.arrive("cloud", *orders(harness, 1, PHONE_APP))
+        reloading = asyncio.create_task(harness.router.reload(without_phone()))
+        await until(lambda: "phone" not in harness.router.table.authorities, "the new table")
+        harness.arrive("cloud", *orders(harness, WAITING))
+        assert (len(harness.sent("vehicle")), reloading.done()) == (WAITING, False)
+        phone.release_held()
+        await reloading
+
+
+async def test_what_came_from_an_endpoint_that_goes_is_delivered() -> None:
+    async with RouterHarness(with_phone()) as harness:
+        harness.transports["cloud"].lose_link()
+        up = [harness.notify(b"%d" % number, sink=CLOUD_APP, source=UUri("phone1", 0xF, 1, 0x8000)) for number in range(3)]
+        harness.arrive("phone", *up)
+        await harness.router.reload(without_phone())
+        assert harness.queued("phone-cloud") == len(up)
+        await harness.transports["cloud"].start()
+        assert harness.sent("cloud") == up
+        harness.pass_time(100)
+        assert routes_of(harness, "phone") == set()
+
+
+async def test_what_waits_for_room_stays_with_a_source_that_keeps_it() -> None:
+    """Its turn will not come in time: it is neither acknowledged nor reported."""
+    narrow = {"messages": 2, "stalled_factor": 0}
+    async with RouterHarness(with_phone(queue_policy={"queue": narrow}, shutdown={"drain_s": 0})) as harness:
+        harness.transports["cloud"].lose_link()
+        up = [harness.notify(b"%d" % number, sink=CLOUD_APP, source=UUri("phone1", 0xF, 1, 0x8000)) for number in range(5)]
+        batch = harness.arrive("phone", *up)
+        await harness.router.reload(without_phone(queue_policy={"queue": narrow}, shutdown={"drain_s": 0}))
+        await harness.transports["cloud"].start()
+        harness.check_books()
+        assert [received.acknowledged for received in batch] == [True, True, False, False, False]
+        assert harness.sent("cloud") == up[:2]
+
+
+async def test_an_endpoint_can_come_back_after_it_was_removed() -> None:
+    async with RouterHarness(with_phone()) as harness:
+        await harness.router.reload(without_phone())
+        await harness.router.reload(with_phone(), {"phone": harness.other_transport("phone")})
+        harness.arrive("cloud", *orders(harness, 2, PHONE_APP))
+        assert len(harness.sent("phone")) == 2
+
+
+async def test_without_confirmation_what_was_sent_counts_as_delivered_and_the_journal_keeps_nothing(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10, routes=BOTH_WAYS) as run:
+        harness = run.harness
+        harness.arrive("cloud", *orders(harness, 3))
+        await run.flush()
+        lost = orders(harness, 2, UUri("veh1", 0xD, 1, 0))
+        harness.arrive("cloud", *lost)
+        await run.flush()
+        harness.transports["vehicle"].set_presence(ORDERS, UUri("veh1", 0xD, 1, 0), Presence.ABSENT)
+        only_cloud = Config.model_validate(
+            harness.config.model_dump(by_alias=True, exclude={"endpoints", "routes"})
+            | {"endpoints": {"cloud": {"transport": "memory", "authorities": ["*"]}}, "routes": []}
+            | {"shutdown": {"drain_s": 0}}
+        )
+        traced = harness.traced.copy()
+        await harness.router.reload(only_cloud)
+        await run.flush()
+        harness.tracer.hand_on()
+        new = harness.traced - traced
+        assert {key[3]: number for key, number in new.items() if key[2] == "vehicle"} == {"delivered": 3, "dead_lettered": 2}
+        assert len(run.letters) == 2
+        assert not list(run.journal.rows())
+        assert not list(run.journal.segments())
+
+
+# changed
+
+
+async def test_what_waits_goes_on_in_order_over_the_new_transport() -> None:
+    async with RouterHarness(without_phone()) as harness:
+        harness.transports["vehicle"].lose_link()
+        sent = orders(harness, WAITING)
+        harness.arrive("cloud", *sent)
+        new = harness.other_transport("vehicle")
+        await harness.router.reload(without_phone(), {"vehicle": new})
+        assert (harness.sent("vehicle"), new.state) == (sent, LinkState.UP)
+        up = harness.notify(b"up", source=SPEED)
+        harness.arrive("vehicle", up)
+        assert harness.sent("cloud") == [up]
+
+
+async def test_what_is_in_flight_is_waited_for_and_nothing_more_is_sent_meanwhile() -> None:
+    async with RouterHarness(without_phone()) as harness:
+        old = harness.transports["vehicle"]
+        old.hold = True
+        first, *rest = orders(harness, 3)
+        harness.arrive("cloud", first)
+        new = harness.other_transport("vehicle")
+        reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
+        await until(lambda: harness.router.ingresses["vehicle"].closed, "the endpoint being left")
+        harness.arrive("cloud", *rest)
+        assert (harness.sent("vehicle"), harness.router.egresses["vehicle"].in_flight) == ([], 1)
+        old.release_held()
+        await reloading
+        assert harness.sent("vehicle") == [first, *rest]
+        assert harness.outcomes("cloud-vehicle") == {"delivered": 3}
+
+
+async def test_what_is_not_confirmed_in_time_is_sent_again() -> None:
+    config = without_phone(shutdown={"drain_s": 0})
+    async with RouterHarness(config) as harness:
+        old = harness.transports["vehicle"]
+        old.hold = True
+        sent = orders(harness, 3)
+        harness.arrive("cloud", *sent)
+        await harness.router.reload(config, {"vehicle": harness.other_transport("vehicle")})
+        assert harness.sent("vehicle") == sent
+        assert harness.outcomes("cloud-vehicle") == {"delivered": 3}
+
+
+async def test_what_nobody_has_confirmed_on_a_network_without_confirmations_is_sent_again() -> None:
+    config = without_phone(shutdown={"drain_s": 0})
+    async with RouterHarness(config, unconfirmed_s=10) as harness:
+        sent = orders(harness, 3)
+        harness.arrive("cloud", *sent)
+        await harness.router.reload(config, {"vehicle": harness.other_transport("vehicle", unconfirmed_s=10)})
+        assert harness.sent("vehicle") == sent + sent
+
+
+@pytest.mark.parametrize("unconfirmed_s", [0, 10], ids=lambda s: "confirming" if not s else "not confirming")
+async def test_a_network_may_begin_or_cease_to_confirm(unconfirmed_s: float) -> None:
+    config = without_phone(shutdown={"drain_s": 0})
+    async with RouterHarness(config, unconfirmed_s=10 - unconfirmed_s) as harness:
+        harness.arrive("cloud", *orders(harness, 2))
+        await harness.router.reload(config, {"vehicle": harness.other_transport("vehicle", unconfirmed_s=unconfirmed_s)})
+        harness.arrive("cloud", *orders(harness, 3, UUri("veh1", 0xD, 1, 0)))
+        harness.router.custody.flush()
+        harness.pass_time(11_000)
+        assert harness.outcomes("cloud-vehicle") == {"delivered": 5}
+        assert harness.router.unsettled() == 0
+
+
+async def test_whom_nobody_listened_to_is_asked_again() -> None:
+    """The listeners of the old network say nothing about the new one."""
+    async with RouterHarness(without_phone()) as harness:
+        harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.ABSENT)
+        sent = orders(harness, 2)
+        harness.arrive("cloud", *sent)
+        assert not harness.sent("vehicle")
+        await harness.router.reload(without_phone(), {"vehicle": harness.other_transport("vehicle")})
+        assert harness.sent("vehicle") == sent
+
+
+async def test_topics_are_listened_to_at_the_new_transport() -> None:
+    topic = UUri("veh1", 0xA8000, 2, 0x8001)
+    async with RouterHarness(without_phone()) as harness:
+        harness.router.set_interest(topic, {"cloud": 0}, "test")
+        await harness.router.subscriber.catch_up()
+        await harness.router.reload(without_phone(), {"vehicle": harness.other_transport("vehicle")})
+        message = harness.speed(source=topic)
+        harness.arrive("vehicle", message)
+        assert harness.sent("cloud") == [message]
+
+
+async def test_a_stop_ends_the_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with RouterHarness(with_phone(shutdown={"drain_s": 3600})) as harness:
+        harness.transports["phone"].hold = True
+        harness.arrive("cloud", *orders(harness, 1, PHONE_APP))
+        reloading = asyncio.create_task(harness.router.reload(without_phone(shutdown={"drain_s": 3600})))
+        await until(lambda: harness.router.ingresses["phone"].closed, "the endpoint being left")
+        harness.router.is_draining = True
+        harness.router.tick()
+        await asyncio.wait_for(reloading, 10)
+        assert "endpoint_removed endpoint=phone dead_letters=1" in caplog.text
