@@ -12,7 +12,6 @@ from streamer.admin.access import client_of
 from streamer.config.models import Config
 from streamer.config.shown import fingerprint, shown
 
-
 PROLONG: web.AppKey[Callable[[web.Request, float], None]] = web.AppKey("prolong")
 """What a page calls whose answer takes more seconds than a connection lasts."""
 

@@ -111,6 +111,21 @@ async def test_message_without_receipt_is_unconfirmed_after_three_times_the_unce
         await until(lambda: late.reported[1:] == [(after[1], None)], "the receipt of the last message")
 
 
+async def test_what_a_streamer_serves_changes_without_a_new_session(key_file: Path) -> None:
+    inbox, outcomes = RecordingListener(), Outcomes()
+    async with two_streamers(inbox, key_file) as (sender, receiver):
+        receiver.set_served(["veh2"])
+        ledger = sender._receipts.ledger
+        await until(lambda: {served for _, served in ledger_of(ledger)} == {"veh2"}, "the other token")
+        here, elsewhere = parcels(1), parcels(1, ELSEWHERE)
+        sender.submit(here, outcomes.done)
+        sender.submit(elsewhere, outcomes.done)
+        await until(lambda: len(outcomes.reported) == 2, "both outcomes")
+        assert dict(outcomes.reported) == {here[0]: UNCONFIRMED, elsewhere[0]: None}
+        receiver.set_served([])
+        await until(lambda: not ledger.is_needed, "no token")
+
+
 async def test_streamer_whose_link_comes_back_confirms_again(key_file: Path) -> None:
     """The token comes back for the same session, and the counter goes on."""
     inbox, outcomes, endpoint = RecordingListener(), Outcomes(), free_endpoint()

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from streamer.admin import listener
+from streamer.admin.config import PROLONG
 from streamer.admin.metrics import Exposition
 from streamer.admin.server import AdminServer
 from streamer.config.models import MetricsConfig
@@ -54,6 +56,29 @@ async def test_a_slow_client_is_cut_off(number: int, begun: bytes, monkeypatch: 
     writer.write(begun)
     await ended(reader)
     writer.close()
+
+
+async def test_a_page_may_take_longer_if_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "CONNECTION_TIMEOUT_S", 0.1)
+    harness, other = RouterHarness(), free_port()
+
+    async def slow(request: web.Request) -> web.Response:
+        if request.method == "GET":
+            request.app[PROLONG](request, 60)
+        await asyncio.sleep(0.3)
+        return web.Response()
+
+    pages = [web.get("/slow", slow, allow_head=False), web.head("/slow", slow)]
+    server = AdminServer(harness.router, Exposition(harness.router), MetricsConfig(listen=f"127.0.0.1:{other}"), None, pages)
+    await server.start()
+    answers = []
+    for method in (b"GET", b"HEAD"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", other)
+        writer.write(method + b" /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answers.append((await ended(reader))[:15])
+        writer.close()
+    assert answers == [b"HTTP/1.1 200 OK", b""]
+    await server.stop()
 
 
 async def test_silent_clients_keep_nobody_out_and_take_a_bounded_number_of_connections(number: int) -> None:
