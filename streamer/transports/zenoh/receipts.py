@@ -69,7 +69,7 @@ class Receipts:
         patience_s: float,
         refused: Callable[[int], None],
     ) -> None:
-        self.serves: frozenset[str] = frozenset()
+        self.serves = frozenset(serves) if streamers else frozenset()
         self.ledger = ReceiptLedger(patience_s)
         self._name = name
         self._streamers = frozenset(streamers)
@@ -82,6 +82,7 @@ class Receipts:
         self._control: ControlThread
         self._session: zenoh.Session | None = None
         self._declared: list[object] = []  # kept here because Zenoh undeclares what nobody references
+        self._hellos: object = None  # the subscriber, as above
         self._receivers: dict[Streamer, Tokens] = {}  # oldest first
         self._givers: dict[Streamer, set[str]] = {}  # whom they serve; oldest first
         self._counters: dict[Streamer, int] = {}  # of the latest receipt
@@ -115,6 +116,7 @@ class Receipts:
         """Give receipts for messages to these authorities from now on, and for no others."""
         self.serves = frozenset(authorities) if self._streamers else frozenset()
         if (session := self._session) is not None:
+            self._control.post(lambda: self._hear_blocking(session))
             for receiver, tokens in self._receivers.items():
                 self._control.post(partial(self._serve_blocking, session, receiver, self.serves, tokens))
 
@@ -227,8 +229,13 @@ class Receipts:
             session.declare_subscriber(receipts, self._on_receipt, allowed_origin=zenoh.Locality.REMOTE),
             liveliness.declare_subscriber(f"{SERVES}/*/*/{own.path}/*/*", self._on_serves, history=True),
             liveliness.declare_token(self._key.hello(own)),
-            liveliness.declare_subscriber(f"{HELLO}/*/*/*", self._on_hello, history=True),
         ]
+        self._hear_blocking(session)
+
+    def _hear_blocking(self, session: zenoh.Session) -> None:
+        """Learn who expects receipts, once there is somebody to give them for."""
+        if self.serves and self._hellos is None:
+            self._hellos = session.liveliness().declare_subscriber(f"{HELLO}/*/*/*", self._on_hello, history=True)
 
     def _serve_blocking(
         self, session: zenoh.Session, receiver: Streamer, authorities: frozenset[str], tokens: Tokens
