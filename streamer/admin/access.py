@@ -23,8 +23,8 @@ from aiohttp.typedefs import Handler, Middleware
 from streamer.audit import DENIED, audit
 from streamer.config.models import MetricsConfig
 from streamer.config.services import ControlConfig
+from streamer.config.token import read_token
 
-SHORTEST_TOKEN = 16
 _READING = ("GET", "HEAD")
 
 logger = logging.getLogger("ustreamer.admin")
@@ -84,14 +84,6 @@ def _ends(request: web.Request) -> tuple[tuple[Any, ...] | None, tuple[Any, ...]
     return (
         (None, None) if transport is None else (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
     )
-
-
-def read_token(path: Path) -> bytes:
-    """The token in a file. Raises OSError, and ValueError if it is too short or no header can hold it."""
-    token = path.read_bytes().strip()
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.decode("ascii").isprintable():
-        raise ValueError(f"expected at least {SHORTEST_TOKEN} printable ASCII characters")
-    return token
 
 
 def _is_known(host: str, names: set[str]) -> bool:

@@ -7,10 +7,10 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from streamer.admin.access import read_token
 from streamer.config.exposure import paths
 from streamer.config.models import Config
 from streamer.config.secrets import is_secret_file
+from streamer.config.token import read_token
 from streamer.services.host import state_path
 from streamer.transports.probe import Answer, Probe, Verdict, blocking, cannot_tell, ok, problem
 

@@ -23,7 +23,6 @@ from streamer.cli import dead_letters, explain, pause, probe, traces
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
-from streamer.daemon import Daemon
 from streamer.journal.sqlite import FileError
 from streamer.transports.errors import ConfigurationError
 from streamer.uprotocol.well_known import USTREAMER
@@ -106,6 +105,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(config: Config, path: Path) -> int:
+    from streamer.daemon import Daemon  # noqa: PLC0415  # its libraries take longer to load than other commands run
+
     daemon = Daemon(config, path)
     # Messages have no reference cycles. Collecting less often, and never the objects that stay, saves a tenth of the CPU.
     gc.collect()

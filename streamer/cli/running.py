@@ -7,9 +7,9 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
-from streamer.admin.access import read_token
 from streamer.cli.text import EX_CONFIG, plain
 from streamer.config.models import Config, MetricsConfig
+from streamer.config.token import read_token
 
 _ANSWER_BYTES = 1 << 20  # a thousand rules with the longest names take half of that
 

@@ -12,13 +12,14 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from streamer import audit
-from streamer.admin.access import SHORTEST_TOKEN, access, read_token
+from streamer.admin.access import access
 from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages
 from streamer.admin.server import AdminServer
 from streamer.cli.main import main
 from streamer.config.models import MetricsConfig
 from streamer.config.services import ControlConfig
+from streamer.config.token import SHORTEST_TOKEN, read_token
 from streamer.services.access import Access
 from streamer.services.pause import PauseService
 from streamer.services.state import StateFile
