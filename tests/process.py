@@ -16,6 +16,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.brokers import free_port
+from tests.preloaded import ForkedStreamer
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
@@ -29,8 +30,9 @@ class StreamerProcess:
         directory: Path,
         config: dict[str, Any],
         environ: dict[str, str] | None = None,
-        program: Sequence[str] = (sys.executable, "-m", "streamer"),
+        program: Sequence[str] | None = None,
     ) -> None:
+        """``program``: what to start instead of a fork (`preloaded`), for instance another version."""
         self.admin = free_port()
         self.path = directory / f"streamer-{self.admin}.yaml"
         self.log_path = directory / f"streamer-{self.admin}.log"
@@ -38,7 +40,7 @@ class StreamerProcess:
         self.program = program
         # Reading the system's certificate authorities takes an eighth of a start, and no test trusts them.
         self._environ = os.environ | {"SSL_CERT_FILE": os.devnull} | (environ or {})
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedStreamer | None = None
 
     def write(self, config: dict[str, Any]) -> None:
         self.config = config
@@ -49,6 +51,10 @@ class StreamerProcess:
         return self.log_path.read_text()
 
     def start(self) -> None:
+        if self.program is None:
+            argv = ("run", "--config", str(self.path))
+            self.process = ForkedStreamer(argv, ROOT, self.log_path, self._environ)
+            return
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.program, "run", "--config", str(self.path)],

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +13,9 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.preloaded import ForkedStreamer
+from tests.process import ROOT
 
 DEADLINE_S = 20.0
 
@@ -54,15 +56,12 @@ class Process:
             "WATCHDOG_USEC": "200000",
         }
         self._environment.pop("WATCHDOG_PID", None)
-        self.process: asyncio.subprocess.Process
+        self.process: ForkedStreamer
 
     async def start(self) -> None:
-        with self.log.open("wb") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "streamer", "run", "--config", str(self.file)),
-                stderr=log,
-                env=self._environment,
-            )
+        self.log.write_bytes(b"")
+        argv = ("run", "--config", str(self.file))
+        self.process = await asyncio.to_thread(ForkedStreamer, argv, ROOT, self.log, self._environment)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -80,7 +79,7 @@ class Process:
 
     async def end(self) -> int:
         """The exit status."""
-        return await asyncio.wait_for(self.process.wait(), DEADLINE_S)
+        return await asyncio.to_thread(self.process.wait, DEADLINE_S)
 
     def told(self, assignment: str) -> int:
         """How often systemd was told that."""

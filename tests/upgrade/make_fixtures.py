@@ -111,7 +111,7 @@ async def make(directory: Path) -> dict[str, Any]:
         )
         assert not isinstance(await call(backend, register, pb.RegisterMulticastReceiverResponse), Refused)
         rule = [
-            *daemon.program,
+            *(daemon.program or ()),
             "pause",
             "--config",
             str(daemon.path),

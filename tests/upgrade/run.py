@@ -132,7 +132,7 @@ class Gateway:
 
     async def command(self, word: str, topic: str) -> None:
         """Pause or resume a topic."""
-        command = [*self.daemon.program, word, "--config", str(self.daemon.path), "--topic", topic]
+        command = [*(self.daemon.program or ()), word, "--config", str(self.daemon.path), "--topic", topic]
         await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.DEVNULL, cwd=self._cwd)
 
     def delivered(self) -> float:

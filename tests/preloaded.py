@@ -1,0 +1,78 @@
+"""Starts daemons as forks of a process that has loaded the program already: loading it takes half a second each time.
+
+A fork is a process of its own: it has its own log, environment, working folder and signals, and can be killed. What must be
+started as a user does it (the command line, memory at rest, other versions) is started as a program instead.
+"""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+_PRELOADED = (
+    "streamer.cli.main",
+    "streamer.daemon",
+    "streamer.transports.mqtt5.transport",
+    "streamer.transports.zenoh.transport",
+)
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(list(_PRELOADED))
+
+
+class ForkedStreamer:
+    """``streamer ARGV``, with the methods of a `subprocess.Popen` that tests use."""
+
+    def __init__(self, argv: Sequence[str], cwd: Path, log: Path, environ: Mapping[str, str]) -> None:
+        self._process: ForkServerProcess = _CONTEXT.Process(
+            target=_main, args=(list(argv), str(cwd), str(log), dict(environ)), daemon=True
+        )
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """The exit status; negative for a signal, None while it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises `subprocess.TimeoutExpired`."""
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("streamer", timeout or 0)
+        return self._process.exitcode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _main(argv: list[str], cwd: str, log: str, environ: dict[str, str]) -> None:
+    """In the fork: become the program."""
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environ)
+    number = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(number, 1)
+    os.dup2(number, 2)
+    os.close(number)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the process that is forked ignores it
+    from streamer.cli.main import main  # noqa: PLC0415  # in the fork, where it is loaded already
+
+    sys.exit(main(argv))
