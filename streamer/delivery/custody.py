@@ -10,6 +10,7 @@ Without a journal, custody is the process's memory. The daemon logs at the start
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections import deque
@@ -91,6 +92,17 @@ class Custody:
         ):
             self._turned.clear()
             await self._turned.wait()
+
+    async def until_turned(self, within_s: float) -> bool:
+        """Wait for the next flush or commit, which follows every message that is not delivered at once.
+
+        False if none came in time.
+        """
+        self._turned.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._turned.wait()
+        return self._turned.is_set()
 
     def unwritten(self) -> list[Delivery]:
         """What has no outcome, is not in the journal, and is not kept by its source either."""

@@ -37,6 +37,11 @@ class Redrive:
                 self._waiting[letter.number] = (letter, ttl_ms)
         self.go_on()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is a letter for which there was no room yet."""
+        return bool(self._waiting)
+
     def go_on(self) -> None:
         """Send what waits, as far as there is room."""
         if not self._waiting:

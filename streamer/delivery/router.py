@@ -49,7 +49,7 @@ _UNCONFIRMED_SHARE = 2
 _UNCONFIRMED_BYTES = 64 * 1024 * 1024
 
 _FEW = 2000
-_SELDOM = 20  # ticks
+_SELDOM_S = 0.5  # with the ticks of an idle daemon: within a second
 
 
 class Router:
@@ -92,7 +92,7 @@ class Router:
         self._recovery: Recovery | None = None  # while it is not complete
         self._queues: dict[str, RouteQueue] = {}
         self._retired: list[RouteQueue] = []
-        self._ticks = 0
+        self._seldom_s = clock.monotonic_s() + _SELDOM_S
         self._changed_interest: dict[UUri, None] = {}
         self.table = self._table_of(config, transports)
         self._use_table()
@@ -333,14 +333,28 @@ class Router:
         if endpoint in self.egresses:
             self.egresses[endpoint].node_changed(is_there)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for the clock."""
+        if self.is_draining or self._recovery is not None or self.redrive.is_waiting:
+            return False
+        ingresses, egresses = self.ingresses.values(), self.egresses.values()
+        is_waiting = any(ingress.has_backlog or len(ingress.misrouted) for ingress in ingresses)
+        return not is_waiting and not any(egress.unsettled() for egress in egresses)
+
     def tick(self) -> None:
-        """The clock's work, every `TICK_S`: back-offs that end, TTLs that pass, recovery and redrive that go on."""
+        """The clock's work, every `TICK_S`: back-offs that end, TTLs that pass, recovery and redrive that go on.
+
+        If the router `is_idle`, less often.
+        """
         now_s, now_ms = self.clock.monotonic_s(), self.clock.wall_ms()
-        self._ticks += 1
+        is_seldom = now_s >= self._seldom_s
+        if is_seldom:
+            self._seldom_s = now_s + _SELDOM_S
         self.settler.log.tick()
         for ingress in self.ingresses.values():
             # A look at all of a large backlog at every tick would cost too much.
-            if ingress.has_backlog and (len(ingress.backlog) <= _FEW or self._ticks % _SELDOM == 0):
+            if ingress.has_backlog and (len(ingress.backlog) <= _FEW or is_seldom):
                 ingress.expire_backlog()
             ingress.tick(now_s)
         for egress in self.egresses.values():
@@ -348,7 +362,7 @@ class Router:
         for queue in [queue for queue in self._retired if not queue.messages and not queue.unconfirmed]:
             self._retired.remove(queue)
             self.egresses[queue.target].remove_queue(queue)
-        if self._ticks % _SELDOM == 0:
+        if is_seldom:
             self._tokens.refresh()
             self._recover()
             self.redrive.go_on()

@@ -17,7 +17,8 @@ from tests.flow.journaled_run import journaled_run
 UP: dict[str, Any] = {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}
 DOWN: dict[str, Any] = {"from": "cloud", "to": "vehicle"}
 ROUTES = {("vehicle-cloud", "vehicle", "cloud"), ("cloud-vehicle", "cloud", "vehicle")}
-TICKS = range(router_module._SELDOM)
+SELDOM_MS = 500
+"""How often a tick does what need not be done at every tick."""
 
 
 def queue_of(harness: RouterHarness, name: str, endpoint: str = "cloud") -> RouteQueue:
@@ -201,8 +202,8 @@ async def test_recovery_goes_on_with_the_ticks_until_it_is_complete(
         monkeypatch.setattr(router_module, "Recovery", lambda *parts: FakeRecovery())
         monkeypatch.setattr(harness.router, "journal", object())
         harness.router.recover()
-        for _ in range(5 * router_module._SELDOM):
-            harness.router.tick()
+        for _ in range(5):
+            harness.pass_time(SELDOM_MS)
         assert len(runs) == 3
         said = [record.getMessage() for record in caplog.records if record.name == "ustreamer.router"]
         assert said == ["recovery_interrupted error=the disk cannot be read"] * 2
@@ -269,11 +270,10 @@ async def test_a_large_backlog_is_searched_for_expired_messages_now_and_then(mon
     async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
         harness.transports["cloud"].hold = True
         harness.arrive("vehicle", *(harness.speed(ttl=10) for _ in range(3)))
-        ticks = 0
-        while len(harness.router.ingresses["vehicle"].backlog):
-            harness.pass_time(11)
-            ticks += 1
-        assert ticks == len(TICKS)
+        harness.pass_time(SELDOM_MS - 1)
+        assert len(harness.router.ingresses["vehicle"].backlog) == 2
+        harness.pass_time(2)
+        assert len(harness.router.ingresses["vehicle"].backlog) == 0
 
 
 async def test_a_small_backlog_is_searched_for_expired_messages_at_every_tick() -> None:
@@ -288,10 +288,32 @@ async def test_redrive_goes_on_with_the_ticks(monkeypatch: pytest.MonkeyPatch) -
     async with RouterHarness() as harness:
         asked: list[str] = []
         monkeypatch.setattr(harness.router.redrive, "go_on", lambda: asked.append("go on"))
-        for _ in TICKS:
-            assert asked == []
-            harness.router.tick()
+        harness.pass_time(SELDOM_MS - 1)
+        assert asked == []
+        harness.pass_time(1)
+        harness.pass_time(1)
         assert asked == ["go on"]
+
+
+async def test_whatever_waits_keeps_the_router_from_being_idle() -> None:
+    async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
+        router, cloud = harness.router, harness.transports["cloud"]
+        assert router.is_idle
+        cloud.hold = True
+        harness.arrive("vehicle", harness.speed())
+        assert not router.is_idle  # in flight
+        harness.arrive("vehicle", harness.speed())
+        cloud.lose_link()
+        assert not router.is_idle  # queued, and in the backlog
+        cloud.hold = False
+        await cloud.start()
+        assert router.is_idle
+        harness.arrive("vehicle", harness.notify(sink=VEHICLE_APP, source=ORDERS))
+        assert not router.is_idle  # a misrouted copy, until its grace is over
+        harness.pass_time(1100)
+        assert router.is_idle
+        router.is_draining = True
+        assert not router.is_idle
 
 
 # accounts
