@@ -26,6 +26,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs import job, latency, route_hourly
+from spark_jobs.batch import Batch
 from spark_jobs.schema import FAILURES
 from spark_jobs.tables import ANOMALIES, LATENCY, ROUTE_HOURLY
 
@@ -43,12 +44,15 @@ _SERIES = (*_ROUTE, "hour", "metric")
 
 
 def transform(today: DataFrame, today_latency: DataFrame, past: DataFrame, past_latency: DataFrame) -> DataFrame:
-    """`tables.ROUTE_HOURLY` and `tables.LATENCY` of one date and of the days before → `tables.ANOMALIES`."""
-    values = _values(today, today_latency).withColumn("past", sf.lit(False))
+    """`tables.ROUTE_HOURLY` and `tables.LATENCY` of some dates and of the days before → `tables.ANOMALIES`.
+
+    The rows of the past are as `batch.seen_from` gives them.
+    """
+    values = _values(_of_today(today), _of_today(today_latency)).withColumn("past", sf.lit(False))
     values = values.unionByName(_filled(_values(past, past_latency), past).withColumn("past", sf.lit(True)))
     of_past = sf.when(sf.col("past"), sf.col("value"))
     of_today = sf.when(~sf.col("past"), sf.col("value"))
-    series = values.groupBy(*_SERIES).agg(
+    series = values.groupBy("date", *_SERIES).agg(
         sf.max(of_today).alias("value"),
         sf.max(sf.when(~sf.col("past"), sf.col("judged"))).alias("judged"),
         sf.collect_list(of_past).alias("before"),
@@ -63,13 +67,17 @@ def transform(today: DataFrame, today_latency: DataFrame, past: DataFrame, past_
     )
     silent = (sf.col("metric") == "messages") & (sf.col("value") == 0) & (sf.array_min("before") >= LEAST_TRAFFIC)
     unlike = (sf.abs("score") >= THRESHOLD) | silent
-    wanted = ["hour", *_ROUTE, "metric", "value", "median", "mad", "score", "days"]
+    wanted = ["date", "hour", *_ROUTE, "metric", "value", "median", "mad", "score", "days"]
     return scored.where((sf.col("days") >= LEAST_DAYS) & sf.col("value").isNotNull() & unlike).select(*wanted)
 
 
+def _of_today(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("day", sf.col("date"))
+
+
 def _values(hours: DataFrame, latencies: DataFrame) -> DataFrame:
-    """One row per date, hour, route and metric. `judged`: how many messages the value is based on."""
-    keys = ("date", *_ROUTE, "hour")
+    """One row per date, day, hour, route and metric. `judged`: how many messages the value is based on."""
+    keys = ("date", "day", *_ROUTE, "hour")
     failed = sum((sf.col(outcome) for outcome in FAILURES), sf.lit(0))
     counts = hours.groupBy(*keys).agg(
         sf.sum("messages").alias("messages"), sf.sum(failed).alias("failed"), sf.sum(failed + sf.col("delivered")).alias("n")
@@ -88,21 +96,23 @@ def _values(hours: DataFrame, latencies: DataFrame) -> DataFrame:
 
 def _filled(values: DataFrame, past: DataFrame) -> DataFrame:
     """`values` of the days before, with 0 messages for hours in which a route wrote nothing."""
-    dates = past.select("date").distinct()
-    first = past.groupBy(*_ROUTE).agg(sf.min("date").alias("first"))
+    dates = past.select("date", "day").distinct()
+    first = past.groupBy("date", *_ROUTE).agg(sf.min("day").alias("first"))
     hours = sf.explode(sf.sequence(sf.lit(0), sf.lit(23))).alias("hour")
-    days = sf.broadcast(dates).join(first, sf.col("date") >= sf.col("first")).select("date", *_ROUTE, hours)
+    days = (
+        first.join(sf.broadcast(dates), "date").where(sf.col("day") >= sf.col("first")).select("date", "day", *_ROUTE, hours)
+    )
     empty = days.select(
         "*", sf.lit("messages").alias("metric"), sf.lit(0.0).alias("value"), sf.lit(0).cast("bigint").alias("judged")
     )
-    keys = ("date", *_SERIES)
+    keys = ("date", "day", *_SERIES)
     return values.unionByName(empty).groupBy(*keys).agg(sf.max("value").alias("value"), sf.max("judged").alias("judged"))
 
 
 def _floors() -> list[Column]:
     """Lower bounds of the MAD; null where a bound does not apply to the metric (`greatest` ignores nulls)."""
     metric, median, mad = sf.col("metric"), sf.col("median"), sf.col("mad")
-    hours = Window.partitionBy(*_ROUTE, "metric")
+    hours = Window.partitionBy("date", *_ROUTE, "metric")
     volume, share, p99 = (metric == name for name in ("messages", "failed_share", "latency_p99_us"))
     enough = sf.col("days") >= LEAST_DAYS
     usual_share = sf.median(sf.when(enough & share, mad)).over(hours)
@@ -131,8 +141,8 @@ def _median(values: Column | str) -> Column:
     return sf.when(size > 0, (sf.get(ordered, low) + sf.get(ordered, high)) / 2)
 
 
-def compute(day: job.Day) -> tuple[DataFrame, ...]:
-    return (transform(day.table(ROUTE_HOURLY), day.table(LATENCY), day.past(ROUTE_HOURLY), day.past(LATENCY)),)
+def compute(batch: Batch) -> tuple[DataFrame, ...]:
+    return (transform(batch.table(ROUTE_HOURLY), batch.table(LATENCY), batch.past(ROUTE_HOURLY), batch.past(LATENCY)),)
 
 
 JOB = job.Job("anomalies", (ANOMALIES,), compute, needs=(route_hourly.JOB, latency.JOB), is_trend=True)

@@ -7,6 +7,7 @@ endpoint through which other messages come in from Y goes to Y. With traffic in 
 if it is far above any transit.
 """
 
+import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
@@ -23,6 +24,7 @@ ONE_WAY_MIN_US = 1_000_000
 """With traffic in one direction only, a smaller difference may just as well be the transit."""
 _ENOUGH_MESSAGES = 10
 _HOUR_US = 3_600_000_000
+_EPOCH = dt.date(1970, 1, 1)
 
 
 class ClockEstimate(NamedTuple):
@@ -61,27 +63,61 @@ class _Link(NamedTuple):
     both_ways: bool
 
 
+class Sightings(NamedTuple):
+    """Records that are alike in all but their times. `date` is theirs; `hour_of_message`, since 1970, is that of `msg_ts`.
+
+    `messages` and `age_us`, the least, leave out what says nothing about clocks: duplicates, and records without an age.
+    """
+
+    date: dt.date
+    streamer: str
+    src_authority: str
+    sink_authority: str | None
+    is_publish: bool
+    ingress: str | None
+    egress: str | None
+    hour_of_message: int | None
+    messages: int
+    age_us: int | None
+    first_us: int
+    last_us: int
+
+    def is_made_on(self, date: dt.date) -> bool:
+        hour = self.hour_of_message
+        return hour is not None and hour // 24 == (date - _EPOCH).days
+
+
 def sightings(records: DataFrame) -> DataFrame:
-    """Least age and number of messages per streamer, source, sink, way through the streamer and hour of `msg_ts`.
+    """Trace records → the rows of `Sightings`.
 
     The least age excludes time in queues; the median over the hours excludes single events.
     """
-    seen = records.where("msg_ts IS NOT NULL AND age_us IS NOT NULL AND outcome != 'duplicate'")
-    return seen.groupBy(
+    telling = sf.expr("msg_ts IS NOT NULL AND age_us IS NOT NULL AND outcome != 'duplicate'")
+    ts_us = sf.unix_micros("ts")
+    return records.groupBy(
+        "date",
         "streamer",
         "src_authority",
         "sink_authority",
+        sf.expr("msg_type = 'publish'").alias("is_publish"),
         "ingress",
         "egress",
         sf.expr(f"unix_micros(msg_ts) div {_HOUR_US}").alias("hour_of_message"),
-    ).agg(sf.count("*").alias("messages"), sf.min("age_us").alias("age_us"))
+    ).agg(
+        sf.count_if(telling).alias("messages"),
+        sf.min(sf.when(telling, sf.col("age_us"))).alias("age_us"),
+        sf.min(ts_us).alias("first_us"),
+        sf.max(ts_us).alias("last_us"),
+    )
 
 
 def estimate(rows: Iterable[Any]) -> dict[str, ClockEstimate]:
-    """The clock of each streamer, from the collected rows of `sightings`."""
+    """The clock of each streamer, from `Sightings`; those without messages do not count."""
     flows: dict[tuple[str, str | None], dict[str, _Side]] = defaultdict(lambda: defaultdict(lambda: _Side({}, {}, {})))
     total: dict[str, int] = defaultdict(int)
     for row in rows:
+        if not row.messages:
+            continue
         side = flows[row.src_authority, row.sink_authority][row.streamer]
         hour = row.hour_of_message
         side.ages_us[hour] = min(row.age_us, side.ages_us.get(hour, row.age_us))

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from spark_jobs import job
+from spark_jobs.batch import Batch
 from spark_jobs.rollup import failed, total
 from spark_jobs.tables import DEAD_LETTERS, OUTCOMES_TABLE, Table
 from spark_jobs.trend import COLUMNS as TREND
@@ -29,17 +30,17 @@ DEAD_LETTER_KEYS = (*OUTCOME_KEYS, "src_ue_id", "sink_ue_id")
 
 def transform_outcomes(rollup: DataFrame) -> DataFrame:
     """`rollup.transform` → `OUTCOME_COUNTS`."""
-    return rollup.groupBy(*OUTCOME_KEYS).agg(total("messages"), total("bytes"))
+    return rollup.groupBy("date", *OUTCOME_KEYS).agg(total("messages"), total("bytes"))
 
 
 def transform_dead_letters(rollup: DataFrame) -> DataFrame:
     """`rollup.transform` → `DEAD_LETTER_COUNTS`: failures only."""
     times = (sf.min("first_ts").alias("first_ts"), sf.max("last_ts").alias("last_ts"))
-    return rollup.where(failed()).groupBy(*DEAD_LETTER_KEYS).agg(total("messages"), total("bytes"), *times)
+    return rollup.where(failed()).groupBy("date", *DEAD_LETTER_KEYS).agg(total("messages"), total("bytes"), *times)
 
 
-def compute(day: job.Day) -> tuple[DataFrame, ...]:
-    return transform_outcomes(day.rollup), transform_dead_letters(day.rollup)
+def compute(batch: Batch) -> tuple[DataFrame, ...]:
+    return transform_outcomes(batch.rollup), transform_dead_letters(batch.rollup)
 
 
 JOB = job.Job("counts", (OUTCOME_COUNTS, DEAD_LETTER_COUNTS), compute)

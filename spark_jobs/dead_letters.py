@@ -5,18 +5,19 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from spark_jobs import counts, job, route_hourly
+from spark_jobs.batch import Batch
 from spark_jobs.tables import DEAD_LETTERS, ROUTE_HOURLY
 from spark_jobs.trend import with_trend
 
 
 def transform(today: DataFrame, past: DataFrame, past_hours: DataFrame) -> DataFrame:
-    """`counts.DEAD_LETTER_COUNTS` of a date and of the days before, `ROUTE_HOURLY` of these days → `tables.DEAD_LETTERS`."""
+    """`counts.DEAD_LETTER_COUNTS` of some dates and of the days before, `ROUTE_HOURLY` of these → `tables.DEAD_LETTERS`."""
     return with_trend(today, past, past_hours, counts.DEAD_LETTER_KEYS)
 
 
-def compute(day: job.Day) -> tuple[DataFrame, ...]:
+def compute(batch: Batch) -> tuple[DataFrame, ...]:
     table = counts.DEAD_LETTER_COUNTS
-    return (transform(day.table(table), day.past(table), day.past(ROUTE_HOURLY)),)
+    return (transform(batch.table(table), batch.past(table), batch.past(ROUTE_HOURLY)),)
 
 
 JOB = job.Job("dead_letters", (DEAD_LETTERS,), compute, needs=(route_hourly.JOB, counts.JOB), is_trend=True)

@@ -20,14 +20,15 @@ at one endpoint. A missing record at the last streamer of a way looks like a los
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, job
-from spark_jobs.clocks import small_frame
+from spark_jobs.batch import days
+from spark_jobs.clocks import Sightings, small_frame
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
 from spark_jobs.verdict import Sighting, Signature, Verdict, judge, leads, rank
 
@@ -37,6 +38,7 @@ GRACE_US = 600_000_000
 START_US = 10_000_000
 """And only if they begin so long before it: the recorded hand-over is its confirmation, and it began earlier."""
 
+_DAY_MS = 86_400_000
 _ID_BITS = 36
 """Bits of a hash, behind the 27 bits of the ms of the day: one long, in which only messages of the same ms can collide."""
 _TOPIC = "IF(sink_authority IS NULL, src_ue_id, NULL)", "IF(sink_authority IS NULL, src_resource_id, NULL)"
@@ -44,61 +46,53 @@ _SHOWN = (
     "streamer", "route", "egress", "address", "outcome", "ucode", "ingress_transport", "egress_transport", "src_authority",
     "sink_authority", "msg_type",
 )  # fmt: skip
-_GROUP = ("src_authority", "sink_authority", "msg_type", "status")
+_GROUP = ("date", "src_authority", "sink_authority", "msg_type", "status")
 
 _SIGNATURES = (
-    "flow BIGINT, signature BIGINT, src_authority STRING, sink_authority STRING, msg_type STRING, status STRING, "
+    "date DATE, flow BIGINT, signature BIGINT, src_authority STRING, sink_authority STRING, msg_type STRING, status STRING, "
     "status_before STRING, from_us BIGINT, until_us BIGINT"
 )
 _FINDINGS = (
-    "flow BIGINT, signature BIGINT, finding STRING, streamers STRING, last_streamer STRING, last_route STRING, "
+    "date DATE, flow BIGINT, signature BIGINT, finding STRING, streamers STRING, last_streamer STRING, last_route STRING, "
     "missing_at STRING, ucode STRING, from_us BIGINT, until_us BIGINT"
 )
 
 Keep = Callable[[DataFrame], DataFrame]
+SkewsUs = Mapping[dt.date, Mapping[str, int]]
+"""By the date of the messages and the streamer."""
+Judged = tuple[int | None, int | None]
+_ALWAYS: Judged = (None, None)
 
 
-def transform(records: DataFrame, date: dt.date, keep: Keep, grace_us: int = GRACE_US) -> tuple[DataFrame, DataFrame]:
-    """Records (`schema.PARTITIONED`) around a date → `tables.DELIVERY_AUDIT` and `tables.DELIVERY_AUDIT_DETAIL` of it.
+def transform(
+    records: DataFrame, sightings: Sequence[Sightings], dates: Sequence[dt.date], keep: Keep, grace_us: int = GRACE_US
+) -> tuple[DataFrame, DataFrame]:
+    """Records (`schema.PARTITIONED`) around some dates, and their `clocks.sightings` → `tables.DELIVERY_AUDIT` and
+    `tables.DELIVERY_AUDIT_DETAIL` of these dates.
 
-    Runs four small queries and collects their results: clocks, signatures, their records, spans.
+    Runs up to three small queries and collects their results: signatures, their records, the spans of topics.
     """
     spark = records.sparkSession
-    start = dt.datetime.combine(date, dt.time(), dt.UTC)
-    first, end = sf.lit(start), sf.lit(start + dt.timedelta(days=1))
-    of_date = _told_apart(records.where((sf.col("msg_ts") >= first) & (sf.col("msg_ts") < end)))
-    clock = clocks.estimate(clocks.sightings(of_date).collect())
-    skews_us = {name: round(each.skew_us or 0) for name, each in clock.items()}
-    of_date = of_date.withColumn("id", _id(start))
-    messages = keep(fates(of_date, skews_us))
-    verdicts = _verdicts(of_date, messages, clock, skews_us)
-    topics = {flow for flow, (_, sink, _), verdict in verdicts if verdict.missing_at and sink is None}
-    spans = _spans(records, topics, skews_us)
-    start_us = round(start.timestamp()) * 1_000_000
-
-    def judged(flow: int, verdict: Verdict) -> tuple[int | None, int | None]:
-        """Time of the first and last hand-over that can be judged, µs of the day; None: no bound."""
-        every = [spans[name, None] for name in verdict.missing_at]
-        topic = [spans[name, flow] for name in verdict.missing_at if flow in topics]
-        begins = [first_us + min(START_US, grace_us) - start_us for first_us, _ in topic or every]
-        ends = [last_us - grace_us - start_us for _, last_us in every] + [last_us - start_us for _, last_us in topic]
-        return max(begins, default=None), min(ends, default=None)
-
-    signatures = [
-        (flow, each.key, *text, each.status, each.status_before, *judged(flow, each)) for flow, text, each in verdicts
-    ]
-    findings = [
-        (flow, each.key, *finding, *(judged(flow, each) if finding.finding == "lost" else (None, None)))
-        for flow, _, each in verdicts
-        for finding in each.findings
-    ]
+    clock = {date: clocks.estimate(_of_messages(sightings, date)) for date in dates}
+    skews_us = {date: {name: round(each.skew_us or 0) for name, each in clock[date].items()} for date in dates}
+    of_dates = _of_dates(records, dates)
+    messages = keep(fates(of_dates, skews_us))
+    verdicts = _verdicts(of_dates, messages, clock, skews_us)
+    topics = {each.flow ^ _number(each.date) for each in verdicts if each.verdict.missing_at and each.sink is None}
+    spans = _Spans(sightings, _topic_spans(records, topics), skews_us)
+    signatures, findings = [], []
+    for date, flow, source, sink, kind, each in verdicts:
+        judged = spans.judged(date, each, flow ^ _number(date), grace_us) if each.missing_at else _ALWAYS
+        signatures.append((date, flow, each.key, source, sink, kind, each.status, each.status_before, *judged))
+        for finding in each.findings:
+            findings.append((date, flow, each.key, *finding, *(judged if finding.finding == "lost" else _ALWAYS)))
     return (
         _audit(messages, _broadcast(spark, signatures, _SIGNATURES)),
-        _detail(of_date, messages, _broadcast(spark, findings, _FINDINGS)),
+        _detail(of_dates, messages, _broadcast(spark, findings, _FINDINGS)),
     )
 
 
-def fates(of_date: DataFrame, skews_us: Mapping[str, int]) -> DataFrame:
+def fates(of_dates: DataFrame, skews_us: SkewsUs) -> DataFrame:
     """One row per message: id, flow, signature, copies, `last_us` from msg_ts to the last confirmation, by corrected clocks.
 
     Copies are `extra` (delivered again over the same way) and `aside` (set aside); the signature tells only none from some.
@@ -108,9 +102,9 @@ def fates(of_date: DataFrame, skews_us: Mapping[str, int]) -> DataFrame:
     confirmed_us = sf.col("age_us") + sf.coalesce("latency_us", sf.lit(0)) - _skew_us(skews_us)
     is_aside = (sf.col("outcome") == "duplicate").cast("long")
     record = sf.xxhash64("streamer", "route", "egress", "address", "outcome", "ucode")
-    rows = of_date.select(
+    rows = of_dates.select(
         "id",
-        _flow().alias("flow"),
+        "flow",
         sf.shiftleft(record, 1).bitwiseOR(is_aside).alias("kind"),
         sf.when(sf.col("outcome") == "delivered", confirmed_us).alias("confirmed_us"),
     )
@@ -143,87 +137,144 @@ def _told_apart(records: DataFrame) -> DataFrame:
     )
 
 
-def _id(start: dt.datetime) -> Column:
+def _of_dates(records: DataFrame, dates: Sequence[dt.date]) -> DataFrame:
+    """The records of messages that were made on these dates, told apart. `date` is that of the message."""
+    first, end = (dt.datetime.combine(date, dt.time(), dt.UTC) for date in (dates[0], dates[-1] + dt.timedelta(days=1)))
+    made = records.where((sf.col("msg_ts") >= sf.lit(first)) & (sf.col("msg_ts") < sf.lit(end)))
+    if len(dates) > 1:
+        away = sf.datediff("date", sf.to_date("msg_ts"))
+        made = made.where(sf.to_date("msg_ts").isin(list(dates)) & sf.abs(away).between(0, REACH_DAYS))
+    made = _told_apart(made.withColumn("date", sf.to_date("msg_ts")))
+    return made.withColumns({"id": _id(), "flow": _flow().bitwiseXOR(sf.unix_date("date").cast("long"))})
+
+
+def _id() -> Column:
     """Half as long as msg_id, and enough to tell the messages of one flow and day apart."""
-    ms = sf.unix_millis("msg_ts") - round(start.timestamp() * 1000)
+    ms = sf.pmod(sf.unix_millis("msg_ts"), sf.lit(_DAY_MS))
     return sf.shiftleft(ms, _ID_BITS).bitwiseOR(sf.xxhash64("msg_id").bitwiseAND((1 << _ID_BITS) - 1))
 
 
 def _flow() -> Column:
+    """A hash of what decides the way. In `_of_dates`, the number of the date is mixed in: dates are judged apart."""
     return sf.xxhash64("msg_type", "src_authority", "sink_authority", *map(sf.expr, _TOPIC))
 
 
-def _skew_us(skews_us: Mapping[str, int]) -> Column:
+def _number(date: dt.date) -> int:
+    return (date - dt.date(1970, 1, 1)).days
+
+
+def _skew_us(skews_us: SkewsUs) -> Column:
     skew = sf.lit(0)
-    for name, value in skews_us.items():
-        if value:
-            skew = sf.when(sf.col("streamer") == name, value).otherwise(skew)
+    for date, of_date in skews_us.items():
+        for name, value in of_date.items():
+            if value:
+                skew = sf.when((sf.col("date") == sf.lit(date)) & (sf.col("streamer") == name), value).otherwise(skew)
     return skew.cast("long")
 
 
-def _spans(
-    records: DataFrame, topics: Set[int], skews_us: Mapping[str, int]
-) -> dict[tuple[str, int | None], tuple[int, int]]:
-    """First and last time in each streamer's records, by the corrected clock, in µs: of all records, and of each given flow.
+def _of_messages(sightings: Iterable[Sightings], date: dt.date) -> list[Sightings]:
+    """Those of messages that were made on the date. As in `_told_apart`, a Publish has no sink."""
+    found = [each for each in sightings if each.is_made_on(date) and abs((each.date - date).days) <= REACH_DAYS]
+    return [each._replace(sink_authority=None) if each.is_publish else each for each in found]
+
+
+def _topic_spans(records: DataFrame, topics: Set[int]) -> list[Any]:
+    """First and last time, in µs, in each streamer's records of each date of these flows."""
+    if not topics:
+        return []
+    known = _broadcast(records.sparkSession, [(each,) for each in sorted(topics)], "topic BIGINT")
+    of_topics = _told_apart(records).withColumn("topic", _flow()).join(known, "topic")
+    ts_us = sf.unix_micros("ts")
+    spans = of_topics.groupBy("date", "streamer", "topic").agg(
+        sf.min(ts_us).alias("first_us"), sf.max(ts_us).alias("last_us")
+    )
+    return spans.collect()
+
+
+class _Spans:
+    """From when until when each streamer has records around a date, by its corrected clock in µs: of all, and of topics.
 
     Later records may be in files that are still to come.
     """
-    flow: Column = sf.lit(None).cast("long")
-    if topics:
-        known = _broadcast(records.sparkSession, [(each, True) for each in sorted(topics)], "flow BIGINT, known BOOLEAN")
-        records = _told_apart(records).withColumn("flow", _flow()).join(known, "flow", "left")
-        flow = sf.when(sf.col("known"), sf.col("flow"))
-    ts_us = sf.unix_micros("ts")
-    rows = records.groupBy("streamer", flow.alias("flow")).agg(sf.min(ts_us).alias("first"), sf.max(ts_us).alias("last"))
-    spans: dict[tuple[str, int | None], tuple[int, int]] = {}
-    for row in rows.collect():
-        first_us, last_us = row["first"] - skews_us.get(row.streamer, 0), row["last"] - skews_us.get(row.streamer, 0)
-        least_us, most_us = spans.get((row.streamer, None), (first_us, last_us))
-        spans[row.streamer, None] = min(first_us, least_us), max(last_us, most_us)
-        if row.flow is not None:
-            spans[row.streamer, row.flow] = first_us, last_us
-    return spans
+
+    def __init__(self, sightings: Iterable[Sightings], of_topics: Iterable[Any], skews_us: SkewsUs) -> None:
+        self._spans: dict[tuple[dt.date, str, int | None], tuple[int, int]] = {}
+        everything = [(each.date, each.streamer, None, each.first_us, each.last_us) for each in sightings]
+        for day, name, topic, first_us, last_us in (*everything, *of_topics):
+            for date in skews_us.keys() & set(days(day, -REACH_DAYS, REACH_DAYS)):
+                skew_us = skews_us[date].get(name, 0)
+                begin_us, end_us = first_us - skew_us, last_us - skew_us
+                known = self._spans.get((date, name, topic), (begin_us, end_us))
+                self._spans[date, name, topic] = min(begin_us, known[0]), max(end_us, known[1])
+
+    def judged(self, date: dt.date, verdict: Verdict, topic: int, grace_us: int) -> Judged:
+        """Time of the first and last hand-over that can be judged, µs of the day. A topic counts for a Publish only."""
+        start_us = _number(date) * _DAY_MS * 1000
+        every = [self._spans[date, name, None] for name in verdict.missing_at]
+        of_topic = [self._spans[at] for name in verdict.missing_at if (at := (date, name, topic)) in self._spans]
+        begins = [first_us + min(START_US, grace_us) - start_us for first_us, _ in of_topic or every]
+        ends = [last_us - grace_us - start_us for _, last_us in every] + [last_us - start_us for _, last_us in of_topic]
+        return max(begins), min(ends)
+
+
+class _FlowVerdict(NamedTuple):
+    date: dt.date
+    flow: int
+    source: str
+    sink: str | None
+    kind: str
+    verdict: Verdict
 
 
 def _verdicts(
-    of_date: DataFrame, messages: DataFrame, clock: Mapping[str, clocks.ClockEstimate], skews_us: Mapping[str, int]
-) -> list[tuple[int, tuple[str, str | None, str], Verdict]]:
-    """Each flow, its source, sink and type, and the verdict on each of its signatures."""
+    of_dates: DataFrame, messages: DataFrame, clock: Mapping[dt.date, Mapping[str, clocks.ClockEstimate]], skews_us: SkewsUs
+) -> list[_FlowVerdict]:
+    """The verdict on each signature of each flow."""
     kinds = messages.groupBy("flow", "signature").agg(sf.count("*").alias("messages"), sf.min("id").alias("example"))
     of_example = {(row.flow, row.example): row for row in kinds.collect()}
-    wanted = _broadcast(of_date.sparkSession, [(row.example,) for row in of_example.values()], "example BIGINT").distinct()
+    wanted = _broadcast(of_dates.sparkSession, [(row.example,) for row in of_example.values()], "example BIGINT").distinct()
     shown = (
-        of_date.withColumns({"flow": _flow(), "example": sf.col("id")})
+        of_dates.withColumn("example", sf.col("id"))
         .join(sf.broadcast(wanted), "example")
-        .groupBy("flow", "example", *_SHOWN)
+        .groupBy("date", "flow", "example", *_SHOWN)
         .agg(sf.count("*").alias("times"), sf.unix_micros(sf.min("ts")).alias("at_us"))
         .collect()
     )
     sightings: dict[tuple[int, int], list[Sighting]] = defaultdict(list)
-    texts: dict[int, tuple[str, str | None, str]] = {}
+    texts: dict[int, tuple[dt.date, str, str | None, str]] = {}
     for row in shown:
         if (row.flow, row.example) in of_example:
-            at_us = row.at_us - skews_us[row.streamer]
+            at_us = row.at_us - skews_us[row.date].get(row.streamer, 0)
             egress = row.egress if row.address is None else f"{row.egress} to {row.address}"
             ends = row.ingress_transport, row.egress_transport
             sighting = Sighting(row.streamer, row.route, egress, row.outcome, row.ucode, at_us, *ends)
             sightings[row.flow, row.example] += [sighting] * min(row.times, 2)
-            texts[row.flow] = row.src_authority, row.sink_authority, row.msg_type
-    flows: dict[int, list[Signature]] = defaultdict(list)
+            texts[row.flow] = row.date, row.src_authority, row.sink_authority, row.msg_type
+    flows: dict[dt.date, dict[int, list[Signature]]] = defaultdict(lambda: defaultdict(list))
     for (flow, number), seen in sorted(sightings.items()):
         kind = of_example[flow, number]
-        flows[flow].append(Signature(kind.signature, kind.messages, tuple(sorted(seen, key=lambda each: each.at_us))))
+        signature = Signature(kind.signature, kind.messages, tuple(sorted(seen, key=lambda each: each.at_us)))
+        flows[texts[flow][0]][flow].append(signature)
+    return [
+        _FlowVerdict(date, flow, *texts[flow][1:], verdict)
+        for date, of_date in flows.items()
+        for flow, verdict in _judged(of_date, texts, clock[date])
+    ]
+
+
+def _judged(
+    flows: Mapping[int, Sequence[Signature]], texts: Mapping[int, tuple[Any, ...]], clock: Mapping[str, clocks.ClockEstimate]
+) -> Iterator[tuple[int, Verdict]]:
+    """The verdicts on all flows of one date."""
 
     def trust(x: str, y: str) -> bool:
-        return clock[x].group == clock[y].group
+        return x in clock and y in clock and clock[x].group == clock[y].group
 
-    orders = {flow: rank(signatures, texts[flow][0], trust) for flow, signatures in flows.items()}
+    orders = {flow: rank(signatures, texts[flow][1], trust) for flow, signatures in flows.items()}
     proven = {way for flow, signatures in flows.items() for way in leads(signatures, orders[flow])}
-    return [
-        (flow, texts[flow], verdict)
-        for flow, signatures in flows.items()
-        for verdict in judge(signatures, orders[flow], texts[flow][1] is None, proven)
-    ]
+    for flow, signatures in flows.items():
+        for verdict in judge(signatures, orders[flow], texts[flow][2] is None, proven):
+            yield flow, verdict
 
 
 def _broadcast(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
@@ -271,14 +322,14 @@ def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
     )
 
 
-def _detail(of_date: DataFrame, messages: DataFrame, findings: DataFrame) -> DataFrame:
+def _detail(of_dates: DataFrame, messages: DataFrame, findings: DataFrame) -> DataFrame:
     found = messages.join(findings, ["flow", "signature"]).where(~_unjudged())
     # The columns about the message itself come from its first record: few rows, found by reading the records once more.
     # Broadcast, or Spark would shuffle and sort all records again: a third of the job's work.
-    wanted = found.select("id").distinct()
+    wanted = found.select("id", "flow").distinct()
     about = (
-        of_date.join(sf.broadcast(wanted), "id", "left_semi")
-        .groupBy("id")
+        of_dates.join(sf.broadcast(wanted), ["id", "flow"], "left_semi")
+        .groupBy("id", "flow")
         .agg(
             *(
                 sf.first(name).alias(name)
@@ -294,13 +345,13 @@ def _detail(of_date: DataFrame, messages: DataFrame, findings: DataFrame) -> Dat
     copies = (
         sf.when(finding == "delivered_twice", sf.col("extra")).when(finding == "duplicate", sf.col("aside")).otherwise(0)
     )
-    return found.join(about, "id").withColumn("copies", copies)
+    return found.join(about, ["id", "flow"]).withColumn("copies", copies)
 
 
 JOB = job.Job(
     "delivery_audit",
     (DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL),
-    lambda day: transform(day.records(REACH_DAYS, REACH_DAYS), day.date, day.keep),
+    lambda batch: transform(batch.records(REACH_DAYS, REACH_DAYS), batch.sightings, batch.dates, batch.keep),
     before=REACH_DAYS,
     after=REACH_DAYS,
 )

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs import job
+from spark_jobs.batch import Batch
 from spark_jobs.tables import LATENCY, LATENCY_DAILY
 
 SKETCH_K = 800
@@ -23,7 +24,7 @@ def transform(records: DataFrame) -> DataFrame:
     """Trace records → `tables.LATENCY`. Merge sketches with Spark's ``kll_merge_agg_bigint``."""
     sketched = (
         _delivered(records)
-        .groupBy("hour", "streamer", "route")
+        .groupBy("date", "hour", "streamer", "route")
         .agg(
             sf.count("*").alias("messages"),
             *(sf.kll_sketch_agg_bigint(column, SKETCH_K).alias(f"{name}_sketch") for name, column in MEASURES.items()),
@@ -36,14 +37,15 @@ def transform(records: DataFrame) -> DataFrame:
 
 
 def transform_daily(records: DataFrame) -> DataFrame:
-    """Trace records of one date → `tables.LATENCY_DAILY`, exact.
+    """Trace records → `tables.LATENCY_DAILY`, exact.
 
     Equal values are counted first: in whole µs, a day has far fewer values than messages, whatever its volume.
     """
-    counted = _counted(records, *next(iter(MEASURES.items())))
-    for measure, column in list(MEASURES.items())[1:]:
-        counted = counted.unionByName(_counted(records, measure, column))
-    of_route = Window.partitionBy("streamer", "route", "measure")
+    keys = ("date", "streamer", "route", "measure")
+    values = [sf.struct(sf.lit(name).alias("measure"), sf.col(column).alias("us")) for name, column in MEASURES.items()]
+    measured = _delivered(records).select("date", "streamer", "route", sf.inline(sf.array(*values)))
+    counted = measured.where(sf.col("us").isNotNull()).groupBy(*keys, "us").agg(sf.count("*").alias("messages"))
+    of_route = Window.partitionBy(*keys)
     running = counted.withColumn("up_to", sf.sum("messages").over(of_route.orderBy("us"))).withColumn(
         "all", sf.sum("messages").over(of_route)
     )
@@ -52,7 +54,7 @@ def transform_daily(records: DataFrame) -> DataFrame:
         name: sf.min(sf.when(sf.col("up_to") * 1000 >= sf.col("all") * round(share * 1000), sf.col("us")))
         for name, share in _SHARES.items()
     }
-    return running.groupBy("streamer", "route", "measure").agg(
+    return running.groupBy(*keys).agg(
         sf.sum("messages").alias("messages"),
         sf.min("us").alias("min_us"),
         *(value.alias(name) for name, value in smallest.items()),
@@ -64,21 +66,14 @@ def _delivered(records: DataFrame) -> DataFrame:
     return records.where(sf.col("outcome") == "delivered")
 
 
-def _counted(records: DataFrame, measure: str, column: str) -> DataFrame:
-    """How often each value of a measure occurred on each route."""
-    keys = ("streamer", "route", sf.col(column).alias("us"))
-    counted = _delivered(records).where(sf.col(column).isNotNull()).groupBy(*keys).agg(sf.count("*").alias("messages"))
-    return counted.withColumn("measure", sf.lit(measure))
-
-
 def _quantile(sketch: str, rank: float) -> Column:
     """A quantile; null for an empty sketch, for which Spark raises an error."""
     filled = sf.kll_sketch_get_n_bigint(sketch) > 0
     return sf.when(filled, sf.kll_sketch_get_quantile_bigint(sketch, sf.lit(rank)))
 
 
-def compute(day: job.Day) -> tuple[DataFrame, ...]:
-    records = day.records()
+def compute(batch: Batch) -> tuple[DataFrame, ...]:
+    records = batch.records()
     return transform(records), transform_daily(records)
 
 

@@ -13,8 +13,10 @@ import datetime as dt
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -36,13 +38,17 @@ from spark_jobs import (
     traffic_matrix,
     ttl_margin,
 )
+from spark_jobs.batch import TREND_DAYS, Batch, batches, days, shown, size_bytes
 from spark_jobs.java import JavaMissingError
-from spark_jobs.job import TREND_DAYS, Day, Job, days, run
+from spark_jobs.job import Job, run
 from spark_jobs.manifests import Files, Manifest, Manifests, gone, grown, united
+from spark_jobs.progress import Progress
+from spark_jobs.records import SMALL_BYTES
 from spark_jobs.session import session
 from spark_jobs.storage import Storage
 
 JOBS = (
+    delivery_audit.JOB,
     route_hourly.JOB,
     latency.JOB,
     counts.JOB,
@@ -50,38 +56,39 @@ JOBS = (
     top_talkers.JOB,
     ttl_margin.JOB,
     redelivery.JOB,
-    delivery_audit.JOB,
     streamer_health.JOB,
     slo.JOB,
     outcomes.JOB,
     dead_letters.JOB,
     anomalies.JOB,
 )
-"""All jobs, each after those that it needs."""
+"""All jobs, each after those that it needs, and the longest first."""
 
-
-def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+_AT_ONCE = 2
+"""So many jobs, if they are small: while Spark plans one of them, the cores are free for the other."""
+_TREND_DATES = 30
+"""So many dates at once: their tables are small, but each looks back on 14 days."""
 
 
 class NightlyRun:
-    """One run of all jobs, or of `jobs`. `tell` gets a line for each job and date."""
+    """One run of all jobs, or of `jobs`. `batch_of` makes the batch of some dates."""
 
     def __init__(
         self,
-        day: Callable[[dt.date], Day],
+        batch_of: Callable[[tuple[dt.date, ...]], Batch],
         manifests: Manifests,
         jobs: Sequence[Job] = JOBS,
-        tell: Callable[[str], object] = _print,
+        progress: Progress | None = None,
     ) -> None:
-        self._day, self._manifests, self._tell = day, manifests, tell
+        self._batch_of, self._manifests, self._progress = batch_of, manifests, progress or Progress()
         self._record_jobs = tuple(job for job in jobs if not job.is_trend)
         self._neighbour_jobs = tuple(job for job in self._record_jobs if job.before or job.after)
         self._trend_jobs = tuple(job for job in jobs if job.is_trend)
-        self._before, self._after = max(job.before for job in jobs), max(job.after for job in jobs)
+        self.reach = max(job.before for job in jobs), max(job.after for job in jobs)
+        """How many days before and after a date its records are read."""
         self.changed: set[dt.date] = set()
         """The dates that got a new table."""
+        self._is_stopping = False
         self.failed: dict[dt.date, set[str]] = {}
         """The jobs that failed, or were skipped because a job that they need failed."""
 
@@ -105,18 +112,34 @@ class NightlyRun:
         """All record jobs, for each of these dates."""
         return dict.fromkeys(dates, self._record_jobs)
 
-    def run(self, work: Mapping[dt.date, tuple[Job, ...]], first: dt.date = dt.date.min, *, asked: bool = False) -> bool:
+    def run(
+        self,
+        work: Mapping[dt.date, tuple[Job, ...]],
+        files: Files,
+        first: dt.date = dt.date.min,
+        *,
+        asked: bool = False,
+    ) -> bool:
         """Run record jobs, then the trend jobs that look back on what they changed. Returns whether every job succeeded.
 
-        `first`: what an earlier run left undone before that date stays undone. `asked`: the user named the dates, so tables
-        are replaced even if files are gone since; otherwise such tables are kept.
+        `files`: those of every date that is read, listed before they are read: a file that comes in between is read, and its
+        date is stale all the same. `first`: what an earlier run left undone before that date stays undone. `asked`: the user
+        named the dates, so tables are replaced even if files are gone since; otherwise such tables are kept.
         """
         dates = [date for date in self._manifests.dates() if date >= first]
         moved = {date for date in dates if (manifest := self._manifests.get(date)) and not manifest.trends}
+        wanted = {date: self._wanted(date, jobs, files, asked) for date, jobs in sorted(work.items())}
+        wanted = {date: jobs for date, jobs in wanted.items() if jobs}
+        looked_back_on = {date for date, jobs in wanted.items() if any(job not in self._neighbour_jobs for job in jobs)}
+        moved |= looked_back_on
+        followers = self._followers(moved)
+        every = [*wanted.values(), *(self._trend_jobs for _ in followers)]
+        self._progress.expect(sum(len(job.tables) for jobs in every for job in jobs))
+        for part in batches(wanted, files):
+            self._run_record_jobs({date: wanted[date] for date in part}, files, looked_back_on)
         # Even after a failure: a trend job may not need the failed one, and is skipped if it does.
-        moved.update([date for date, jobs in sorted(work.items()) if self._run_record_jobs(date, jobs, asked)])
-        for date in self._followers(moved):
-            self._run_jobs(date, self._trend_jobs)
+        for start in range(0, len(followers), _TREND_DATES):
+            self._run_jobs(dict.fromkeys(followers[start : start + _TREND_DATES], self._trend_jobs), _AT_ONCE)
         names = {job.name for job in self._trend_jobs}
         for date in sorted(moved):
             is_behind = any(names & self.failed.get(later, set()) for later in self._followers({date}))
@@ -124,25 +147,33 @@ class NightlyRun:
                 self._manifests.put(date, replace(manifest, trends=True))
         return not self.failed
 
-    def _run_record_jobs(self, date: dt.date, wanted: Sequence[Job], asked: bool) -> bool:
-        """Run record jobs of one date. Returns whether one of them ran on which trend jobs look back."""
+    def _wanted(self, date: dt.date, jobs: Sequence[Job], files: Files, asked: bool) -> tuple[Job, ...]:
+        """Those of the record jobs that are to run: all, but for those whose tables are kept because files are gone."""
         before = self._manifests.get(date)
-        day = self._day(date)
-        # Listed before they are read: a file that comes in between is read, and the date is stale all the same.
-        files = records.files(day.spark, day.input, self.reads(date))
-        jobs = tuple(wanted)
+        wanted = tuple(jobs)
         if before and not asked:
-            jobs = tuple(job for job in wanted if not _lost(job, before, files, date) or not _has_tables(job, before, day))
-        self._tell_lost_files(date, [job for job in wanted if job not in jobs], jobs, before, files)
-        if not jobs:
-            return False
-        is_looked_back_on = any(job not in self._neighbour_jobs for job in jobs)
-        trends = before is not None and before.trends and not is_looked_back_on
-        seen = united(before.files, files) if before else files
-        self._manifests.put(date, Manifest(seen, done=False, trends=trends))
-        if self._run_jobs(date, jobs):
-            self._manifests.put(date, Manifest(files if jobs == self._record_jobs else seen, done=True, trends=trends))
-        return is_looked_back_on
+            batch = self._batch_of((date,))
+            wanted = tuple(job for job in jobs if not _lost(job, before, files, date) or not _has_tables(job, before, batch))
+        self._tell_lost_files(date, [job for job in jobs if job not in wanted], wanted, before, files)
+        return wanted
+
+    def _run_record_jobs(
+        self, wanted: Mapping[dt.date, tuple[Job, ...]], files: Files, looked_back_on: Set[dt.date]
+    ) -> None:
+        """Run the record jobs of a batch of dates. `looked_back_on`: those with jobs on which trend jobs look back."""
+        finished: dict[dt.date, Manifest] = {}
+        for date, jobs in wanted.items():
+            before = self._manifests.get(date)
+            read = {each: files.get(each, {}) for each in self.reads(date)}
+            trends = before is not None and before.trends and date not in looked_back_on
+            seen = united(before.files, read) if before else read
+            self._manifests.put(date, Manifest(seen, done=False, trends=trends))
+            finished[date] = Manifest(read if jobs == self._record_jobs else seen, done=True, trends=trends)
+        sources = {each for date in wanted for each in self.reads(date)}
+        self._run_jobs(wanted, _AT_ONCE if size_bytes(sources, files) <= SMALL_BYTES else 1)
+        for date, manifest in finished.items():
+            if date not in self.failed:
+                self._manifests.put(date, manifest)
 
     def _tell_lost_files(
         self, date: dt.date, kept: Sequence[Job], jobs: Sequence[Job], before: Manifest | None, files: Files
@@ -152,43 +183,87 @@ class NightlyRun:
         if kept:
             lost = max(_lost(job, before, files, date) for job in kept)
             names = "all tables" if len(kept) == len(self._record_jobs) else ", ".join(job.name for job in kept)
-            self._tell(f"{date} {names}: kept, because files are gone: {lost} (--date {date} runs it anyway)")
+            self._progress.say(f"{date} {names}: kept, because files are gone: {lost} (--date {date} runs it anyway)")
         if lost := max((_lost(job, before, files, date) for job in jobs), default=0):
-            self._tell(f"{date}: files gone since the last run: {lost}; the new tables lack their records")
+            self._progress.say(f"{date}: files gone since the last run: {lost}; the new tables lack their records")
 
     def reads(self, date: dt.date) -> list[dt.date]:
         """The dates whose records go into the tables of `date`."""
-        return days(date, -self._before, self._after)
+        return days(date, -self.reach[0], self.reach[1])
 
     def _followers(self, changed: set[dt.date]) -> list[dt.date]:
         """These dates, and all other dates with a manifest that look back on one of them."""
         dates = {*self._manifests.dates(), *changed}
         return sorted(date for date in dates if any(0 <= (date - each).days <= TREND_DAYS for each in changed))
 
-    def _run_jobs(self, date: dt.date, jobs: Sequence[Job]) -> bool:
-        """Run jobs of one date. Returns whether all succeeded."""
-        day = self._day(date)
+    def _run_jobs(self, wanted: Mapping[dt.date, Sequence[Job]], at_once: int = 1) -> None:
+        """Run the jobs that each of these dates wants, each job for all of its dates, and so many jobs at once."""
+        made: dict[tuple[dt.date, ...], Batch] = {}
+        pool = ThreadPoolExecutor(at_once, thread_name_prefix="job")
+        try:
+            for wave in _waves((*self._record_jobs, *self._trend_jobs)):
+                running = []
+                for job in wave:
+                    dates = tuple(date for date, jobs in wanted.items() if job in jobs and not self._skipped(job, date))
+                    running.append(pool.submit(self._run_job, job, dates, made))
+                for each in running:
+                    each.result()
+        except BaseException:
+            self._is_stopping = True
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+            for batch in made.values():
+                batch.release()
+
+    def _skipped(self, job: Job, date: dt.date) -> bool:
+        """Whether a job failed on which this one depends."""
         failed = self.failed.get(date, set())
-        for job in jobs:
-            if missing := [need.name for need in job.needs if need.name in failed]:
-                self._tell(f"{date} {job.name}: skipped, because {', '.join(missing)} failed")
-                failed.add(job.name)
-                continue
-            began_s = time.perf_counter()
-            try:
-                rows = run(job, day)
-            except Exception as error:  # noqa: BLE001  # the top of a job: its fault must not stop the other jobs
-                self._tell(f"{date} {job.name}: FAILED: {error}")
-                traceback.print_exc(file=sys.stderr)
-                failed.add(job.name)
-            else:
-                self.changed.add(date)
-                counted = ", ".join(f"{table} {count} rows" for table, count in rows.items())
-                self._tell(f"{date} {job.name}: {time.perf_counter() - began_s:.1f} s, {counted}")
-        day.release()
-        if failed:
-            self.failed[date] = failed
-        return not failed
+        if missing := [need.name for need in job.needs if need.name in failed]:
+            self._progress.say(f"{date} {job.name}: skipped, because {', '.join(missing)} failed")
+            failed.add(job.name)
+            self._progress.skip(len(job.tables))
+        return bool(missing)
+
+    def _run_job(self, job: Job, dates: tuple[dt.date, ...], made: dict[tuple[dt.date, ...], Batch]) -> None:
+        """Run a job. If it fails for several dates, half of them each, until it is known which ones it fails for.
+
+        `made`: the batches so far, for all jobs with the same dates.
+        """
+        if not dates:
+            return
+        finished = 0
+        try:
+            with self._progress.running(f"{shown(dates)} {job.name}"):
+                began_s = time.perf_counter()
+                for table, rows in run(job, made.setdefault(dates, self._batch_of(dates))):
+                    finished += 1
+                    self.changed.update(dates)
+                    took_s, began_s = time.perf_counter() - began_s, time.perf_counter()
+                    self._progress.done(f"{shown(dates)} {table.name}", rows, len(dates), took_s)
+        except Exception as error:  # noqa: BLE001  # the top of a job: its fault must not stop the other jobs
+            if len(dates) > 1 and not self._is_stopping:
+                self._progress.expect(finished * len(dates))
+                for half in (dates[: len(dates) // 2], dates[len(dates) // 2 :]):
+                    self._run_job(job, half, made)
+                return
+            self._progress.say(f"{shown(dates)} {job.name}: FAILED: {error}")
+            traceback.print_exc(file=sys.stderr)
+            for date in dates:
+                self.failed.setdefault(date, set()).add(job.name)
+            self._progress.skip((len(job.tables) - finished) * len(dates))
+
+
+def _waves(jobs: Iterable[Job]) -> list[list[Job]]:
+    """The jobs, each in a later wave than those that it needs."""
+    wave_of: dict[str, int] = {}
+    waves: list[list[Job]] = []
+    for job in jobs:
+        number = max((wave_of[need.name] + 1 for need in job.needs), default=0)
+        wave_of[job.name] = number
+        waves += [[] for _ in range(number + 1 - len(waves))]
+        waves[number].append(job)
+    return waves
 
 
 def _lost(job: Job, before: Manifest, files: Files, date: dt.date) -> int:
@@ -196,63 +271,74 @@ def _lost(job: Job, before: Manifest, files: Files, date: dt.date) -> int:
     return gone(before, files, days(date, -job.before, job.after))
 
 
-def _has_tables(job: Job, before: Manifest, day: Day) -> bool:
+def _has_tables(job: Job, before: Manifest, batch: Batch) -> bool:
     """Whether the job's tables exist. After a first run that was interrupted, some do not."""
-    storage = Storage(day.spark)
-    return before.done or all(storage.exists(f"{day.output}/{table.name}/date={day.date}") for table in job.tables)
+    storage = Storage(batch.spark)
+    return before.done or all(storage.exists(f"{batch.output}/{table.name}/date={batch.dates[0]}") for table in job.tables)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 if everything was computed, 1 if a job or the report failed, 2 if nothing could start."""
     options = arguments.parse("spark_jobs.nightly", argv, dates_required=False)
-    began_s = time.perf_counter()
+    began_s, progress = time.perf_counter(), Progress()
     try:
         if options.slo:
             slo_file.load(options.slo)  # a mistake is reported before hours of work, not after
-        spark = session()
-        manifests = Manifests(Storage(spark), options.output)
-        night = NightlyRun(lambda date: Day(spark, options.input, options.output, date, options.slo), manifests)
-        present = records.dates(spark, options.input)
         today = dt.datetime.now(dt.UTC).date()
         first = min([today - dt.timedelta(days=options.lookback_days), *options.dates])
-        if options.dates:
-            work = night.everything(options.dates)
-        else:
-            recent = _recent(present, first, today, set(manifests.dates()))
-            read = {each for date in recent for each in night.reads(date)}
-            work = night.stale(recent, records.files(spark, options.input, read))
-        succeeded = night.run(work, first, asked=bool(options.dates))
+        spark = session(small=records.is_small(options.input, options.dates or _new(options, first)))
+        manifests = Manifests(Storage(spark), options.output)
+
+        def batch_of(dates: tuple[dt.date, ...]) -> Batch:
+            return Batch(spark, options.input, options.output, dates, options.slo, night.reach)
+
+        night = NightlyRun(batch_of, manifests, progress=progress)
+        present = records.dates(spark, options.input)
+        dates = options.dates or _recent(present, first, today, set(manifests.dates()), progress)
+        files = records.files(spark, options.input, {each for date in dates for each in night.reads(date)})
+        work = night.everything(dates) if options.dates else night.stale(dates, files)
+        succeeded = night.run(work, files, first, asked=bool(options.dates))
     except (slo_file.SloFileError, JavaMissingError, records.InputMissingError, records.NewerVersionError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     for date in sorted(night.changed):
-        succeeded = _report(spark, options.output, date) and succeeded
+        succeeded = _report(spark, options.output, date, progress) and succeeded
     if not work and not night.changed:
-        _print(f"nothing to do: every date from {first} on is up to date")
-    _print(f"dates with new tables: {len(night.changed)}, in {time.perf_counter() - began_s:.1f} s")
+        progress.say(f"nothing to do: every date from {first} on is up to date")
+    progress.say(f"dates with new tables: {len(night.changed)}, in {time.perf_counter() - began_s:.1f} s")
     for date, names in sorted(night.failed.items()):
         sys.stderr.write(f"{date}: failed: {', '.join(sorted(names))}\n")
     return 0 if succeeded else 1
 
 
-def _recent(present: Sequence[dt.date], first: dt.date, today: dt.date, known: set[dt.date]) -> list[dt.date]:
+def _new(options: arguments.JobArguments, first: dt.date) -> list[dt.date]:
+    """The dates from `first` on that have traces on this machine and were never run."""
+    found = (dt.date.fromisoformat(path.name[5:]) for path in Path(options.input).glob("date=????-??-??"))
+    return [date for date in found if date >= first and not Path(options.output, "_runs", f"date={date}.json").exists()]
+
+
+def _recent(
+    present: Sequence[dt.date], first: dt.date, today: dt.date, known: Set[dt.date], progress: Progress
+) -> list[dt.date]:
     """Those of the ascending dates that are over, from `first` on. Prints which dates are left out on either side."""
     if missed := [date for date in present if date < first and date not in known]:
-        _print(f"dates before {first} that were never run: {len(missed)} (--from {missed[0]} --to {missed[-1]} runs them)")
+        progress.say(
+            f"dates before {first} that were never run: {len(missed)} (--from {missed[0]} --to {missed[-1]} runs them)"
+        )
     for date in present:
         if date >= today:
-            _print(f"{date} is still being written: left out (--date {date} runs it anyway)")
+            progress.say(f"{date} is still being written: left out (--date {date} runs it anyway)")
     return [date for date in present if first <= date < today]
 
 
-def _report(spark: SparkSession, output: str, date: dt.date) -> bool:
+def _report(spark: SparkSession, output: str, date: dt.date, progress: Progress) -> bool:
     try:
         from spark_jobs import report  # noqa: PLC0415  # the jobs themselves need no drawing libraries
 
         for path in report.write(spark, output, date, f"{output}/report"):
-            _print(f"{date} report: {path}")
+            progress.say(f"{date} report: {path}")
     except Exception as error:  # noqa: BLE001  # the tables are good, whatever happens to the report
-        _print(f"{date} report: FAILED: {error}")
+        progress.say(f"{date} report: FAILED: {error}")
         traceback.print_exc(file=sys.stderr)
         return False
     return True

@@ -1,36 +1,61 @@
-"""Publishes one date of one table: replaces it as a whole.
+"""Publishes some dates of one table: replaces each as a whole.
 
-Rows are written to ``_staging/<table>/<date>-<uuid>``; the finished folder then takes the place of ``<table>/date=D``, which
-is kept in staging meanwhile. The next run removes what a killed run has left there. Dynamic partition overwrite could do
-neither this nor empty results.
+All rows are written to ``_staging/<table>/<first date>_<last date>-<uuid>`` at once, partitioned by date; each finished
+folder then takes the place of ``<table>/date=D``, which is kept in staging meanwhile. The next run removes what a killed run
+has left there. Dynamic partition overwrite could do neither this nor empty results.
 """
 
 import datetime as dt
+import io
+import re
 import uuid
+from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
 
 _ROWS_PER_FILE = 4_000_000
+_STAGED = re.compile(r"(\d{4}-\d\d-\d\d)(?:_(\d{4}-\d\d-\d\d))?-")
 
 
-def publish(rows: DataFrame, table: Table, output: str, date: dt.date) -> int:
-    """Replace `date` of `table` below `output` with these rows. Returns how many there are.
+def publish(rows: DataFrame, table: Table, output: str, dates: Sequence[dt.date]) -> int:
+    """Replace these ascending dates of `table` below `output` with these rows. Returns how many there are.
 
-    The rows' columns are selected by name and cast to the table's types; a `date` column is not needed. An empty result
-    becomes a folder with one empty file, so that readers find the date.
+    The rows' columns are selected by name and cast to the table's types. A date without rows becomes a folder with one empty
+    file, so that readers find it.
     """
     storage = Storage(rows.sparkSession)
     staging = f"{output}/_staging/{table.name}"
-    for orphan in storage.names(f"{staging}/{date}-*"):
-        storage.delete(f"{staging}/{orphan}")
-    fresh = f"{staging}/{date}-{uuid.uuid4().hex}"
-    columns = [sf.col(name).cast(kind).alias(name) for name, kind in table.columns.items() if name != "date"]
+    for name in storage.names(f"{staging}/*"):
+        if (staged := _STAGED.match(name)) and staged[1] <= str(dates[-1]) and (staged[2] or staged[1]) >= str(dates[0]):
+            storage.delete(f"{staging}/{name}")
+    fresh = f"{staging}/{dates[0]}_{dates[-1]}-{uuid.uuid4().hex}"
+    columns = [sf.col(name).cast(kind).alias(name) for name, kind in table.columns.items()]
     # One more shuffle, of a small result: with coalesce(1), the aggregation before it would run in a single task.
-    rows.select(columns).repartition(1).write.option("maxRecordsPerFile", _ROWS_PER_FILE).parquet(fresh)
-    written = rows.sparkSession.read.parquet(fresh).count()  # from the footers
-    storage.replace(f"{output}/{table.name}/date={date}", fresh)
-    return written
+    typed = rows.select(columns).repartition(1)
+    # Counted on the way: a query for it would cost as much as a small table.
+    written = Observation()
+    counted = typed.observe(written, *(sf.count_if(sf.col("date") == sf.lit(date)).alias(str(date)) for date in dates))
+    counted.write.option("maxRecordsPerFile", _ROWS_PER_FILE).partitionBy("date").parquet(fresh)
+    for date in dates:
+        if not written.get[str(date)]:
+            storage.write_bytes(f"{fresh}/date={date}/part-0.parquet", _empty(table))
+        storage.replace(f"{output}/{table.name}/date={date}", f"{fresh}/date={date}")
+    storage.delete(fresh)
+    return sum(written.get.values())
+
+
+def _empty(table: Table) -> bytes:
+    """A Parquet file without rows."""
+    schema = StructType.fromDDL(table.ddl)
+    assert isinstance(schema, StructType)  # the stubs say DataType
+    fields = [field for field in schema if field.name != "date"]
+    content = io.BytesIO()
+    pq.write_table(to_arrow_schema(StructType(fields), timezone="UTC").empty_table(), content)
+    return content.getvalue()

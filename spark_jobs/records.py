@@ -3,6 +3,7 @@
 import datetime as dt
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +15,8 @@ from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
 
 _VERSION = re.compile(r"\.v(\d+)\.parquet$")
+SMALL_BYTES = 96 << 20
+"""Some four million records: for so many, what counts is planning and compiling."""
 _FILES = "*.parquet"  # temporary names end differently, and Spark ignores hidden files
 
 
@@ -76,6 +79,12 @@ def files(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[d
         date, below = re.split(r"/date=(?=\d{4}-\d\d-\d\d/)", row.path)[-1].split("/", 1)
         found[dt.date.fromisoformat(date)][below] = File(row.length, row.modified_ms)
     return found
+
+
+def is_small(traces: str, wanted: Iterable[dt.date]) -> bool:
+    """Whether the files of these dates are few and on this machine. Known before Spark starts, which is tuned by it."""
+    files = (file for date in wanted for file in Path(traces, f"date={date}").glob("hour=*/*/*.parquet"))
+    return Path(traces).is_dir() and sum(file.stat().st_size for file in files) <= SMALL_BYTES
 
 
 def read_table(spark: SparkSession, output: str, table: Table, wanted: Iterable[dt.date] | None = None) -> DataFrame:

@@ -12,7 +12,7 @@ from spark_jobs.tables import REDELIVERY
 
 def transform(rollup: DataFrame) -> DataFrame:
     """`rollup.transform` → `tables.REDELIVERY`. `retried`: refused at least once."""
-    return rollup.groupBy("streamer", "route").agg(
+    return rollup.groupBy("date", "streamer", "route").agg(
         total("messages"),
         total("redelivered"),
         total_if(sf.col("outcome") == "duplicate").alias("duplicates"),
@@ -22,7 +22,7 @@ def transform(rollup: DataFrame) -> DataFrame:
     )
 
 
-JOB = job.Job("redelivery", (REDELIVERY,), lambda day: (transform(day.rollup),))
+JOB = job.Job("redelivery", (REDELIVERY,), lambda batch: (transform(batch.rollup),))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

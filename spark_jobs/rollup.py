@@ -1,4 +1,4 @@
-"""The rollup: one pass over a date's records with the sums that most tables are made of.
+"""The rollup: one pass over the records with the sums that most tables are made of.
 
 It keeps the uEntity of the sink for failures only. No table needs it for delivered messages, and without it there are few
 enough groups to be summed up before the shuffle.
@@ -12,6 +12,7 @@ from pyspark.sql import functions as sf
 from spark_jobs.schema import FAILURES
 
 KEYS = (
+    "date",
     "hour",
     "streamer",
     "route",
@@ -36,7 +37,7 @@ would overflow a bigint, which stops the job. With a bounded TTL, the products h
 
 
 def transform(records: DataFrame) -> DataFrame:
-    """Trace records of one date → one row per `KEYS`, with sums that `total` adds up further."""
+    """Trace records → one row per `KEYS`, with sums that `total` adds up further."""
     # Not `least`: it would return the bound where there is no TTL.
     ttl_ms = sf.when(sf.col("ttl_ms") > _TTL_MS_MAX, sf.lit(_TTL_MS_MAX)).otherwise(sf.col("ttl_ms"))
     # The TTL runs from the creation of the message, so its age at ingress counts too. Null without TTL or age.

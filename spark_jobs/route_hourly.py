@@ -13,7 +13,7 @@ from spark_jobs.tables import ROUTE_HOURLY
 
 def transform(rollup: DataFrame) -> DataFrame:
     """`rollup.transform` → `tables.ROUTE_HOURLY`."""
-    return rollup.groupBy("hour", "streamer", "route", "ingress", "egress").agg(
+    return rollup.groupBy("date", "hour", "streamer", "route", "ingress", "egress").agg(
         total("messages"),
         total("bytes"),
         *(total_if(sf.col("outcome") == outcome).alias(outcome) for outcome in OUTCOMES),
@@ -22,7 +22,7 @@ def transform(rollup: DataFrame) -> DataFrame:
     )
 
 
-JOB = job.Job("route_hourly", (ROUTE_HOURLY,), lambda day: (transform(day.rollup),))
+JOB = job.Job("route_hourly", (ROUTE_HOURLY,), lambda batch: (transform(batch.rollup),))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

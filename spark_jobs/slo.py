@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from spark_jobs import job, latency, route_hourly, slo_file
+from spark_jobs.batch import Batch
 from spark_jobs.rollup import total
 from spark_jobs.schema import FAILURES
 from spark_jobs.tables import LATENCY_DAILY, ROUTE_HOURLY, SLO
@@ -16,38 +16,38 @@ _OWN = "^(none$|dead-letter/|rpc-error/)"
 """The streamer's own routes: ``none``, and ``dead-letter/NAME`` and ``rpc-error/NAME`` of each endpoint. A target applies to
 them only if its route names them: ``dead-letter/*`` does, ``*`` does not."""
 
+_NOTHING = slo_file.Target("", "", "", "availability", 0.5)
 _DIGITS = 9
 """Budgets are rounded to so many digits: otherwise 1 − 1 / (1000 × (1 − 0.999)) would be 1e-13."""
 
 
 def transform(hourly: DataFrame, daily: DataFrame, targets: Sequence[slo_file.Target]) -> DataFrame:
-    """`tables.ROUTE_HOURLY` and `tables.LATENCY_DAILY` of one date, and the targets → `tables.SLO`.
+    """`tables.ROUTE_HOURLY` and `tables.LATENCY_DAILY` of some dates, and the targets → `tables.SLO`.
 
     Messages that were delivered or failed are judged (for latency: those that were delivered). A route without any has no
     row. A target that is reached exactly is met.
     """
     failed = sum((sf.col(outcome) for outcome in FAILURES), sf.lit(0))
-    counted = hourly.withColumn("failed", failed).groupBy("streamer", "route")
+    counted = hourly.withColumn("failed", failed).groupBy("date", "streamer", "route")
     counts = counted.agg(total("delivered"), total("failed"), total("expired"))
-    latencies = daily.where(sf.col("measure") == "latency").select("streamer", "route", "p99_us")
-    routes = counts.where(sf.col("delivered") + sf.col("failed") > 0).join(latencies, ["streamer", "route"], "left")
-    # A file has few targets, so each becomes a filter of its own over the routes.
-    nothing = routes.where(sf.lit(False))
-    judged = [_judged(routes, target) for target in targets] or [
-        _judged(nothing, slo_file.Target("", "", "", "availability", 0.5))
-    ]
-    return reduce(DataFrame.unionByName, judged)
+    latencies = daily.where(sf.col("measure") == "latency").select("date", "streamer", "route", "p99_us")
+    keys = ["date", "streamer", "route"]
+    routes = counts.where(sf.col("delivered") + sf.col("failed") > 0).join(latencies, keys, "left")
+    if not targets:
+        return routes.where(sf.lit(False)).select(*keys, sf.inline(sf.array(_judged(_NOTHING))))
+    return routes.select(*keys, sf.inline(sf.array_compact(sf.array(*map(_judged, targets)))))
 
 
-def _judged(routes: DataFrame, target: slo_file.Target) -> DataFrame:
+def _judged(target: slo_file.Target) -> Column:
+    """What became of the target on a route; null if it does not apply."""
     delivered, failed, expired = sf.col("delivered"), sf.col("failed"), sf.col("expired")
     messages = delivered + failed
-    promised = sf.lit(target.target)
-    matching = routes.where(_matches("streamer", target.streamer) & _matches("route", target.route))
+    promised = sf.lit(target.target).cast("double")
+    matching = _matches("streamer", target.streamer) & _matches("route", target.route)
     if not re.match(_OWN, target.route):
-        matching = matching.where(~sf.col("route").rlike(_OWN))
+        matching &= ~sf.col("route").rlike(_OWN)
     if target.objective == "p99_latency_ms":
-        matching = matching.where(delivered > 0)
+        matching &= delivered > 0
         actual, messages, left = sf.col("p99_us") / 1000, delivered, sf.lit(None)
         met = actual <= promised
     elif target.objective == "availability":
@@ -56,10 +56,8 @@ def _judged(routes: DataFrame, target: slo_file.Target) -> DataFrame:
     else:
         actual, left = expired / messages, 1 - expired / (messages * promised)
         met = actual <= promised
-    return matching.select(
+    judged = sf.struct(
         sf.lit(target.name).alias("name"),
-        "streamer",
-        "route",
         sf.lit(target.objective).alias("objective"),
         promised.alias("target"),
         actual.alias("actual"),
@@ -67,6 +65,7 @@ def _judged(routes: DataFrame, target: slo_file.Target) -> DataFrame:
         sf.round(left.cast("double"), _DIGITS).alias("budget_left"),
         messages.alias("messages"),
     )
+    return sf.when(matching, judged)
 
 
 def _matches(column: str, pattern: str) -> Column:
@@ -76,9 +75,9 @@ def _matches(column: str, pattern: str) -> Column:
     return sf.col(column).rlike("^" + ".*".join(rf"\Q{part}\E" if part else "" for part in pattern.split("*")) + "$")
 
 
-def compute(day: job.Day) -> tuple[DataFrame, ...]:
-    targets = slo_file.load(day.slo) if day.slo else []
-    return (transform(day.table(ROUTE_HOURLY), day.table(LATENCY_DAILY), targets),)
+def compute(batch: Batch) -> tuple[DataFrame, ...]:
+    targets = slo_file.load(batch.slo) if batch.slo else []
+    return (transform(batch.table(ROUTE_HOURLY), batch.table(LATENCY_DAILY), targets),)
 
 
 JOB = job.Job("slo", (SLO,), compute, needs=(route_hourly.JOB, latency.JOB))

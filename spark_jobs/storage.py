@@ -1,5 +1,6 @@
 """Files and folders through Hadoop's FileSystem, as Spark itself uses it: local, hdfs, s3a and abfs alike."""
 
+import io
 import uuid
 from typing import Any
 
@@ -74,14 +75,29 @@ class Storage:
         finally:
             stream.close()
 
+    def readable(self, path: str) -> str | io.BytesIO:
+        """A file for Python to read: the path of a local one, the content of any other."""
+        system, at = self._at(path)
+        if str(system.getUri().getScheme()) == "file":
+            return str(at.toUri().getPath())
+        stream = system.open(at)
+        try:
+            return io.BytesIO(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
     def write_text(self, path: str, text: str) -> None:
         """Write a file, which appears complete or not at all."""
         folder, _, name = path.rpartition("/")
         fresh = f"{folder}/.{name}-{uuid.uuid4().hex}"
-        system, at = self._at(fresh)
+        self.write_bytes(fresh, text.encode())
+        self.replace(path, fresh)
+
+    def write_bytes(self, path: str, content: bytes) -> None:
+        """Write a file, and its folders, in place."""
+        system, at = self._at(path)
         stream = system.create(at, True)
         try:
-            stream.write(bytearray(text.encode()))
+            stream.write(bytearray(content))
         finally:
             stream.close()
-        self.replace(path, fresh)

@@ -21,23 +21,23 @@ def transform(rollup: DataFrame) -> DataFrame:
     """`rollup.transform` → `tables.TOP_TALKERS`. Ties are broken by address, so that a rerun gives the same rows."""
     talkers = (
         rollup.where(sf.col("ingress").isNotNull())
-        .groupBy("streamer", "src_authority", "src_ue_id")
+        .groupBy("date", "streamer", "src_authority", "src_ue_id")
         .agg(total("messages"), total("bytes"))
     )
     ranked = talkers.withColumn("by", sf.explode(sf.array(sf.lit("messages"), sf.lit("bytes")))).withColumn(
         "amount", sf.when(sf.col("by") == "messages", sf.col("messages")).otherwise(sf.col("bytes"))
     )
-    of_streamer = Window.partitionBy("streamer", "by")
+    of_streamer = Window.partitionBy("date", "streamer", "by")
     # try_divide: if all payloads of a streamer are empty, it has no bytes
     return (
         ranked.withColumn("rank", sf.row_number().over(of_streamer.orderBy(sf.desc("amount"), "src_authority", "src_ue_id")))
         .withColumn("share", sf.try_divide(sf.col("amount"), sf.sum("amount").over(of_streamer)))
         .where(sf.col("rank") <= FIRST)
-        .select("streamer", "by", "rank", "src_authority", "src_ue_id", "messages", "bytes", "share")
+        .select("date", "streamer", "by", "rank", "src_authority", "src_ue_id", "messages", "bytes", "share")
     )
 
 
-JOB = job.Job("top_talkers", (TOP_TALKERS,), lambda day: (transform(day.rollup),))
+JOB = job.Job("top_talkers", (TOP_TALKERS,), lambda batch: (transform(batch.rollup),))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

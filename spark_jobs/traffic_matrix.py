@@ -12,7 +12,7 @@ from spark_jobs.tables import TRAFFIC_MATRIX
 
 def transform(rollup: DataFrame) -> DataFrame:
     """`rollup.transform` → `tables.TRAFFIC_MATRIX`."""
-    return rollup.groupBy("streamer", "src_authority", "sink_authority").agg(
+    return rollup.groupBy("date", "streamer", "src_authority", "sink_authority").agg(
         total("messages"),
         total("bytes"),
         total_if(sf.col("outcome") == "delivered").alias("delivered"),
@@ -20,7 +20,7 @@ def transform(rollup: DataFrame) -> DataFrame:
     )
 
 
-JOB = job.Job("traffic_matrix", (TRAFFIC_MATRIX,), lambda day: (transform(day.rollup),))
+JOB = job.Job("traffic_matrix", (TRAFFIC_MATRIX,), lambda batch: (transform(batch.rollup),))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,12 +9,14 @@ COLUMNS = ("usual", "days", "change")
 
 
 def with_trend(today: DataFrame, past: DataFrame, past_hours: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Add the trend to the counts of one date.
+    """Add the trend to the counts of some dates.
 
-    `today`, `past`: counts with `keys` and `messages`, of the date and of the days before. `past_hours`: `ROUTE_HOURLY` of
-    the days before, which shows on which of them a streamer wrote anything.
+    `today`, `past`: counts with `date`, `keys` and `messages`, of the dates and of the days before. `past_hours`:
+    `ROUTE_HOURLY` of the days before, which shows on which of them a streamer wrote anything. The rows of the past are as
+    `batch.seen_from` gives them.
     """
-    active = past_hours.groupBy("streamer").agg(sf.count_distinct("date").cast("int").alias("days"))
+    keys = ("date", *keys)
+    active = past_hours.groupBy("date", "streamer").agg(sf.count_distinct("day").cast("int").alias("days"))
     # Grouped, not joined: keys may be null, and only a grouping treats nulls as equal.
     before = past.groupBy(*keys).agg(sf.sum("messages").alias("before"))
     both = today.withColumn("before", sf.lit(0)).unionByName(before, allowMissingColumns=True)
@@ -23,7 +25,7 @@ def with_trend(today: DataFrame, past: DataFrame, past_hours: DataFrame, keys: S
         both.groupBy(*keys)
         .agg(sf.sum("before").alias("before"), *(sf.max(name).alias(name) for name in others))
         .where(sf.col("messages").isNotNull())  # not on this date
-        .join(sf.broadcast(active), "streamer", "left")
+        .join(sf.broadcast(active), ["date", "streamer"], "left")
     )
     return (
         joined.withColumn("days", sf.coalesce("days", sf.lit(0)))

@@ -23,7 +23,7 @@ def transform(rollup: DataFrame) -> DataFrame:
     delivered = sf.col("outcome") == "delivered"
     margins = [total_if(delivered, name).alias(name) for name in MARGINS]
     return (
-        rollup.groupBy("streamer", "route")
+        rollup.groupBy("date", "streamer", "route")
         .agg(
             total_if(sf.col("outcome") == "expired").alias("expired"),
             *margins,
@@ -34,7 +34,7 @@ def transform(rollup: DataFrame) -> DataFrame:
     )
 
 
-JOB = job.Job("ttl_margin", (TTL_MARGIN,), lambda day: (transform(day.rollup),))
+JOB = job.Job("ttl_margin", (TTL_MARGIN,), lambda batch: (transform(batch.rollup),))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

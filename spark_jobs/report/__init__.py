@@ -23,7 +23,7 @@ def write(spark: SparkSession, output: str, date: datetime.date, to: str) -> tup
     If a table was not written for the date, its section says so. Each file appears complete or not at all. Raises OSError if
     ``to`` cannot be written.
     """
-    found = figures.figures(reading.collect(spark, output, date), date, datetime.datetime.now(datetime.UTC))
+    found = figures.figures(reading.collect(Storage(spark), output, date), date, datetime.datetime.now(datetime.UTC))
     html, data = page.render(found), json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
     base = f"{to.rstrip('/')}/report-{date}"
     return _put(spark, f"{base}.html", html), _put(spark, f"{base}.json", f"{data}\n")

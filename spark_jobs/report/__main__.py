@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="folder for the report, anywhere that Spark can write (file:, s3a:, hdfs:, abfs:)",
     )
     given = parser.parse_args(argv)
-    for path in write(session("ustreamer report"), given.output, given.date, given.to):
+    for path in write(session("ustreamer report", small=True), given.output, given.date, given.to):
         sys.stdout.write(f"{path}\n")
     return 0
 

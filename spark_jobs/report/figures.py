@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from spark_jobs.job import TREND_DAYS
+from spark_jobs.batch import TREND_DAYS
 from spark_jobs.report import sections
 from spark_jobs.report.reading import STREAMERS, TABLE_OF, Collected
 from spark_jobs.report.sections import Figures

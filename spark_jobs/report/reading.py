@@ -1,22 +1,21 @@
-"""Queries the tables for the report: Spark sums and ranks, and only bounded results are collected.
+"""Queries the tables for the report, with Arrow and without Spark: they are small, and each query of Spark's has its price.
 
-`collect` is the only place of the report that runs Spark. It returns plain rows under the names of `TABLE_OF`, without those
-whose table was not written. A fleet's tables can be large, so every query is either a sum over few groups or the top of a
-ranking, with the number of all rows in `TOTAL`.
+`collect` is the only place of the report that reads tables. It returns plain rows under the names of `TABLE_OF`, without
+those whose table was not written. A fleet's tables can be large, so they are read in chunks of `_CHUNK` rows, and every
+query is either a sum over few groups or the top of a ranking, with the number of all rows in `TOTAL`.
 """
 
 import datetime
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as sf
-from pyspark.sql.types import TimestampType
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from spark_jobs import records, tables
-from spark_jobs.job import TREND_DAYS
+from spark_jobs import tables
+from spark_jobs.batch import TREND_DAYS, days
 from spark_jobs.schema import OUTCOMES
 from spark_jobs.storage import Storage
 
@@ -37,149 +36,237 @@ STREAMERS = 30
 
 Rows = list[dict[str, Any]]
 Collected = dict[str, Rows]
-_THREADS = 4  # a small query mostly waits: for the file listing, the planner, the scheduler
+Chunks = Iterable[pa.Table]
+Key = tuple[str, str]
+"""A column to sort by, and how. Ascending has nulls first, descending has them last, as in Spark."""
 
-
-_WITH_TREND = (tables.ROUTE_HOURLY, tables.DEAD_LETTERS, tables.DELIVERY_AUDIT)
+_CHUNK = 1 << 17
 
 
 class ReportTables:
     """The tables below one output folder, for the report of one date."""
 
-    def __init__(self, spark: SparkSession, output: str, date: datetime.date) -> None:
-        self._spark = spark
-        self._output = output.rstrip("/")
+    def __init__(self, storage: Storage, output: str, date: datetime.date) -> None:
+        self._storage, self._output = storage, output.rstrip("/")
         self.date = date
+        self._written = {table.name for table in tables.TABLES.values() if self._storage.exists(self._folder(table, date))}
 
-        self._frames = {table.name: self._read(table) for table in tables.TABLES.values() if self._has(table)}
-
-    def _has(self, table: tables.Table) -> bool:
-        return Storage(self._spark).exists(f"{self._output}/{table.name}/date={self.date}")
-
-    def _read(self, table: tables.Table) -> DataFrame:
-        before = TREND_DAYS if table in _WITH_TREND else 0
-        days = [self.date - datetime.timedelta(days=back) for back in range(before, -1, -1)]
-        return records.read_table(self._spark, self._output, table, days)
+    def _folder(self, table: tables.Table, date: datetime.date) -> str:
+        return f"{self._output}/{table.name}/date={date}"
 
     def has(self, table: tables.Table) -> bool:
         """Whether the table was written for the report's date, even without rows."""
-        return table.name in self._frames
+        return table.name in self._written
 
-    def day(self, table: tables.Table) -> DataFrame:
-        """The rows of the report's date."""
-        return self._frames[table.name].where(sf.col("date") == sf.lit(self.date))
+    def day(self, table: tables.Table, date: datetime.date | None = None) -> Iterator[pa.Table]:
+        """The rows of the report's date, or of another one, in chunks. The first has the columns at least."""
+        folder = self._folder(table, date or self.date)
+        for name in self._storage.names(f"{folder}/*.parquet"):
+            file = pq.ParquetFile(self._storage.readable(f"{folder}/{name}"))
+            yield file.schema_arrow.empty_table()
+            yield from (pa.Table.from_batches([batch]) for batch in file.iter_batches(_CHUNK))
 
-    def trend(self, table: tables.Table) -> DataFrame:
-        """The rows of the report's date and of the 14 days before it."""
-        return self._frames[table.name]
+    def trend(self, table: tables.Table) -> Iterator[tuple[datetime.date, Iterator[pa.Table]]]:
+        """The report's date and the 14 days before it, each with its rows; without the days that were never written."""
+        for date in days(self.date, -TREND_DAYS, 0):
+            if self._storage.exists(self._folder(table, date)):
+                yield date, self.day(table, date)
 
 
-def _sums(*names: str) -> list[Column]:
-    return [sf.sum(name).alias(name) for name in names]
+def _grouped(chunks: Chunks, keys: Sequence[str], sums: Sequence[str], largest: Sequence[str] = ()) -> pa.Table:
+    """One row for each group, with sums and maxima under the columns' own names."""
+    wanted = [*((name, "sum") for name in sums), *((name, "max") for name in largest)]
+
+    def group(rows: pa.Table) -> pa.Table:
+        made = rows.group_by(list(keys)).aggregate(wanted)
+        return made.select([*keys, *("_".join(each) for each in wanted)]).rename_columns([*keys, *sums, *largest])
+
+    return group(pa.concat_tables([group(chunk) for chunk in chunks], promote_options="permissive"))
 
 
-def _names(*names: str) -> tuple[Column, ...]:
+def _top(chunks: Chunks, order: Sequence[Key], rows: int) -> pa.Table:
+    """The first rows by `order`, with the number of all rows in `TOTAL`."""
+    kept, total = None, 0
+    for chunk in chunks:
+        total += len(chunk)
+        every = chunk if kept is None else pa.concat_tables([kept, chunk], promote_options="permissive")
+        kept = every.take(pc.sort_indices(*_sortable(every, order))[:rows])
+    assert kept is not None  # a table that was written has a file
+    return kept.append_column(TOTAL, pa.array([total] * len(kept), pa.int64()))
+
+
+def _sortable(rows: pa.Table, order: Sequence[Key]) -> tuple[pa.Table, list[Key]]:
+    """The columns to sort by. Arrow puts all nulls at one end: ascending columns are preceded by whether they are known."""
+    columns: dict[str, Any] = {}
+    keys: list[Key] = []
+    for name, how in order:
+        if how == "ascending":
+            columns[f"{name} known"] = pc.is_valid(rows[name]).cast(pa.int8())
+            keys.append((f"{name} known", how))
+        columns[name] = rows[name]
+        keys.append((name, how))
+    return pa.table(columns), keys
+
+
+def _up(*names: str) -> list[Key]:
+    return [(name, "ascending") for name in names]
+
+
+def _down(*names: str) -> list[Key]:
+    return [(name, "descending") for name in names]
+
+
+def _names(*names: str) -> list[Key]:
     """Ties are broken by name, so that two runs give the same page."""
-    return tuple(sf.asc(name) for name in ("streamer", *names))
+    return _up("streamer", *names)
 
 
-class Ranking(NamedTuple):
-    """The first ``rows`` of a frame by ``order``. The totals of all rankings are counted by one query."""
-
-    table: tables.Table
-    rows: int
-    order: tuple[Column, ...]
-    frame: Callable[[DataFrame], DataFrame] = lambda day: day
+def _with(rows: pa.Table, name: str, values: Any) -> pa.Table:
+    return rows.append_column(name, values)
 
 
-def _days(report: ReportTables) -> DataFrame:
-    measures = _sums("messages", "bytes", *OUTCOMES, "redelivered")
-    return report.trend(tables.ROUTE_HOURLY).groupBy("date").agg(*measures)
+def _days(report: ReportTables) -> Rows:
+    names = ("messages", "bytes", *OUTCOMES, "redelivered")
+    found: Rows = []
+    for date, chunks in report.trend(tables.ROUTE_HOURLY):
+        found += [{"date": date} | row for row in _grouped(chunks, [], names).to_pylist() if row["messages"] is not None]
+    return found
 
 
-def _routes(report: ReportTables) -> DataFrame:
+def _routes(report: ReportTables) -> Rows:
     """One row per streamer and route, with its messages by hour."""
-    by_hour = sf.collect_list(sf.struct("hour", "messages")).alias("by_hour")
-    return report.day(tables.ROUTE_HOURLY).groupBy("streamer", "route").agg(*_sums("messages", "bytes", *OUTCOMES), by_hour)
+    sums = ("messages", "bytes", *OUTCOMES)
+    rows = _grouped(report.day(tables.ROUTE_HOURLY), ["streamer", "route", "hour"], sums)
+    found = {_route(row): row for row in _grouped([rows], ["streamer", "route"], sums).to_pylist()}
+    for row in rows.select(["streamer", "route", "hour", "messages"]).to_pylist():
+        found[_route(row)].setdefault("by_hour", []).append({"hour": row["hour"], "messages": row["messages"]})
+    return list(found.values())
 
 
-def _latency(day: DataFrame) -> DataFrame:
+def _route(row: dict[str, Any]) -> tuple[str, str]:
+    return row["streamer"], row["route"]
+
+
+def _latency(chunk: pa.Table) -> pa.Table:
+    """Both measures in columns of their own, each in rows of its own."""
+    columns = {"streamer": chunk["streamer"], "route": chunk["route"]}
+    for measure, name in itertools.product(("latency", "queue_wait"), _LATENCIES):
+        is_measure = pc.equal(chunk["measure"], measure)
+        columns[f"{measure}_{name}"] = pc.if_else(is_measure, chunk[name], pa.scalar(None, chunk[name].type))
+    return pa.table(columns)
+
+
+_LATENCIES = ("messages", "p50_us", "p90_us", "p99_us", "max_us")
+
+
+def _latency_rows(report: ReportTables) -> Chunks:
     """One row per streamer and route, both measures side by side."""
-
-    def column(measure: str, name: str) -> Column:
-        return sf.max(sf.when(sf.col("measure") == measure, sf.col(name))).alias(f"{measure}_{name}")
-
-    names = ("messages", "p50_us", "p90_us", "p99_us", "max_us")
-    columns = [column(measure, name) for measure in ("latency", "queue_wait") for name in names]
-    return day.groupBy("streamer", "route").agg(*columns).where("latency_messages > 0")
+    names = [f"{measure}_{name}" for measure in ("latency", "queue_wait") for name in _LATENCIES]
+    rows = _grouped(map(_latency, report.day(tables.LATENCY_DAILY)), ["streamer", "route"], [], names)
+    return [rows.filter(pc.greater(rows["latency_messages"], 0))]
 
 
-def _latency_hourly(report: ReportTables) -> DataFrame:
+def _latency_hourly(report: ReportTables) -> Rows:
     """The hours of the busiest routes."""
-    hours = sf.collect_list(sf.struct("hour", "latency_p50_us", "latency_p99_us")).alias("by_hour")
-    frame = report.day(tables.LATENCY).where("messages > 0").groupBy("streamer", "route").agg(*_sums("messages"), hours)
-    return frame.orderBy(sf.desc("messages"), *_names("route")).limit(HOURLY_ROUTES)
+
+    def hours() -> Iterator[pa.Table]:
+        for chunk in report.day(tables.LATENCY):
+            yield chunk.filter(pc.greater(chunk["messages"], 0))
+
+    volumes = _grouped(hours(), ["streamer", "route"], ["messages"])
+    busiest = _top([volumes], [*_down("messages"), *_names("route")], HOURLY_ROUTES)
+    found = {_route(row): row | {"by_hour": []} for row in busiest.drop_columns([TOTAL]).to_pylist()}
+    names = ("hour", "latency_p50_us", "latency_p99_us")
+    for chunk in hours():
+        known = pc.and_(*(pc.is_in(chunk[name], value_set=busiest[name].combine_chunks()) for name in ("streamer", "route")))
+        for row in chunk.filter(known).select(["streamer", "route", *names]).to_pylist():
+            if _route(row) in found:
+                found[_route(row)]["by_hour"].append({name: row[name] for name in names})
+    return list(found.values())
 
 
-def _dead_letter_days(report: ReportTables) -> DataFrame:
-    return report.trend(tables.DEAD_LETTERS).groupBy("date", "outcome", "ucode").agg(*_sums("messages"))
+def _dead_letter_days(report: ReportTables) -> Rows:
+    found: Rows = []
+    for date, chunks in report.trend(tables.DEAD_LETTERS):
+        found += [{"date": date} | row for row in _grouped(chunks, ["outcome", "ucode"], ["messages"]).to_pylist()]
+    return found
 
 
-def _authorities(column: str) -> Callable[[ReportTables], DataFrame]:
-    """All authorities, one short row each; `collect` keeps the first."""
-    return lambda report: report.day(tables.TRAFFIC_MATRIX).groupBy(sf.col(column).alias("name")).agg(*_sums("messages"))
+def _audit_days(report: ReportTables) -> Rows:
+    found: Rows = []
+    for date, chunks in report.trend(tables.DELIVERY_AUDIT):
+        rows = _grouped(chunks, ["status"], ["messages", "copies"], ["latency_max_us"])
+        found += [{"date": date} | row for row in rows.to_pylist()]
+    return found
 
 
-def _matrix(report: ReportTables, named: dict[str, Rows]) -> DataFrame:
+def _authorities(report: ReportTables, column: str) -> Rows:
+    """The authorities with the most messages, with the number of all in `TOTAL`."""
+    axis = _grouped(report.day(tables.TRAFFIC_MATRIX), [column], ["messages"]).rename_columns(["name", "messages"])
+    return list(_top([axis], [*_down("messages"), *_up("name")], MATRIX).to_pylist())
+
+
+def _matrix(report: ReportTables, named: dict[str, Rows]) -> Rows:
     """Messages between the named authorities. All others are one row and one column; the columns ``…_named`` tell."""
-    frame = report.day(tables.TRAFFIC_MATRIX)
-    for column, axis in named.items():
-        names = [row["name"] for row in axis]
-        known = sf.coalesce(sf.col(column).isin([name for name in names if name is not None]), sf.lit(None in names))
-        frame = frame.withColumn(f"{column}_named", known).withColumn(column, sf.when(known, sf.col(column)))
     keys = [name for column in named for name in (column, f"{column}_named")]
-    return frame.groupBy(*keys).agg(*_sums("messages", "failed"))
+
+    def gathered() -> Iterator[pa.Table]:
+        for chunk in report.day(tables.TRAFFIC_MATRIX):
+            columns = {"messages": chunk["messages"], "failed": chunk["failed"]}
+            for column, axis in named.items():
+                known = pc.is_in(chunk[column], value_set=pa.array([row["name"] for row in axis], pa.string()))
+                columns[f"{column}_named"] = known
+                columns[column] = pc.if_else(known, chunk[column], pa.scalar(None, pa.string()))
+            yield pa.table(columns)
+
+    return list(_grouped(gathered(), keys, ["messages", "failed"]).to_pylist())
 
 
-def _audit_days(report: ReportTables) -> DataFrame:
-    measures = [*_sums("messages", "copies"), sf.max("latency_max_us").alias("latency_max_us")]
-    return report.trend(tables.DELIVERY_AUDIT).groupBy("date", "status").agg(*measures)
-
-
-def _audit_pairs(day: DataFrame) -> DataFrame:
+def _audit_pairs(report: ReportTables) -> Chunks:
     """The pairs of authorities between which messages were lost."""
-    statuses = [
-        sf.sum(sf.when(sf.col("status") == name, sf.col("messages")).otherwise(0)).alias(name) for name in tables.STATUSES
-    ]
-    return day.groupBy("src_authority", "sink_authority").agg(*statuses).where("lost > 0")
+
+    def by_status() -> Iterator[pa.Table]:
+        for chunk in report.day(tables.DELIVERY_AUDIT):
+            columns = {name: chunk[name] for name in ("src_authority", "sink_authority")}
+            for name in tables.STATUSES:
+                columns[name] = pc.if_else(pc.equal(chunk["status"], name), chunk["messages"], 0)
+            yield pa.table(columns)
+
+    rows = _grouped(by_status(), ["src_authority", "sink_authority"], tables.STATUSES)
+    return [rows.filter(pc.greater(rows["lost"], 0))]
 
 
-def _findings(report: ReportTables) -> DataFrame:
+def _findings(report: ReportTables) -> Rows:
     """The first messages of each finding, with the number of all in `TOTAL`."""
-    within = Window.partitionBy("finding")
-    place = sf.row_number().over(within.orderBy("msg_ts", "msg_id"))
-    placed = report.day(tables.DELIVERY_AUDIT_DETAIL).withColumns({TOTAL: sf.count(sf.lit(1)).over(within), "_place": place})
-    return placed.where(sf.col("_place") <= EXAMPLES).orderBy("finding", "_place").drop("_place", "date")
+    found: Rows = []
+    for finding in sorted(tables.FINDINGS):
+        chunks = report.day(tables.DELIVERY_AUDIT_DETAIL)
+        of_finding = (chunk.filter(pc.equal(chunk["finding"], finding)) for chunk in chunks)
+        found += _top(of_finding, _up("msg_ts", "msg_id"), EXAMPLES).to_pylist()
+    return found
 
 
-def _health_totals(report: ReportTables) -> DataFrame:
-    sums = _sums("records", "restarts", "gaps", "records_missing")
-    return report.day(tables.STREAMER_HEALTH).agg(*sums, sf.count(sf.lit(1)).alias("streamers"))
+def _health_totals(report: ReportTables) -> Rows:
+    chunks = list(report.day(tables.STREAMER_HEALTH))
+    (sums,) = _grouped(chunks, [], ["records", "restarts", "gaps", "records_missing"]).to_pylist()
+    return [sums | {"streamers": sum(map(len, chunks))}]
 
 
-def _talkers(report: ReportTables) -> DataFrame:
-    day, names = report.day(tables.TOP_TALKERS), _names("src_authority", "src_ue_id")
-    first = (day.where(sf.col("by") == by).orderBy(sf.desc(by), *names).limit(TALKERS) for by in ("messages", "bytes"))
-    return reduce(DataFrame.unionByName, first)
+def _talkers(report: ReportTables) -> Rows:
+    found: Rows = []
+    for by in ("messages", "bytes"):
+        ranked = (chunk.filter(pc.equal(chunk["by"], by)) for chunk in report.day(tables.TOP_TALKERS))
+        found += _top(ranked, [*_down(by), *_names("src_authority", "src_ue_id")], TALKERS).drop_columns([TOTAL]).to_pylist()
+    return found
 
 
-QUERIES: dict[str, tuple[tables.Table, Callable[[ReportTables], DataFrame]]] = {
+QUERIES: dict[str, tuple[tables.Table, Callable[[ReportTables], Rows]]] = {
     "days": (tables.ROUTE_HOURLY, _days),
     "routes": (tables.ROUTE_HOURLY, _routes),
     "latency_hourly": (tables.LATENCY, _latency_hourly),
     "dead_letter_days": (tables.DEAD_LETTERS, _dead_letter_days),
-    "sources": (tables.TRAFFIC_MATRIX, _authorities("src_authority")),
-    "sinks": (tables.TRAFFIC_MATRIX, _authorities("sink_authority")),
+    "sources": (tables.TRAFFIC_MATRIX, lambda report: _authorities(report, "src_authority")),
+    "sinks": (tables.TRAFFIC_MATRIX, lambda report: _authorities(report, "sink_authority")),
     "audit_days": (tables.DELIVERY_AUDIT, _audit_days),
     "findings": (tables.DELIVERY_AUDIT_DETAIL, _findings),
     "health_totals": (tables.STREAMER_HEALTH, _health_totals),
@@ -187,88 +274,101 @@ QUERIES: dict[str, tuple[tables.Table, Callable[[ReportTables], DataFrame]]] = {
 }
 
 
-TABLE_OF = {name: table for name, (table, _) in QUERIES.items()} | {
-    "latency": tables.LATENCY_DAILY,
-    "changes": tables.OUTCOMES_TABLE,
-    "dead_letters": tables.DEAD_LETTERS,
-    "audit_pairs": tables.DELIVERY_AUDIT,
-    "health": tables.STREAMER_HEALTH,
-    "slo": tables.SLO,
-    "anomalies": tables.ANOMALIES,
-    "ttl_margin": tables.TTL_MARGIN,
-    "redelivery": tables.REDELIVERY,
+def _changes(chunk: pa.Table) -> pa.Table:
+    away = pc.abs(pc.subtract(chunk["messages"], chunk["usual"]))
+    return _with(chunk, _BY, away).filter(pc.not_equal(chunk["messages"], chunk["usual"]))
+
+
+def _anomalies(chunk: pa.Table) -> pa.Table:
+    return _with(chunk, _BY, pc.abs(chunk["score"]))
+
+
+def _health(chunk: pa.Table) -> pa.Table:
+    return _with(chunk, _BY, pc.abs(chunk["clock_skew_ms"]))
+
+
+def _margins(chunk: pa.Table) -> pa.Table:
+    endangered = pc.add(pc.add(chunk["expired"], chunk["late"]), chunk["under_10"])
+    return _with(chunk, _BY, endangered).filter(pc.greater(pc.add(chunk["messages"], chunk["expired"]), 0))
+
+
+def _repeated(chunk: pa.Table) -> pa.Table:
+    return _with(chunk, _BY, pc.add(pc.add(chunk["redelivered"], chunk["duplicates"]), chunk["retried"]))
+
+
+_BY = "rank_by"
+"""A column that a ranking is made by, and that is not shown."""
+
+
+class Ranking(NamedTuple):
+    """The first ``rows`` of a table by ``order``; ``chunk`` filters each chunk and adds `_BY`."""
+
+    table: tables.Table
+    rows: int
+    order: Sequence[Key]
+    chunk: Callable[[pa.Table], pa.Table] = lambda chunk: chunk
+
+
+_LETTER = _names("route", "outcome", "ucode", "src_authority", "src_ue_id", "sink_authority", "sink_ue_id")
+
+RANKINGS = {
+    "changes": Ranking(
+        tables.OUTCOMES_TABLE,
+        CHANGES,
+        [*_down(_BY), *_names("route", "src_authority", "sink_authority", "outcome", "ucode")],
+        _changes,
+    ),
+    "dead_letters": Ranking(tables.DEAD_LETTERS, PAIRS, [*_down("messages"), *_LETTER]),
+    "health": Ranking(tables.STREAMER_HEALTH, STREAMERS, [*_down("records_missing", "restarts", _BY), *_names()], _health),
+    "slo": Ranking(
+        tables.SLO,
+        OBJECTIVES,
+        [*_up("met"), *_down("unlimited"), *_up("budget_left"), *_names("route", "objective", "name")],
+        lambda chunk: _with(chunk, "unlimited", pc.is_valid(chunk["budget_left"]).cast(pa.int8())),
+    ),
+    "anomalies": Ranking(tables.ANOMALIES, ANOMALIES, [*_down(_BY), *_up("hour"), *_names("route", "metric")], _anomalies),
+    "ttl_margin": Ranking(tables.TTL_MARGIN, ROUTES, [*_down(_BY, "messages"), *_names("route")], _margins),
+    "redelivery": Ranking(tables.REDELIVERY, ROUTES, [*_down(_BY, "messages"), *_names("route")], _repeated),
 }
+
+TABLE_OF = (
+    {name: table for name, (table, _) in QUERIES.items()}
+    | {name: each.table for name, each in RANKINGS.items()}
+    | {
+        "latency": tables.LATENCY_DAILY,
+        "audit_pairs": tables.DELIVERY_AUDIT,
+    }
+)
 """The table behind each name in the result of `collect`."""
 
 
-def _rankings() -> dict[str, Ranking]:
-    """Created when needed: columns need a running Spark."""
-    away = sf.abs(sf.col("messages") - sf.col("usual"))
-    endangered = sf.col("expired") + sf.col("late") + sf.col("under_10")
-    repeated = sf.col("redelivered") + sf.col("duplicates") + sf.col("retried")
-    letter = _names("route", "outcome", "ucode", "src_authority", "src_ue_id", "sink_authority", "sink_ue_id")
-    health = (sf.desc("records_missing"), sf.desc("restarts"), sf.desc(sf.abs(sf.col("clock_skew_ms"))))
-    budget = (sf.asc("met"), sf.asc_nulls_last("budget_left"))
-    lost = (sf.desc("lost"), sf.asc("src_authority"), sf.asc("sink_authority"))
-    score = (sf.desc(sf.abs(sf.col("score"))), sf.asc("hour"))
-    return {
-        "latency": Ranking(tables.LATENCY_DAILY, ROUTES, (sf.desc("latency_messages"), *_names("route")), _latency),
-        "changes": Ranking(
-            tables.OUTCOMES_TABLE,
-            CHANGES,
-            (sf.desc(away), *_names("route", "src_authority", "sink_authority", "outcome", "ucode")),
-            lambda day: day.where("messages <> usual"),
-        ),
-        "dead_letters": Ranking(tables.DEAD_LETTERS, PAIRS, (sf.desc("messages"), *letter)),
-        "audit_pairs": Ranking(tables.DELIVERY_AUDIT, PAIRS, lost, _audit_pairs),
-        "health": Ranking(tables.STREAMER_HEALTH, STREAMERS, (*health, *_names())),
-        "slo": Ranking(tables.SLO, OBJECTIVES, (*budget, *_names("route", "objective", "name"))),
-        "slo_met": Ranking(tables.SLO, 1, (sf.asc("name"),), lambda day: day.where("met")),
-        "anomalies": Ranking(tables.ANOMALIES, ANOMALIES, (*score, *_names("route", "metric"))),
-        "ttl_margin": Ranking(
-            tables.TTL_MARGIN,
-            ROUTES,
-            (sf.desc(endangered), sf.desc("messages"), *_names("route")),
-            lambda day: day.where("messages + expired > 0"),
-        ),
-        "redelivery": Ranking(tables.REDELIVERY, ROUTES, (sf.desc(repeated), sf.desc("messages"), *_names("route"))),
-    }
-
-
-def collect(spark: SparkSession, output: str, date: datetime.date) -> Collected:
+def collect(storage: Storage, output: str, date: datetime.date) -> Collected:
     """The rows of every query whose table was written for the date."""
-    report = ReportTables(spark, output, date)
-    rankings = {name: ranking for name, ranking in _rankings().items() if report.has(ranking.table)}
-    counted = {name: ranking.frame(report.day(ranking.table)) for name, ranking in rankings.items()}
-    frames = {name: query(report) for name, (table, query) in QUERIES.items() if report.has(table)}
-    frames |= {
-        name: counted[name].orderBy(*ranking.order).limit(ranking.rows).drop("date") for name, ranking in rankings.items()
-    }
-    counts = [frame.agg(sf.lit(name).alias("name"), sf.count(sf.lit(1)).alias("rows")) for name, frame in counted.items()]
-    if counts:
-        frames["counts"] = reduce(DataFrame.unionAll, counts)
-    frames.pop("slo_met", None)  # only its count is needed
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="report") as pool:
-        rows = dict(zip(frames, pool.map(_rows, frames.values()), strict=True))
-    totals = {row["name"]: row["rows"] for row in rows.pop("counts", [])}
-    for name in counted.keys() & rows.keys():
-        rows[name] = [row | {TOTAL: totals[name]} for row in rows[name]]
-    if "slo" in rows:
-        rows["slo_met"] = [{"objectives": totals["slo_met"]}]
+    report = ReportTables(storage, output, date)
+    rows: dict[str, Rows] = {name: query(report) for name, (table, query) in QUERIES.items() if report.has(table)}
+    for name, ranking in RANKINGS.items():
+        if report.has(ranking.table):
+            chunks = map(ranking.chunk, report.day(ranking.table))
+            rows[name] = _top(chunks, ranking.order, ranking.rows).to_pylist()
+    if report.has(tables.LATENCY_DAILY):
+        order = [*_down("latency_messages"), *_names("route")]
+        rows["latency"] = _top(_latency_rows(report), order, ROUTES).to_pylist()
+    if report.has(tables.DELIVERY_AUDIT):
+        order = [*_down("lost"), *_up("src_authority", "sink_authority")]
+        rows["audit_pairs"] = _top(_audit_pairs(report), order, PAIRS).to_pylist()
+    if report.has(tables.SLO):
+        met = sum(pc.sum(chunk["met"]).as_py() or 0 for chunk in report.day(tables.SLO))
+        rows["slo_met"] = [{"objectives": met}]
     if "sources" in rows:
-        axes = {f"{end}_authority": _first(rows[query]) for end, query in (("src", "sources"), ("sink", "sinks"))}
-        rows |= {"sources": axes["src_authority"], "sinks": axes["sink_authority"], "matrix": _rows(_matrix(report, axes))}
-    return rows
+        axes = {"src_authority": rows["sources"], "sink_authority": rows["sinks"]}
+        rows["matrix"] = _matrix(report, axes)
+    return {name: list(map(_plain, found)) for name, found in rows.items()}
 
 
-def _first(axis: Rows) -> Rows:
-    """The authorities with the most messages, with the number of all in `TOTAL`."""
-    ranked = sorted(axis, key=lambda row: (-row["messages"], row["name"] is not None, row["name"] or ""))
-    return [row | {TOTAL: len(axis)} for row in ranked[:MATRIX]]
-
-
-def _rows(frame: DataFrame) -> Rows:
-    """Collect rows, with timestamps as text: otherwise they would be in the time zone of this process."""
-    stamps = [field.name for field in frame.schema.fields if field.dataType == TimestampType()]
-    texts = frame.withColumns({name: sf.date_format(name, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'") for name in stamps})
-    return [row.asDict(recursive=True) for row in texts.collect()]
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Without the columns of the ranking, and with times as text."""
+    return {
+        name: f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z" if isinstance(value, datetime.datetime) else value
+        for name, value in row.items()
+        if name not in (_BY, "unlimited")
+    }

@@ -1,6 +1,6 @@
 """``make bench-spark``: the whole nightly set on one generated day, and DuckDB doing the same aggregations beside it.
 
-Reports seconds per job, records/s, peak memory of the JVM and of Python, and bytes shuffled and spilled; run it with
+Reports seconds per table, records/s, CPU time, peak memory of the JVM and of Python, and bytes shuffled; run it with
 several ``--records`` to see how the time grows. DuckDB has no staging, no manifests and no 14 days of memory: it is the
 floor for one machine, not a rival.
 """
@@ -75,6 +75,13 @@ class Memory:
             self.peak_bytes = max(self.peak_bytes, total)
 
 
+def cpu_s() -> float:
+    """What this process and its children, the JVM among them, have used so far."""
+    me = psutil.Process()
+    times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
+
+
 def generate(traces: Path, records: int) -> int:
     command = [sys.executable, "-m", "spark_jobs.generate", "--output", str(traces), "--from", str(DAY)]
     begun_s = time.perf_counter()
@@ -90,20 +97,22 @@ def generate(traces: Path, records: int) -> int:
 def spark(traces: Path, tables: Path, count: int, cores: int, memory: str) -> None:
     """Run the nightly set here, so that Spark's own counters can be read at its end."""
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--master local[{cores}] --driver-memory {memory} pyspark-shell"
-    from spark_jobs import nightly  # noqa: PLC0415  # after the environment is set
+    from spark_jobs import nightly, records  # noqa: PLC0415  # after the environment is set
     from spark_jobs.session import session  # noqa: PLC0415
 
     begun_s = time.perf_counter()
-    context: Any = session().sparkContext
+    context: Any = session(small=records.is_small(str(traces), [DAY])).sparkContext
     started_s = time.perf_counter() - begun_s
     with Memory() as watched:
-        begun_s = time.perf_counter()
+        begun_s, begun_cpu_s = time.perf_counter(), cpu_s()
         code = nightly.main(["--input", str(traces), "--output", str(tables), "--date", str(DAY)])
-        took_s = time.perf_counter() - begun_s
+        took_s, took_cpu_s = time.perf_counter() - begun_s, cpu_s() - begun_cpu_s
     if code:
         raise SystemExit(code)
     executor = context._jsc.sc().statusStore().executorSummary("driver")
+    scheduler = context._jsc.sc().dagScheduler()
     print(f"Spark, local[{cores}]: {took_s:.1f} s and {started_s:.1f} s to start, {count / took_s:,.0f} records/s")
+    print(f"  {took_cpu_s:.1f} s of CPU, {scheduler.numTotalJobs()} jobs, {scheduler.nextStageId()} stages")
     print(f"  peak memory {watched.peak_bytes / 2**30:.2f} GiB (JVM and Python, driver memory {memory})")
     shuffled, read = executor.totalShuffleWrite() / 2**20, executor.totalInputBytes() / 2**20
     print(f"  shuffled {shuffled:,.0f} MiB, read from files {read:,.0f} MiB")
@@ -113,7 +122,7 @@ def spark(traces: Path, tables: Path, count: int, cores: int, memory: str) -> No
 def duckdb(traces: Path, cores: int) -> None:
     import duckdb as engine  # noqa: PLC0415  # only here
 
-    begun_s = time.perf_counter()
+    begun_s, begun_cpu_s = time.perf_counter(), cpu_s()
     with Memory() as watched, engine.connect(config={"threads": cores}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         source = f"read_parquet('{traces}/date={DAY}/*/*/*.parquet', hive_partitioning = true)"
@@ -122,9 +131,9 @@ def duckdb(traces: Path, cores: int) -> None:
             at_s = time.perf_counter()
             rows = len(connection.execute(query).fetchall())
             print(f"  {name}: {time.perf_counter() - at_s:.1f} s, {rows} rows")
-    print(
-        f"DuckDB, {cores} threads: {time.perf_counter() - begun_s:.1f} s, peak memory {watched.peak_bytes / 2**30:.2f} GiB"
-    )
+    took_s, took_cpu_s = time.perf_counter() - begun_s, cpu_s() - begun_cpu_s
+    memory = f"peak memory {watched.peak_bytes / 2**30:.2f} GiB"
+    print(f"DuckDB, {cores} threads: {took_s:.1f} s, {took_cpu_s:.1f} s of CPU, {memory}")
 
 
 def main() -> None:

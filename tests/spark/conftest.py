@@ -15,15 +15,11 @@ from spark_jobs.session import session
 _SMALL = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "1",
-    "spark.ui.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",  # compiling costs more than a few rows do
-    "spark.sql.maxPlanStringLength": "0",  # no texts of the plans, which nobody sees: an eighth of the time
-    "spark.sql.ui.explainMode": "simple",
     "spark.default.parallelism": "1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
@@ -34,9 +30,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
         " ".join(f'--conf "{key}={value}"' for key, value in _SMALL.items()) + " pyspark-shell"
     )
-    started = session("tests")
-    # Planning anew after each stage takes a fifth of the time of a few rows. test_ground_truth plans as the night does.
-    started.conf.set("spark.sql.adaptive.enabled", "false")
+    started = session("tests", small=True)
     started.range(1).collect()  # warm
     yield started
     started.stop()

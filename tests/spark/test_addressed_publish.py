@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import delivery_audit
-from tests.spark.test_delivery_audit import same, seen
-from tests.spark.traces import DATE, at, frame
+from tests.spark.test_delivery_audit import audited, seen
+from tests.spark.traces import at
 
 ADDRESS = {"sink_ue_id": 0xFFFFFFFF, "sink_ue_version": 0xFF, "sink_resource_id": 0xFFFF}
 
@@ -21,7 +20,7 @@ def tables(spark: SparkSession) -> tuple[list[Any], list[Any]]:
         records += [seen("b", made, number, 4_000)]
         records += [seen("c", made, number, 5_000)] if number != 7 else []
     records += [seen("b", at("23:00"), 98), seen("c", at("23:00"), 99)]  # their records go on
-    audit, detail = delivery_audit.transform(frame(spark, records).coalesce(1).cache(), DATE, same)
+    audit, detail = audited(spark, records)
     return audit.collect(), detail.collect()
 
 

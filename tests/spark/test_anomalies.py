@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs import anomalies
+from spark_jobs.batch import TREND_DAYS, seen_from
 from spark_jobs.clocks import small_frame
 from tests.spark.traces import DATE
 
@@ -88,7 +89,8 @@ def found(spark: SparkSession) -> list[Any]:
             latency.append((DATE - dt.timedelta(ago), hour, streamer, "up", n, p99_us))
     table, latencies = small_frame(spark, rows, HOURS_DDL), small_frame(spark, latency, LATENCY_DDL)
     today, before = f"date = '{DATE}'", f"date < '{DATE}'"
-    made = anomalies.transform(table.where(today), latencies.where(today), table.where(before), latencies.where(before))
+    past = [seen_from(rows.where(before), [DATE], -TREND_DAYS, -1) for rows in (table, latencies)]
+    made = anomalies.transform(table.where(today), latencies.where(today), *past)
     return sorted(made.collect(), key=lambda row: (row.hour, row.metric))
 
 

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from spark_jobs import delivery_audit
-from tests.spark.test_delivery_audit import same, seen
-from tests.spark.traces import DATE, Record, at, frame
+from tests.spark.test_delivery_audit import audited, seen
+from tests.spark.traces import Record, at, frame
 
 MANY = 1_200_000
 """A sum of so many hashes need not fit a long."""
@@ -51,7 +51,7 @@ def lost(spark: SparkSession) -> dict[str, set[int]]:
         *flow("late to d", set(range(30, 96)) - {50}, way="cd", **TO_CLOUD),
         *(seen(name, at("23:59"), 99, src_authority="other") for name in "abcd"),
     ]
-    audit, detail = delivery_audit.transform(frame(spark, records).coalesce(1).cache(), DATE, same)
+    audit, detail = audited(spark, records)
     found: dict[str, set[int]] = {}
     for row in detail.where("finding = 'lost'").collect():
         found.setdefault(row.src_authority, set()).add(int.from_bytes(row.msg_id[9:]))
@@ -77,7 +77,7 @@ def test_an_hour_without_one_of_two_side_by_side_loses_nothing(lost: dict[str, s
 def test_a_message_that_comes_again_without_end_has_the_signature_of_one_that_comes_twice(spark: SparkSession) -> None:
     first = [seen("a", at("10:00"), number, **TO_CLOUD) for number in range(3)]
     aside = [seen("b", at("10:00"), number, outcome="duplicate", egress=None, **TO_CLOUD) for number in range(3)]
-    records = delivery_audit._told_apart(frame(spark, [*first, *aside]))
+    records = delivery_audit._of_dates(frame(spark, [*first, *aside]), [at("10:00").date()])
     number = sf.expr("CAST(conv(hex(substr(msg_id, 10)), 16, 10) AS INT)")
     is_aside = sf.col("outcome") == "duplicate"
     times = sf.when(is_aside & (number == 0), MANY).when(number == 1, 1).otherwise(2)

@@ -1,12 +1,14 @@
 """The audit's tables from hand-made records: dates, latencies, late hand-overs, empty days. The rules: test_verdict."""
 
 import datetime as dt
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs import delivery_audit
+from spark_jobs import clocks, delivery_audit
+from spark_jobs.clocks import Sightings
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
 from tests.spark.traces import DATE, Record, at, frame, record
 
@@ -15,6 +17,16 @@ BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
 
 def same(rows: DataFrame) -> DataFrame:
     return rows
+
+
+def sightings(rows: DataFrame) -> list[Sightings]:
+    return [Sightings(*row) for row in clocks.sightings(rows).collect()]
+
+
+def audited(spark: SparkSession, records: Iterable[Record], *dates: dt.date) -> tuple[DataFrame, DataFrame]:
+    """Both tables of these dates, or of `DATE`."""
+    rows = frame(spark, records).coalesce(1).cache()
+    return delivery_audit.transform(rows, sightings(rows), dates or [DATE], same)
 
 
 def msg_id(made: dt.datetime, number: int) -> bytes:
@@ -55,7 +67,7 @@ def tables(spark: SparkSession) -> tuple[list[Any], list[Any]]:
         seen("b", at("13:00"), 240, 9_000, outcome="duplicate", ucode="ALREADY_EXISTS", route="none", egress=None),
         seen("a", at("14:00"), 250, outcome="expired", ucode="DEADLINE_EXCEEDED"),
     ]
-    audit, detail = delivery_audit.transform(frame(spark, records).coalesce(1).cache(), DATE, same)
+    audit, detail = audited(spark, records)
     for made, table in ((audit, DELIVERY_AUDIT), (detail, DELIVERY_AUDIT_DETAIL)):
         assert table.columns.keys() - {"date"} <= set(made.columns)
     return audit.collect(), detail.collect()
@@ -97,5 +109,40 @@ def test_latency_is_from_the_message_to_the_last_confirmation(tables: tuple[list
 
 
 def test_a_day_without_messages_has_no_rows(spark: SparkSession) -> None:
-    audit, detail = delivery_audit.transform(frame(spark, chain(at("10:00", BEFORE), 1)), DATE, same)
+    audit, detail = audited(spark, chain(at("10:00", BEFORE), 1))
     assert (audit.collect(), detail.collect()) == ([], [])
+
+
+def test_a_streamer_that_only_set_copies_aside_has_no_clock_and_stops_nothing(spark: SparkSession) -> None:
+    aside = seen("c", at("10:00"), 1, 9_000, outcome="duplicate", ucode="ALREADY_EXISTS", route="none", egress=None)
+    audit, detail = audited(spark, [*chain(at("10:00"), 1), aside])
+    assert [(row.status, row.messages, row.copies) for row in audit.collect()] == [("delivered", 1, 1)]
+    assert [(row.finding, row.last_streamer) for row in detail.collect()] == [("duplicate", "c")]
+
+
+def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
+    """The same flow, clocks that are set between the dates, and a loss on each of them."""
+    dates = [BEFORE, DATE]
+    records = []
+    for date, wrong_us in zip(dates, (0, 30_000_000), strict=True):
+        for number in range(20):
+            made = at(f"10:{number:02}", date)
+            ages = (1_000, 4_000 + wrong_us)
+            both = [seen(name, made, number, age_us) for name, age_us in zip("ab", ages, strict=True)]
+            records += both if number != 7 + date.day % 3 else both[:1]
+        records += chain(at("23:59:59.9", date), 50)
+        records += [seen(name, at("22:00", date), number) for number, name in enumerate("ab", 60)]
+    audit, detail = audited(spark, records, *dates)
+    together = audit.select(*DELIVERY_AUDIT.columns).collect(), detail.select(*DELIVERY_AUDIT_DETAIL.columns).collect()
+    assert len([row for row in together[1] if row.finding == "lost"]) >= len(dates)
+    for number, table in enumerate((DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL)):
+        alone = [
+            row
+            for date in dates
+            for row in audited(spark, records_around(records, date), date)[number].select(*table.columns).collect()
+        ]
+        assert sorted(map(repr, together[number])) == sorted(map(repr, alone))
+
+
+def records_around(records: Iterable[Record], date: dt.date) -> list[Record]:
+    return [each for each in records if abs((each["ts"].date() - date).days) <= delivery_audit.REACH_DAYS]

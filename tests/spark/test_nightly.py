@@ -1,7 +1,9 @@
 """The night as a whole, with small jobs that show what depends on what; what the real ones compute has tests of its own."""
 
 import datetime as dt
+import io
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from spark_jobs import nightly, records, route_hourly
-from spark_jobs.clocks import small_frame
-from spark_jobs.job import Day, Job
-from spark_jobs.manifests import Manifest, Manifests
+from spark_jobs.batch import Batch, seen_from
+from spark_jobs.job import Job
+from spark_jobs.manifests import Files, Manifest, Manifests
 from spark_jobs.nightly import NightlyRun
+from spark_jobs.progress import Progress
 from spark_jobs.records import File
 from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
@@ -35,17 +38,18 @@ def day(number: int) -> dt.date:
     return DATE + dt.timedelta(days=number)
 
 
-def neighbours(each: Day) -> tuple[DataFrame, ...]:
-    return (small_frame(each.spark, [(each.records(1, 1).count(),)], "messages BIGINT"),)
+def neighbours(each: Batch) -> tuple[DataFrame, ...]:
+    seen = seen_from(each.records(1, 1).select("date"), each.dates, -1, 1)
+    return (seen.groupBy("date").agg(sf.count("*").alias("messages")),)
 
 
-def volume(each: Day) -> tuple[DataFrame, ...]:
-    return (each.records().agg(sf.count("*").alias("messages")),)
+def volume(each: Batch) -> tuple[DataFrame, ...]:
+    return (each.records().groupBy("date").agg(sf.count("*").alias("messages")),)
 
 
-def memory(each: Day) -> tuple[DataFrame, ...]:
-    before = each.past(VOLUME).agg(sf.sum("messages").alias("before"), sf.count("*").alias("days"))
-    return (each.table(VOLUME).crossJoin(before),)
+def memory(each: Batch) -> tuple[DataFrame, ...]:
+    before = each.past(VOLUME).groupBy("date").agg(sf.sum("messages").alias("before"), sf.count("*").alias("days"))
+    return (each.table(VOLUME).join(before, "date", "left").na.fill(0, ["days"]),)
 
 
 OF_RECORDS = Job("volume", (VOLUME,), volume)
@@ -54,15 +58,15 @@ JOBS = (OF_RECORDS, LOOKING_BACK)
 AUDIT = Job("audit", (SEEN,), neighbours, before=1, after=1)
 
 
-def night(spark: SparkSession, traces: Path, output: Path, jobs: Iterable[Job] = JOBS) -> tuple[NightlyRun, list[str]]:
-    lines: list[str] = []
+def night(spark: SparkSession, traces: Path, output: Path, jobs: Iterable[Job] = JOBS) -> tuple[NightlyRun, io.StringIO]:
+    said = io.StringIO()
     made = NightlyRun(
-        lambda date: Day(spark, str(traces), str(output), date),
+        lambda dates: Batch(spark, str(traces), str(output), dates, reach=(1, 1)),
         Manifests(Storage(spark), str(output)),
         tuple(jobs),
-        lines.append,
+        Progress(said),
     )
-    return made, lines
+    return made, said
 
 
 def stale(spark: SparkSession, traces: Path, output: Path, jobs: Iterable[Job] = JOBS) -> dict[dt.date, list[str]]:
@@ -74,7 +78,11 @@ def stale(spark: SparkSession, traces: Path, output: Path, jobs: Iterable[Job] =
 
 def run(spark: SparkSession, traces: Path, output: Path, *dates: dt.date, jobs: Iterable[Job] = JOBS) -> bool:
     each, _ = night(spark, traces, output, jobs)
-    return each.run(each.everything(dates))
+    return each.run(each.everything(dates), listed(spark, traces, each, dates))
+
+
+def listed(spark: SparkSession, traces: Path, each: NightlyRun, dates: Iterable[dt.date]) -> Files:
+    return records.files(spark, str(traces), {read for date in dates for read in each.reads(date)})
 
 
 def table(spark: SparkSession, output: Path) -> list[tuple[Any, ...]]:
@@ -139,18 +147,19 @@ def test_a_job_that_fails_stops_only_what_needs_it_and_the_date_is_run_again(spa
     traces, output = tmp_path / "traces", tmp_path / "output"
     traces_of(traces, 1)
 
-    def broken(each: Day) -> tuple[DataFrame, ...]:
+    def broken(each: Batch) -> tuple[DataFrame, ...]:
         raise ValueError("no such luck")
 
     bad = Job("bad", (SEEN,), broken)
     needy = Job("needy", (SEEN,), neighbours, needs=(bad,))
     looking_back = Job("looking_back", (SEEN,), neighbours, needs=(needy,), is_trend=True)
-    each, lines = night(spark, traces, output, [bad, needy, AUDIT, looking_back])
-    assert not each.run(each.everything([DATE]))
+    each, said = night(spark, traces, output, [bad, needy, AUDIT, looking_back])
+    assert not each.run(each.everything([DATE]), listed(spark, traces, each, [DATE]))
+    lines = said.getvalue().splitlines()
     assert each.failed == {DATE: {"bad", "needy", "looking_back"}}
-    assert lines[:2] == [f"{DATE} bad: FAILED: no such luck", f"{DATE} needy: skipped, because bad failed"]
-    assert lines[2].startswith(f"{DATE} audit: ")
-    assert lines[2].endswith(" s, seen 1 rows")
+    assert lines.index(f"{DATE} bad: FAILED: no such luck") < 2
+    assert lines[2:] == [f"{DATE} needy: skipped, because bad failed", f"{DATE} looking_back: skipped, because needy failed"]
+    assert [line for line in lines if re.fullmatch(rf"\[[12]/4\] {DATE} seen: 1 rows, \d+\.\d s", line)]
     (manifest,) = filter(None, [Manifests(Storage(spark), str(output)).get(DATE)])
     assert not manifest.done
     assert list(stale(spark, traces, output, [AUDIT])) == [DATE]

@@ -26,16 +26,16 @@ def sources(spark: SparkSession, output: Path) -> list[tuple[dt.date, str]]:
 
 def test_a_published_date_reads_back_with_the_tables_columns(spark: SparkSession, tmp_path: Path) -> None:
     rows = matrix(spark, "veh1", "veh2")
-    assert publish(rows, TRAFFIC_MATRIX, str(tmp_path), DATE) == 2
+    assert publish(rows, TRAFFIC_MATRIX, str(tmp_path), [DATE]) == 2
     read = read_table(spark, str(tmp_path), TRAFFIC_MATRIX)
     assert read.columns == list(TRAFFIC_MATRIX.columns)
     assertDataFrameEqual(read, rows)
 
 
 def test_an_empty_result_takes_the_place_of_rows_and_other_dates_stay(spark: SparkSession, tmp_path: Path) -> None:
-    publish(matrix(spark, "veh1"), TRAFFIC_MATRIX, str(tmp_path), DATE)
-    publish(matrix(spark, "veh2", date=NEXT), TRAFFIC_MATRIX, str(tmp_path), NEXT)
-    assert publish(matrix(spark), TRAFFIC_MATRIX, str(tmp_path), DATE) == 0
+    publish(matrix(spark, "veh1"), TRAFFIC_MATRIX, str(tmp_path), [DATE])
+    publish(matrix(spark, "veh2", date=NEXT), TRAFFIC_MATRIX, str(tmp_path), [NEXT])
+    assert publish(matrix(spark), TRAFFIC_MATRIX, str(tmp_path), [DATE]) == 0
     assert sources(spark, tmp_path) == [(NEXT, "veh2")]
     # Readable by itself, and by anything that takes the folder as a table of its own
     assert spark.read.parquet(str(tmp_path / "traffic_matrix" / f"date={DATE}")).count() == 0
@@ -44,7 +44,7 @@ def test_an_empty_result_takes_the_place_of_rows_and_other_dates_stay(spark: Spa
 def test_what_a_killed_run_left_in_staging_is_removed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(matrix(spark, "old"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+    publish(matrix(spark, "old"), TRAFFIC_MATRIX, str(tmp_path), [DATE])
 
     def killed(self: Storage, target: str, fresh: str) -> None:
         raise KeyboardInterrupt
@@ -53,7 +53,7 @@ def test_what_a_killed_run_left_in_staging_is_removed(
     with monkeypatch.context() as patched:
         patched.setattr(Storage, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
-            publish(half, TRAFFIC_MATRIX, str(tmp_path), DATE)
+            publish(half, TRAFFIC_MATRIX, str(tmp_path), [DATE])
     staging = tmp_path / "_staging" / "traffic_matrix"
     (staging / f"{DATE}-put-aside-old").mkdir()
     other = staging / f"{NEXT}-of-another-run"
@@ -61,7 +61,7 @@ def test_what_a_killed_run_left_in_staging_is_removed(
     assert len(list(staging.iterdir())) == 3
     assert sources(spark, tmp_path) == [(DATE, "old")]
 
-    publish(matrix(spark, "new"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+    publish(matrix(spark, "new"), TRAFFIC_MATRIX, str(tmp_path), [DATE])
     assert sources(spark, tmp_path) == [(DATE, "new")]
     assert list(staging.iterdir()) == [other]
 
@@ -69,7 +69,7 @@ def test_what_a_killed_run_left_in_staging_is_removed(
 def test_a_kill_between_removal_and_move_is_mended_by_the_next_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(matrix(spark, "old"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+    publish(matrix(spark, "old"), TRAFFIC_MATRIX, str(tmp_path), [DATE])
 
     def killed(self: Storage, target: str, fresh: str) -> None:
         self.delete(target)
@@ -79,7 +79,37 @@ def test_a_kill_between_removal_and_move_is_mended_by_the_next_run(
     with monkeypatch.context() as patched:
         patched.setattr(Storage, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
-            publish(half, TRAFFIC_MATRIX, str(tmp_path), DATE)
+            publish(half, TRAFFIC_MATRIX, str(tmp_path), [DATE])
     assert sources(spark, tmp_path) == []
-    publish(matrix(spark, "new"), TRAFFIC_MATRIX, str(tmp_path), DATE)
+    publish(matrix(spark, "new"), TRAFFIC_MATRIX, str(tmp_path), [DATE])
     assert sources(spark, tmp_path) == [(DATE, "new")]
+
+
+def test_several_dates_are_written_at_once_and_a_date_without_rows_is_replaced_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    later = NEXT + dt.timedelta(days=1)
+    publish(matrix(spark, "old", date=NEXT), TRAFFIC_MATRIX, str(tmp_path), [NEXT])
+    rows = matrix(spark, "veh1", "veh2").union(matrix(spark, "veh3", date=later))
+    assert publish(rows, TRAFFIC_MATRIX, str(tmp_path), [DATE, NEXT, later]) == 3
+    assert sources(spark, tmp_path) == [(DATE, "veh1"), (DATE, "veh2"), (later, "veh3")]
+    for date in (DATE, NEXT, later):
+        folder = tmp_path / "traffic_matrix" / f"date={date}"
+        assert (
+            spark.read.parquet(str(folder)).schema
+            == spark.read.parquet(str(tmp_path / "traffic_matrix")).drop("date").schema
+        )
+    assert list((tmp_path / "_staging" / "traffic_matrix").iterdir()) == []
+
+
+def test_what_is_left_of_other_dates_stays_in_staging(spark: SparkSession, tmp_path: Path) -> None:
+    staging = tmp_path / "_staging" / "traffic_matrix"
+    names = [f"{day(first)}_{day(last)}-x" for first, last in ((-3, -1), (-3, 0), (-3, 4), (1, 1), (2, 4))]
+    for name in names:
+        (staging / name).mkdir(parents=True)
+    publish(matrix(spark, "new"), TRAFFIC_MATRIX, str(tmp_path), [DATE, NEXT])
+    assert sorted(path.name for path in staging.iterdir()) == [names[0], names[4]]
+
+
+def day(number: int) -> dt.date:
+    return DATE + dt.timedelta(days=number)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import delivery_audit, job
+from spark_jobs import delivery_audit
+from spark_jobs.batch import Batch
 from tests.fault.chain import RECEIVE_MAXIMUM, Chain
 
 BETWEEN = 150
@@ -30,13 +31,13 @@ async def test_audit_finds_what_a_broker_lost_and_nothing_else(spark: SparkSessi
     found: Counter[str] = Counter()
     details = []
     for date in made:  # two of them around midnight
-        day = job.Day(spark, str(chain.traces), str(tmp_path / "tables"), date)
+        batch = Batch(spark, str(chain.traces), str(tmp_path / "tables"), (date,), reach=(1, 1))
         # nothing is on its way any more, so there is nothing to wait for
-        audit, detail = delivery_audit.transform(day.records(1, 1), date, day.keep, grace_us=0)
+        audit, detail = delivery_audit.transform(batch.records(1, 1), batch.sightings, [date], batch.keep, grace_us=0)
         for row in audit.collect():
             found[row.status] += row.messages
         details += detail.collect()
-        day.release()
+        batch.release()
     assert found == {"delivered": figures["arrived"], "lost": len(lost)}
     assert {bytes(row.msg_id) for row in details if row.finding == "lost"} == lost
     assert {(row.last_streamer, row.missing_at) for row in details} == {("gw.one", "gw.two")}

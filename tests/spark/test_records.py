@@ -6,7 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from spark_jobs import job, records
+from spark_jobs import records
+from spark_jobs.batch import Batch
 from spark_jobs.schema import PARTITIONED
 from tests.spark.traces import DATE, at, record, write
 from tests.upgrade.fixtures import released
@@ -86,10 +87,20 @@ def test_traces_of_the_released_version_are_read(spark: SparkSession, tmp_path: 
     rows = records.read(spark, str(files.traces), [date]).where("route = 'vehicle-cloud'").collect()
     assert sorted(row.msg_id.hex() for row in rows) == sorted(files.books["traced"])
     assert {(row.outcome, row.streamer, row.ucode) for row in rows} == {("delivered", "gw", "OK")}
-    day = job.Day(spark, str(files.traces), str(tmp_path / "tables"), date)
+    day = Batch(spark, str(files.traces), str(tmp_path / "tables"), (date,))
     counts = {
         row.outcome: row.messages
         for row in day.rollup.groupBy("outcome").agg(sf.sum("messages").alias("messages")).collect()
     }
     assert counts["delivered"] >= len(rows)
     day.release()
+
+
+def test_input_is_small_if_the_files_of_the_dates_are_here_and_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, other = write(tmp_path, [record("07:00"), record("08:00"), record(at("07:00", NEXT))])
+    monkeypatch.setattr(records, "SMALL_BYTES", first.stat().st_size + second.stat().st_size)
+    assert records.is_small(str(tmp_path), [DATE])
+    assert not records.is_small(str(tmp_path), [DATE, NEXT])
+    other.unlink()
+    assert records.is_small(str(tmp_path), [DATE, NEXT])
+    assert not records.is_small("s3a://bucket/traces", [DATE])

@@ -9,18 +9,21 @@ from spark_jobs.clocks import small_frame
 from spark_jobs.schema import OUTCOMES
 from spark_jobs.slo_file import SloFileError, Target, load
 from spark_jobs.tables import SLO
+from tests.spark.traces import DATE
 
 COLUMNS = [name for name in SLO.columns if name != "date"]
 
 
 def hourly(spark: SparkSession, *rows: tuple[str, str, dict[str, int]]) -> DataFrame:
     """Streamer, route, outcomes."""
-    ddl = "streamer STRING, route STRING, " + ", ".join(f"{outcome} BIGINT" for outcome in OUTCOMES)
-    return small_frame(spark, [(s, r, *(given.get(each, 0) for each in OUTCOMES)) for s, r, given in rows], ddl)
+    ddl = "date DATE, streamer STRING, route STRING, " + ", ".join(f"{outcome} BIGINT" for outcome in OUTCOMES)
+    return small_frame(spark, [(DATE, s, r, *(given.get(each, 0) for each in OUTCOMES)) for s, r, given in rows], ddl)
 
 
 def daily(spark: SparkSession, *rows: tuple[str, str, str, int]) -> DataFrame:
-    return small_frame(spark, rows, "streamer STRING, route STRING, measure STRING, p99_us BIGINT")
+    return small_frame(
+        spark, [(DATE, *row) for row in rows], "date DATE, streamer STRING, route STRING, measure STRING, p99_us BIGINT"
+    )
 
 
 def judged(made: DataFrame) -> set[tuple[Any, ...]]:

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import streamer_health
+from tests.spark.test_delivery_audit import sightings
 from tests.spark.traces import DATE, Record, at, frame, record
 
 BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
@@ -56,7 +57,8 @@ def health(spark: SparkSession) -> dict[str, Any]:
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streamer_health, "_BUCKET_BITS", BITS)
-        made = streamer_health.transform(frame(spark, records).coalesce(1).cache(), DATE, same)
+        rows = frame(spark, records).coalesce(1).cache()
+        made = streamer_health.transform(rows, sightings(rows), [DATE], same)
     return {row.streamer: row for row in made.collect()}
 
 
@@ -102,3 +104,20 @@ def test_records_and_times_are_those_of_the_date(health: dict[str, Any]) -> None
 
 def test_complete_stretches_need_no_look_at_each_record(health: dict[str, Any]) -> None:
     assert gaps(health["buckets"]) == (2, 1 + (1 << BITS))
+
+
+def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
+    """Each date sees two days before it and one after it, and no more."""
+    dates = [BEFORE, DATE]
+    records = [
+        numbered(seq, at("12:00") + dt.timedelta(hours=11 * step), name="gateway")
+        for step, seq in zip(range(-8, 9), (0, 1, 3, 4, 5, 9, 10, 11, 14, 15, 16, 17, 20, 21, 25, 26, 27), strict=True)
+    ]
+    records.append(numbered(12, at("01:00"), waited_s=90_000))
+
+    def made(*wanted: dt.date) -> list[str]:
+        reach = {date + dt.timedelta(days=days) for date in wanted for days in range(-2, 2)}
+        rows = frame(spark, [each for each in records if each["ts"].date() in reach]).coalesce(1).cache()
+        return sorted(str(row.asDict()) for row in streamer_health.transform(rows, sightings(rows), wanted, same).collect())
+
+    assert made(*dates) == sorted(row for date in dates for row in made(date))

@@ -1,0 +1,127 @@
+"""Dates of the traces that are computed together, as the jobs see them. What several jobs need is computed once.
+
+Spark's fixed cost, planning and compiling, is then paid once for all of them. A batch is bounded by `SMALL_BYTES`, so that a
+night of many large dates takes no more memory than one of them, and a kill loses no more than one batch. A larger date is
+a batch of its own.
+"""
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import RLock
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from spark_jobs import clocks, records, rollup
+from spark_jobs.clocks import Sightings
+from spark_jobs.records import SMALL_BYTES, File
+from spark_jobs.tables import Table
+
+TREND_DAYS = 14
+"""How many days before a date its trend tables look back on."""
+
+
+@dataclass
+class Batch:
+    """Some dates, ascending. `reach`: how many days before and after them its records are read at most. For any thread."""
+
+    spark: SparkSession
+    input: str
+    output: str
+    dates: tuple[dt.date, ...]
+    slo: str | None = None
+    reach: tuple[int, int] = (0, 0)
+    _kept: list[DataFrame] = field(default_factory=list)
+    _lock: RLock = field(default_factory=RLock)
+
+    def records(self, before: int = 0, after: int = 0) -> DataFrame:
+        """The trace records (`schema.PARTITIONED`) of the dates, and of so many days before and after each of them."""
+        return self._records.where(sf.col("date").isin(around(self.dates, -before, after)))
+
+    @cached_property
+    def _records(self) -> DataFrame:
+        before, after = self.reach
+        return records.read(self.spark, self.input, around(self.dates, -before, after))
+
+    @property
+    def rollup(self) -> DataFrame:
+        """The dates' records summed up: see `rollup.transform`."""
+        with self._lock:
+            return self._rollup
+
+    @property
+    def sightings(self) -> list[Sightings]:
+        """Who saw messages of whom, on the dates and as many days around them as can be read, up to one."""
+        with self._lock:
+            return self._sightings
+
+    @cached_property
+    def _rollup(self) -> DataFrame:
+        return self.keep(rollup.transform(self.records()))
+
+    @cached_property
+    def _sightings(self) -> list[Sightings]:
+        before, after = (min(1, days) for days in self.reach)
+        return [Sightings(*row) for row in clocks.sightings(self.records(before, after)).collect()]
+
+    def table(self, table: Table) -> DataFrame:
+        """The published rows of a table for these dates."""
+        return records.read_table(self.spark, self.output, table, self.dates)
+
+    def past(self, table: Table) -> DataFrame:
+        """The published rows of a table for the `TREND_DAYS` days before each date, as `seen_from` gives them."""
+        rows = records.read_table(self.spark, self.output, table, around(self.dates, -TREND_DAYS, -1))
+        return seen_from(rows, self.dates, -TREND_DAYS, -1)
+
+    def keep(self, rows: DataFrame) -> DataFrame:
+        """Keep rows that are used more than once, in memory or on disk, until `release`."""
+        self._kept.append(rows.persist(StorageLevel.MEMORY_AND_DISK))
+        return rows
+
+    def release(self) -> None:
+        while self._kept:
+            self._kept.pop().unpersist()
+
+
+def days(date: dt.date, first: int, last: int) -> list[dt.date]:
+    """The dates from `first` to `last` days after `date`; negative numbers are days before it."""
+    return [date + dt.timedelta(days=offset) for offset in range(first, last + 1)]
+
+
+def around(dates: Iterable[dt.date], first: int, last: int) -> list[dt.date]:
+    """All dates from `first` to `last` days after one of these, ascending."""
+    return sorted({each for date in dates for each in days(date, first, last)})
+
+
+def seen_from(rows: DataFrame, dates: Sequence[dt.date], first: int, last: int) -> DataFrame:
+    """Each row once for every one of `dates` that it is `first` to `last` days after. That becomes its `date`; its own is in
+    `day`."""
+    readers = sf.explode(sf.sequence(sf.date_sub("date", last), sf.date_sub("date", first)))
+    return rows.withColumns({"day": sf.col("date"), "date": readers}).where(sf.col("date").isin(list(dates)))
+
+
+def size_bytes(dates: Iterable[dt.date], files: Mapping[dt.date, Mapping[str, File]]) -> int:
+    """The size of all files of these dates."""
+    return sum(file.size_bytes for date in dates for file in files.get(date, {}).values())
+
+
+def batches(dates: Iterable[dt.date], files: Mapping[dt.date, Mapping[str, File]]) -> list[tuple[dt.date, ...]]:
+    """Put ascending dates together as long as their files have no more than `SMALL_BYTES`."""
+    made: list[list[dt.date]] = []
+    size = 0
+    for date in sorted(dates):
+        own = size_bytes([date], files)
+        if not made or size + own > SMALL_BYTES:
+            made.append([])
+            size = 0
+        made[-1].append(date)
+        size += own
+    return [tuple(each) for each in made]
+
+
+def shown(dates: Sequence[dt.date]) -> str:
+    """The dates of a batch, for people: the first and the last."""
+    return str(dates[0]) if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
