@@ -14,13 +14,15 @@ ARG LOCK=run
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /source
 COPY requirements ./requirements
+# The C compiler stays in this stage.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 RUN python -m venv /opt/build \
-    && /opt/build/bin/pip install --require-hashes --only-binary :all: --requirement requirements/build.lock \
+    && /opt/build/bin/pip install --require-hashes --only-binary :all: --requirement requirements/compile.lock \
     && python -m venv /opt/ustreamer \
     && /opt/ustreamer/bin/pip install --require-hashes --only-binary :all: --requirement "requirements/${LOCK}.lock"
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py build_backend.py README.md LICENSE ./
 COPY streamer ./streamer
-RUN /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
+RUN USTREAMER_COMPILE=1 /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/ustreamer/bin/pip install --no-index --no-deps /wheels/*.whl \
     && /opt/ustreamer/bin/pip uninstall --yes pip setuptools
 

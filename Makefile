@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs lint bench bench-tests bench-spark fault upgrade nightly spark-zip proto lock sbom clean
+.PHONY: demo test test-streamer test-jobs test-compiled wheels lint bench profile bench-tests bench-spark fault upgrade nightly spark-zip proto lock sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -39,6 +39,22 @@ test-streamer: $(VENV)/.dev
 test-jobs: $(VENV)/.dev
 	$(BIN)/python -m pytest --timeout 300 tests/spark
 
+# The compiled form, in a copy of the tree: a compiled module beside its source would hide every later change of it. What the C
+# compiler can improve is no matter here, so it does not try.
+COMPILED := build/compiled
+HERE := $(abspath $(BIN))
+test-compiled: $(VENV)/.dev
+	rm -rf $(COMPILED)
+	mkdir -p $(COMPILED)
+	cp -R $(filter-out build dist,$(wildcard *)) $(COMPILED)
+	cd $(COMPILED) && USTREAMER_COMPILE=1 MYPYC_OPT_LEVEL=0 $(HERE)/python setup.py --quiet build_ext --inplace
+	cd $(COMPILED) && USTREAMER_COMPILE=1 PYTHONPATH=. $(HERE)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+		tests/unit tests/flow tests/e2e/test_crossing.py tests/e2e/test_outage.py
+
+# A wheel with the hot path compiled, for this Python and this kind of machine. Needs a C compiler.
+wheels: $(VENV)/.dev
+	USTREAMER_COMPILE=1 $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -49,6 +65,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.run $(ARGS)
+
+# Where the CPU time of a message goes, by stage and thread, with everything on.
+profile: $(VENV)/.dev
+	$(BIN)/python -m tests.bench.profile $(ARGS)
 
 # Tests that measure time or memory of a process: nothing else should run meanwhile.
 bench-tests: $(VENV)/.dev
@@ -88,6 +108,8 @@ lock: $(VENV)/.dev
 	$(LOCK) --no-annotate --constraint requirements/dev.lock --output-file requirements/run.lock pyproject.toml
 	$(LOCK) --no-annotate --constraint requirements/dev.lock --extra trace --output-file requirements/trace.lock pyproject.toml
 	$(LOCK) --no-annotate --constraint requirements/dev.lock --output-file requirements/build.lock requirements/build.in
+	$(LOCK) --no-annotate --constraint requirements/dev.lock --extra compile --output-file requirements/compile.lock \
+		pyproject.toml requirements/build.in
 
 # What the image contains, for whoever has to know: CycloneDX, JSON. LOCK_OF=trace: the image with traces.
 LOCK_OF ?= run

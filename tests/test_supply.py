@@ -57,7 +57,7 @@ def unmet(required: list[str], lock: Path) -> list[str]:
 
 
 def test_there_is_a_lock_for_both_images_for_building_them_and_for_developers() -> None:
-    assert [lock.name for lock in LOCKS] == ["build.lock", "dev.lock", "run.lock", "trace.lock"]
+    assert [lock.name for lock in LOCKS] == ["build.lock", "compile.lock", "dev.lock", "run.lock", "trace.lock"]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
@@ -89,6 +89,7 @@ def test_the_locks_satisfy_the_project() -> None:
         == []
     )
     assert unmet(BUILDING, ROOT / "requirements/build.lock") == []
+    assert unmet([*RUNNING, *BUILDING, *EXTRAS["compile"]], ROOT / "requirements/compile.lock") == []
     assert unmet((ROOT / "requirements/build.in").read_text().splitlines()[1:], ROOT / "requirements/build.lock") == []
 
 

@@ -26,9 +26,13 @@ from streamer.config.models import Config
 from streamer.journal.sqlite import FileError
 from streamer.logs.output import set_up
 from streamer.transports.errors import ConfigurationError
+from streamer.uprotocol import message
 from streamer.uprotocol.well_known import USTREAMER
 
 logger = logging.getLogger("ustreamer.cli.main")
+
+FORM = "pure Python" if message.__file__.endswith(".py") else "compiled"
+"""Of the modules that a message passes through: `setup.py` compiles all of them, or none."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="streamer", description="Routes uProtocol messages between MQTT 5 and Zenoh and loses none of them."
     )
-    parser.add_argument("--version", action="version", version=f"streamer {__version__}")
+    parser.add_argument("--version", action="version", version=f"streamer {__version__} ({FORM})")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: object, text: str, needs_config: bool = True) -> argparse.ArgumentParser:

@@ -81,7 +81,7 @@ class Custody:
 
     async def until_written(self) -> None:
         """Wait until everything without an outcome is in the journal, except for what it has no room for."""
-        self.patience_s = 0
+        self.patience_s = 0.0
         self.schedule()
         while (
             self._recent

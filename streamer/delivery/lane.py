@@ -66,6 +66,7 @@ class Delivery:
     ``history``: bits of `REDELIVERED` and `RESTORED`.
     """
 
+    __deletable__ = ("message", "received")
     __slots__ = (
         "attempts",
         "entered_ms",

@@ -5,8 +5,8 @@ the confirmation of single messages. It must not route, queue beyond its own win
 
 To add a transport, derive a class from `UTransport`, implement the abstract methods, and name the class in the entry
 point group ``ustreamer.transports`` of your package. Nothing in this package has to change: whatever the streamer wants
-to know about a network, it asks the class (`UTransport`) or its options (`TransportOptions`). All of that interface is in
-this one file, beyond 400 lines, because whoever writes a plugin reads it from end to end.
+to know about a network, it asks the class (`UTransport`) or its options (`TransportOptions`). All of that interface can be
+imported from here; `Received` and `UListener` stand in `streamer.transports.received`, which may be compiled.
 """
 
 import asyncio
@@ -22,13 +22,14 @@ from streamer.clock import SystemClock
 from streamer.transports.claims import Claim
 from streamer.transports.errors import MalformedPacketError, SendError
 from streamer.transports.probe import Probe
+from streamer.transports.received import Received as Received  # noqa: PLC0414  # a part of the interface
+from streamer.transports.received import UListener as UListener  # noqa: PLC0414
 from streamer.uprotocol.message import InvalidMessageError, UMessage
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 
 ENTRY_POINTS = "ustreamer.transports"
 
-_MAX_COPIES = 16
 _WALL_MS = SystemClock().wall_ms
 
 
@@ -55,80 +56,6 @@ class Unconfirmed(Enum):
 
 
 UNCONFIRMED = Unconfirmed.UNCONFIRMED
-
-
-class Received:
-    """A message from the wire. It is acknowledged once every listener that got it has called `release`.
-
-    ``redelivered`` is the transport's own mark (MQTT: DUP). ``holders`` counts the listeners that still have to `release`
-    the message.
-    """
-
-    source_keeps: ClassVar[bool] = False
-    """Whether the source keeps the message, and delivers it again, until it is acknowledged."""
-
-    __slots__ = ("_copies", "holders", "is_kept", "message", "redelivered")
-
-    def __init__(self, message: UMessage, redelivered: bool = False) -> None:
-        self.message = message
-        self.redelivered = redelivered
-        self.holders = 1
-        self.is_kept = False
-        self._copies: list[Received] | None = None
-
-    def attach(self, copy: "Received") -> None:
-        """Release a second copy of the same message together with this one.
-
-        Of more than a few copies the oldest is released: they must not fill the memory, and after a reconnect only the
-        latest one's acknowledgement counts. A copy that arrives after this one was released is released at once.
-        """
-        if self.holders <= 0:
-            copy.release()
-            return
-        if self._copies is None:
-            self._copies = []
-        if self.is_kept:
-            copy.release()
-            return
-        copy.message = self.message  # what it holds itself, nobody counts
-        self._copies.append(copy)
-        if len(self._copies) > _MAX_COPIES:
-            self._copies.pop(0).release()
-
-    def release(self) -> None:
-        """One holder is done with the message: it is delivered, on disk, or its failure is accounted for."""
-        self.holders -= 1
-        if self.holders == 0 and not self.is_kept:
-            self._tell_source()
-
-    def keep(self) -> None:
-        """The message is in the streamer's custody: acknowledge it without waiting for the last holder."""
-        if not self.is_kept and self.holders > 0:
-            self.is_kept = True
-            self._tell_source()
-
-    def _tell_source(self) -> None:
-        self.acknowledge()
-        if self._copies is not None:
-            for copy in self._copies:
-                copy.release()
-            self._copies = None
-
-    def acknowledge(self) -> None:
-        """Tell the source that the message is safe. Transports without acknowledgements do not override this."""
-
-
-class UListener:
-    """Receives messages pushed by a transport (uP-L1 UListener). Runs on the event loop and must not block."""
-
-    def on_receive(self, received: Received) -> None:
-        """Take one message; call ``received.release()`` once it is safe."""
-        raise NotImplementedError
-
-    def on_receive_batch(self, batch: Sequence[Received]) -> None:
-        """Take the messages of one read from the wire, in order. The default passes them to `on_receive` one by one."""
-        for received in batch:
-            self.on_receive(received)
 
 
 class Parcel(Protocol):

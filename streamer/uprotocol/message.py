@@ -9,7 +9,7 @@ attributes are a cheap copy of the shared ones, and know them (`Attributes.share
 import re
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ from streamer.uprotocol.uuid import UuidError, check_id, created_ms, new_id
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _UINT32_MAX = 0xFFFF_FFFF
 _ORIGIN_BYTES = 12
+_NO_HASH = -1
+"""Not computed yet. No hash has that value."""
 
 HIGHEST_CLASS = 6
 """CS6, as `Attributes.priority_class` counts."""
@@ -76,19 +78,15 @@ class Provenance(NamedTuple):
 UNPROVEN = Provenance()
 
 
-class _SharedByAll:
-    """`Attributes.shared` of attributes that carry nothing: they themselves. Others have an entry of their own."""
-
-    def __get__(self, attributes: "Attributes", owner: object = None) -> "Attributes":
-        return attributes
-
-
-@dataclass(frozen=True)
+@dataclass
 class Attributes:
-    """UAttributes without the id, and their `Provenance`.
+    """UAttributes without the id, and their `Provenance`. They are never changed.
 
     ``ttl`` in milliseconds; ``reqid`` is a UUIDv7 as 16 bytes. None means absent, which is not the same as 0. ``token``
-    is a credential: it is left out of the text form.
+    is a credential: it is left out of the text form. Found out once for all messages with the same ``shared``:
+    ``priority_class`` is 0 (CS0) to 6 (CS6), not above the ceiling, CS1 if unspecified (`uattributes.adoc`); ``origin`` is a
+    digest of the source, 12 bytes, which names a message together with its id, whatever ids others choose;
+    ``shared_problems`` are the rules for this message type that they break.
     """
 
     type: UMessageType
@@ -104,68 +102,77 @@ class Attributes:
     payload_format: UPayloadFormat = UPayloadFormat.UNSPECIFIED
     provenance: Provenance = UNPROVEN
 
-    shared = _SharedByAll()
-    """The same without what is carried. What is found out for flows is remembered for these."""
+    priority_class: int = field(init=False, repr=False, compare=False)
+    origin: bytes = field(init=False, repr=False, compare=False)
+    shared_problems: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
+    _shared: "Attributes | None" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.reqid is not None or self.token is not None or self.traceparent is not None:
-            self.__dict__["shared"] = replace(self, reqid=None, token=None, traceparent=None)
+        if self.reqid is None and self.token is None and self.traceparent is None:
+            self._shared = None
+            self.priority_class = min((self.priority or UPriority.CS1) - 1, self.provenance.ceiling)
+            self.origin = _digest(self.source)
+            self.shared_problems = tuple(_problems(self))
+        else:
+            self._share(replace(self, reqid=None, token=None, traceparent=None))
+        self._hash = _NO_HASH
+
+    def _share(self, shared: "Attributes") -> None:
+        self._shared = shared
+        self.priority_class = shared.priority_class
+        self.origin = shared.origin
+        self.shared_problems = shared.shared_problems
+
+    @property
+    def shared(self) -> "Attributes":
+        """The same without what is carried. What is found out for flows is remembered for these."""
+        return self if self._shared is None else self._shared
 
     def carrying(self, reqid: bytes | None, token: str | None, traceparent: str | None) -> "Attributes":
         """These attributes, with what one message has for itself. Costs no more than the copy."""
         shared = self.shared
         if reqid is None and token is None and traceparent is None:
             return shared
-        carried = object.__new__(Attributes)
-        values = carried.__dict__
-        values.update(shared._to_be_carried_on)
-        values["reqid"], values["token"], values["traceparent"], values["shared"] = reqid, token, traceparent, shared
+        carried = Attributes.__new__(Attributes)  # nothing is found out anew
+        carried.type = shared.type
+        carried.source = shared.source
+        carried.sink = shared.sink
+        carried.priority = shared.priority
+        carried.ttl = shared.ttl
+        carried.permission_level = shared.permission_level
+        carried.commstatus = shared.commstatus
+        carried.reqid = reqid
+        carried.token = token
+        carried.traceparent = traceparent
+        carried.payload_format = shared.payload_format
+        carried.provenance = shared.provenance
+        carried._hash = _NO_HASH
+        carried._share(shared)
         return carried
-
-    @cached_property
-    def _to_be_carried_on(self) -> dict[str, object]:
-        """What the copies have in common: the fields, and what would be found out for each of them anew."""
-        names = (*_FIELDS, "priority_class", "origin", "shared_problems")
-        return {name: getattr(self, name) for name in names}
 
     def carrying_as(self, other: "Attributes") -> "Attributes":
         """These attributes, with what ``other`` carries."""
-        return self.shared if other.shared is other else self.carrying(other.reqid, other.token, other.traceparent)
+        return self.shared if other._shared is None else self.carrying(other.reqid, other.token, other.traceparent)
 
     def __hash__(self) -> int:
+        if self._hash == _NO_HASH:
+            # Every field: a peer chooses the values, and those that share a hash make every cache a list.
+            if self._shared is None:
+                self._hash = hash(tuple(getattr(self, name) for name in _FIELDS))
+            else:
+                self._hash = hash((self._shared, self.reqid, self.token, self.traceparent))
         return self._hash
 
-    @cached_property
-    def _hash(self) -> int:
-        # Every field: a peer chooses the values, and those that share a hash make every cache a list.
-        if self.shared is self:
-            return hash(tuple(getattr(self, name) for name in _FIELDS))
-        return hash((self.shared, self.reqid, self.token, self.traceparent))
-
-    @cached_property
-    def priority_class(self) -> int:
-        """0 (CS0) to 6 (CS6), not above the ceiling; unspecified is CS1 (`uattributes.adoc`)."""
-        return min((self.priority or UPriority.CS1) - 1, self.provenance.ceiling)
-
-    @cached_property
-    def origin(self) -> bytes:
-        """A digest of the source, 12 bytes: with its id it names a message, whatever ids others choose."""
-        return _digest(self.source)
-
-    @cached_property
+    @property
     def extra_bytes(self) -> int:
         """The size of what only some messages carry, and what may be long: token and traceparent."""
         return _bytes_in(self.token) + _bytes_in(self.traceparent)
 
-    @cached_property
+    @property
     def problems(self) -> tuple[str, ...]:
         """Every rule for this message type that these attributes break; empty if they are valid."""
         return (*self.shared_problems, *self.carried_problems)
-
-    @cached_property
-    def shared_problems(self) -> tuple[str, ...]:
-        """Those of the problems that all messages with the same `shared` have."""
-        return tuple(_problems(self))
 
     @property
     def carried_problems(self) -> list[str]:
@@ -179,7 +186,7 @@ class Attributes:
         return replace(self, provenance=self.provenance._replace(ceiling=ceiling))
 
 
-_FIELDS = tuple(each.name for each in fields(Attributes))
+_FIELDS = tuple(each.name for each in fields(Attributes) if each.init)
 
 
 def _bytes_in(text: str | None) -> int:

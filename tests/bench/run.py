@@ -15,6 +15,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,11 +123,19 @@ def lag_p99_ms(admin: int) -> float:
 
 
 def measure(
-    subject: str, direction: str, count: int, rate: float, size: int, has_journal: bool, config: str = CONFIG
+    subject: str,
+    direction: str,
+    count: int,
+    rate: float,
+    size: int,
+    has_journal: bool,
+    config: str = CONFIG,
+    observe: Callable[[int], AbstractContextManager[object]] = nullcontext,
 ) -> Figures:
     """One run of ``subject`` in ``direction`` (up: Zenoh → MQTT, down: MQTT → Zenoh) with a configuration like `CONFIG`.
 
-    Subjects: raw, streamer, and traced, which is the streamer with tracing on.
+    Subjects: raw, streamer, and traced, which is the streamer with tracing on. While the messages pass, the subject is
+    observed: ``observe`` gets its process id.
     """
     lag_ms = ready_s = rss_mb = 0.0
     endpoint = f"tcp/127.0.0.1:{free_port()}"
@@ -160,8 +170,9 @@ def measure(
                 ready_s = time.monotonic() - begin_s
             time.sleep(1)  # routes and subscriptions spread through Zenoh
             before_s = under_test.cpu_s()
-            sender.go()
-            result = receiver.result()
+            with observe(under_test.process.pid):
+                sender.go()
+                result = receiver.result()
             cpu_s = under_test.cpu_s() - before_s
             if subject != "raw":
                 lag_ms = lag_p99_ms(admin)

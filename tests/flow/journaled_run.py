@@ -1,12 +1,12 @@
 """Runs of a router on one journal file: each ends as by a kill, and the next recovers what is there."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from streamer.journal.entries import Letter
+from streamer.journal.entries import Batch, Letter
 from streamer.journal.journal import Journal
 from streamer.routing.pause_rules import PauseRule
 from streamer.uprotocol.message import UMessage
@@ -19,21 +19,31 @@ MIB = 1 << 20
 DOWN = "cloud-vehicle"
 
 
+class RecordingJournal(Journal):
+    """Knows the letters that it was given. ``is_killed``: nothing is written any more."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.letters: list[Letter] = []
+        self.is_killed = False
+
+    def write(self, batch: Batch, done: Callable[[], None]) -> None:
+        self.letters += batch.letters
+        if not self.is_killed:
+            super().write(batch, done)
+
+
 class JournaledRun:
     """One run of the router, from recovery to the kill."""
 
-    def __init__(self, harness: RouterHarness, journal: Journal) -> None:
+    def __init__(self, harness: RouterHarness, journal: RecordingJournal) -> None:
         self.harness = harness
         self.journal = journal
-        self.letters: list[Letter] = []  # that the journal was given
-        custody = harness.router.custody
-        keep = custody.letter
 
-        def letter(letter: Letter) -> None:
-            self.letters.append(letter)
-            keep(letter)
-
-        custody.letter = letter  # type: ignore[method-assign]
+    @property
+    def letters(self) -> list[Letter]:
+        """What the journal was given, and is about to get."""
+        return [*self.journal.letters, *self.harness.router.custody._done.letters]
 
     async def flush(self) -> None:
         """Write what is due, and all that comes of it."""
@@ -61,7 +71,7 @@ async def journaled_run(
 ) -> AsyncIterator[JournaledRun]:
     """A router on ``path``, under these rules, that has recovered what was there. It ends as by a kill."""
     config = configuration(journal={"path": str(path), "max_bytes": max_bytes, "memory": memory}, **changes)
-    journal = Journal(
+    journal = RecordingJournal(
         path, max_bytes, BOUNDS._replace(max_bytes=max_bytes // 4), asyncio.get_running_loop().call_soon_threadsafe
     )
     opened = asyncio.Event()
@@ -84,7 +94,7 @@ async def journaled_run(
             for each in marked:
                 harness.router.redrive.take(*each)
             yield JournaledRun(harness, journal)
-            harness.router.custody.flush = lambda: None  # type: ignore[method-assign]  # nothing is written after the end
+            journal.is_killed = True
             harness.due.clear()
     finally:
         assert await asyncio.to_thread(journal.stop, 10)

@@ -8,9 +8,9 @@ import pytest
 
 from streamer.delivery import resolve
 from streamer.routing.decide import decide
-from streamer.transports.listeners import FilterIndex
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol import cache
+from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
@@ -32,22 +32,23 @@ class Work:
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     done = Work()
-    matching, equal = FilterIndex.matching, Attributes.__eq__
+    remember, equal = BySource.remember, Attributes.__eq__
 
     def decided(kind: Any, source: UUri, *rest: Any) -> Any:
         done.decided[source.authority] += 1
         return decide(kind, source, *rest)
 
-    def matched(index: Any, attributes: Attributes) -> Any:
-        done.matched[attributes.source.authority] += 1
-        return matching(index, attributes)
+    def found(known: Any, source: UUri, key: Any, value: Any) -> None:
+        if isinstance(key, Attributes) and isinstance(value, tuple):  # the listeners of a transport
+            done.matched[source.authority] += 1
+        remember(known, source, key, value)
 
     def compared(one: Attributes, other: object) -> bool:
         done.compared += 1
         return equal(one, other)
 
     monkeypatch.setattr(resolve, "decide", decided)
-    monkeypatch.setattr(FilterIndex, "matching", matched)
+    monkeypatch.setattr(BySource, "remember", found)
     monkeypatch.setattr(Attributes, "__eq__", compared)
     return done
 

@@ -36,7 +36,7 @@ async def test_segment_that_cannot_be_read_now_waits(tmp_path: Path) -> None:
         run.harness.arrive("cloud", *(order(run.harness, b"%d" % n) for n in range(5)))
         await run.flush()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run.harness.router.custody, "batch_body", fails)
+            patch.setattr(run.journal, "segment_body", fails)
             reach(run.harness, Presence.ABSENT)
             reach(run.harness, Presence.PRESENT)
             run.harness.pass_time(100)

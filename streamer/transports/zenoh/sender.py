@@ -142,6 +142,7 @@ class Sender:
         slow_s: float,
         was_slow: Callable[[], None],
         now_ms: Callable[[], int],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = loop
         self._put = put
@@ -149,6 +150,7 @@ class Sender:
         self._slow_s = slow_s
         self._was_slow = was_slow
         self._now_ms = now_ms
+        self._now_s = now_s
         self._link: object | None = None
         self._queue: SimpleQueue[list[_Batch] | None] = SimpleQueue()
         self._fresh: list[_Batch] = []  # not handed over yet
@@ -276,7 +278,7 @@ class Sender:
     # -- sender thread
 
     def _run(self) -> None:
-        put, now_s = self._put, time.monotonic
+        put, now_s = self._put, self._now_s
         while (batches := self._queue.get()) is not None:
             began_s = now_s()
             for batch in batches:

@@ -67,7 +67,7 @@ class Ending:
         self.router = Router(configuration(), transports, FakeClock())
         self.vehicle.ingress = self.router.ingresses["vehicle"]
         self.waits: list[tuple[float, int, set[str]]] = []
-        monkeypatch.setattr(self.router.pump, "until", self.until)
+        monkeypatch.setattr(self.router, "pump", self)  # only its `until` is asked for at a stop
 
     async def until(self, condition: Callable[[], bool], within_s: float) -> None:
         self.waits.append((within_s, self.vehicle.was_left, self.closed))

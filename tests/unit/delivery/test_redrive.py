@@ -41,7 +41,7 @@ class FakeCustody:
         self.kept.append(number)
 
 
-class FakePump(Pump):
+class FakePump:
     """Counts its runs."""
 
     runs = 0
@@ -57,9 +57,9 @@ class RedriveHarness:
         self.clock = FakeClock()
         self.vehicle = FakeIngress()
         self.custody = FakeCustody()
-        self.pump = FakePump(self.clock)
+        self.pump = FakePump()
         ingresses = {"vehicle": cast(Ingress, self.vehicle)}
-        self.redrive = Redrive(ingresses, cast(Custody, self.custody), self.clock, self.pump)
+        self.redrive = Redrive(ingresses, cast(Custody, self.custody), self.clock, cast(Pump, self.pump))
 
     @property
     def fates(self) -> tuple[list[int], list[int]]:

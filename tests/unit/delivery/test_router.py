@@ -2,11 +2,13 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from streamer.delivery import router as router_module
+from streamer.delivery.ingress import Ingress
 from streamer.delivery.queue import RouteQueue
 from streamer.journal.entries import JournalError
 from streamer.transports.base import LinkState
@@ -226,8 +228,9 @@ async def test_a_topic_is_forwarded_within_a_turn_of_the_loop_after_somebody_is_
 async def test_many_changes_of_interest_in_a_turn_are_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness() as harness:
         told: list[list[UUri]] = []
+        listening = SimpleNamespace(interest_changed=lambda topics: told.append(list(topics)))
         vehicle = harness.router.ingresses["vehicle"]
-        monkeypatch.setattr(vehicle, "interest_changed", lambda topics: told.append(list(topics)))
+        harness.router.ingresses["vehicle"] = cast(Ingress, listening)
         topics = [SPEED._replace(resource=0x9000 + number) for number in range(3)]
         for topic in (*topics, topics[0]):
             harness.router.set_interest(topic, {"fleet": 0}, "test")
@@ -237,6 +240,7 @@ async def test_many_changes_of_interest_in_a_turn_are_used_at_once(monkeypatch: 
         harness.router.set_interest(topics[0], {}, "test")
         await asyncio.sleep(0)
         assert told == [topics, topics[:1]]
+        harness.router.ingresses["vehicle"] = vehicle
 
 
 # events

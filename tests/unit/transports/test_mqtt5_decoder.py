@@ -9,14 +9,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamer.transports.errors import Malformed, MalformedPacketError
-from streamer.transports.mqtt5 import decoder as decoder_module
 from streamer.transports.mqtt5 import wire
-from streamer.transports.mqtt5.decoder import PublishDecoder
+from streamer.transports.mqtt5.decoder import Arrived, PublishDecoder
 from streamer.uprotocol import cache
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id, new_id
+from tests.unit.transports.counting_cache import CountingCache
 from tests.unit.transports.mqtt5_messages import ID, PUBLISH, REQUEST, TOPIC, through_codec
 
 OWN = "gateway"
@@ -261,16 +261,9 @@ def test_token_within_its_bound_arrives(token: str) -> None:
     assert decode(packet([("10", token)])).attributes.token == token
 
 
-def test_what_differs_in_every_message_is_read_once_per_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[object] = []
-    original = decoder_module._attributes
-
-    def counted(arrived: decoder_module.Arrived, identity: str | None) -> Attributes:
-        read.append(arrived)
-        return original(arrived, identity)
-
-    monkeypatch.setattr(decoder_module, "_attributes", counted)
+def test_what_differs_in_every_message_is_read_once_per_flow() -> None:
     reader = decoder()
+    reader._flows = known = CountingCache[Arrived, Attributes]()
     shared = set()
     for n in range(2000):
         reqid, token, traceparent = new_id(n), f"token {n}", f"00-{n + 1:032x}-{n + 1:016x}-01"
@@ -278,27 +271,20 @@ def test_what_differs_in_every_message_is_read_once_per_flow(monkeypatch: pytest
         message = reader.decode(packet(changes, correlation_data=reqid))
         assert message.attributes == replace(PUBLISH, token=token, traceparent=traceparent, reqid=reqid)
         shared.add(id(message.attributes.shared))
-    assert len(read) == 1
+    assert len(known.learned) == 1
     assert len(shared) == 1
     assert len(reader._flows) == len(reader._interned) == 1
 
 
 def test_flow_stays_known_while_another_changes_its_header_in_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_ENTRIES", 50)
-    read: list[str] = []
-    original = decoder_module._attributes
-
-    def counted(arrived: decoder_module.Arrived, identity: str | None) -> Attributes:
-        read.append(arrived[0])
-        return original(arrived, identity)
-
-    monkeypatch.setattr(decoder_module, "_attributes", counted)
     reader = decoder()
+    reader._flows = known = CountingCache[Arrived, Attributes]()
     for n in range(1000):
         reader.decode(packet())
         reader.decode(packet([("3", "//evil/1/1/8000"), ("6", str(n)), ("7", str(n))], topic="evil/1/0/1/8000"))
         reader.decode(packet([("3", "//evil/1/1/8000"), (f"junk{n}", "x")], topic="evil/1/0/1/8000"))
-    assert read.count(IN_VEHICLE) == 1
+    assert [topic for topic, _, _, _ in known.learned].count(IN_VEHICLE) == 1
 
 
 def test_headers_of_8_kib_take_no_more_than_the_bound_of_the_cache() -> None:

@@ -113,9 +113,8 @@ async def test_blocked_batch_reports_what_is_through() -> None:
     assert words(outcomes) == ["a unconfirmed", "b unconfirmed", "gate unconfirmed", "c unconfirmed"]
 
 
-async def test_slow_put_is_checked_before_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_put_is_checked_before_the_next_one() -> None:
     late_s = 0.0  # how far the sender's clock is ahead
-    monkeypatch.setattr(sender_module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late_s))
     gate, outcomes = BlockingPut(), Outcomes()
     events: list[tuple[bytes, ...]] = []
 
@@ -123,7 +122,7 @@ async def test_slow_put_is_checked_before_the_next_one(monkeypatch: pytest.Monke
         events.append(tuple(gate.put))
         sender.break_off()
 
-    with sending(gate, slow_s=60, was_slow=was_slow) as sender:
+    with sending(gate, slow_s=60, was_slow=was_slow, now_s=lambda: time.monotonic() + late_s) as sender:
         sender.submit(parcels(b"a", b"gate", b"b"), outcomes.done)
         await until(gate.at_gate.is_set, "the blocked put")
         late_s = 60.0

@@ -7,14 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.transports.errors import Malformed, MalformedPacketError
-from streamer.transports.zenoh import wire
-from streamer.transports.zenoh.wire import NO_SINK, PRIORITIES, SampleDecoder, encode_attachment, key_filter, key_for
+from streamer.transports.zenoh.wire import (
+    NO_SINK,
+    PRIORITIES,
+    Arrived,
+    SampleDecoder,
+    encode_attachment,
+    key_filter,
+    key_for,
+)
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import attributes_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import check_id, new_id
+from tests.unit.transports.counting_cache import CountingCache
 
 TOPIC = UUri.parse("//veh1/A8000/2/8A50")
 PUBLISH = Attributes(UMessageType.PUBLISH, TOPIC)
@@ -307,16 +315,9 @@ def test_attachment_beyond_its_bound_is_malformed_whatever_is_in_it() -> None:
     assert refusal(b"\x01" + bytes(8192)) is Malformed.HEADER
 
 
-def test_what_differs_in_every_message_is_read_once_per_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[object] = []
-    original = wire._attributes
-
-    def counted(proto: pb.UAttributes) -> Attributes:
-        read.append(proto)
-        return original(proto)
-
-    monkeypatch.setattr(wire, "_attributes", counted)
+def test_what_differs_in_every_message_is_read_once_per_flow() -> None:
     decoder = SampleDecoder(OWN, 8192, 1024)
+    decoder._flows = known = CountingCache[Arrived, Attributes]()
     shared = set()
     for n in range(2000):
         attributes = replace(REQUEST, token=f"token {n}", traceparent=f"00-{n + 1:032x}-{n + 1:016x}-01", reqid=new_id(n))
@@ -324,7 +325,7 @@ def test_what_differs_in_every_message_is_read_once_per_flow(monkeypatch: pytest
         arrived = decoder.decode(key_for(REQUEST, OWN), 6, b"x", encode_attachment(message))
         assert arrived == message
         shared.add(id(arrived.attributes.shared))
-    assert len(read) == 1
+    assert len(known.learned) == 1
     assert len(shared) == 1
     assert len(decoder._flows) == len(decoder._interned) == 1
 

@@ -328,10 +328,11 @@ def test_what_one_message_carries_does_not_change_what_it_shares(
 
 
 def test_what_is_found_out_for_shared_attributes_is_known_to_those_that_carry_more() -> None:
-    found_out = (REQUEST.shared_problems, REQUEST.origin, REQUEST.priority_class)
     carried = REQUEST.carrying(None, "hunter2", None)
-    assert {"shared_problems", "origin", "priority_class"} <= carried.__dict__.keys()
-    assert (carried.shared_problems, carried.origin, carried.priority_class) == found_out
+    assert carried.shared is REQUEST
+    assert carried.shared_problems is REQUEST.shared_problems
+    assert carried.origin is REQUEST.origin
+    assert carried.priority_class == REQUEST.priority_class
     assert "hunter2" not in repr(carried)
 
 

@@ -1,0 +1,90 @@
+"""What a transport hands over, `Received`, and to whom, `UListener`: a part of the interface in `streamer.transports.base`.
+
+Apart from the rest because every message passes through here: this file may be compiled. A class that is not, such as a
+plugin's, may still derive from these.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from mypy_extensions import mypyc_attr
+
+from streamer.uprotocol.message import UMessage
+
+_MAX_COPIES = 16
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Received:
+    """A message from the wire. It is acknowledged once every listener that got it has called `release`.
+
+    ``redelivered`` is the transport's own mark (MQTT: DUP). ``holders`` counts the listeners that still have to `release`
+    the message.
+    """
+
+    source_keeps: ClassVar[bool] = False
+    """Whether the source keeps the message, and delivers it again, until it is acknowledged."""
+
+    __slots__ = ("_copies", "holders", "is_kept", "message", "redelivered")
+
+    def __init__(self, message: UMessage, redelivered: bool = False) -> None:
+        self.message = message
+        self.redelivered = redelivered
+        self.holders = 1
+        self.is_kept = False
+        self._copies: list[Received] | None = None
+
+    def attach(self, copy: "Received") -> None:
+        """Release a second copy of the same message together with this one.
+
+        Of more than a few copies the oldest is released: they must not fill the memory, and after a reconnect only the
+        latest one's acknowledgement counts. A copy that arrives after this one was released is released at once.
+        """
+        if self.holders <= 0:
+            copy.release()
+            return
+        if self._copies is None:
+            self._copies = []
+        if self.is_kept:
+            copy.release()
+            return
+        copy.message = self.message  # what it holds itself, nobody counts
+        self._copies.append(copy)
+        if len(self._copies) > _MAX_COPIES:
+            self._copies.pop(0).release()
+
+    def release(self) -> None:
+        """One holder is done with the message: it is delivered, on disk, or its failure is accounted for."""
+        self.holders -= 1
+        if self.holders == 0 and not self.is_kept:
+            self._tell_source()
+
+    def keep(self) -> None:
+        """The message is in the streamer's custody: acknowledge it without waiting for the last holder."""
+        if not self.is_kept and self.holders > 0:
+            self.is_kept = True
+            self._tell_source()
+
+    def _tell_source(self) -> None:
+        self.acknowledge()
+        if self._copies is not None:
+            for copy in self._copies:
+                copy.release()
+            self._copies = None
+
+    def acknowledge(self) -> None:
+        """Tell the source that the message is safe. Transports without acknowledgements do not override this."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class UListener:
+    """Receives messages pushed by a transport (uP-L1 UListener). Runs on the event loop and must not block."""
+
+    def on_receive(self, received: Received) -> None:
+        """Take one message; call ``received.release()`` once it is safe."""
+        raise NotImplementedError
+
+    def on_receive_batch(self, batch: Sequence[Received]) -> None:
+        """Take the messages of one read from the wire, in order. The default passes them to `on_receive` one by one."""
+        for received in batch:
+            self.on_receive(received)
