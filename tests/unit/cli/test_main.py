@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamer import __version__
-from streamer.cli.main import main
+from streamer.cli.main import FORM, main
 from tests.unit.cli.commands import GOOD, SPEED
 
 # check
@@ -91,4 +91,4 @@ def test_help_and_version_exit_with_0(flag: str, capsys: pytest.CaptureFixture[s
         main([flag])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    assert out == f"streamer {__version__}\n" if flag == "--version" else "explain" in out
+    assert out == f"streamer {__version__} ({FORM})\n" if flag == "--version" else "explain" in out
