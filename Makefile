@@ -46,7 +46,7 @@ HERE := $(abspath $(BIN))
 test-compiled: $(VENV)/.dev
 	rm -rf $(COMPILED)
 	mkdir -p $(COMPILED)
-	cp -R $(filter-out build dist,$(wildcard *)) $(COMPILED)
+	cp -R $(filter-out build dist,$(wildcard *)) .dockerignore $(COMPILED)
 	cd $(COMPILED) && USTREAMER_COMPILE=1 MYPYC_OPT_LEVEL=0 $(HERE)/python setup.py --quiet build_ext --inplace
 	cd $(COMPILED) && USTREAMER_COMPILE=1 PYTHONPATH=. $(HERE)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 		tests/unit tests/flow tests/e2e/test_crossing.py tests/e2e/test_outage.py

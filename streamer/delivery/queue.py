@@ -78,7 +78,7 @@ class RouteQueue:
         self.name = name
         self.source = source
         self.target = target
-        self.policy = policy
+        self._take_bounds(policy)
         self.stats = stats
         self.messages = 0
         self.bytes = 0
@@ -99,7 +99,7 @@ class RouteQueue:
 
     def use(self, policy: QueuePolicy, named: Container[str] | None = None) -> None:
         """Take other bounds from now on, and other names; what waits already stays. Its egress is to `refit` afterwards."""
-        self.policy = policy
+        self._take_bounds(policy)
         counted = self.shares.counts
         self.shares.use(policy, named)
         if self.shares.counts and not counted:
@@ -112,6 +112,14 @@ class RouteQueue:
                     self._by_age[delivery.message.attributes.priority_class].append(delivery)
         for lane in self.lanes.values():
             lane.limit(policy.flow_window)
+
+    def _take_bounds(self, policy: QueuePolicy) -> None:
+        """``is_patient``: a message that does not fit waits in the backlog, and is not refused."""
+        self.policy = policy
+        bounds = policy.queue
+        self.is_patient: bool = bounds.on_full == "backpressure"
+        self._most: int = bounds.messages  # asked for every message
+        self._most_bytes: int = bounds.bytes
 
     def lane(self, key: FlowKey) -> Lane:
         """The lane of a flow."""
@@ -137,10 +145,9 @@ class RouteQueue:
 
     def fits(self, size: int, copies: int = 1) -> bool:
         """Whether so many copies, ``size`` bytes in all, stay within the bounds."""
-        bounds = self.policy.queue
         return (
-            self.messages - self.stalled.messages + copies <= bounds.messages
-            and self.bytes - self.stalled.bytes + size <= bounds.bytes
+            self.messages - self.stalled.messages + copies <= self._most
+            and self.bytes - self.stalled.bytes + size <= self._most_bytes
         )
 
     def count_held(self, hold: Hold, messages: int, size: int) -> None:
@@ -179,11 +186,6 @@ class RouteQueue:
         if self.fits(size, copies) or not self.messages:
             return Room.YES
         return Room.AFTER_EVICTION if self._evictable else Room.NO
-
-    @property
-    def is_patient(self) -> bool:
-        """Whether a message that does not fit waits in the backlog, and is not refused."""
-        return self.policy.queue.on_full == "backpressure"
 
     def push(self, received: Received, message: UMessage, lane: Lane, entered_s: float, entered_ms: int) -> Delivery:
         """Accept a message, whatever the bounds say: ask `room_for` first."""
