@@ -20,6 +20,7 @@ from streamer.delivery.lane import Delivery, Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import Settler
 from streamer.transports.mqtt5.decoder import PublishDecoder
+from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.session import MqttReceived, Session
 from streamer.transports.received import Received
 from streamer.transports.zenoh.sender import Publishers, Sender
@@ -38,6 +39,7 @@ HOT = (
     Ingress,
     Lane,
     MqttReceived,
+    PacketIntake,
     PublishDecoder,
     Publishers,
     Received,

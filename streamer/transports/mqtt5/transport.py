@@ -20,7 +20,8 @@ from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
-from streamer.transports.mqtt5.frames import KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError, named
+from streamer.transports.mqtt5.frames import ProtocolError, named
+from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.probe import try_broker
@@ -33,8 +34,6 @@ from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.mqtt5")
 
-_EXCESS = 20_000  # unacknowledged messages, far below the 65 535 packet ids that there are
-_TOLERANCE = 2  # times our receive maximum: accepted from a broker that exceeds it, however large the messages
 _LEAVE_S = 3.0  # for unsubscribing and what comes until then
 _QUIET_S = 0.05  # nothing came for so long: that was all
 
@@ -50,9 +49,10 @@ class Mqtt5Transport(ListeningTransport):
         self.options: Mqtt5Options = options
         self._client_id = options.effective_client_id(context.authority)
         encoder = Encoder(options.topics, context.authority)
-        self._decoder = PublishDecoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
+        decoder = PublishDecoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
         self.keeps_unacknowledged = options.is_session_kept
         self._session = Session(options.window, encoder.encode, self._acknowledge_soon, options.is_session_kept)
+        self._intake = PacketIntake(self._session, decoder, options, context.events.packet_malformed)
         self.subscribing = Subscribing(context.name, self._session, self._write)
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
@@ -60,7 +60,6 @@ class Mqtt5Transport(ListeningTransport):
         self._keep_alive: KeepAlive | None = None
         self._up_since_s: float | None = None
         self._flush_is_due = False
-        self._overflows = False  # the broker exceeds our receive maximum: what it sends now is ignored
         self._is_relieved = False  # we ended the connection so that the broker sends again what was ignored
 
     @property
@@ -128,7 +127,7 @@ class Mqtt5Transport(ListeningTransport):
         loop, name = asyncio.get_running_loop(), self.context.name
         while True:
             self._up_since_s = None
-            self._overflows = self._is_relieved = False
+            self._intake.overflows = self._is_relieved = False
             try:
                 reason = await self._connect_once()
             except Exception as exc:  # nobody awaits this task: the endpoint would stay down silently
@@ -216,88 +215,39 @@ class Mqtt5Transport(ListeningTransport):
     # -- receiving --------------------------------------------------------------------------------------------------
 
     def _on_frames(self, connection: Connection, read: list[memoryview]) -> None:
-        session = self._session
-        decode, max_header_bytes = self._decoder.decode, self.options.max_header_bytes
-        most = _TOLERANCE * self.options.receive_maximum
+        session, intake = self._session, self._intake
+        overflowed = intake.overflows
         batch: list[Received] = []
         error: ProtocolError | None = None
         try:
-            for frame in read:
-                first = frame[0]
-                kind = first & KIND
-                if kind == PUBACK:
-                    session.on_puback(*frames.puback(frame))
-                    continue
-                if kind != PUBLISH:
-                    self._on_control(connection, frame)
-                    continue
-                if first & QOS_ABOVE_1 or not session.is_connected:
-                    raise ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, "a PUBLISH that was not asked for")
-                if first & QOS and (self._overflows or (len(session.receipts) >= most and self._is_too_much())):
-                    self._overflow()
-                    continue
-                try:
-                    frames.check_header(frame, max_header_bytes)
-                    packet = frames.read(frame)
-                    message = decode(packet)
-                except MalformedPacketError as exc:
-                    self._skip(frame, exc)
-                    continue
-                if packet.packet_id:
-                    batch.append(session.receive(message, packet.duplicate, packet.packet_id))
-                elif packet.packet_id is None:
-                    batch.append(Received(message))
-                else:
-                    raise ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, "a PUBLISH with packet id 0")
+            intake.take(read, partial(self._on_control, connection), batch)
         except ProtocolError as exc:
             error = exc
-        session.settle()
-        self._write_outgoing()
-        if batch:
-            self.registry.deliver(batch)
-        if len(session.receipts) >= most and not session.unconfirmed:
-            connection.read_on(False)
-        if error is not None:
-            connection.disconnect(error.reason, str(error))
-
-    def _is_too_much(self) -> bool:
-        """Whether the broker has sent more beyond our receive maximum than we accept."""
-        session = self._session
-        return len(session.receipts) >= _EXCESS or session.owed_bytes >= self.options.receive_excess_bytes
-
-    def _overflow(self) -> None:
-        """Ignore a PUBLISH, and with it all later ones on this connection, so that the order is kept.
-
-        Brokers exceed our receive maximum: rumqttd has no limit, and mosquitto 2.0.11 forgets it after a burst of PUBACKs
-        and goes on until it reuses packet ids, which loses messages. While nothing of ours is unconfirmed we stop reading,
-        and TCP holds the broker back. Otherwise that would also stop the PUBACKs for what we send. Then we read on, accept
-        the excess up to a bound, ignore what is beyond it, and disconnect once there is room, so that the broker sends it
-        again.
-        """
-        if not self._overflows:
-            self._overflows = True
+        if intake.overflows and not overflowed:
             logger.warning(
                 "receive_maximum_exceeded endpoint=%s receive_maximum=%d unacknowledged=%d",
                 self.context.name,
                 self.options.receive_maximum,
-                len(self._session.receipts),
+                len(session.receipts),
             )
+        session.settle()
+        self._write_outgoing()
+        if batch:
+            self.registry.deliver(batch)
+        if intake.is_full and not session.unconfirmed:
+            connection.read_on(False)
+        if error is not None:
+            connection.disconnect(error.reason, str(error))
 
     def _relieve(self, connection: Connection) -> None:
         """There is room again: end the connection, so that the broker sends again what was ignored."""
-        if self._overflows and connection.is_open and len(self._session.receipts) <= self.options.receive_maximum // 2:
+        has_room = len(self._session.receipts) <= self.options.receive_maximum // 2
+        if self._intake.overflows and connection.is_open and has_room:
             self._is_relieved = True
             connection.disconnect_gently(
                 DisconnectReasonCode.RECEIVE_MAX_EXCEEDED,
                 f"the broker exceeded receive_maximum {self.options.receive_maximum}: it has to send again what was ignored",
             )
-
-    def _skip(self, frame: memoryview, error: MalformedPacketError) -> None:
-        """Count a packet that is not a message, and acknowledge it in its turn. The connection goes on."""
-        packet_id = frames.publish_packet_id(frame) if frame[0] & QOS else None
-        self.context.events.packet_malformed(error)
-        if packet_id is not None:
-            self._session.skip(packet_id)
 
     def _acknowledge_soon(self) -> None:
         if not self._flush_is_due:
