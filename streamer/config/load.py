@@ -157,6 +157,7 @@ def _warnings(config: Config) -> Iterator[str]:
     yield from _everybody(config)
     for name, endpoint in config.endpoints.items():
         yield from (f"endpoints.{name}.options.{text}" for text in endpoint.options.hints())
+    yield from _divided(config)
     yield from hints(config.permissions, {name: each.options.proves_identity for name, each in config.endpoints.items()})
     for route in config.routes:
         far = config.endpoints[route.to]
@@ -191,6 +192,17 @@ def _everybody(config: Config) -> Iterator[str]:
         yield (
             f'endpoints {", ".join(wide)}: each takes "*": a message to an authority that no endpoint names goes to all of '
             "them that a route leads to, and its sources are believed at each; name who lives where at all but one"
+        )
+
+
+def _divided(config: Config) -> Iterator[str]:
+    """A uSubscription service whose Requests may reach any of several streamers."""
+    options = config.usubscription
+    if config.divided and options is not None and options.external is None and options.local != []:
+        yield (
+            f"usubscription.local: a Request to the service of a local authority that comes in through "
+            f"{' or '.join(config.divided)} reaches any one of the streamers, and each keeps subscriptions of its own; "
+            "use usubscription.external, or local: []"
         )
 
 

@@ -308,6 +308,11 @@ class Config(Section):
     """Broadcasts that receivers may listen to by name instead of by number."""
 
     @property
+    def divided(self) -> tuple[str, ...]:
+        """The endpoints whose stream several streamers divide."""
+        return tuple(name for name, endpoint in self.endpoints.items() if endpoint.options.is_divided)
+
+    @property
     def addressed(self) -> frozenset[str]:
         """The endpoints on whose network a Publish needs a sink authority."""
         return frozenset(name for name, endpoint in self.endpoints.items() if endpoint.options.addresses_publishes)

@@ -211,6 +211,11 @@ class TransportOptions(BaseModel):
         """Whether messages may come with an identity that the network proves (`Provenance.identity`)."""
         return False
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether several streamers divide what the network has for this endpoint: another may get what we asked for."""
+        return False
+
     def exposures(self) -> Sequence[str]:
         """What these options leave open to others on the network, for ``streamer check``: ``KEY: sentence`` each."""
         return ()
@@ -247,7 +252,7 @@ class UTransport(ABC):
     kind: ClassVar[str]
     """The transport's name, the same as in the entry point."""
 
-    keeps_unacknowledged: ClassVar[bool] = False
+    keeps_unacknowledged: bool = False
     """Whether the network delivers an unacknowledged message again when the streamer comes back."""
 
     Options: ClassVar[type[TransportOptions]]

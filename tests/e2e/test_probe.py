@@ -128,6 +128,17 @@ async def test_what_the_broker_answers(fake: FakeBroker, connack: dict[str, Any]
     assert text in found.text
 
 
+@pytest.mark.parametrize(("share", "verdict"), [(None, Verdict.OK), ("fleet", Verdict.PROBLEM)])
+async def test_a_broker_without_shared_subscriptions_is_a_problem_for_a_share(
+    fake: FakeBroker, share: str | None, verdict: Verdict
+) -> None:
+    task = tried(fake.url, share=share)
+    await (await fake.peer()).accept(shared_subscription_available=False)
+    found = await task
+    assert found.verdict is verdict
+    assert ("remove share from the options" in found.text) is (share is not None)
+
+
 async def say_something_else(peer: BrokerConnection) -> None:
     peer.write(mqtt5.PingRespPacket())
 

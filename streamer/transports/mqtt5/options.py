@@ -21,6 +21,7 @@ from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
+_NOT_IN_SHARE = frozenset("/+#")
 _STRICT_KEYS = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
@@ -67,6 +68,8 @@ class Mqtt5Options(WireOptions):
     """How MQTT topics are made: of source and sink authority, for brokers that serve many vehicles, or one per topic."""
     client_id: str | None = Field(default=None, min_length=1, max_length=1024)
     """The MQTT client id, one per streamer. None: derived from the authority."""
+    share: str | None = Field(default=None, min_length=1, max_length=128)
+    """Divide what the broker has with all streamers that have the same name here. None: this one gets all of it."""
     clean_start: bool = False
     """Discard the session that the broker has kept, at every connection."""
     session_expiry_s: int = Field(default=86_400, ge=0, le=_UINT32_MAX)
@@ -123,6 +126,14 @@ class Mqtt5Options(WireOptions):
             raise ValueError("expected a name that is not a message attribute's: uP and 1 to 12 are")
         return name
 
+    @field_validator("share")
+    @classmethod
+    def _check_share(cls, name: str | None) -> str | None:
+        """A ShareName (MQTT 5, 4.8.2); control characters are legal and of no use."""
+        if name is not None and (not name.isprintable() or not _NOT_IN_SHARE.isdisjoint(name)):
+            raise ValueError("expected a name of printable characters without / + #")
+        return name
+
     @model_validator(mode="after")
     def _check_together(self) -> "Mqtt5Options":
         if self.username is not None and self.username_file is not None:
@@ -138,6 +149,15 @@ class Mqtt5Options(WireOptions):
     @property
     def proves_identity(self) -> bool:
         return self.identity_property is not None
+
+    @property
+    def is_session_kept(self) -> bool:
+        """Whether the broker keeps the session while the streamer is away, and the streamer takes it up again."""
+        return self.session_expiry_s > 0 and not self.clean_start
+
+    @property
+    def is_divided(self) -> bool:
+        return self.share is not None
 
     @property
     def _url(self) -> SplitResult:
@@ -173,6 +193,24 @@ class Mqtt5Options(WireOptions):
         has_password = self.password_file is not None
         what = "the user name and the password" if has_password else "messages, with the tokens in them,"
         return (f"broker: {what} go to {self.host} unencrypted, and anybody in between can change them; use mqtts://",)
+
+    def hints(self) -> Sequence[str]:
+        if self.share is None:
+            return ()
+        found = [
+            f"share: the broker chooses which of the streamers that share {self.share!r} gets a message, so the order in "
+            "a flow depends on its strategy: it is kept only by one that gives all of a topic, or of a publisher, to one of "
+            "them (EMQX: hash_topic, hash_clientid, sticky; mosquitto, HiveMQ and VerneMQ have none)",
+            "client_id: each of these streamers needs one of its own, and an authority of its own: with the same client id, "
+            "the broker lets only one of them stay connected",
+        ]
+        if not self.is_session_kept:
+            key = "clean_start" if self.clean_start else "session_expiry_s"
+            found.append(
+                f"{key}: with share, what a streamer has not acknowledged when its session ends is lost with some brokers "
+                "(mosquitto), which give it to none of the others; let the session outlast every absence"
+            )
+        return found
 
     def credentials(self) -> tuple[str | None, bytes | None]:
         """User name and password, read now. Raises `ConfigurationError` with the option, never with the content."""

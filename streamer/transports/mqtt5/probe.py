@@ -14,7 +14,8 @@ from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.frames import named, read
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S
 from streamer.transports.mqtt5.options import Mqtt5Options
-from streamer.transports.probe import Answer, address_of, cannot_tell, connect, in_thread, ok, problem, reason
+from streamer.transports.mqtt5.subscriptions import NO_SHARING
+from streamer.transports.probe import Answer, Verdict, address_of, cannot_tell, connect, in_thread, ok, problem, reason
 
 _ID_NOT_VALID = 0x85
 _NOT_AUTHORIZED = 0x87
@@ -72,6 +73,8 @@ async def try_broker(options: Mqtt5Options) -> Answer:
         if not answer.done():
             return problem(f"{where}: no answer to CONNECT: {connection.reason}")
         found = _judged(where, answer.result(), tls is not None, username is not None or password is not None)
+        if found.verdict is Verdict.OK and options.share is not None and not answer.result().shared_subscription_available:
+            found = problem(f"{where}: {NO_SHARING}")
         connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "tried")
         await connection.wait_lost(FAREWELL_S)
         return found

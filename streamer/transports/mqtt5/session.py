@@ -69,11 +69,22 @@ class MqttReceived(Received):
             session.on_acknowledgeable()
 
 
-class Session:
-    """Both directions of one session. ``window`` is our own limit for unconfirmed messages."""
+class UnkeptReceived(MqttReceived):
+    """One of a session that ends with its connection: the broker does not send it again after that."""
 
-    def __init__(self, window: int, encode: Encode, on_acknowledgeable: Callable[[], None]) -> None:
+    source_keeps = False
+
+    __slots__ = ()
+
+
+class Session:
+    """Both directions of one session. ``window`` is our own limit for unconfirmed messages; ``is_kept``: the broker keeps
+    the session while we are away.
+    """
+
+    def __init__(self, window: int, encode: Encode, on_acknowledgeable: Callable[[], None], is_kept: bool = True) -> None:
         """``on_acknowledgeable`` is called when `take_acknowledgements` has something to return."""
+        self._received = MqttReceived if is_kept else UnkeptReceived
         self.is_connected = False
         self.is_writable = True  # False: the socket's buffer is full, so nothing more is sent
         self.epoch = 0
@@ -250,7 +261,7 @@ class Session:
 
     def receive(self, message: UMessage, redelivered: bool, packet_id: int) -> MqttReceived:
         """A message came with QoS 1."""
-        received = MqttReceived(message, redelivered, packet_id, self)
+        received = self._received(message, redelivered, packet_id, self)
         self.receipts.append(received)
         self.owed_bytes += received.size
         return received

@@ -9,7 +9,6 @@ import logging
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 
 import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
@@ -26,40 +25,38 @@ from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.mqtt5.session import Session
-from streamer.transports.mqtt5.subscriptions import Subscriptions, batches, subscribe_to
+from streamer.transports.mqtt5.subscribing import Subscribing
+from streamer.transports.mqtt5.subscriptions import filters_for
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
 from streamer.transports.probe import Probe
 from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.mqtt5")
 
-_PROBLEMS_AT_MOST = 10
 _EXCESS = 20_000  # unacknowledged messages, far below the 65 535 packet ids that there are
 _TOLERANCE = 2  # times our receive maximum: accepted from a broker that exceeds it, however large the messages
-_FAILURE = 0x80  # reason codes from here on are failures (MQTT 5, 2.4)
+_LEAVE_S = 3.0  # for unsubscribing and what comes until then
+_QUIET_S = 0.05  # nothing came for so long: that was all
 
 
 class Mqtt5Transport(ListeningTransport):
     """uTransport over an MQTT 5 broker. UP once the broker has confirmed every subscription."""
 
     kind = "mqtt5"
-    keeps_unacknowledged = True
     Options = Mqtt5Options
 
     def __init__(self, context: TransportContext, options: Mqtt5Options) -> None:
         super().__init__(context, options)
         self.options: Mqtt5Options = options
         self._client_id = options.effective_client_id(context.authority)
-        self.refused_subscriptions = 0
-        self._refused: dict[str, str] = {}  # topic filters that the broker refused, and its reason
         encoder = Encoder(options.topics, context.authority)
         self._decoder = PublishDecoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
-        self._session = Session(options.window, encoder.encode, self._acknowledge_soon)
-        self._subscriptions = Subscriptions()
+        self.keeps_unacknowledged = options.is_session_kept
+        self._session = Session(options.window, encoder.encode, self._acknowledge_soon, options.is_session_kept)
+        self.subscribing = Subscribing(context.name, self._session, self._write)
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._connections = 0
-        self._awaited: set[int] = set()  # packet ids of the SUBSCRIBEs whose confirmation makes us UP
         self._keep_alive: KeepAlive | None = None
         self._up_since_s: float | None = None
         self._flush_is_due = False
@@ -72,10 +69,7 @@ class Mqtt5Transport(ListeningTransport):
         return session.limit if session.is_writable else session.unconfirmed
 
     def problems(self) -> list[str]:
-        return [
-            f"the broker refused the subscription {pattern!r}: {reason}"
-            for pattern, reason in islice(self._refused.items(), _PROBLEMS_AT_MOST)
-        ]
+        return self.subscribing.problems()
 
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
@@ -101,6 +95,18 @@ class Mqtt5Transport(ListeningTransport):
             self.prepare()
             self._task = asyncio.create_task(self._keep_connected(), name=f"mqtt5-{self.context.name}")
 
+    async def stop_receiving(self) -> None:
+        """If the session ends with the connection: unsubscribe, and deliver what the broker has sent until then."""
+        if self.keeps_unacknowledged:
+            return
+        self.subscribing.leave()
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _LEAVE_S
+        while (connection := self._connection) is not None and self._session.is_connected and loop.time() < until_s:
+            if not self._session.has_requests and loop.time() - connection.last_read_s > _QUIET_S:
+                return
+            await asyncio.sleep(_QUIET_S / 5)
+
     async def stop(self) -> None:
         task, self._task = self._task, None
         if task is not None:
@@ -109,6 +115,9 @@ class Mqtt5Transport(ListeningTransport):
         connection = self._connection
         if connection is not None:
             self._flush_acknowledgements()
+            if self._session.receipts and not self.keeps_unacknowledged:
+                count = len(self._session.receipts)
+                logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
             connection.disconnect(DisconnectReasonCode.NORMAL_DISCONNECTION, "stopped")
             await connection.wait_lost(FAREWELL_S)
         self._session.lose_all()
@@ -188,6 +197,10 @@ class Mqtt5Transport(ListeningTransport):
         self._write_outgoing()
         if self._connection is not None and self._session.unconfirmed:
             self._connection.read_on(True)  # the confirmations come after what waits to be read
+
+    def _write(self, packet: bytes) -> None:
+        if self._connection is not None:
+            self._connection.write(packet)
 
     def _write_outgoing(self) -> None:
         packets = self._session.take_outgoing()
@@ -309,9 +322,10 @@ class Mqtt5Transport(ListeningTransport):
             case mqtt5.ConnAckPacket() if not self._session.is_connected:
                 self._on_connack(connection, packet)
             case mqtt5.SubAckPacket():
-                self._on_suback(packet)
+                if self.subscribing.confirmed(packet):
+                    self._become_up()
             case mqtt5.UnsubAckPacket():
-                self._subscriptions.removed(self._session.answered(packet.packet_id) or ())
+                self.subscribing.removed(packet)
             case mqtt5.PingRespPacket():
                 pass
             case mqtt5.DisconnectPacket():
@@ -343,14 +357,7 @@ class Mqtt5Transport(ListeningTransport):
             packet.session_present,
             self.capacity,
         )
-        # Also if the broker has the session: filters may have changed meanwhile, and subscribing twice is harmless.
-        self._awaited = self._subscribe(self._subscriptions.needed())
-        if packet.session_present:
-            self._unsubscribe(self._subscriptions.unneeded())
-            self._awaited = set()
-        else:
-            self._subscriptions.removed(self._subscriptions.unneeded())
-        if not self._awaited:
+        if self.subscribing.connected(packet.session_present, packet.shared_subscription_available):
             self._become_up()
 
     def _become_up(self) -> None:
@@ -372,53 +379,17 @@ class Mqtt5Transport(ListeningTransport):
     def _on_lost(self, connection: Connection) -> None:
         if connection is self._connection:
             self._connection = None
-            self._awaited.clear()
+            self.subscribing.disconnected()
             self._session.disconnected()
             self.set_state(LinkState.DOWN)
 
     # -- subscriptions ----------------------------------------------------------------------------------------------
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
-        pattern = topic_filter(source, sink, self.options.topics, self.context.authority)
-        if self._subscriptions.open(pattern) and self._session.is_connected:
-            self._subscribe([pattern])
+        self.subscribing.open(self._filters(source, sink))
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
-        pattern = topic_filter(source, sink, self.options.topics, self.context.authority)
-        if self._subscriptions.close(pattern):
-            self._refused.pop(pattern, None)
-            if self._session.is_connected:
-                self._unsubscribe([pattern])
+        self.subscribing.close(self._filters(source, sink))
 
-    def _subscribe(self, patterns: Sequence[str]) -> set[int]:
-        packet_ids = set()
-        for batch in batches(patterns):
-            packet_id = self._session.request(batch)
-            packet_ids.add(packet_id)
-            self._send(mqtt5.SubscribePacket(packet_id, [subscribe_to(pattern) for pattern in batch]))
-        return packet_ids
-
-    def _unsubscribe(self, patterns: Sequence[str]) -> None:
-        for batch in batches(patterns):
-            self._send(mqtt5.UnsubscribePacket(self._session.request(batch), list(batch)))
-
-    def _send(self, packet: mqtt5.SubscribePacket | mqtt5.UnsubscribePacket) -> None:
-        if self._connection is not None:
-            self._connection.write(packet.write())
-
-    def _on_suback(self, packet: mqtt5.SubAckPacket) -> None:
-        patterns = self._session.answered(packet.packet_id) or ()
-        for pattern, reason in zip(patterns, packet.reason_codes, strict=False):
-            if int(reason) >= _FAILURE:
-                self.refused_subscriptions += 1
-                if self._subscriptions.is_needed(pattern):  # not closed meanwhile
-                    self._refused[pattern] = named(reason)
-                logger.warning(
-                    "subscription_refused endpoint=%s filter=%r reason=%s", self.context.name, pattern, named(reason)
-                )
-            else:
-                self._refused.pop(pattern, None)
-        if packet.packet_id in self._awaited:
-            self._awaited.discard(packet.packet_id)
-            if not self._awaited:
-                self._become_up()
+    def _filters(self, source: UUri, sink: UUri | None) -> tuple[str, ...]:
+        return filters_for(source, sink, self.options.topics, self.context.authority, self.options.share)

@@ -194,3 +194,56 @@ def test_the_lease_of_zenohs_own_file_counts(tmp_path: Path) -> None:
     assert hints({"e": zenoh(config_file=str(file), lease_ms=2000)}) == []
     file.write_text("{passwor")
     assert hints({"e": zenoh(config_file=str(file))}) == []  # the start says what is wrong with it
+
+
+# an endpoint that several streamers divide
+
+
+def shared() -> dict[str, Any]:
+    return {"fleet": mqtt(share="fleet") | {"authorities": ["*"]}}
+
+
+def test_a_name_that_no_share_can_have_is_reported_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "streamer.yaml"
+    file.write_text(
+        """\
+authority: gw
+endpoints:
+  fleet:
+    transport: mqtt5
+    authorities: ["*"]
+    options:
+      broker: mqtt://broker
+      share: fleet/1
+routes: []
+"""
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.key) == (8, "endpoints.fleet.options.share")
+    assert "without / + #" in problem.message
+
+
+def test_what_a_share_means_for_the_order_is_told() -> None:
+    texts = hints(shared() | {"inside": memory("cloud")})
+    order, client_id = (text for text in texts if not text.startswith("endpoints.fleet.options.broker: "))
+    assert order.startswith("endpoints.fleet.options.share: ")
+    assert client_id.startswith("endpoints.fleet.options.client_id: ")
+
+
+@pytest.mark.parametrize(
+    ("section", "is_told"),
+    [
+        ({}, True),
+        ({"local": ["cloud"]}, True),
+        ({"local": []}, False),
+        ({"external": {"service": "//cloud/0/3/0"}}, False),
+        (None, False),
+    ],
+)
+def test_a_service_whose_requests_are_divided_is_told(section: dict[str, Any] | None, is_told: bool) -> None:
+    endpoints = shared() | {"inside": memory("cloud")}
+    raw: dict[str, Any] = {"authority": "gw", "endpoints": endpoints, "routes": [], "usubscription": section}
+    told = [text for text in warnings(Config.model_validate(raw)) if text.startswith("usubscription.local: ")]
+    assert ["comes in through fleet" in text for text in told] == [True] * is_told

@@ -120,3 +120,31 @@ def test_broken_certificate_names_its_option_and_not_its_content(tmp_path: Path)
         options(broker="mqtts://h", tls={"cert_file": broken, "key_file": broken}).tls_context()
     assert caught.value.key == "tls.key_file"
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["fleet", "a b", "über", "$queue", "x" * 128])
+def test_a_share_has_a_name(name: str) -> None:
+    read = options(share=name)
+    assert (read.share, read.is_divided) == (name, True)
+    assert not options().is_divided
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "+", "a#", "a\nb", "a\0b", "\ud800", "\u00a0", "x" * 129, 7])
+def test_no_name_for_a_share(name: object) -> None:
+    with pytest.raises(ValidationError):
+        options(share=name)
+
+
+def test_a_share_is_told_what_becomes_of_the_order_and_what_has_to_differ() -> None:
+    order, client_id = options(share="fleet").hints()
+    assert order.startswith("share: ")
+    assert "hash_topic" in order
+    assert client_id.startswith("client_id: each of these streamers needs one of its own, and an authority of its own")
+    assert options().hints() == ()
+
+
+@pytest.mark.parametrize(("key", "value"), [("clean_start", True), ("session_expiry_s", 0)])
+def test_a_session_that_ends_with_the_link_is_told_only_with_a_share(key: str, value: object) -> None:
+    (*_, told) = options(share="fleet", **{key: value}).hints()
+    assert told.startswith(f"{key}: ")
+    assert options(**{key: value}).hints() == ()
