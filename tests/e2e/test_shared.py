@@ -5,6 +5,7 @@ vehicles (aiomqtt) ─ fleet's broker ─┬─ gw1 ─┬─ cloud's broker ─
 """
 
 import asyncio
+import copy
 import os
 import signal
 from collections import Counter
@@ -220,3 +221,22 @@ async def test_one_is_taken_away_for_good(fleet: Fleet) -> None:
         await sending
         await until(partial(has_everything, fleet, sent), within_s=60, what="everything")
         gw1.check_books()
+
+
+async def test_one_leaves_its_share_by_reloads(fleet: Fleet) -> None:
+    """A second share gets everything as well, so that each message comes twice. A half would not, had it not left."""
+    async with fleet.gateway("gw1") as gw1, fleet.gateway("gw2") as gw2:
+        for changes in ({"session_expiry_s": 0}, {"session_expiry_s": 0, "share": "others"}):
+            config = copy.deepcopy(gw2.config)
+            for endpoint in config["endpoints"].values():
+                endpoint["options"] |= changes
+            gw2.write(config)
+            reloads = gw2.total("ustreamer_reloads_total", result="ok")
+            gw2.signal(signal.SIGHUP)
+            await gw2.until_total(reloads + 1, "ustreamer_reloads_total", result="ok")
+            await gw2.until_up()
+        sent = notifications(100)
+        await fleet.vehicles.send(sent)
+        await until(lambda: len(fleet.service.arrived) >= 200, within_s=30, what="arrival")
+        assert counted(fleet.service.arrived) == counted([*sent, *sent])
+        assert [each.total("ustreamer_accepted_messages_total", route=UP) for each in (gw1, gw2)] == [100, 100]
