@@ -8,12 +8,11 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamer import __version__, logs, systemd
+from streamer import __version__, systemd
 from streamer.admin.config import ConfigPages
 from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages
 from streamer.admin.server import AdminServer, unready
-from streamer.audit import audit, flush
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, load
 from streamer.config.models import Config
@@ -24,6 +23,8 @@ from streamer.delivery.router import TICK_S, Router
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal, JournalState
+from streamer.logs.audit import audit
+from streamer.logs.output import check_audit_file, set_up, write_left_out
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import LinkState, TransportContext, TransportEvents, UTransport
 from streamer.transports.errors import ConfigurationError, MalformedPacketError
@@ -152,6 +153,8 @@ class Daemon:
                 await self._admin.stop()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
+            self.router.settler.log.tick(is_end=True)
+            write_left_out(is_end=True)
             logger.info("stopped authority=%s", self.config.authority)
 
     async def _start_router(self) -> None:
@@ -167,7 +170,7 @@ class Daemon:
         def on_opened() -> None:
             opened.set()
             self.router.recover()
-            logger.info("journal_open file=%s bytes=%d", journal.path, journal.bytes)
+            logger.info("journal_open file=%s bytes=%d", journal.path, journal.bytes, extra={"state": ("journal", "open")})
 
         tried = journal.start(on_opened, self.router.redrive.take)
         await asyncio.to_thread(tried.wait, _OPEN_JOURNAL_S)
@@ -181,6 +184,7 @@ class Daemon:
                 journal.path,
                 journal.problem or "it takes long to open",
                 "sources are acknowledged only when the destination has confirmed, until it can be used",
+                extra={"state": ("journal", "unavailable")},
             )
 
     async def _close_journal(self, journal: Journal) -> None:
@@ -213,7 +217,7 @@ class Daemon:
             now_s = loop.time()
             self._exposition.observe_lag(max(0.0, now_s - asked_s - TICK_S))
             self.router.tick()
-            flush()
+            write_left_out()
             if self.tracing is not None:
                 self.tracing.recorder.tick(now_s)
             if interval_s is not None and now_s - watchdog_s >= interval_s:
@@ -270,7 +274,7 @@ class Daemon:
             except ConfigurationError as exc:
                 problems.append(f"endpoints.{name}.options.{exc.key}: {exc}")
         try:
-            logs.check_audit_file(config.log.audit)
+            check_audit_file(config.log.audit)
         except OSError as exc:
             problems.append(f"log.audit: {exc.strerror or type(exc).__name__}")
         if problems:
@@ -287,7 +291,7 @@ class Daemon:
         if self._admin is not None and config.metrics is not None:
             self._admin.use(config.metrics, config.control)
         if config.log != before.log:
-            logs.set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
+            set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
         self.config = config
         return []
 
@@ -333,7 +337,8 @@ class _EndpointEvents(TransportEvents):
 
     def state_changed(self, state: LinkState) -> None:
         router = self._daemon.router
-        logger.info("endpoint_state endpoint=%s state=%s", self._name, state.value)
+        told = (f"endpoint {self._name}", state)
+        logger.info("endpoint_state endpoint=%s state=%s", self._name, state.value, extra={"state": told})
         router.link_changed(self._name, state)
         systemd.notify(f"STATUS={'; '.join(unready(router)) or 'all endpoints connected'}")
 
@@ -342,7 +347,7 @@ class _EndpointEvents(TransportEvents):
         if (ingress := self._daemon.router.ingresses.get(self._name)) is not None:  # else the endpoint has just been removed
             counts = ingress.stats.malformed
             counts[reason] = counts.get(reason, 0) + 1
-        logger.warning("malformed_packet endpoint=%s reason=%s detail=%s", self._name, reason, error)
+        self._daemon.router.settler.log.malformed(self._name, error)
 
     def reconnected(self) -> None:
         if (ingress := self._daemon.router.ingresses.get(self._name)) is not None:

@@ -20,10 +20,10 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from streamer.audit import DENIED, audit
 from streamer.config.models import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.config.token import read_token
+from streamer.logs.audit import DENIED, audit
 
 _READING = ("GET", "HEAD")
 

@@ -15,7 +15,6 @@ from uuid import UUID
 
 from google.protobuf.message import DecodeError
 
-from streamer.audit import audit
 from streamer.cli.text import EX_CONFIG, EX_IOERR, as_moment, as_span, as_table, complain, lines_out, milliseconds, plain
 from streamer.config.checks import nearest
 from streamer.config.load import load
@@ -25,7 +24,8 @@ from streamer.journal.entries import CorruptEntryError, JournalError
 from streamer.journal.letters import LetterFile, LetterFilter, LetterSummary, open_letters
 from streamer.journal.lock import is_in_use
 from streamer.journal.sqlite import CorruptFileError
-from streamer.logs import audit_log
+from streamer.logs.audit import audit
+from streamer.logs.output import audit_log
 from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, UPriority
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_from_proto

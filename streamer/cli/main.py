@@ -17,13 +17,14 @@ from pathlib import Path
 
 import uvloop
 
-from streamer import __version__, logs
+from streamer import __version__
 from streamer.cli import config as config_commands
 from streamer.cli import dead_letters, explain, pause, probe, traces
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.journal.sqlite import FileError
+from streamer.logs.output import set_up
 from streamer.transports.errors import ConfigurationError
 from streamer.uprotocol.well_known import USTREAMER
 
@@ -86,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
     try:
-        logs.set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
+        set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
     except OSError as exc:
         return complain(f"{arguments.config}: log.audit: {exc}", EX_CONFIG)
     for warning in warnings(config):

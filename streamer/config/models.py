@@ -250,7 +250,7 @@ class LogConfig(Section):
     format: Literal["auto", "human", "json"] = "auto"
     """auto: human on a terminal, json otherwise."""
     repeat_s: Annotated[float, Field(ge=0)] = 10
-    """The same kind of line appears at most once in so many seconds."""
+    """The same kind of line appears at most once in so many seconds. 0: no bound, but for lines about single flows."""
     audit: FilePath | None = None
     """A file for the audit log. None: its lines are only among the others."""
 

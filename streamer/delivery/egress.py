@@ -11,6 +11,7 @@ from streamer.clock import Clock
 from streamer.delivery.backing_off import BackingOff
 from streamer.delivery.custody import Custody
 from streamer.delivery.deadlines import expired_in
+from streamer.delivery.flow_log import PAUSED, RELEASED
 from streamer.delivery.lane import REDELIVERED, Delivery, DeliveryState, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.pump import Pump
@@ -123,6 +124,7 @@ class Egress:
                     self.hold(lane, Hold.PAUSED)
                 elif lane.hold & Hold.PAUSED:
                     lane.set_hold(lane.hold & ~Hold.PAUSED)
+                    self._settler.log.held(lane, PAUSED, RELEASED)
                     self.refill(lane)
                     self.file(lane)
                     goes_on = True
@@ -151,6 +153,8 @@ class Egress:
 
     def hold(self, lane: Lane, why: Hold) -> None:
         """Hold a lane for one more reason."""
+        if why is Hold.PAUSED and not lane.hold & Hold.PAUSED:
+            self._settler.log.held(lane, PAUSED)
         lane.set_hold(lane.hold | why)
 
     def release_hold(self, lane: Lane, why: Hold) -> None:

@@ -3,6 +3,7 @@
 Done per batch: reading clocks, sending. Done per flow: what `resolve` finds out.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
@@ -27,6 +28,8 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
+
+logger = logging.getLogger("ustreamer.ingress")
 
 # At this backlog the transport is asked to pause; one with a window of its own stops by itself.
 _PAUSE_AT = 1000
@@ -176,6 +179,7 @@ class Ingress(UListener):
         elif not self._paused and (len(self.backlog) >= _PAUSE_AT or self.backlog.bytes >= _PAUSE_AT_BYTES):
             self._paused = True
             self._transport.pause_receiving()
+            self._log_receiving("paused")
         self._pump.send()
 
     def _refuse_late(self, batch: Sequence[Received]) -> None:
@@ -203,6 +207,12 @@ class Ingress(UListener):
             self._paused = False
             if not self.closed:
                 self._transport.resume_receiving()
+                self._log_receiving("resumed")
+
+    def _log_receiving(self, state: str) -> None:
+        text = f"receiving_{state} endpoint=%s backlog=%d bytes=%d"
+        told = {"state": (f"receiving {self.name}", state)}
+        logger.info(text, self.name, len(self.backlog), self.backlog.bytes, extra=told)
 
     def expire_backlog(self) -> None:
         """Settle what expired in the backlog, so that whoever sent a Request is told in time. Called by the clock's tick."""

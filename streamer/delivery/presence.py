@@ -12,6 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from streamer.clock import Clock
+from streamer.delivery.flow_log import NOBODY_LISTENS, RELEASED
 from streamer.delivery.lane import Hold, Lane
 from streamer.delivery.settle import Settler
 from streamer.delivery.unconfirmed import UnconfirmedStore
@@ -43,6 +44,7 @@ class AbsentLanes:
         self._lanes = lanes
         self._watched: dict[Lane, Callable[[Presence], None]] = {}
         self._absent: dict[Lane, None] = {}
+        self._logged: set[Lane] = set()  # of these, those of which the log says that they are held
         self._unheard: dict[Lane, None] = {}  # of these, those whose messages are to be settled as unheard
 
     def watch(self, lane: Lane) -> None:
@@ -65,6 +67,7 @@ class AbsentLanes:
         if on_presence is not None:
             self._transport.forget_flow(*lane.key, on_presence)
         self._absent.pop(lane, None)
+        self._logged.discard(lane)
         self._unheard.pop(lane, None)
 
     def _presence_changed(self, lane: Lane, reach: Presence) -> None:
@@ -74,6 +77,9 @@ class AbsentLanes:
             lane.lost_receiver = False
             self._absent.pop(lane, None)
             self._unheard.pop(lane, None)
+            if lane in self._logged:
+                self._logged.remove(lane)
+                self._settler.log.held(lane, NOBODY_LISTENS, RELEASED)
             self._lanes.refill(lane)
             self._lanes.release_hold(lane, Hold.ABSENT)
             self._lanes.pump(self._clock.wall_ms())
@@ -91,6 +97,9 @@ class AbsentLanes:
             lane.unconfirmed_in_flight = lane.in_flight
             if self._store is not None and lane.unconfirmed:
                 self._store.redeliver(lane, now_s)
+        if lane not in self._logged and (lane.lost_receiver or not lane.is_publish):  # else its messages do not wait
+            self._logged.add(lane)
+            self._settler.log.held(lane, NOBODY_LISTENS)
         self._lanes.file(lane)
 
     def unheard(self, lane: Lane) -> None:

@@ -86,6 +86,7 @@ class Recovery:
                 found.unconfirmed,
                 found.unreadable,
                 found.homeless,
+                extra={"state": ("recovery", "complete")},
             )
         return found
 

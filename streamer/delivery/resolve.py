@@ -7,7 +7,6 @@ log: once for a flow, not for each message.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from streamer.audit import DENIED, audit
 from streamer.clock import Clock
 from streamer.config.types import RateConfig
 from streamer.delivery.dedup import scope
@@ -15,6 +14,7 @@ from streamer.delivery.egress import Egress
 from streamer.delivery.lane import Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.tokens import Tokens
+from streamer.logs.audit import DENIED, audit
 from streamer.rate import ByKey, Pace
 from streamer.routing.decide import Decision, Hop, decide
 from streamer.routing.interest import Interest, Sampler
@@ -197,10 +197,10 @@ class Resolver:
         return Resolved((), failure)
 
     def _audit(self, attributes: Attributes, failure: Failure) -> None:
-        sink = {} if attributes.sink is None else {"sink": str(attributes.sink)}
+        sink = {} if attributes.sink is None else {"sink": attributes.sink}
         by = {} if attributes.provenance.identity is None else {"identity": attributes.provenance.identity}
         kind = attributes.type.name.lower()
-        audit(DENIED, who=str(attributes.source), where=self._endpoint, type=kind, **sink, **by, because=failure.text)
+        audit(DENIED, who=attributes.source, where=self._endpoint, type=kind, **sink, **by, because=failure.text)
 
     def _sampler(self, hop: Hop, outgoing: Attributes) -> Sampler | None:
         """The sampler for a hop; the same one as before if the period is the same."""

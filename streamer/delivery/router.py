@@ -80,6 +80,7 @@ class Router:
         self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, self.seen, journal, memory_bytes)
         self.notices = FailureNotices(NoticeOptions.of(config), self.custody, clock)
         self.settler = Settler(clock, self.seen, self.custody, self.notices, tracer)
+        self.settler.log.use(config.log)
         self._random = random
         self.egresses: dict[str, Egress] = {}
         self.ingresses: dict[str, Ingress] = {}
@@ -189,7 +190,7 @@ class Router:
                 self._recovery.run()
                 self._recovery = None
             except JournalError as exc:
-                logger.error("recovery_interrupted error=%s", exc)
+                logger.error("recovery_interrupted error=%s", exc, extra={"state": ("recovery", "interrupted")})
             self.pump.run()
 
     def _queue_for(self, name: str, source: str, target: str) -> RouteQueue | None:
@@ -246,6 +247,7 @@ class Router:
         self.table = table
         self._policy = config.queue_policy
         self.seen.resize(config.remember.ids, config.remember.seconds)
+        self.settler.log.use(config.log)
         self._tokens.use(config.permissions)
         self.notices.use(NoticeOptions.of(config), table.authorities, table.addressed)
         self._use_table()
@@ -256,10 +258,12 @@ class Router:
         for name in gone:  # before the others start: they may want its port, or its session
             left = await leaving[name].end()
             self._remove_endpoint(name)
-            logger.info("endpoint_removed endpoint=%s dead_letters=%d", name, left)
+            state = (f"{name} in use", "no")
+            logger.info("endpoint_removed endpoint=%s dead_letters=%d", name, left, extra={"state": state})
         for name, transport in transports.items():
             event = "endpoint_changed" if name in changed else "endpoint_added"
-            logger.info(event + " endpoint=%s transport=%s", name, transport.kind)
+            state = (f"{name} in use", event)
+            logger.info(event + " endpoint=%s transport=%s", name, transport.kind, extra={"state": state})
             try:
                 await transport.start()
             except ConfigurationError as exc:  # since it was prepared
@@ -333,6 +337,7 @@ class Router:
         """The clock's work, every `TICK_S`: back-offs that end, TTLs that pass, recovery and redrive that go on."""
         now_s, now_ms = self.clock.monotonic_s(), self.clock.wall_ms()
         self._ticks += 1
+        self.settler.log.tick()
         for ingress in self.ingresses.values():
             # A look at all of a large backlog at every tick would cost too much.
             if ingress.has_backlog and (len(ingress.backlog) <= _FEW or self._ticks % _SELDOM == 0):

@@ -1,4 +1,5 @@
-"""Settling: the only way out. Outcome → counters, trace record, dead letter, RPC error response, source acknowledgement.
+"""Settling: the only way out. Outcome → counters, trace record, log line, dead letter, RPC error response, source
+acknowledgement.
 
 Every delivery comes through here exactly once.
 """
@@ -10,6 +11,7 @@ from streamer.clock import Clock
 from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.failure_notices import FailureNotices
+from streamer.delivery.flow_log import FlowLog
 from streamer.delivery.lane import Delivery, Lane, LaneQueue
 from streamer.delivery.queue import Room, RouteQueue, size_of
 from streamer.delivery.stats import RouteStats
@@ -47,6 +49,7 @@ class Settler:
         self._custody = custody
         self._notices = notices
         self._tracer = tracer
+        self.log = FlowLog(clock)
 
     def use_tracer(self, tracer: Tracer | None) -> None:
         """Tell another tracer of every outcome from now on, or none."""
@@ -90,7 +93,7 @@ class Settler:
             self._tracer.confirmed(lane, share.traces, self._clock.monotonic_s())
 
     def lost(self, lane: Lane, share: LaneShare) -> None:
-        """Unconfirmed messages of a lane cannot be read any more."""
+        """Unconfirmed messages of a lane cannot be read any more. Who could not read them has said so."""
         lane.queue.stats.count(UNREADABLE.outcome, UNREADABLE.code, share.count)
         if self._tracer is not None:
             now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
@@ -107,6 +110,9 @@ class Settler:
             failure = self._with_payload(delivery, failure)
         queue.leave(delivery)
         queue.stats.count(failure.outcome, failure.code)
+        if failure.is_reported:
+            names = (queue.name, queue.source, queue.target)
+            self.log.failed(delivery.message, failure, names, delivery.attempts, is_accepted=True)
         if self._tracer is not None:
             self._tracer.failed(delivery, failure, self._clock.monotonic_s())
         if delivery.journaled:
@@ -128,8 +134,10 @@ class Settler:
         """A message that came in through ``ingress`` is not accepted on the account ``stats``."""
         stats.accepted += 1
         stats.count(failure.outcome, failure.code)
-        self._trace(received, (NO_ROUTE, ingress, ""), failure)
+        names = (NO_ROUTE, ingress, "")
+        self._trace(received, names, failure)
         if failure.is_reported:
+            self.log.failed(received.message, failure, names)
             self._notify(received, ingress, failure)
         self._seen.release(received)
 
@@ -150,7 +158,9 @@ class Settler:
         """A route has no room for a message that it should carry."""
         queue.stats.accepted += 1
         queue.stats.count(failure.outcome, failure.code)
-        self._trace(received, (queue.name, queue.source, queue.target), failure)
+        names = (queue.name, queue.source, queue.target)
+        self._trace(received, names, failure)
+        self.log.failed(received.message, failure, names)
         if queue.source:  # failure notices cause none
             self._notify(received, queue.source, failure, queue)
         self._seen.release(received)

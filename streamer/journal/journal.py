@@ -169,7 +169,7 @@ class Journal:
                 self._serve()
         except Exception as exc:
             self.state, self.problem = JournalState.FAILING, f"the journal's thread died: {exc!r}"
-            logger.exception("journal_died file=%s", self.path)
+            logger.exception("journal_died file=%s", self.path, extra={"state": (f"journal {self.path}", "died")})
         finally:
             self._tried.set()
             self._close()
@@ -266,13 +266,14 @@ class Journal:
             if self.state is not JournalState.FAILING:
                 self._failing_since_s = time.monotonic()
             self.state, self.problem, self.is_newer = JournalState.FAILING, str(exc), exc.is_newer
-            logger.error("journal_failing reason=%s", self.problem)
+            logger.error("journal_failing reason=%s", self.problem, extra={"state": (f"journal {self.path}", self.problem)})
             return False
         finally:
             self.files_set_aside = self._store.generation
             self.letters_evicted = self._store.letters_evicted
         if self.state is JournalState.FAILING:
-            logger.warning("journal_healed after_s=%.1f", time.monotonic() - self._failing_since_s)
+            after_s = time.monotonic() - self._failing_since_s
+            logger.warning("journal_healed after_s=%.1f", after_s, extra={"state": (f"journal {self.path}", "ok")})
         self.state, self.problem = JournalState.OK, ""
         return True
 

@@ -29,11 +29,15 @@ FAILURES = frozenset((Outcome.EXPIRED, Outcome.REJECTED, Outcome.DEAD_LETTERED))
 
 
 class Failure(NamedTuple):
-    """Why a message was not delivered: its outcome, the code for programs, the text for people."""
+    """Why a message was not delivered: its outcome, the code for programs, the text for people.
+
+    ``is_audited``: permissions are the reason, and the audit log has it.
+    """
 
     outcome: Outcome
     code: UCode
     text: str
+    is_audited: bool = False
 
     @property
     def is_reported(self) -> bool:

@@ -152,8 +152,8 @@ def _class(priority: PriorityName) -> int:
 
 
 def denied(code: UCode, because: str) -> Failure:
-    """A refusal, with the reason for operators."""
-    return Failure(Outcome.REJECTED, code, because)
+    """A refusal, with the reason for operators. Whoever finds it out tells the audit log."""
+    return Failure(Outcome.REJECTED, code, because, is_audited=True)
 
 
 _Entry = tuple[Iterable[UMessageType], UUri, UUri, T]

@@ -96,7 +96,7 @@ class ServiceHost:
                 self._note_problem(exc)
             else:
                 self._problem = ""
-                logger.info("state_open file=%s", self.state.path)
+                logger.info("state_open file=%s", self.state.path, extra={"state": ("state file", "open")})
                 self._transport.release()
 
     def _note_problem(self, exc: StateError) -> None:
@@ -106,6 +106,7 @@ class ServiceHost:
                 "state_unavailable error=%s consequence=%s",
                 exc,
                 "until the file can be used, requests wait, and there are neither subscriptions nor pause rules",
+                extra={"state": ("state file", self._problem)},
             )
 
     def use(self, config: Config) -> None:

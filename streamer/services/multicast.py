@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
 
-from streamer.audit import DENIED, audit
+from streamer.logs.audit import DENIED, audit
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.services.access import Access
 from streamer.services.router import RouterForServices

@@ -13,8 +13,8 @@ from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
 
-from streamer.audit import DENIED, audit
 from streamer.config.services import ControlConfig
+from streamer.logs.audit import DENIED, audit
 from streamer.routing.pause_rules import MAX_RULES, PauseRule, PauseRuleError
 from streamer.services.access import Access, Caller
 from streamer.services.router import RouterForServices

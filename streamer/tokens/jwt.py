@@ -103,7 +103,8 @@ class JwtVerifier(TokenVerifier):
             self._complain(str(exc))
             return False
         self._problem = ""
-        logger.info("token_keys_read file=%s keys=%d", path, len({kid for kid, _ in self._keys}))
+        keys = len({kid for kid, _ in self._keys})
+        logger.info("token_keys_read file=%s keys=%d", path, keys, extra={"state": (f"token keys {path}", self._seen)})
         return True
 
     def _complain(self, problem: str) -> None:
@@ -111,7 +112,11 @@ class JwtVerifier(TokenVerifier):
             self._problem = problem
             consequence = "the keys from before are used" if self._keys else "every token is refused"
             logger.error(
-                "token_keys_unusable file=%s problem=%s consequence=%s", self._options.jwks_file, problem, consequence
+                "token_keys_unusable file=%s problem=%s consequence=%s",
+                self._options.jwks_file,
+                problem,
+                consequence,
+                extra={"state": (f"token keys {self._options.jwks_file}", problem)},
             )
 
     def verify(self, token: str, now_s: float) -> Grant:

@@ -164,7 +164,7 @@ class SpoolWriter:
         if self._try(write):
             self.written += buffer.records
             if self.problem:
-                logger.info("trace_recovered folder=%s", self._folders.path)
+                logger.info("trace_recovered folder=%s", self._folders.path, extra={"state": ("traces", "ok")})
             self.problem = ""
         else:
             self.dropped += buffer.records
@@ -201,7 +201,10 @@ class SpoolWriter:
 
     def _failed(self, problem: str) -> None:
         if problem != self.problem:
-            logger.error("trace_not_written reason=%s consequence=%s", problem, "records are dropped and counted")
+            consequence = "records are dropped and counted"
+            logger.error(
+                "trace_not_written reason=%s consequence=%s", problem, consequence, extra={"state": ("traces", problem)}
+            )
         self.problem = problem
 
 

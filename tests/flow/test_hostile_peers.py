@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from google.protobuf.message import Message
 
-from streamer import audit
 from streamer.config.models import Config
+from streamer.logs import audit
 from streamer.uprotocol.message import UMessage, UMessageType, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pause
@@ -313,7 +313,7 @@ async def test_stranger_receives_no_multicast_and_learns_no_names(devices: Devic
 async def test_what_is_denied_is_in_the_audit_log_and_bounded(
     devices: Devices, device: Device, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "_denials", audit.Denials())
+    monkeypatch.setattr(audit, "_denials", audit.denials())
     evil = await stranger(devices, ue_id=0)
     for _ in range(50):
         await evil.refused(RESET, pb.ResetRequest())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamer import audit
+from streamer.logs import audit
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import Provenance, UMessage, UPriority, response
 from streamer.uprotocol.status import UCode
@@ -43,7 +43,7 @@ def sent_by(message: UMessage, identity: str | None) -> UMessage:
 @pytest.fixture(autouse=True)
 def audit_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """What earlier tests have denied counts in no bound of the audit log."""
-    monkeypatch.setattr(audit, "_denials", audit.Denials())
+    monkeypatch.setattr(audit, "_denials", audit.denials())
     caplog.set_level(logging.DEBUG)
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from streamer.audit import DENIED, audit
 from streamer.clock import Clock
 from streamer.config import services as config
+from streamer.logs.audit import DENIED, audit
 from streamer.services.access import Access
 from streamer.services.router import RouterForServices
 from streamer.services.state import StateError, StateFile, Statement
@@ -249,13 +249,17 @@ class USubscription:
             except StateError as exc:
                 if failures % LOG_EVERY == 0:
                     logger.error(
-                        "state_not_written failures=%d error=%s consequence=%s", failures + 1, exc, "responses wait"
+                        "state_not_written failures=%d error=%s consequence=%s",
+                        failures + 1,
+                        exc,
+                        "responses wait",
+                        extra={"state": ("state file writes", "failing")},
                     )
                 failures += 1
                 await asyncio.sleep(AGAIN_S)
             else:
                 if failures:
-                    logger.info("state_written failures=%d", failures)
+                    logger.info("state_written failures=%d", failures, extra={"state": ("state file writes", "ok")})
                 return
 
 

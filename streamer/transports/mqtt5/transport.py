@@ -125,7 +125,7 @@ class Mqtt5Transport(ListeningTransport):
 
     async def _keep_connected(self) -> None:
         failures = 0
-        loop = asyncio.get_running_loop()
+        loop, name = asyncio.get_running_loop(), self.context.name
         while True:
             self._up_since_s = None
             self._overflows = self._is_relieved = False
@@ -133,7 +133,7 @@ class Mqtt5Transport(ListeningTransport):
                 reason = await self._connect_once()
             except Exception as exc:  # nobody awaits this task: the endpoint would stay down silently
                 reason = type(exc).__name__
-                logger.exception("connect_failed endpoint=%s reason=%s", self.context.name, reason)
+                logger.exception("connect_failed endpoint=%s reason=%s", name, reason)
                 if self._connection is not None:
                     self._connection.abort(reason)
                     await self._connection.wait_lost(FAREWELL_S)
@@ -143,7 +143,8 @@ class Mqtt5Transport(ListeningTransport):
                 failures = 0
             failures += 1
             retry_s = wait_s(self.options.reconnect, failures, random.random(), RECONNECT_STEPS)
-            logger.warning("link_down endpoint=%s reason=%r retry_in_s=%.2f", self.context.name, reason, retry_s)
+            state = (f"link {name}", "down")
+            logger.warning("link_down endpoint=%s reason=%r retry_in_s=%.2f", name, reason, retry_s, extra={"state": state})
             await asyncio.sleep(retry_s)
 
     async def _connect_once(self) -> str:
@@ -356,6 +357,7 @@ class Mqtt5Transport(ListeningTransport):
             self._client_id,
             packet.session_present,
             self.capacity,
+            extra={"state": (f"link {self.context.name}", "up")},
         )
         if self.subscribing.connected(packet.session_present, packet.shared_subscription_available):
             self._become_up()

@@ -132,7 +132,8 @@ class Nodes:
             if (timer := self._settling.pop(node, None)) is not None:
                 timer.cancel()
         text = "zenoh_node_found endpoint=%s zid=%s nodes=%d" if is_there else "zenoh_node_lost endpoint=%s zid=%s nodes=%d"
-        logger.info(text, self._name, node[0], len(self.present))
+        subject = f"node {self._name} {node[0]}"
+        logger.info(text, self._name, node[0], len(self.present), extra={"state": (subject, is_there)})
         self._changed(is_there)
 
     def _settle(self, node: Node) -> None:

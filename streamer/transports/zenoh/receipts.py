@@ -201,7 +201,8 @@ class Receipts:
         else:
             return
         text = "zenoh_streamer_%s endpoint=%s streamer=%s serves=%s"
-        logger.info(text, "found" if is_there else "lost", self._name, giver.authority, authority)
+        state = (f"streamer {self._name} {giver.authority} {authority}", is_there)
+        logger.info(text, "found" if is_there else "lost", self._name, giver.authority, authority, extra={"state": state})
 
     def _arrived(self, giver: Streamer, counter: int, ids: bytes) -> None:
         if self._session is None:

@@ -142,11 +142,14 @@ class ZenohTransport(ListeningTransport):
                     failures,
                     retry_s,
                     without_settings(exc),
+                    extra={"state": (f"session {self.context.name}", "failed")},
                 )
                 await asyncio.sleep(retry_s)
         session = self._session
         assert session is not None
-        logger.info("zenoh_session_open endpoint=%s zid=%s mode=%s", self.context.name, session.zid(), self._mode)
+        state = (f"session {self.context.name}", "open")
+        text = "zenoh_session_open endpoint=%s zid=%s mode=%s"
+        logger.info(text, self.context.name, session.zid(), self._mode, extra={"state": state})
         self._sender = Sender(
             self._loop,
             Publishers(session, self.context.authority).put,

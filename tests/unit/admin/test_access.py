@@ -11,7 +11,6 @@ import yaml
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from streamer import audit
 from streamer.admin.access import access
 from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages
@@ -20,6 +19,7 @@ from streamer.cli.main import main
 from streamer.config.models import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.config.token import SHORTEST_TOKEN, read_token
+from streamer.logs import audit
 from streamer.services.access import Access
 from streamer.services.pause import PauseService
 from streamer.services.state import StateFile
@@ -226,7 +226,7 @@ async def test_a_change_by_a_foreign_name_is_in_the_audit_log(
     method: str,
     denied: int,
 ) -> None:
-    monkeypatch.setattr(audit, "_denials", audit.Denials())
+    monkeypatch.setattr(audit, "_denials", audit.denials())
     port = make_port()
     await port.server.start()
     assert await port.ask(method, "/pause", {"Host": "evil.example"}) == 403

@@ -7,7 +7,7 @@ import pytest
 
 from streamer.cli.main import main
 from streamer.journal.entries import Batch, Letter
-from streamer.logs import audit_log
+from streamer.logs.output import audit_log
 from tests.unit.cli.commands import Run
 from tests.unit.cli.letters import (
     CALLER,

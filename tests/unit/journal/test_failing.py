@@ -15,7 +15,8 @@ import pytest
 from streamer.journal.entries import Batch
 from streamer.journal.journal import JournalState
 from streamer.journal.lock import is_in_use
-from streamer.logs import RepeatFilter
+from streamer.logs.lines import HumanFormatter
+from streamer.logs.output import LineHandler
 from tests.unit.journal.conftest import MakeHarness
 from tests.unit.journal.harness import JournalHarness, execute, letter, row
 
@@ -199,12 +200,11 @@ def _repeats() -> Iterator[list[str]]:
     """The lines that the daemon's log would have."""
     lines: list[str] = []
 
-    class Keep(logging.Handler):
+    class Keep(LineHandler):
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(record.getMessage())
 
-    handler = Keep()
-    handler.addFilter(RepeatFilter(10))
+    handler = Keep(HumanFormatter(), 10)
     logger = logging.getLogger("ustreamer.journal")
     logger.addHandler(handler)
     try:

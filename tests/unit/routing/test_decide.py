@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamer.config.models import QueuePolicy
 from streamer.routing.decide import Decision, Hop, decide
-from streamer.routing.outcome import Outcome
+from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.table import RoutingTable, TableRoute
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
@@ -42,7 +42,7 @@ def table(*routes: TableRoute, addressed: tuple[str, ...] = (), **authorities: t
 
 def assert_nowhere(decision: Decision, outcome: Outcome, code: UCode, text: str) -> None:
     assert decision.hops == ()
-    assert decision.failure == (outcome, code, text)
+    assert decision.failure == Failure(outcome, code, text)
     assert decision.why[-1] == text
 
 

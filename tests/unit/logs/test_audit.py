@@ -5,8 +5,18 @@ from collections import Counter
 
 import pytest
 
-from streamer import audit as module
-from streamer.audit import COUNTED, DENIED, LINES, LINES_PER_REQUESTER, NAME, OTHERS, WINDOW_S, Denials, audit, flush
+from streamer.logs import audit as module
+from streamer.logs.audit import (
+    COUNTED,
+    DENIED,
+    LINES,
+    LINES_PER_REQUESTER,
+    NAME,
+    OTHERS,
+    WINDOW_S,
+    audit,
+    write_denied_again,
+)
 
 EVIL = "//evil/1/1/0"
 
@@ -23,7 +33,8 @@ class Now:
 def now(monkeypatch: pytest.MonkeyPatch) -> Now:
     """The clock of the denials, which begin anew."""
     clock = Now()
-    monkeypatch.setattr(module, "_denials", Denials(clock))
+    monkeypatch.setattr(module, "_now_s", clock)
+    monkeypatch.setattr(module, "_denials", module.denials())
     return clock
 
 
@@ -59,12 +70,12 @@ def test_refusals_of_one_requester_are_counted_beyond_the_first(caplog: pytest.L
     assert lines(caplog) == [f"denied who={EVIL} where=cloud method=9"] * LINES_PER_REQUESTER
     audit(DENIED, who="//other/1/1/0", where="cloud", method=9)
     assert len(lines(caplog)) == 1  # the others are still seen
-    flush()
+    write_denied_again()
     assert lines(caplog) == []
     now.s += WINDOW_S
-    flush()
+    write_denied_again()
     assert lines(caplog) == [f"denied_again who={EVIL} times={1000 - LINES_PER_REQUESTER}"]
-    flush()
+    write_denied_again()
     assert lines(caplog) == []
 
 
@@ -82,7 +93,7 @@ def test_invented_requesters_are_bounded_in_lines_and_in_memory(caplog: pytest.L
         audit(DENIED, who=f"//evil{number}/1/1/0", where="cloud")
     assert len(lines(caplog)) == LINES
     now.s += WINDOW_S
-    flush()
+    write_denied_again()
     found = lines(caplog)
     assert len(found) == COUNTED + 1
     times = Counter({line.split("who=")[1].split(" ")[0]: int(line.rpartition("=")[2]) for line in found})

@@ -1,0 +1,168 @@
+"""Log lines about single flows: messages that failed, flows that are held, packets that cannot be read.
+
+The law of this file:
+- Of one flow, one line appears in each window (``log.repeat_s``), and of an endpoint `LINES` for each event. Strangers
+  decide how many messages are refused, so what has no line costs next to nothing: it is counted before anything is put into
+  words.
+- When the window is over, the last one of each flow that had no line gets one, with the number of those before it. So what
+  was said last of a flow is true. That holds for `FLOWS` flows; the others are counted together.
+- Neither payloads nor tokens are logged, and every text is bounded.
+- What permissions deny is in the audit log, once for a flow. Here its messages are counted.
+
+`tick` is to be called now and then.
+"""
+
+import logging
+from collections.abc import Callable, Hashable
+from functools import partial
+
+from streamer.clock import Clock
+from streamer.config.models import LogConfig
+from streamer.delivery.lane import Lane
+from streamer.logs.limit import Limit
+from streamer.routing.outcome import Failure
+from streamer.transports.errors import MalformedPacketError
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uuid import format_id
+
+SHORTEST_WINDOW_S = 1.0
+"""Also with ``log.repeat_s`` of 0, which leaves out no other line."""
+
+LINES = 50
+"""The most lines of one event at one endpoint in a window."""
+
+FLOWS = 50
+"""The flows with something left out in a window of which the last word is kept, for each event and endpoint."""
+
+CHANGES = 4
+"""How often it is said at once within a window that a flow is held, or released."""
+
+DEAD_LETTERED = "message_dead_lettered"
+REFUSED = "message_refused"
+MALFORMED = "malformed_packet"
+HELD = "flow_held"
+RELEASED = "flow_released"
+
+PAUSED = "paused"
+NOBODY_LISTENS = "nobody listens"
+"""Why a flow is held."""
+
+_MAX_TEXT = 256
+
+_MESSAGE = "outcome=%s code=%s reason=%s source=%s sink=%s id=%s route=%s ingress=%s egress=%s attempts=%d"
+_FLOW = "endpoint=%s route=%s source=%s sink=%s reason=%s waiting=%d"
+_FIELDS = {
+    DEAD_LETTERED: _MESSAGE,
+    REFUSED: _MESSAGE,
+    MALFORMED: "endpoint=%s reason=%s detail=%s",
+    HELD: _FLOW,
+    RELEASED: _FLOW,
+}
+_LIMITED = {"left_out": 0}
+"""Marks a line that need not be limited again."""
+
+_INFO = frozenset((HELD, RELEASED))
+
+_Values = tuple[object, ...]
+_Kept = tuple[str, Callable[[], _Values]]
+"""An event, and what gives the values of its fields once it has a line."""
+
+logger = logging.getLogger("ustreamer.flows")
+
+
+class FlowLog:
+    """Says what happens to single flows, within the limits."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._now_s = clock.monotonic_s
+        self._window_s = SHORTEST_WINDOW_S
+        self._limits: dict[tuple[str, str], Limit[Hashable, _Kept]] = {}  # by event and endpoint
+
+    def use(self, config: LogConfig) -> None:
+        """Take another length of windows, for those that begin from now on."""
+        self._window_s = max(config.repeat_s, SHORTEST_WINDOW_S)
+
+    def failed(
+        self,
+        message: UMessage,
+        failure: Failure,
+        names: tuple[str, str, str],
+        attempts: int = 0,
+        is_accepted: bool = False,
+    ) -> None:
+        """A message was not delivered. ``names``: of route, ingress and egress; empty for none.
+
+        ``is_accepted``: it was on a route. What was not may have been sent by anybody, and does not use up these lines.
+        """
+        if not logger.isEnabledFor(logging.WARNING):
+            return
+        event, endpoint = (DEAD_LETTERED, names[2]) if is_accepted else (REFUSED, names[1])
+        attributes = message.attributes
+        source, sink = attributes.source, attributes.sink
+        kept = (event, partial(_of_message, message.id, failure, source, sink, names, attempts))
+        kind = (names[0], source, sink, failure.code)
+        self._write(event, endpoint, kind, kept, 0 if failure.is_audited else 1)
+
+    def malformed(self, endpoint: str, error: MalformedPacketError) -> None:
+        """A packet that came in through an endpoint is not a valid message."""
+        if logger.isEnabledFor(logging.WARNING):
+            kept = (MALFORMED, partial(_as_given, endpoint, error.reason.value, str(error)[: _MAX_TEXT + 1]))
+            self._write(MALFORMED, endpoint, error.reason, kept)
+
+    def held(self, lane: Lane, reason: str, event: str = HELD) -> None:
+        """Nothing of a flow is sent for now; or, with `RELEASED`, this reason is gone."""
+        if logger.isEnabledFor(logging.INFO):
+            queue = lane.queue
+            kept = (event, partial(_as_given, queue.target, queue.name, *lane.key, reason, lane.live))
+            self._write(HELD, queue.target, (queue.name, lane.key, reason), kept, CHANGES)
+
+    def tick(self, is_end: bool = False) -> None:
+        """Say what had no line, once its window is over, or at the end."""
+        now_s = self._now_s()
+        for (event, endpoint), limit in list(self._limits.items()):
+            if limit.is_idle:
+                del self._limits[event, endpoint]
+            for kind, times, last in limit.over(now_s, is_end):
+                if kind is None:
+                    logger.warning("flows_left_out of=%s endpoint=%s count=%d", event, endpoint, times, extra=_LIMITED)
+                else:
+                    _say(last, times - 1)
+
+    def _write(self, event: str, endpoint: str, kind: Hashable, kept: _Kept, most: int = 1) -> None:
+        limit = self._limits.get((event, endpoint))
+        if limit is None:
+            limit = self._limits[event, endpoint] = Limit(self._window_s, LINES, FLOWS)
+        now_s = self._now_s()
+        if limit.has_line(kind, now_s, most):
+            _say(kept, limit.left_out(kind))
+        else:
+            limit.leave_out(kind, kept, now_s)
+
+
+def _say(kept: _Kept, left_out: int) -> None:
+    event, values = kept
+    level = logging.INFO if event in _INFO else logging.WARNING
+    logger.log(level, f"{event} {_FIELDS[event]}", *map(_bounded, values()), extra={"left_out": left_out})
+
+
+def _of_message(
+    uuid: bytes, failure: Failure, source: UUri, sink: UUri | None, names: tuple[str, str, str], attempts: int
+) -> _Values:
+    return (failure.outcome.value, failure.code.name, failure.text, source, sink, _id(uuid), *names, attempts)
+
+
+def _as_given(*values: object) -> _Values:
+    return values
+
+
+def _id(uuid: bytes) -> str:
+    """As text; what is no UUID, too."""
+    return format_id(uuid) if len(uuid) == 16 else uuid.hex()
+
+
+def _bounded(value: object) -> object:
+    if value is None or isinstance(value, int):
+        return value
+    text = str(value)
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"

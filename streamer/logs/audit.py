@@ -1,0 +1,77 @@
+"""The audit log: one line for each administrative act, and for each one that was refused, with who and from where.
+
+The law of this file:
+- An act is never left out: the logger has a level of its own, and the limit for repeated lines does not apply to it
+  (`streamer.logs.output`).
+- Strangers decide how often something is denied. Of one requester, and of all together, a bounded number of lines appears in
+  each window; the rest is counted, and the counts appear when the window is over (`write_denied_again`).
+- Nothing is logged that proves an identity: no tokens, no passwords, no payloads.
+"""
+
+import logging
+import time
+from collections.abc import Hashable
+
+from streamer.logs.limit import Limit
+
+NAME = "streamer.audit"
+
+DENIED = "denied"
+"""The event of a refusal. Others are acts: paused, resumed, reset, redriven, purged, reloaded."""
+
+WINDOW_S = 10.0
+LINES_PER_REQUESTER = 5
+LINES = 50
+"""The most refusals of one requester, and of all, that have a line of their own in a window."""
+
+COUNTED = 20
+"""The most requesters whose other refusals are counted one by one; what others ask is counted together."""
+
+OTHERS = "others"
+
+_MAX_TEXT = 256
+
+_now_s = time.monotonic
+_logger = logging.getLogger(NAME)
+_logger.setLevel(logging.INFO)
+
+
+def denials() -> Limit[Hashable, None]:
+    """Which refusals have a line of their own, and how many of whom had none: nothing yet."""
+    return Limit(WINDOW_S, LINES, COUNTED)
+
+
+_denials = denials()
+
+
+def audit(event: str, *, who: Hashable, where: str, **fields: object) -> None:
+    """Log an act, or with `DENIED` a refusal.
+
+    ``who``: a uEntity, ``http``, or the user of a command. ``where``: the endpoint or the address from which it came.
+    """
+    if event == DENIED:
+        write_denied_again()
+        now_s = _now_s()
+        who = who[:_MAX_TEXT] if isinstance(who, str) else who
+        if not _denials.has_line(who, now_s, LINES_PER_REQUESTER):
+            _denials.leave_out(who, None, now_s)
+            return
+    _log(logging.WARNING if event == DENIED else logging.INFO, event, {"who": who, "where": where, **fields})
+
+
+def write_denied_again(is_end: bool = False) -> None:
+    """Log how many refusals had no line. To be called now and then: it says it once the window is over, or at the end."""
+    for who, times, _ in _denials.over(_now_s(), is_end):
+        _log(logging.WARNING, "denied_again", {"who": OTHERS if who is None else who, "times": times})
+
+
+def _log(level: int, event: str, fields: dict[str, object]) -> None:
+    template = " ".join((event, *(f"{name}=%s" for name in fields)))
+    _logger.log(level, template, *map(_bounded, fields.values()))
+
+
+def _bounded(value: object) -> object:
+    if value is None or isinstance(value, int | float):
+        return value
+    text = str(value)
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"

@@ -1,0 +1,204 @@
+"""Where log lines go, and how often: standard error, and for the audit log a file as well.
+
+The law of this file:
+- Of one kind of line (its event and first field), one is written in ``repeat_s`` seconds. When the time is over, the last
+  one that was left out is written, with the number of those before it.
+- A line that tells a state says so, with ``extra={"state": (subject, value)}``. All lines about a subject are one kind. A
+  new value is written at once, `CHANGES` times in ``repeat_s``; after that the last one is written when the time is over.
+  So what was written last about a subject is true.
+- Some lines are never left out here: critical ones, those of the audit log, and those that come with a number of what was
+  left out before them (``extra={"left_out": n}``), because somebody else has limited them.
+- What is kept of a line that was left out is bounded: its text, not the objects that it was made of.
+"""
+
+import copy
+import logging
+import logging.handlers
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from io import FileIO, TextIOWrapper
+from pathlib import Path
+from typing import TextIO
+
+from streamer.logs.audit import NAME, write_denied_again
+from streamer.logs.limit import Limit
+from streamer.logs.lines import HumanFormatter, JsonFormatter
+
+_AUDIT_MODE = 0o640  # who reads it is a matter of its group
+
+CHANGES = 10
+"""How many changes of one subject's state are written at once within ``repeat_s``."""
+
+KINDS = 1000
+"""How many lines are written within ``repeat_s``, of how many kinds the last one that was left out is kept, and of how many
+subjects the state is. The further kinds share one. That holds for lines about states, and again for all others.
+"""
+
+_MAX_TEXT = 500
+
+logger = logging.getLogger("ustreamer.logs")
+
+_Kind = tuple[str, ...]
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes lines to standard error, as often as the law says. What was left out is written by `write_left_out`."""
+
+    def __init__(self, formatter: logging.Formatter, repeat_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        """``repeat_s`` of 0: nothing is left out."""
+        super().__init__()
+        self.setFormatter(formatter)
+        self._repeat_s = repeat_s
+        self._now_s = now_s
+        self._repeats: Limit[_Kind, logging.LogRecord] = Limit(repeat_s, KINDS, KINDS)
+        self._states: Limit[_Kind, logging.LogRecord] = Limit(repeat_s, KINDS, KINDS)
+        self._told: dict[str, str] = {}  # the state of each subject, as far as it was written
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        with self._own_lock():
+            self.write_left_out()
+            try:
+                if self._is_limited(record) and not self._has_line(record):
+                    return False
+            except Exception:  # noqa: BLE001  # an argument that cannot be shown: what `emit` does as well
+                self.handleError(record)
+                return False
+            return bool(super().handle(record))
+
+    def write_left_out(self, is_end: bool = False) -> None:
+        """Write the last line of each kind that was left out, if its time is over. To be called now and then."""
+        with self._own_lock():
+            now_s = self._now_s()
+            due = (*self._states.over(now_s, is_end), *self._repeats.over(now_s, is_end))
+            for left_out in sorted(due, key=lambda each: each.last.created):
+                record = left_out.last
+                record.left_out = left_out.times - 1
+                self._remember(record)
+                super().handle(record)
+
+    def close(self) -> None:
+        """Write what was left out, at the end of the process."""
+        self.write_left_out(is_end=True)
+        super().close()
+
+    def _own_lock(self) -> threading.RLock:
+        assert self.lock is not None
+        return self.lock
+
+    def _is_limited(self, record: logging.LogRecord) -> bool:
+        is_told_anyway = record.levelno >= logging.CRITICAL or record.name == NAME or hasattr(record, "left_out")
+        return bool(self._repeat_s) and not is_told_anyway
+
+    def _has_line(self, record: logging.LogRecord) -> bool:
+        now_s = self._now_s()
+        kind: _Kind
+        if hasattr(record, "state"):
+            subject, value = _state(record)
+            limit, kind, most = self._states, (subject,), 1 if self._told.get(subject) == value else CHANGES
+        else:
+            limit, kind, most = self._repeats, _kind(record), 1
+        if not limit.has_line(kind, now_s, most):
+            limit.leave_out(kind, _kept(record), now_s)
+            return False
+        record.left_out = limit.left_out(kind)
+        self._remember(record)
+        return True
+
+    def _remember(self, record: logging.LogRecord) -> None:
+        if hasattr(record, "state"):
+            subject, value = _state(record)
+            self._told.pop(subject, None)
+            if len(self._told) >= KINDS:
+                del self._told[next(iter(self._told))]
+            self._told[subject] = value
+
+
+def _state(record: logging.LogRecord) -> tuple[str, str]:
+    subject, value = record.__dict__["state"]
+    return str(subject)[:_MAX_TEXT], str(value)[:_MAX_TEXT]
+
+
+def _kind(record: logging.LogRecord) -> _Kind:
+    args = record.args if isinstance(record.args, tuple) else ()
+    return (record.name, str(record.msg)[:_MAX_TEXT], *(repr(arg)[:_MAX_TEXT] for arg in args[:1]))
+
+
+def _kept(record: logging.LogRecord) -> logging.LogRecord:
+    """The line as it may wait: without objects of others, and not long. Its traceback was written with the first one."""
+    kept = copy.copy(record)
+    kept.exc_info = kept.exc_text = kept.stack_info = None
+    args = record.args if isinstance(record.args, tuple) else ()
+    kept.args = tuple(arg if isinstance(arg, bool | int | float | None) else str(arg)[:_MAX_TEXT] for arg in args)
+    try:
+        text = kept.getMessage() if args else record.getMessage()
+    except (TypeError, ValueError):  # a conversion wants another type than text
+        text = record.getMessage()
+        args = ()
+    if not args or len(str(record.msg)) > _MAX_TEXT:
+        kept.msg, kept.args = text[:_MAX_TEXT], ()
+    return kept
+
+
+class AuditFile(logging.handlers.WatchedFileHandler):
+    """Appends the audit log to a file, as JSON. Once that was renamed or deleted, a new one is begun (logrotate)."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError."""
+        super().__init__(path, encoding="utf-8")
+        self.setFormatter(JsonFormatter())
+
+    def _open(self) -> TextIOWrapper:
+        number = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _AUDIT_MODE)
+        return TextIOWrapper(FileIO(number, "a"), encoding="utf-8", write_through=True)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:  # of reopening: the folder is gone, or no longer ours
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name
+        logger.error("audit_not_written file=%s error=%s", self.baseFilename, sys.exc_info()[1])
+
+
+def set_up(level: str = "info", form: str = "auto", repeat_s: float = 10, audit: Path | None = None) -> None:
+    """Send the process's log lines to standard error, and those of the audit log to a file as well.
+
+    ``form`` is human, json or auto (human on a terminal). Of each kind of line, one appears in ``repeat_s`` seconds. Raises
+    OSError if the file cannot be opened; nothing has changed then.
+    """
+    audit_log(audit)
+    human = form == "human" or (form == "auto" and sys.stderr.isatty())
+    root = logging.getLogger()
+    before, root.handlers[:] = root.handlers[:], [LineHandler(HumanFormatter() if human else JsonFormatter(), repeat_s)]
+    for handler in before:
+        if isinstance(handler, LineHandler):
+            handler.close()
+    root.setLevel(level.upper())
+    logging.getLogger("aiohttp").setLevel(logging.WARNING)
+
+
+def write_left_out(is_end: bool = False) -> None:
+    """Write what was left out once its time is over, or at the end of the process. To be called now and then."""
+    write_denied_again(is_end)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LineHandler):
+            handler.write_left_out(is_end)
+
+
+def check_audit_file(path: Path | None) -> None:
+    """Raise OSError if the audit log could not be appended to this file."""
+    if path is not None:
+        AuditFile(path).close()
+
+
+def audit_log(path: Path | None) -> None:
+    """Append the audit log to this file from now on; None: to none. Raises OSError."""
+    handlers = [] if path is None else [AuditFile(path)]
+    audit = logging.getLogger(NAME)
+    for handler in audit.handlers:
+        handler.close()
+    audit.handlers[:] = handlers
