@@ -152,7 +152,7 @@ class Leaving:
     async def give_up(self) -> int:
         """After `deliver`: give up the rest; how many messages that were.
 
-        If the daemon has to stop before the journal has taken all letters, the messages without one stay there.
+        If the daemon has to stop meanwhile, the journal keeps the messages: the next start makes letters of them.
         """
         await self._until_unpacked()
         left = [delivery for queue in self._egress.queues for delivery in queue.waiting()]
@@ -160,7 +160,7 @@ class Leaving:
             if number and number % _AT_ONCE == 0:
                 self._parts.pump.run()
                 await asyncio.sleep(0)
-                if not await self._are_letters_taken():
+                if not await self._goes_on():
                     left = left[:number]
                     break
             if delivery.state is DeliveryState.QUEUED:  # not evicted or expired meanwhile
@@ -169,14 +169,14 @@ class Leaving:
         self._parts.pump.run()
         return len(left)
 
-    async def _are_letters_taken(self) -> bool:
-        """Wait for the journal, which has the messages until it has their letters. False if the daemon has to stop first."""
+    async def _goes_on(self) -> bool:
+        """Wait for the journal, which has the messages until it has their letters. False once the daemon has to stop."""
         custody = self._parts.custody
-        while custody.letters_waiting >= _LETTERS_AT_MOST:
-            if self._parts.is_draining:
-                return False
+        while not (is_stopping := self._has_journal and self._parts.is_draining):
+            if custody.letters_waiting < _LETTERS_AT_MOST:
+                break
             await self._parts.pump.until(lambda: custody.letters_waiting < _LETTERS_AT_MOST, _TRY_AGAIN_S)
-        return True
+        return not is_stopping
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         await self._parts.pump.until(lambda: condition() or self._parts.is_draining, self._within_s)

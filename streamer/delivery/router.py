@@ -189,7 +189,8 @@ class Router:
         if self._recovery is not None:
             try:
                 self._recovery.run()
-                self._recovery = None
+                if self._recovery.is_complete:
+                    self._recovery = None
             except JournalError as exc:
                 logger.error("recovery_interrupted error=%s", exc, extra={"state": ("recovery", "interrupted")})
             self.pump.run()

@@ -233,3 +233,41 @@ async def test_what_is_given_up_waits_for_a_journal_that_hangs(
         assert (len(run.letters), harness.router.custody.letters_dropped) == (5 if has_to_stop else 50, 0)
         with contextlib.closing(sqlite3.connect(run.journal.path)) as file:
             assert file.execute("SELECT count(*) FROM rows").fetchone() == (45 if has_to_stop else 0,)
+
+
+@pytest.mark.parametrize("seconds", [0, 30])
+async def test_after_a_kill_no_letter_of_an_endpoint_that_is_gone_is_dropped(
+    tmp_path: Path, seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart meets more messages without an endpoint than letters may wait in memory: the rest stays in the journal."""
+    monkeypatch.setattr("streamer.delivery.recovery._LETTERS_AT_ONCE", 5)
+    monkeypatch.setattr("streamer.delivery.custody._MAX_LETTERS", 10)
+    path = tmp_path / "journal.db"
+    async with journaled_run(path) as run:
+        run.harness.transports["vehicle"].lose_link()
+        run.harness.arrive("cloud", *(run.harness.notify(b"%d" % n, sink=VEHICLE_APP, source=ORDERS) for n in range(50)))
+        await run.flush()
+    cloud = {"cloud": {"transport": "memory", "authorities": ["*"]}}
+    async with journaled_run(path, endpoints=cloud, routes=[]) as run:
+        for _ in range(20 * seconds):
+            run.harness.router.tick()
+            await run.flush()
+        await run.flush()
+        assert run.harness.router.custody.letters_dropped == 0
+        with contextlib.closing(sqlite3.connect(path)) as file:
+            left = [file.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("rows", "letters")]
+        assert left == ([0, 50] if seconds else [45, 5])
+
+
+async def test_a_stop_does_not_wait_until_all_letters_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a journal the next start makes them."""
+    monkeypatch.setattr("streamer.delivery.leaving._AT_ONCE", 5)
+    async with journaled_run(tmp_path / "journal.db") as run:
+        harness = run.harness
+        harness.transports["vehicle"].lose_link()
+        harness.arrive("cloud", *(harness.notify(b"%d" % n, sink=VEHICLE_APP, source=ORDERS) for n in range(50)))
+        await run.flush()
+        harness.router.is_draining = True
+        await harness.router.reload(only(harness.config, "cloud"))
+        await run.flush()
+        assert (len(run.letters), harness.router.unsettled()) == (5, 0)
