@@ -19,6 +19,7 @@ from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, rebuilt_endpoints
 from streamer.config.shown import fingerprint
 from streamer.config.stores import TraceConfig
+from streamer.delivery.leaving import attempt
 from streamer.delivery.router import TICK_S, Router
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
@@ -141,10 +142,7 @@ class Daemon:
             return left
         finally:
             for name, transport in self.transports.items():
-                try:
-                    await transport.stop()
-                except Exception:  # a bug in a plugin must not keep the journal from being closed
-                    logger.exception("stop_failed endpoint=%s", name)
+                await attempt(transport.stop, "stop", name)
             if self.journal is not None:
                 await self._close_journal(self.journal)
             await asyncio.to_thread(self.service_host.close)
@@ -269,13 +267,17 @@ class Daemon:
     async def _use(self, config: Config) -> list[str]:
         """Use another configuration, which needs no restart; returns what is wrong with it, and nothing has changed then."""
         before = self.config
-        transports = {name: self._transport(config, name) for name in rebuilt_endpoints(before, config)}
+        transports: dict[str, UTransport] = {}
         problems = []
-        for name, transport in transports.items():
+        for name in rebuilt_endpoints(before, config):
             try:
-                transport.prepare()
+                transports[name] = self._transport(config, name)
+                transports[name].prepare()
             except ConfigurationError as exc:
                 problems.append(f"endpoints.{name}.options.{exc.key}: {exc}")
+            except Exception as exc:  # a bug in a plugin
+                logger.exception("prepare_failed endpoint=%s", name)
+                problems.append(f"endpoints.{name}: its transport failed: {type(exc).__name__}")
         try:
             check_audit_file(config.log.audit)
         except OSError as exc:
@@ -286,10 +288,13 @@ class Daemon:
         try:
             await self.router.reload(config, transports)
         except UStatusError as exc:  # the router still has what it had
+            self._kinds.update({name: transport.kind for name, transport in self.transports.items()})
             return [f"listeners: {exc}"]
         for name in config.endpoints.keys() - transports.keys():
             self.transports[name].set_served(_served(config, name))
         self.service_host.use(config)
+        if self.journal is not None:
+            self.journal.use(_letter_bounds(config, self.journal.max_bytes))
         await self._use_traces(before.trace, config)
         if self._admin is not None and config.metrics is not None:
             self._admin.use(config.metrics, config.control)
@@ -363,12 +368,15 @@ class _EndpointEvents(TransportEvents):
 def _journal(config: Config) -> Journal | None:
     if config.journal is None:
         return None
-    store = config.dead_letter.store
     post = asyncio.get_running_loop().call_soon_threadsafe
-    share = config.journal.max_bytes // _LETTERS_SHARE
-    rejected = store.rejected
-    letters = LetterBounds(store.messages, min(store.bytes, share), rejected.messages, min(rejected.bytes, share // 4))
-    return Journal(config.journal.path, config.journal.max_bytes, letters, post)
+    max_bytes = config.journal.max_bytes
+    return Journal(config.journal.path, max_bytes, _letter_bounds(config, max_bytes), post)
+
+
+def _letter_bounds(config: Config, journal_bytes: int) -> LetterBounds:
+    store = config.dead_letter.store
+    rejected, share = store.rejected, journal_bytes // _LETTERS_SHARE
+    return LetterBounds(store.messages, min(store.bytes, share), rejected.messages, min(rejected.bytes, share // 4))
 
 
 def _tracing(config: Config, kinds: dict[str, str]) -> "Tracing | None":

@@ -73,9 +73,10 @@ class AdminListener:
 
     def prolong(self, transport: asyncio.BaseTransport | None, by_s: float) -> None:
         """Let a connection stay open for longer, because its answer takes longer."""
-        if isinstance(transport, asyncio.Transport) and transport in self._connections:
-            self._connections[transport].cancel()
-            self._connections[transport] = asyncio.get_running_loop().call_later(by_s, self._abort, transport)
+        for each in self._connections:  # those of uvloop are no `asyncio.Transport`
+            if each is transport:
+                self._connections[each].cancel()
+                self._connections[each] = asyncio.get_running_loop().call_later(by_s, self._abort, each)
 
     def _listen(self, listening: socket.socket) -> None:
         self._retries.pop(listening, None)

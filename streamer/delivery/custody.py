@@ -45,6 +45,8 @@ _PURGE_AT = 1000
 _FULL = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "the journal is full")
 _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from the full journal")
 
+_Unstored = tuple[UnconfirmedStore, UnconfirmedBatch]
+
 Later = Callable[[float, Callable[[], None]], object]
 """Calls a function after so many seconds; `asyncio`'s ``call_later``."""
 
@@ -187,6 +189,11 @@ class Custody:
         held.add(1, size)
         letters.append(letter)
 
+    @property
+    def letters_waiting(self) -> int:
+        """How many dead letters no transaction has taken yet. Beyond a bound the oldest are dropped."""
+        return self._letters.messages
+
     def letter_done(self, number: int) -> None:
         """A dead letter was redriven: delete it."""
         self.schedule()
@@ -220,7 +227,7 @@ class Custody:
             for delivery in recent:
                 if delivery.state is not DeliveryState.SETTLED:
                     delivery.received.keep()
-            self._stored([batch for store in self._stores for batch in store.take_unstored(now_s)], False)
+            self._stored([(store, batch) for store in self._stores for batch in store.take_unstored(now_s)], False)
             return
         if self.journal.is_busy:
             if len(recent) >= self._purge_recent_at:  # a commit may hang for long
@@ -233,8 +240,8 @@ class Custody:
             self._room_came = False
         transaction, self._done = self._done, Batch()
         self._letters, self._rejected = Tally(), Tally()
-        batches = [batch for store in self._stores for batch in store.take_unstored(now_s)]
-        for batch in batches:
+        batches = [(store, batch) for store in self._stores for batch in store.take_unstored(now_s)]
+        for _, batch in batches:
             if batch.shares and batch.body is not None:
                 transaction.segments.append(Segment(batch.number, batch.target, batch.body))
         written = self._rows(recent, transaction)
@@ -303,7 +310,7 @@ class Custody:
             self._starved = starved = [each for each in starved if each.state is not DeliveryState.SETTLED]
             self._purge_at = max(_PURGE_AT, 2 * len(starved))
 
-    def _committed(self, written: list[Delivery], batches: list[UnconfirmedBatch], frees: bool) -> None:
+    def _committed(self, written: list[Delivery], batches: Sequence[_Unstored], frees: bool) -> None:
         """The transaction is on disk: acknowledge the sources."""
         self._turned.set()
         # A message with several destinations is safe once it is written for all of them.
@@ -324,11 +331,10 @@ class Custody:
         ):
             self.schedule()
 
-    def _stored(self, batches: list[UnconfirmedBatch], in_journal: bool) -> None:
-        owners = {store.target: store for store in self._stores}
-        for batch in batches:
+    def _stored(self, batches: Sequence[_Unstored], in_journal: bool) -> None:
+        for store, batch in batches:
             received, batch.received = batch.received, []
-            owners[batch.target].stored(batch, in_journal)
+            store.stored(batch, in_journal)
             for each in received:
                 self._seen.release(each)
 

@@ -152,6 +152,10 @@ class MisroutedCopies:
         while len(self._waiting) > _MAX_STRAYS or self.bytes > _MAX_STRAY_BYTES:
             self._judge(next(iter(self._waiting)))
 
+    def end(self) -> None:
+        """None will come any more, and none waits: be forgotten."""
+        self._seen.before_forgetting.remove(self.settle_copies)
+
     def expire(self, now_s: float) -> None:
         """Judge those whose grace is over."""
         while self._waiting:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import Delivery, DeliveryState
-from streamer.delivery.leaving import Parts, movable, stop_receiving, unpack_all
+from streamer.delivery.leaving import Parts, attempt, movable, stop_receiving, unpack_all
 from streamer.journal.journal import JournalState
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState
@@ -54,7 +54,7 @@ class Drain:
         if left:
             for name, egress in self._egresses.items():
                 if egress.in_flight:
-                    await self._transports[name].stop()  # gives back what is unconfirmed
+                    await attempt(self._transports[name].stop, "stop", name)  # gives back what is unconfirmed
         if self._journal is not None:
             for ingress in self._ingresses.values():
                 ingress.admit_all()

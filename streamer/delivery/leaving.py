@@ -6,7 +6,7 @@ they have brought, and they are left before anything is waited for: their sender
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from streamer.clock import Clock
@@ -14,13 +14,14 @@ from streamer.delivery.custody import Custody
 from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices
 from streamer.delivery.ingress import Ingress
-from streamer.delivery.lane import Hold, Lane
+from streamer.delivery.lane import DeliveryState, Hold, Lane
 from streamer.delivery.pump import Pump
 from streamer.delivery.settle import Settler
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState, Presence, UTransport
+from streamer.transports.errors import ConfigurationError
 from streamer.uprotocol.status import UCode
 
 logger = logging.getLogger("ustreamer.leaving")
@@ -31,8 +32,12 @@ _REMOVED = Failure(
 _CAME_FROM_REMOVED = Failure(
     Outcome.REJECTED, UCode.UNAVAILABLE, "the endpoint that it came from was removed while it waited for room"
 )
-_AT_ONCE = 500  # between two turns of the event loop
-_READ_AGAIN_S = 1.0
+_AT_ONCE = 100  # between two turns of the event loop
+_LETTERS_AT_MOST = 1000  # that the journal has not begun to write
+_TRY_AGAIN_S = 1.0
+
+PATIENCE_S = 15.0
+"""How long a transport may take for one call. Ours take a few seconds at most."""
 
 
 class Parts(Protocol):
@@ -60,16 +65,26 @@ class Parts(Protocol):
     def journal(self) -> Journal | None: ...
 
 
+async def attempt(call: Callable[[], Awaitable[None]], what: str, endpoint: str) -> None:
+    """Have a transport do something. Neither its failure nor its silence may hold up the other endpoints, or a stop."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await call()
+    except ConfigurationError as exc:
+        logger.error("%s_failed endpoint=%s key=%s reason=%s", what, endpoint, exc.key, exc)
+    except TimeoutError:
+        logger.error("%s_failed endpoint=%s reason=%s", what, endpoint, f"no end after {PATIENCE_S:g} s")
+    except Exception:  # a bug in a plugin
+        logger.exception("%s_failed endpoint=%s", what, endpoint)
+
+
 async def stop_receiving(ingress: Ingress, transport: UTransport, beyond_bounds: bool) -> None:
     """Take what has arrived, and nothing more. ``beyond_bounds``: with a journal, whatever the bounds of the queues say."""
     if transport.keeps_unacknowledged:
         ingress.close()
         return
     ingress.take_rest(beyond_bounds)
-    try:
-        await transport.stop_receiving()
-    except Exception:  # a bug in a plugin must not keep the rest from being left
-        logger.exception("stop_receiving_failed endpoint=%s", ingress.name)
+    await attempt(transport.stop_receiving, "stop_receiving", ingress.name)
     ingress.misrouted.give_up()
     logger.info("receiving_ended endpoint=%s received=%d", ingress.name, ingress.stats.received)
 
@@ -129,40 +144,61 @@ class Leaving:
         await self._until(lambda: egress.transport.state is not LinkState.UP or not _is_unconfirmed(egress))
         await self._stop()
 
-    async def end(self) -> int:
-        """Deliver what can be delivered, stop the transport, and give up the rest; how many messages that were."""
+    async def deliver(self) -> None:
+        """Deliver what can be delivered, and stop the transport."""
         await self._until(lambda: not movable(self._egress))
         await self._stop()
+
+    async def give_up(self) -> int:
+        """After `deliver`: give up the rest; how many messages that were.
+
+        If the daemon has to stop meanwhile, the journal keeps the messages: the next start makes letters of them.
+        """
         await self._until_unpacked()
         left = [delivery for queue in self._egress.queues for delivery in queue.waiting()]
-        for number, delivery in enumerate(left, 1):
-            delivery.lane.drop(delivery)
-            self._parts.settler.fail(delivery, _REMOVED)
-            if number % _AT_ONCE == 0:
+        for number, delivery in enumerate(left):
+            if number and number % _AT_ONCE == 0:
                 self._parts.pump.run()
                 await asyncio.sleep(0)
+                if not await self._goes_on():
+                    left = left[:number]
+                    break
+            if delivery.state is DeliveryState.QUEUED:  # not evicted or expired meanwhile
+                delivery.lane.drop(delivery)
+                self._parts.settler.fail(delivery, _REMOVED)
         self._parts.pump.run()
         return len(left)
+
+    async def _goes_on(self) -> bool:
+        """Wait for the journal, which has the messages until it has their letters. False once the daemon has to stop."""
+        custody = self._parts.custody
+        while not (is_stopping := self._has_journal and self._parts.is_draining):
+            if custody.letters_waiting < _LETTERS_AT_MOST:
+                break
+            await self._parts.pump.until(lambda: custody.letters_waiting < _LETTERS_AT_MOST, _TRY_AGAIN_S)
+        return not is_stopping
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         await self._parts.pump.until(lambda: condition() or self._parts.is_draining, self._within_s)
 
     async def _stop(self) -> None:
-        try:
-            await self._egress.transport.stop()
-        except Exception:  # a bug in a plugin must not keep the endpoint
-            logger.exception("stop_failed endpoint=%s", self._egress.name)
+        await attempt(self._egress.transport.stop, "stop", self._egress.name)
 
     async def _until_unpacked(self) -> None:
-        """What was sent counts as delivered: nothing can confirm it now. What was to be sent again is unpacked."""
+        """What was sent counts as delivered: nothing can confirm it now. What was to be sent again is unpacked.
+
+        If the daemon has to stop while that cannot be read, it stays in the journal.
+        """
         egress, settler = self._egress, self._parts.settler
         if egress.store is not None:
             for lane, share in egress.store.take_all(self._parts.clock.monotonic_s()):
                 settler.confirmed(lane, share)
-        while True:
+        is_tried = False
+        while not (is_tried and self._parts.is_draining):
+            is_tried = True
             try:
                 unpack_all(egress, settler)
                 return
             except JournalError as exc:
                 logger.error("batch_not_read endpoint=%s error=%s", egress.name, exc)
-                await asyncio.sleep(_READ_AGAIN_S)
+                await asyncio.sleep(_TRY_AGAIN_S)

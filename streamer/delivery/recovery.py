@@ -33,6 +33,9 @@ QueueOf = Callable[[str, str, str], RouteQueue | None]
 _NO_WAY = Failure(Outcome.DEAD_LETTERED, UCode.UNAVAILABLE, "it was accepted for an endpoint that is no longer configured")
 
 
+_LETTERS_AT_ONCE = 5000  # of messages without an endpoint: the journal has them until it has taken their letters
+
+
 @dataclass(slots=True)
 class Recovered:
     """What was found: messages that waited, unconfirmed messages, and what could not be read or has no endpoint."""
@@ -69,9 +72,14 @@ class Recovery:
         self._found = Recovered()
         self._numbers: set[int] = set()  # of rows and segments that were read
         self._queues: set[RouteQueue] = set()  # whose lanes stay while they are being filled
+        self.is_complete = False
 
     def run(self) -> Recovered:
-        """Put everything back. Raises `JournalError` if the journal cannot be read now: call again to go on."""
+        """Put everything back. Raises `JournalError` if the journal cannot be read now.
+
+        Call again to go on, also while it `is_complete` not: then only messages without an endpoint are left.
+        """
+        self.is_complete = True
         try:
             self._rows()
             self._segments()
@@ -79,7 +87,7 @@ class Recovery:
             for queue in self._queues:
                 queue.may_retire = True
         found = self._found
-        if found != Recovered():
+        if self.is_complete and found != Recovered():
             logger.warning(
                 "recovered waiting=%d unconfirmed=%d unreadable=%d homeless=%d",
                 found.waiting,
@@ -95,6 +103,9 @@ class Recovery:
         try:
             for row in self._journal.rows():
                 if row.number not in self._numbers:
+                    if row.target not in self._egresses and self._custody.letters_waiting >= _LETTERS_AT_ONCE:
+                        self.is_complete = False
+                        continue
                     self._numbers.add(row.number)
                     if (delivery := self._delivery(row)) is not None:
                         by_lane.setdefault(delivery.lane, []).append(delivery)

@@ -17,7 +17,7 @@ from streamer.delivery.drain import Drain
 from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.ingress import Ingress
-from streamer.delivery.leaving import Leaving
+from streamer.delivery.leaving import PATIENCE_S, Leaving, attempt
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.recovery import Recovery
@@ -34,9 +34,8 @@ from streamer.routing.interest import Interest
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.transports.base import LinkState, UTransport
-from streamer.transports.errors import ConfigurationError
 from streamer.transports.local import LocalTransport
-from streamer.uprotocol.status import UStatusError
+from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 
@@ -112,8 +111,10 @@ class Router:
     def _remove_endpoint(self, name: str) -> None:
         """Forget an endpoint in whose lanes nothing is left."""
         egress = self.egresses.pop(name)
+        ingress = self.ingresses.pop(name)
+        ingress.misrouted.end()
         self.pump.remove_egress(egress)
-        self.pump.remove_ingress(self.ingresses.pop(name))
+        self.pump.remove_ingress(ingress)
         if egress.store is not None:
             self.custody.remove_store(egress.store)
         self.notices.remove_endpoint(name)
@@ -188,7 +189,8 @@ class Router:
         if self._recovery is not None:
             try:
                 self._recovery.run()
-                self._recovery = None
+                if self._recovery.is_complete:
+                    self._recovery = None
             except JournalError as exc:
                 logger.error("recovery_interrupted error=%s", exc, extra={"state": ("recovery", "interrupted")})
             self.pump.run()
@@ -255,8 +257,9 @@ class Router:
         for ingress in self.ingresses.values():
             ingress.admit_backlog()
         self.pump.run()
-        for name in gone:  # before the others start: they may want its port, or its session
-            left = await leaving[name].end()
+        await asyncio.gather(*(leaving[name].deliver() for name in gone))  # the others may want their ports and sessions
+        for name in gone:
+            left = await leaving[name].give_up()
             self._remove_endpoint(name)
             state = (f"{name} in use", "no")
             logger.info("endpoint_removed endpoint=%s dead_letters=%d", name, left, extra={"state": state})
@@ -264,10 +267,7 @@ class Router:
             event = "endpoint_changed" if name in changed else "endpoint_added"
             state = (f"{name} in use", event)
             logger.info(event + " endpoint=%s transport=%s", name, transport.kind, extra={"state": state})
-            try:
-                await transport.start()
-            except ConfigurationError as exc:  # since it was prepared
-                logger.error("endpoint_not_started endpoint=%s key=%s reason=%s", name, exc.key, exc)
+            await attempt(transport.start, "start", name)
 
     def use_tracer(self, tracer: Tracer | None) -> None:
         """Tell another tracer of every outcome from now on, or none."""
@@ -281,20 +281,24 @@ class Router:
         self, table: RoutingTable, config: Config, transports: Mapping[str, UTransport], changed: Mapping[str, UTransport]
     ) -> None:
         """Register what a table needs. Raises `UStatusError`; then nothing has changed."""
-        added = [name for name in transports if name not in changed]
-        for name, transport in transports.items():
-            await transport.authenticate(USTREAMER.at(table.authority))
-            if name not in changed:
-                self.transports[name] = transport
-                self._add_endpoint(name, transport, config)
-                self.subscriber.add(name)
+        added = {name: transport for name, transport in transports.items() if name not in changed}
+        for name, transport in added.items():
+            self.transports[name] = transport
+            self._add_endpoint(name, transport, config)
+            self.subscriber.add(name)
         try:
-            await self.subscriber.use(table, changed)
-        except UStatusError:
+            async with asyncio.timeout(PATIENCE_S):
+                for transport in transports.values():
+                    await transport.authenticate(USTREAMER.at(table.authority))
+                await self.subscriber.use(table, changed)
+        except Exception as exc:
             for name in added:
                 self.subscriber.remove(name)
                 self._remove_endpoint(name)
-            raise
+            if isinstance(exc, UStatusError):
+                raise
+            logger.exception("registering_failed")  # a bug in a plugin
+            raise UStatusError(UCode.UNKNOWN, f"a transport failed: {type(exc).__name__}") from exc
 
     def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         """Set which authorities are interested in ``topic``, each with its sample period in ms, as far as ``owner`` knows.

@@ -104,6 +104,10 @@ class Journal:
         self._thread.start()
         return self._tried
 
+    def use(self, letters: LetterBounds) -> None:
+        """Keep more or fewer dead letters, from the next batch on."""
+        self._store.bounds = letters
+
     def number(self) -> int:
         """The next number: above everything in the file, also if that could not be read yet."""
         numbers = self._numbers

@@ -25,13 +25,14 @@ class Store:
     """One journal file. Methods raise `JournalError` if the file cannot be used now: call again later.
 
     ``top`` is the highest number in the file, ``generation`` counts the files that took the place of another.
+    ``bounds`` hold from the next batch on; any thread may set others.
     """
 
     def __init__(self, path: Path, bounds: LetterBounds) -> None:
         self.top = 0
         self.totals = Totals(0, 0)
         self.letters_evicted = 0
-        self._bounds = bounds
+        self.bounds = bounds
         self._version = -1
         self._is_tidy = False
         self._file = DatabaseFile(path, JOURNAL, check, self._set_up)
@@ -68,7 +69,7 @@ class Store:
         """Write a batch; it is on the disk when this returns."""
 
         def write(connection: sqlite3.Connection) -> None:
-            batches.apply(connection, batch, self.top, self._bounds)
+            batches.apply(connection, batch, self.top, self.bounds)
             self._count(connection)
 
         self._file.use(write)

@@ -22,6 +22,7 @@ MODULES = (
     "faults_hostile",
     "faults_mqtt",
     "faults_refusals",
+    "faults_reload",
     "faults_services",
     "faults_stop",
     "faults_zenoh",

@@ -29,6 +29,7 @@ QUICK = [
     "SIGTERM under load",
     "SIGTERM while a receiver is away",
     "dead letter endpoint down",
+    "endpoint moves by reloads",
 ]
 MOUNTS = {"disk full, then not"}
 

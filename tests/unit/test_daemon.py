@@ -12,8 +12,11 @@ import pytest
 from streamer.admin.server import unready
 from streamer.config.load import load
 from streamer.daemon import Daemon
+from streamer.journal.journal import Journal
 from streamer.transports.base import LinkState
+from streamer.transports.memory import MemoryTransport
 from tests.unit.memory_daemon import SECOND_ROUTE, Process, running
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -60,6 +63,44 @@ async def test_daemon_that_is_told_to_stop_while_it_starts_leaves_its_links_clos
     assert "draining" in unready(daemon.router)
     assert await daemon.run() == 0
     assert LinkState.UP not in states
+
+
+async def test_another_bound_for_dead_letters_needs_no_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(tmp_path)
+    process.systemd.close()
+    text = process.file.read_text() + f"journal: {{path: {tmp_path / 'journal.db'}}}\n"
+    process.file.write_text(text)
+    daemon = Daemon(load(process.file), process.file)
+    used: list[int] = []
+    monkeypatch.setattr(Journal, "use", lambda self, letters: used.append(letters.max_letters))
+    running = asyncio.create_task(daemon.run())
+    await until(lambda: daemon._has_started, "the start")
+    process.file.write_text(text + "dead_letter: {store: {messages: 7}}\n")
+    assert await daemon.reload("test", "here") == []
+    daemon.stop()
+    assert await running == 0
+    assert used == [7]
+
+
+async def test_a_plugin_that_fails_at_a_reload_is_a_reason_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(tmp_path)
+    process.systemd.close()
+    daemon = Daemon(load(process.file), process.file)
+    running = asyncio.create_task(daemon.run())
+    await until(lambda: daemon._has_started, "the start")
+    used = daemon.config
+
+    def fail(self: MemoryTransport) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(MemoryTransport, "prepare", fail)
+    process.file.write_text(process.file.read_text().replace("bus: cloud", "bus: other"))
+    assert await daemon.reload("test", "here") == ["endpoints.cloud: its transport failed: RuntimeError"]
+    assert daemon.config is used
+    daemon.stop()
+    assert await running == 0
 
 
 async def test_daemon_that_is_told_to_stop_while_it_reloads_ends_with_0(daemon: Process) -> None:

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
+import uvloop
 from aiohttp import web
 
 from streamer.admin import listener
@@ -58,8 +59,18 @@ async def test_a_slow_client_is_cut_off(number: int, begun: bytes, monkeypatch: 
     writer.close()
 
 
-async def test_a_page_may_take_longer_if_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_page_may_take_longer_if_it_says_so(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With each loop that the daemon may have: their transports have nothing in common."""
     monkeypatch.setattr(listener, "CONNECTION_TIMEOUT_S", 0.1)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(answers_of_slow_pages()) == [b"HTTP/1.1 200 OK", b""]
+
+
+async def answers_of_slow_pages() -> list[bytes]:
+    """How the answers begin of one that says so, and of one that does not."""
     harness, other = RouterHarness(), free_port()
 
     async def slow(request: web.Request) -> web.Response:
@@ -77,8 +88,8 @@ async def test_a_page_may_take_longer_if_it_says_so(monkeypatch: pytest.MonkeyPa
         writer.write(method + b" /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answers.append((await ended(reader))[:15])
         writer.close()
-    assert answers == [b"HTTP/1.1 200 OK", b""]
     await server.stop()
+    return answers
 
 
 async def test_silent_clients_keep_nobody_out_and_take_a_bounded_number_of_connections(number: int) -> None:

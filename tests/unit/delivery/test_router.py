@@ -196,6 +196,8 @@ async def test_recovery_goes_on_with_the_ticks_until_it_is_complete(
         runs: list[str] = []
 
         class FakeRecovery:
+            is_complete = True
+
             def run(self) -> None:
                 runs.append("run")
                 if len(runs) < 3:

@@ -15,7 +15,7 @@ from streamer.journal import batches
 from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError
 from streamer.journal.journal import JournalState
 from tests.unit.journal.conftest import MakeHarness
-from tests.unit.journal.harness import JournalHarness, execute, letter, letters_in, row, segment
+from tests.unit.journal.harness import BOUNDS, JournalHarness, execute, letter, letters_in, row, segment
 
 # writing and reading
 
@@ -173,6 +173,17 @@ def test_the_oldest_letters_go_when_there_are_too_many(harness: MakeHarness, pat
     at.write(Batch(letters=[letter(6, uuid=6)], rows=[row(7)]))
     assert [number for number, _ in letters_in(path)] == [4, 5, 6]
     assert at.journal.letters_evicted == 3
+
+
+def test_other_bounds_for_letters_hold_from_the_next_batch_on(harness: MakeHarness, path: Path) -> None:
+    at = harness(max_letters=3).open()
+    at.write(Batch(letters=[letter(n, uuid=n) for n in range(1, 4)]))
+    at.journal.use(BOUNDS._replace(max_letters=2))
+    at.write(Batch(letters=[letter(4, uuid=4)]))
+    assert [number for number, _ in letters_in(path)] == [3, 4]
+    at.journal.use(BOUNDS._replace(max_letters=4))
+    at.write(Batch(letters=[letter(n, uuid=n) for n in range(5, 8)]))
+    assert [number for number, _ in letters_in(path)] == [4, 5, 6, 7]
 
 
 def test_the_oldest_letters_go_when_they_are_too_large(harness: MakeHarness, path: Path) -> None:
