@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from pathlib import Path
 from tests.bench.run import ROOT, measure
 
 PY_SPY = Path(sys.executable).with_name("py-spy")
+WARM_UP_S = 5.0  # the first sample reads the symbols of all libraries, while the process stands still
 TICKS_PER_S = 100  # of /proc/PID/task/TID/stat
 
 SWITCHES = "switches between threads"
@@ -31,8 +33,8 @@ _LOCKS = re.compile(r"take_gil|drop_gil|PyEval_(Restore|Save)Thread|PyThread_(ac
 _STAGES = [
     (re.compile(pattern), stage)
     for pattern, stage in (
-        (r"transports/\w+/wire.*(encode|key_for|topic_for|Encoder)", "encode"),
-        (r"transports/(mqtt5/(decoder|frames|wire)|zenoh/wire)", "decode"),
+        (r"transports/(mqtt5/wire|zenoh/wire .*(encode|key_))", "encode"),
+        (r"transports/(mqtt5/(decoder|frames|intake)|zenoh/(intake|wire))", "decode"),
         (r"transports/", "session"),
         (r"delivery/(ingress|resolve|dedup|backlog|tokens)|routing/", "ingress"),
         (r"delivery/(lane|queue|shares|ready_lanes|deadlines)", "lane"),
@@ -55,10 +57,10 @@ _THREADS = [
     )
 ]
 STAGES = ["decode", "ingress", "lane", "egress", "encode", "session", "settle", "journal", "trace", "daemon", SWITCHES]
-LOOP = "sockets and event loop"
+LOOP = "libraries and sockets"
 
 _PYTHON = re.compile(r"(?P<function>\S+) \(streamer/(?P<path>[\w/]+)\.py:\d+\)")
-_COMPILED = re.compile(r"CPyDef_(?P<name>\w+?) \(streamer__mypyc")
+_COMPILED = re.compile(r"CPy(?:Def|Py)_(?P<name>\w+?) \(streamer__mypyc")
 
 
 def _compiled_names() -> dict[str, str]:
@@ -142,6 +144,7 @@ class Samples:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
+            time.sleep(WARM_UP_S)
             try:
                 yield
             finally:
@@ -177,7 +180,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200_000, help="messages per run")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--size", type=int, default=256, help="payload bytes")
-    parser.add_argument("--rate", type=int, default=100, help="samples per second")
+    parser.add_argument("--rate", type=int, default=50, help="samples per second")
     parser.add_argument("--only", choices=("up", "down"), help="one direction")
     a = parser.parse_args()
     for direction, name in (("down", "MQTT → Zenoh"), ("up", "Zenoh → MQTT")):

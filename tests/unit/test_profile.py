@@ -25,6 +25,7 @@ def test_compiled_functions_are_known_by_the_names_of_their_modules() -> None:
     assert stage_of([f"CPyDef_egress___Egress____collect {library}"], COMPILED) == "egress"
     assert stage_of([f"CPyDef_mqtt5___wire___Encoder___encode {library}"], COMPILED) == "encode"
     assert stage_of([f"CPyDef_zenoh___wire___SampleDecoder___decode {library}"], COMPILED) == "decode"
+    assert stage_of([f"CPyPy_mqtt5___wire____write {library}"], COMPILED) == "encode"
     assert (
         stage_of([f"CPyDef_session___Session___on_puback {library}", "dict_pop (libpython3.11.so)"], COMPILED) == "session"
     )
