@@ -6,7 +6,7 @@ they have brought, and they are left before anything is waited for: their sender
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 from streamer.clock import Clock
@@ -89,6 +89,13 @@ async def stop_receiving(ingress: Ingress, transport: UTransport, beyond_bounds:
     logger.info("receiving_ended endpoint=%s received=%d", ingress.name, ingress.stats.received)
 
 
+def excludes(transport: UTransport, others: Iterable[UTransport]) -> bool:
+    """Whether a transport cannot work beside the others: it wants the port of one, or its session."""
+    authority = transport.context.authority
+    held = [claim for other in others for claim in other.options.claims(authority)]
+    return any(claim.excludes(other) for claim in transport.options.claims(authority) for other in held)
+
+
 def movable(egress: Egress) -> int:
     """How many messages for an endpoint can leave now, or have left and are not confirmed."""
     if egress.transport.state is not LinkState.UP:
@@ -137,15 +144,20 @@ class Leaving:
         ingress.backlog.remove(lambda received: True)
 
     async def pause(self) -> None:
-        """The same, and nothing leaves any more: what waits goes on waiting. What was sent is confirmed or comes back."""
+        """For an endpoint that will be back: nothing leaves any more, and what was sent is confirmed. It still receives."""
         egress = self._egress
-        await stop_receiving(self._ingress, egress.transport, self._has_journal)
         egress.suspend()
+        self._say_what_is_waited_for(egress.in_flight + sum(queue.unconfirmed for queue in egress.queues))
         await self._until(lambda: egress.transport.state is not LinkState.UP or not _is_unconfirmed(egress))
+
+    async def leave(self) -> None:
+        """After `pause`: stop the transport. What waits goes on waiting, and what is not confirmed comes back."""
+        await stop_receiving(self._ingress, self._egress.transport, self._has_journal)
         await self._stop()
 
     async def deliver(self) -> None:
         """Deliver what can be delivered, and stop the transport."""
+        self._say_what_is_waited_for(movable(self._egress))
         await self._until(lambda: not movable(self._egress))
         await self._stop()
 
@@ -168,6 +180,9 @@ class Leaving:
                 self._parts.settler.fail(delivery, _REMOVED)
         self._parts.pump.run()
         return len(left)
+
+    def _say_what_is_waited_for(self, messages: int) -> None:
+        logger.info("endpoint_drain_began endpoint=%s drain_s=%g waits_for=%d", self._egress.name, self._within_s, messages)
 
     async def _goes_on(self) -> bool:
         """Wait for the journal, which has the messages until it has their letters. False once the daemon has to stop."""

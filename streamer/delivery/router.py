@@ -17,7 +17,7 @@ from streamer.delivery.drain import Drain
 from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.ingress import Ingress
-from streamer.delivery.leaving import PATIENCE_S, Leaving, attempt
+from streamer.delivery.leaving import PATIENCE_S, Leaving, attempt, excludes
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.recovery import Recovery
@@ -238,6 +238,7 @@ class Router:
         await self._prepare(table, config, transports, changed)
         leaving = {name: Leaving(name, self, config.shutdown.drain_s) for name in (*gone, *changed)}
         await asyncio.gather(*(each.stop_receiving() if name in gone else each.pause() for name, each in leaving.items()))
+        await asyncio.gather(*(leaving[name].leave() for name in changed))  # from here on they are deaf until they start
         for name, transport in changed.items():
             self.transports[name] = transport
             egress = self.egresses[name]
@@ -257,17 +258,24 @@ class Router:
         for ingress in self.ingresses.values():
             ingress.admit_backlog()
         self.pump.run()
-        await asyncio.gather(*(leaving[name].deliver() for name in gone))  # the others may want their ports and sessions
+        going = [self.transports[name] for name in gone]
+        later = [name for name, transport in transports.items() if excludes(transport, going)]
+        await asyncio.gather(*(self._start_endpoint(name, name in changed) for name in transports if name not in later))
+        await asyncio.gather(*(leaving[name].deliver() for name in gone))
         for name in gone:
             left = await leaving[name].give_up()
             self._remove_endpoint(name)
             state = (f"{name} in use", "no")
             logger.info("endpoint_removed endpoint=%s dead_letters=%d", name, left, extra={"state": state})
-        for name, transport in transports.items():
-            event = "endpoint_changed" if name in changed else "endpoint_added"
-            state = (f"{name} in use", event)
-            logger.info(event + " endpoint=%s transport=%s", name, transport.kind, extra={"state": state})
-            await attempt(transport.start, "start", name)
+        for name in later:
+            await self._start_endpoint(name, name in changed)
+
+    async def _start_endpoint(self, name: str, is_changed: bool) -> None:
+        transport = self.transports[name]
+        event = "endpoint_changed" if is_changed else "endpoint_added"
+        state = (f"{name} in use", event)
+        logger.info(event + " endpoint=%s transport=%s", name, transport.kind, extra={"state": state})
+        await attempt(transport.start, "start", name)
 
     def use_tracer(self, tracer: Tracer | None) -> None:
         """Tell another tracer of every outcome from now on, or none."""

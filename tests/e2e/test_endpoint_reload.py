@@ -212,7 +212,7 @@ async def test_a_stop_in_the_middle_of_a_change_loses_nothing(tmp_path: Path) ->
                 await until_all(sent, before)
                 moved = config(tmp_path, new, broker) | {"shutdown": {"drain_s": 30}}
                 reloading = asyncio.create_task(reload(daemon, moved))
-                await until(lambda: "receiving_ended" in daemon.log, "the network being left")
+                await until(lambda: "endpoint_drain_began" in daemon.log, "the drain")
                 assert not reloading.done()
                 daemon.signal(signal.SIGTERM)
                 assert await daemon.ended() == 0

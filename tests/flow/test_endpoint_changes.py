@@ -9,6 +9,7 @@ import pytest
 
 from streamer.config.models import Config
 from streamer.transports.base import LinkState, ListenerOptions, Presence
+from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
@@ -214,6 +215,38 @@ async def test_without_confirmation_what_was_sent_counts_as_delivered_and_the_jo
 # changed
 
 
+async def test_a_changed_endpoint_receives_until_what_it_sent_is_confirmed() -> None:
+    """On a network that keeps nothing, whoever sends meanwhile would find nobody."""
+    async with RouterHarness(without_phone()) as harness:
+        old = harness.transports["vehicle"]
+        old.keeps_unacknowledged = False
+        old.hold = True
+        harness.arrive("cloud", *orders(harness, 1))
+        new = harness.other_transport("vehicle")
+        reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
+        await until(lambda: harness.router.egresses["vehicle"]._is_suspended, "the drain")
+        up = harness.notify(b"up", source=SPEED)
+        old.inject(MemoryReceived(up))
+        assert harness.sent("cloud") == [up]
+        old.release_held()
+        await reloading
+
+
+async def test_an_endpoint_that_goes_holds_up_only_those_that_want_what_it_has() -> None:
+    config = with_phone()
+    async with RouterHarness(config) as harness:
+        harness.transports["phone"].hold = True
+        harness.arrive("cloud", *orders(harness, 1, PHONE_APP))
+        new = harness.other_transport("vehicle")
+        reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
+        await until(lambda: new.state is LinkState.UP, "the changed endpoint")
+        assert not reloading.done()
+        harness.arrive("cloud", *orders(harness, WAITING))
+        assert len(harness.sent("vehicle")) == WAITING
+        harness.transports["phone"].release_held()
+        await reloading
+
+
 async def test_what_waits_goes_on_in_order_over_the_new_transport() -> None:
     async with RouterHarness(without_phone()) as harness:
         harness.transports["vehicle"].lose_link()
@@ -227,7 +260,8 @@ async def test_what_waits_goes_on_in_order_over_the_new_transport() -> None:
         assert harness.sent("cloud") == [up]
 
 
-async def test_what_is_in_flight_is_waited_for_and_nothing_more_is_sent_meanwhile() -> None:
+async def test_what_is_in_flight_is_waited_for_and_nothing_more_is_sent_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     async with RouterHarness(without_phone()) as harness:
         old = harness.transports["vehicle"]
         old.hold = True
@@ -235,7 +269,8 @@ async def test_what_is_in_flight_is_waited_for_and_nothing_more_is_sent_meanwhil
         harness.arrive("cloud", first)
         new = harness.other_transport("vehicle")
         reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
-        await until(lambda: harness.router.ingresses["vehicle"].closed, "the endpoint being left")
+        await until(lambda: "endpoint_drain_began endpoint=vehicle drain_s=20 waits_for=1" in caplog.text, "the drain")
+        assert not harness.router.ingresses["vehicle"].closed
         harness.arrive("cloud", *rest)
         assert (harness.sent("vehicle"), harness.router.egresses["vehicle"].in_flight) == ([], 1)
         old.release_held()
