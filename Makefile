@@ -42,6 +42,9 @@ test-jobs: $(VENV)/.dev
 # The compiled form, in a copy of the tree: a compiled module beside its source would hide every later change of it. What the C
 # compiler can improve is no matter here, so it does not try.
 COMPILED := build/compiled
+# Those of compiled modules, of their neighbours, and of the whole.
+COMPILED_TESTS := tests/unit/test_compiled.py $(addprefix tests/unit/,delivery journal routing traces transports uprotocol) \
+	tests/flow tests/e2e/test_crossing.py tests/e2e/test_outage.py
 HERE := $(abspath $(BIN))
 test-compiled: $(VENV)/.dev
 	rm -rf $(COMPILED)
@@ -49,7 +52,7 @@ test-compiled: $(VENV)/.dev
 	cp -R $(filter-out build dist,$(wildcard *)) .dockerignore $(COMPILED)
 	cd $(COMPILED) && USTREAMER_COMPILE=1 MYPYC_OPT_LEVEL=0 $(HERE)/python setup.py --quiet build_ext --inplace
 	cd $(COMPILED) && USTREAMER_COMPILE=1 PYTHONPATH=. $(HERE)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
-		tests/unit tests/flow tests/e2e/test_crossing.py tests/e2e/test_outage.py
+		$(COMPILED_TESTS)
 
 # A wheel with the hot path compiled, for this Python and this kind of machine. Needs a C compiler.
 wheels: $(VENV)/.dev
