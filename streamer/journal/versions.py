@@ -14,7 +14,7 @@ The law of this file:
 import logging
 import sqlite3
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from enum import Enum
 from pathlib import Path
 
@@ -54,7 +54,21 @@ def age_of(connection: sqlite3.Connection, path: Path, form: FileForm) -> Age:
         return Age.EARLIER
     if version != form.version or application_id != form.application_id or not found.issuperset(form.tables):
         raise CorruptFileError(f"schema {version} of program {application_id:#x} with tables {', '.join(sorted(found))}")
+    if missing := _missing_columns(connection, form):
+        raise CorruptFileError(f"without the columns {', '.join(missing)}")
     return Age.CURRENT
+
+
+def _missing_columns(connection: sqlite3.Connection, form: FileForm) -> list[str]:
+    """Damage in the text of the schema may leave a valid one. Columns that a newer program has added do not count."""
+    with closing(sqlite3.connect(":memory:")) as whole:
+        for statement in form.tables.values():
+            whole.execute(statement)
+        return sorted(column for table in form.tables for column in _columns(whole, table) - _columns(connection, table))
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {f"{table}.{column[1]}" for column in connection.execute(f"PRAGMA table_info({table})")}
 
 
 def prepare(connection: sqlite3.Connection, path: Path, form: FileForm) -> None:

@@ -69,9 +69,27 @@ def test_a_truncated_file_keeps_what_is_left(harness: MakeHarness, full: Path) -
     assert_works(at)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [(b"attempts INTEGER,", b"attempt2 INTEGER,"), (b"outcome TEXT", b"outcame TEXT")]
+)
+def test_another_name_in_the_schema_is_damage(whole: Path, tmp_path: Path, before: bytes, after: bytes) -> None:
+    """SQLite finds nothing wrong with such a file."""
+    content = whole.read_bytes()
+    at = content.index(before)
+    path = tmp_path / "renamed.db"
+    path.write_bytes(content[:at] + after + content[at + len(before) :])
+    harness = JournalHarness(path).open()
+    try:
+        assert harness.journal.files_set_aside == 1
+        assert_works(harness)
+    finally:
+        harness.close()
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8))
 @example([(0.0, 0)])
+@example([(0.036341208845642736, 32)])  # there as well, and the schema is valid
 @example([(0.03, 0x80)])  # in the text of the schema, which SQLite's error repeats
 def test_whatever_byte_is_flipped_nothing_false_is_read(
     tmp_path_factory: pytest.TempPathFactory, whole: Path, flips: list[tuple[float, int]]
