@@ -27,6 +27,8 @@ class ForkedStreamer:
     """``streamer ARGV``, with the methods of a `subprocess.Popen` that tests use."""
 
     def __init__(self, argv: Sequence[str], cwd: Path, log: Path, environ: Mapping[str, str]) -> None:
+        """What the program loads is decided already: of ``environ`` only what it reads later counts, not PYTHONPATH."""
+        log.touch()
         self._process: ForkServerProcess = _CONTEXT.Process(
             target=_main, args=(list(argv), str(cwd), str(log), dict(environ)), daemon=True
         )

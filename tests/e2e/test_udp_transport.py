@@ -24,6 +24,8 @@ from tests.zenoh_peers import free_endpoint
 
 EXAMPLE = ROOT / "examples/udp_transport"
 HOST = "127.0.0.1"
+PROGRAM = (sys.executable, "-m", "streamer")
+"""Started as a user does it: what is installed has to be found."""
 
 
 class Device(asyncio.DatagramProtocol):
@@ -104,7 +106,7 @@ async def crossing(environ: dict[str, str], tmp_path: Path) -> AsyncIterator[Cro
     peer_port = await device.open()
     config = configuration(vehicle={"connect": [endpoint], "uncertain_s": 1}, device={"port": port, "peer_port": peer_port})
     try:
-        async with ZenohSide(listen=[endpoint]) as app, StreamerProcess(tmp_path, config, environ) as daemon:
+        async with ZenohSide(listen=[endpoint]) as app, StreamerProcess(tmp_path, config, environ, PROGRAM) as daemon:
             yield Crossing(daemon, device, port, app)
     finally:
         device.close()
@@ -142,7 +144,7 @@ async def test_a_message_that_does_not_fit_into_a_datagram_is_a_dead_letter(cros
 
 def test_the_installed_transport_is_checked_and_described(environ: dict[str, str], tmp_path: Path) -> None:
     def streamer(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "streamer", *arguments]
+        command = [*PROGRAM, *arguments]
         return subprocess.run(command, cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, check=False)
 
     schema = json.loads(streamer("schema").stdout)
