@@ -288,7 +288,8 @@ async def soon(harness: CustodyHarness) -> None:
     harness.flush()
 
 
-def test_a_batch_that_is_being_written_when_its_endpoint_goes_is_given_up(path: Path) -> None:
+@pytest.mark.parametrize("is_back", [False, True], ids=["gone", "there again, with a store of its own"])
+def test_a_batch_that_is_being_written_when_its_endpoint_goes_is_given_up(path: Path, is_back: bool) -> None:
     with journaled(path) as harness:
         sent, waits = harness.accept(message()), harness.accept(message(1), harness.new_queue("other"))
         came, other = sent.received, waits.received
@@ -296,23 +297,9 @@ def test_a_batch_that_is_being_written_when_its_endpoint_goes_is_given_up(path: 
         harness.flush()
         harness.store.take_all(harness.clock.s)
         harness.custody.remove_store(harness.store)
+        if is_back:
+            harness.custody.add_store(UnconfirmedStore("cloud", 10.0, 1 << 20, harness.custody, harness.seen))
         harness.commit()
         assert acknowledged(other)
         harness.write()
         assert (harness.in_file("segments"), harness.in_file("rows"), came.holders) == ([], [waits.seq], 0)
-
-
-def test_such_a_batch_is_not_mistaken_for_one_of_a_new_endpoint_of_that_name(path: Path) -> None:
-    with journaled(path) as harness:
-        sent = harness.accept(message())
-        harness.send_unconfirmed(sent.lane)
-        harness.flush()
-        harness.store.take_all(harness.clock.s)
-        harness.custody.remove_store(harness.store)
-        new = UnconfirmedStore("cloud", 10.0, 1 << 20, harness.custody, harness.seen)
-        stored: list[object] = []
-        new.stored = lambda batch, in_journal: stored.append(batch)  # type: ignore[method-assign]
-        harness.custody.add_store(new)
-        harness.commit()
-        harness.write()
-        assert (harness.in_file("segments"), stored) == ([], [])
