@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from google.protobuf.any_pb2 import Any as AnyProto
 from google.protobuf.message import DecodeError, Message
 
+from streamer.services.refusals import log_refusal
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, response
 from streamer.uprotocol.protobuf import status_to_proto
@@ -56,6 +57,7 @@ class RpcService:
         try:
             answer = await self._call(message)
         except UStatusError as exc:
+            log_refusal(message, exc)
             code, answer = exc.code, status_to_proto(exc.code, exc.message)
         except Exception as exc:  # the caller gets a response all the same
             logger.exception("method_failed sink=%s", message.attributes.sink)

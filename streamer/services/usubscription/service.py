@@ -19,6 +19,7 @@ from streamer.clock import Clock
 from streamer.config import services as config
 from streamer.logs.audit import DENIED, audit
 from streamer.services.access import Access
+from streamer.services.refusals import log_refusal
 from streamer.services.router import RouterForServices
 from streamer.services.state import StateError, StateFile, Statement
 from streamer.services.usubscription import rows, wire
@@ -184,6 +185,7 @@ class USubscription:
             except UStatusError as exc:
                 if exc.code is UCode.PERMISSION_DENIED:
                     audit(DENIED, **self._caller(message), reason=exc.message)
+                log_refusal(message, exc)
                 return _refused(now_ms, message, exc.code, exc.message), Change()
             if isinstance(proto, pb.ResetResponse):
                 audit("reset", **self._caller(message), subscriptions=len(change.subscriptions))

@@ -152,3 +152,10 @@ async def test_a_request_is_done_only_once_its_response_is_safe() -> None:
     assert harness.done.empty()
     harness.transport.make_safe()
     await calling
+
+
+async def test_a_refusal_has_a_log_line_with_who_asked_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    await RpcHarness().call(Int32Value(value=-1).SerializeToString())
+    (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("request_refused")]
+    asked = f"source={CALLER} sink={USTREAMER.at('gw1', DOUBLE)}"
+    assert line == f"request_refused {asked} code=OUT_OF_RANGE reason={CALLER} asked for -1"

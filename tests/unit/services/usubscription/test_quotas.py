@@ -57,10 +57,12 @@ def test_limits_are_those_of_the_configuration() -> None:
 
 
 @limits(max_subscriptions_per_subscriber=2)
-async def test_one_subscriber_cannot_take_all(limited: UsubscriptionHarness) -> None:
+async def test_one_subscriber_cannot_take_all(limited: UsubscriptionHarness, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(2):
         await limited.subscribe(topic(number))
     await exhausted(limited, topic(2), APP)
+    said = [record.getMessage() for record in caplog.records if record.name == "ustreamer.services"]
+    assert [line.partition(" reason=")[2] for line in said] == [f"{APP} has 2 subscriptions already"]
     await limited.subscribe(topic(0))  # again
     await limited.subscribe(topic(2), APP2)
     await limited.unsubscribe(topic(0))
