@@ -183,7 +183,8 @@ async def test_receiver_that_is_gone_is_noticed_and_comes_back(number: signal.Si
             if number == signal.SIGSTOP:
                 peer.signal(signal.SIGCONT)
                 await flow.until(Presence.PRESENT)
-                await until(lambda: events.nodes == [True, False, True], "the node is back")
+                await until(lambda: events.nodes[-1], "the node is back")  # it may be lost once more, with its old link
+                assert events.nodes[:3] == [True, False, True]
 
 
 async def hears(peer: PeerProcess, ids: list[bytes]) -> None:
