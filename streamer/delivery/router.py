@@ -17,11 +17,11 @@ from streamer.delivery.drain import Drain
 from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
 from streamer.delivery.ingress import Ingress
-from streamer.delivery.leaving import PATIENCE_S, Leaving, attempt, excludes
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.recovery import Recovery
 from streamer.delivery.redrive import Redrive
+from streamer.delivery.reload import Reload
 from streamer.delivery.settle import NO_ROUTE, Settler
 from streamer.delivery.stats import EndpointAccount, RouteAccount, RouterAccount, RouteStats
 from streamer.delivery.subscriber import Subscriber
@@ -35,7 +35,6 @@ from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.transports.base import LinkState, UTransport
 from streamer.transports.local import LocalTransport
-from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 
@@ -84,7 +83,7 @@ class Router:
         self.egresses: dict[str, Egress] = {}
         self.ingresses: dict[str, Ingress] = {}
         for name, transport in transports.items():
-            self._add_endpoint(name, transport, config)
+            self.add_endpoint(name, transport, config)
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self.subscriber = Subscriber(transports, self.ingresses, self.interest)
         self._policy = config.queue_policy
@@ -93,10 +92,12 @@ class Router:
         self._retired: list[RouteQueue] = []
         self._seldom_s = clock.monotonic_s() + _SELDOM_S
         self._changed_interest: dict[UUri, None] = {}
-        self.table = self._table_of(config, transports)
+        self.table = self.table_of(config, transports)
         self._use_table()
 
-    def _add_endpoint(self, name: str, transport: UTransport, config: Config) -> None:
+    def add_endpoint(self, name: str, transport: UTransport, config: Config) -> None:
+        """One more endpoint. No route leads there before the next table."""
+        self.transports[name] = transport
         store = self._new_store(name, transport, config)
         egress = self.egresses[name] = Egress(
             name, transport, self.settler, self.custody, self.clock, self._random, self.pump, store, self.pause_rules
@@ -108,7 +109,14 @@ class Router:
             name, transport, self.settler, self.seen, self.clock, self.custody, self.pump, self.interest, self._tokens
         )
 
-    def _remove_endpoint(self, name: str) -> None:
+    def replace_transport(self, name: str, transport: UTransport, config: Config) -> None:
+        """Reach an endpoint in another way from now on. The transport that it had has stopped."""
+        self.transports[name] = transport
+        egress = self.egresses[name]
+        egress.use_transport(transport, egress.store or self._new_store(name, transport, config))
+        self.ingresses[name].reopen(transport)
+
+    def remove_endpoint(self, name: str) -> None:
         """Forget an endpoint in whose lanes nothing is left."""
         egress = self.egresses.pop(name)
         ingress = self.ingresses.pop(name)
@@ -131,7 +139,8 @@ class Router:
         self.custody.add_store(store)
         return store
 
-    def _table_of(self, config: Config, transports: Mapping[str, UTransport]) -> RoutingTable:
+    def table_of(self, config: Config, transports: Mapping[str, UTransport]) -> RoutingTable:
+        """The table of a configuration whose endpoints have these transports."""
         addressed = [name for name, transport in transports.items() if transport.options.addresses_publishes]
         core = self.transports.get(LOCAL_ENDPOINT)
         entities = core.entities if isinstance(core, LocalTransport) else ()
@@ -231,22 +240,10 @@ class Router:
         at most ``shutdown.drain_s``; what is left for one that goes then becomes a dead letter. Raises `UStatusError` if a
         transport cannot listen to what the routes need; then nothing has changed.
         """
-        transports = transports or {}
-        gone = [name for name in self.transports if name != LOCAL_ENDPOINT and name not in config.endpoints]
-        changed = {name: transport for name, transport in transports.items() if name in self.transports}
-        table = self._table_of(config, {**self.transports, **transports})
-        await self._prepare(table, config, transports, changed)
-        leaving = {name: Leaving(name, self, config.shutdown.drain_s) for name in (*gone, *changed)}
-        await asyncio.gather(*(each.stop_receiving() if name in gone else each.pause() for name, each in leaving.items()))
-        await asyncio.gather(*(leaving[name].leave() for name in changed))  # from here on they are deaf until they start
-        for name, transport in changed.items():
-            self.transports[name] = transport
-            egress = self.egresses[name]
-            egress.use_transport(transport, egress.store or self._new_store(name, transport, config))
-            self.ingresses[name].reopen(transport)
-            self.subscriber.replaced(name, table)
-        for name in gone:
-            self.subscriber.remove(name)
+        await Reload(self, config, transports or {}).run()
+
+    def use(self, config: Config, table: RoutingTable) -> None:
+        """Take another table, and what else a configuration says. The endpoints are those of the table, or about to go."""
         self.table = table
         self._policy = config.queue_policy
         self.seen.resize(config.remember.ids, config.remember.seconds)
@@ -254,28 +251,6 @@ class Router:
         self._tokens.use(config.permissions)
         self.notices.use(NoticeOptions.of(config), table.authorities, table.addressed)
         self._use_table()
-        await self.subscriber.leave(table)
-        for ingress in self.ingresses.values():
-            ingress.admit_backlog()
-        self.pump.run()
-        going = [self.transports[name] for name in gone]
-        later = [name for name, transport in transports.items() if excludes(transport, going)]
-        await asyncio.gather(*(self._start_endpoint(name, name in changed) for name in transports if name not in later))
-        await asyncio.gather(*(leaving[name].deliver() for name in gone))
-        for name in gone:
-            left = await leaving[name].give_up()
-            self._remove_endpoint(name)
-            state = (f"{name} in use", "no")
-            logger.info("endpoint_removed endpoint=%s dead_letters=%d", name, left, extra={"state": state})
-        for name in later:
-            await self._start_endpoint(name, name in changed)
-
-    async def _start_endpoint(self, name: str, is_changed: bool) -> None:
-        transport = self.transports[name]
-        event = "endpoint_changed" if is_changed else "endpoint_added"
-        state = (f"{name} in use", event)
-        logger.info(event + " endpoint=%s transport=%s", name, transport.kind, extra={"state": state})
-        await attempt(transport.start, "start", name)
 
     def use_tracer(self, tracer: Tracer | None) -> None:
         """Tell another tracer of every outcome from now on, or none."""
@@ -284,29 +259,6 @@ class Router:
         for egress in self.egresses.values():
             if egress.store is not None:
                 egress.store.use_tracer(tracer)
-
-    async def _prepare(
-        self, table: RoutingTable, config: Config, transports: Mapping[str, UTransport], changed: Mapping[str, UTransport]
-    ) -> None:
-        """Register what a table needs. Raises `UStatusError`; then nothing has changed."""
-        added = {name: transport for name, transport in transports.items() if name not in changed}
-        for name, transport in added.items():
-            self.transports[name] = transport
-            self._add_endpoint(name, transport, config)
-            self.subscriber.add(name)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                for transport in transports.values():
-                    await transport.authenticate(USTREAMER.at(table.authority))
-                await self.subscriber.use(table, changed)
-        except Exception as exc:
-            for name in added:
-                self.subscriber.remove(name)
-                self._remove_endpoint(name)
-            if isinstance(exc, UStatusError):
-                raise
-            logger.exception("registering_failed")  # a bug in a plugin
-            raise UStatusError(UCode.UNKNOWN, f"a transport failed: {type(exc).__name__}") from exc
 
     def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
         """Set which authorities are interested in ``topic``, each with its sample period in ms, as far as ``owner`` knows.

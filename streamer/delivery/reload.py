@@ -1,0 +1,106 @@
+"""A reload of a router: endpoints come, change and go while the others go on.
+
+The law of this file:
+- Whatever can be refused is tried first. After that nothing can be refused any more, so a refused reload changes nothing.
+- What goes and what changes is left (`leaving`) with the table of before. Then the new one is used.
+- What is changed or new starts at once, because a network such as Zenoh keeps nothing while it is deaf; unless it wants the
+  port or the session of one that goes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from streamer.config.models import Config
+from streamer.delivery.leaving import PATIENCE_S, Leaving, Parts, attempt, excludes
+from streamer.delivery.subscriber import Subscriber
+from streamer.routing.table import RoutingTable
+from streamer.transports.base import UTransport
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
+
+logger = logging.getLogger("ustreamer.router")
+
+
+class Reloaded(Parts, Protocol):
+    """A router, as far as it is reloaded."""
+
+    @property
+    def subscriber(self) -> Subscriber: ...
+    def table_of(self, config: Config, transports: Mapping[str, UTransport]) -> RoutingTable: ...
+    def add_endpoint(self, name: str, transport: UTransport, config: Config) -> None: ...
+    def replace_transport(self, name: str, transport: UTransport, config: Config) -> None: ...
+    def remove_endpoint(self, name: str) -> None: ...
+    def use(self, config: Config, table: RoutingTable) -> None: ...
+
+
+class Reload:
+    """One reload."""
+
+    def __init__(self, router: Reloaded, config: Config, transports: Mapping[str, UTransport]) -> None:
+        """``transports``: of endpoints that are new or changed; not started."""
+        self._router = router
+        self._config = config
+        self._transports = transports
+        self._gone = [name for name in router.transports if name != LOCAL_ENDPOINT and name not in config.endpoints]
+        self._changed = [name for name in transports if name in router.transports]
+        self._added = [name for name in transports if name not in router.transports]
+
+    async def run(self) -> None:
+        """Raises `UStatusError` if a transport cannot listen to what the routes need; then nothing has changed."""
+        router, config = self._router, self._config
+        table = router.table_of(config, {**router.transports, **self._transports})
+        await self._prepare(table)
+        leaving = {name: Leaving(name, router, config.shutdown.drain_s) for name in (*self._gone, *self._changed)}
+        stopping = (leaving[name].stop_receiving() for name in self._gone)
+        await asyncio.gather(*stopping, *(leaving[name].pause() for name in self._changed))
+        await asyncio.gather(*(leaving[name].leave() for name in self._changed))  # deaf until they start
+        for name in self._changed:
+            router.replace_transport(name, self._transports[name], config)
+            router.subscriber.replaced(name, table)
+        for name in self._gone:
+            router.subscriber.remove(name)
+        router.use(config, table)
+        await router.subscriber.leave(table)
+        for ingress in router.ingresses.values():
+            ingress.admit_backlog()
+        router.pump.run()
+        going = [router.transports[name] for name in self._gone]
+        later = [name for name, transport in self._transports.items() if excludes(transport, going)]
+        await asyncio.gather(*(self._start(name) for name in self._transports if name not in later))
+        await asyncio.gather(*(leaving[name].deliver() for name in self._gone))
+        for name in self._gone:
+            left = await leaving[name].give_up()
+            router.remove_endpoint(name)
+            state = (f"{name} in use", "no")
+            logger.info("endpoint_removed endpoint=%s dead_letters=%d", name, left, extra={"state": state})
+        for name in later:
+            await self._start(name)
+
+    async def _prepare(self, table: RoutingTable) -> None:
+        """Register what a table needs. Raises `UStatusError`; then nothing has changed."""
+        router = self._router
+        for name in self._added:
+            router.add_endpoint(name, self._transports[name], self._config)
+            router.subscriber.add(name)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                for transport in self._transports.values():
+                    await transport.authenticate(USTREAMER.at(table.authority))
+                await router.subscriber.use(table, {name: self._transports[name] for name in self._changed})
+        except Exception as exc:
+            for name in self._added:
+                router.subscriber.remove(name)
+                router.remove_endpoint(name)
+            if isinstance(exc, UStatusError):
+                raise
+            logger.exception("registering_failed")  # a bug in a plugin
+            raise UStatusError(UCode.UNKNOWN, f"a transport failed: {type(exc).__name__}") from exc
+
+    async def _start(self, name: str) -> None:
+        transport = self._transports[name]
+        event = "endpoint_changed" if name in self._changed else "endpoint_added"
+        state = (f"{name} in use", event)
+        logger.info(event + " endpoint=%s transport=%s", name, transport.kind, extra={"state": state})
+        await attempt(transport.start, "start", name)
