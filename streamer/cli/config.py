@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from streamer.cli.running import DaemonRefusedError, NotAskedError, ask, not_a_streamer
+from streamer.cli.running import DaemonRefusedError, NotAskedError, ask
 from streamer.cli.text import EX_CONFIG, complain, lines_out, plain
 from streamer.config.load import load
 from streamer.config.shown import fingerprint, shown
@@ -29,35 +29,29 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 def _config(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
-    data, digits = shown(config), fingerprint(config)
-    if arguments.running:
-        try:
-            answer = ask(arguments.config, config, "/config")
-            try:
-                data, digits = _mapping(answer["config"]), str(answer["fingerprint"])
-            except (KeyError, TypeError):
-                raise not_a_streamer(config) from None
-        except NotAskedError as exc:
-            return complain(str(exc), exc.status)
+    try:
+        in_use = ask(arguments.config, config, "/config", _in_use) if arguments.running else None
+    except NotAskedError as exc:
+        return complain(str(exc), exc.status)
+    data, digits = in_use or (shown(config), fingerprint(config))
     lines_out([plain(f"# fingerprint {digits}"), *map(plain, yaml.safe_dump(data, sort_keys=False).splitlines())])
     return 0
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
+def _in_use(answer: Any) -> tuple[dict[str, Any], str]:
+    """The configuration that the daemon uses, and its fingerprint."""
+    if not isinstance(answer["config"], dict):
         raise TypeError
-    return value
+    return answer["config"], str(answer["fingerprint"])
 
 
 def _reload(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
     try:
         # Endpoints that change are drained, then those that go.
-        answer = ask(arguments.config, config, "/reload", {}, _RELOAD_S + 2 * config.shutdown.drain_s)
-        try:
-            lines_out([f"accepted: fingerprint {plain(str(answer['fingerprint']))}"])
-        except (KeyError, TypeError):
-            raise not_a_streamer(config) from None
+        within_s = _RELOAD_S + 2 * config.shutdown.drain_s
+        digits = ask(arguments.config, config, "/reload", lambda answer: str(answer["fingerprint"]), {}, within_s)
+        lines_out([f"accepted: fingerprint {plain(digits)}"])
     except DaemonRefusedError as exc:
         problems = exc.answer.get("problems") if isinstance(exc.answer, dict) else None
         if not isinstance(problems, list):

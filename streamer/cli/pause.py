@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from streamer.cli.running import NotAskedError, ask, not_a_streamer
+from streamer.cli.running import NotAskedError, ask
 from streamer.cli.text import as_table, complain, lines_out, plain
 from streamer.config.load import load
 from streamer.routing.pause_rules import PauseRule, PauseRuleError
@@ -56,11 +56,11 @@ def _change(arguments: argparse.Namespace, what: str) -> int:
 def _ask(arguments: argparse.Namespace, page: str, asked: dict[str, str] | None) -> int:
     config = load(arguments.config)
     try:
-        answer = ask(arguments.config, config, page, asked)
-        try:
-            lines_out(_listed(answer) if asked is None else [_result(asked, bool(answer["changed"]), page)])
-        except (KeyError, TypeError):
-            raise not_a_streamer(config) from None
+        if asked is None:
+            lines_out(ask(arguments.config, config, page, _listed))
+        else:
+            changed = ask(arguments.config, config, page, lambda answer: bool(answer["changed"]), asked)
+            lines_out([_result(asked, changed, page)])
     except NotAskedError as exc:
         return complain(str(exc), exc.status)
     return 0

@@ -65,11 +65,14 @@ async def answers_for(path: Path, config: Config) -> list[tuple[str, Answer]]:
 async def _running(path: Path, config: Config) -> Running | None:
     try:
         async with asyncio.timeout(ASK_S):
-            answer = await in_thread(partial(ask, path, config, "/config", None, ASK_S))
-        found = answer["config"]
-        return Running(str(found["authority"]), frozenset(_texts(found["endpoints"])))
-    except (NotAskedError, TimeoutError, LookupError, TypeError):
+            return await in_thread(partial(ask, path, config, "/config", _of_running, within_s=ASK_S))
+    except (NotAskedError, TimeoutError):
         return None
+
+
+def _of_running(answer: Any) -> Running:
+    found = answer["config"]
+    return Running(str(found["authority"]), frozenset(_texts(found["endpoints"])))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -1,9 +1,10 @@
 """Asks a running daemon over its HTTP port. Who configures that port is the same file that the daemon was started from."""
 
 import json
+from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
@@ -14,6 +15,9 @@ from streamer.config.token import read_token
 _ANSWER_BYTES = 1 << 20  # a thousand rules with the longest names take half of that
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to reach a daemon that listens there
+
+
+T = TypeVar("T")
 
 
 class NotAskedError(Exception):
@@ -32,10 +36,17 @@ class DaemonRefusedError(NotAskedError):
         self.answer = answer
 
 
-def ask(path: Path, config: Config, page: str, asked: dict[str, str] | None = None, within_s: float = 10.0) -> Any:
-    """The answer of a page: to a GET, or to a POST of ``asked``. Raises `NotAskedError`.
+def ask(
+    path: Path,
+    config: Config,
+    page: str,
+    read: Callable[[Any], T],
+    asked: dict[str, str] | None = None,
+    within_s: float = 10.0,
+) -> T:
+    """What ``read`` makes of the answer of a page: to a GET, or to a POST of ``asked``. Raises `NotAskedError`.
 
-    ``config`` is what the file at ``path`` contains.
+    ``config`` is what the file at ``path`` contains. ``read`` may raise KeyError and TypeError: no streamer answers that.
     """
     metrics, token_file = config.metrics, config.control.http_token_file
     if metrics is None:
@@ -49,13 +60,7 @@ def ask(path: Path, config: Config, page: str, asked: dict[str, str] | None = No
         except (OSError, ValueError) as exc:
             reason = exc.strerror if isinstance(exc, OSError) else exc
             raise NotAskedError(f"{path}: control.http_token_file: {token_file}: {reason}") from exc
-    return _fetch(metrics, page, Request(_url(metrics, page), _body(asked), headers), within_s)
-
-
-def not_a_streamer(config: Config) -> NotAskedError:
-    """The error for an answer that makes no sense."""
-    listen = "" if config.metrics is None else config.metrics.listen
-    return NotAskedError(f"{listen} (metrics.listen): what answers there is not a streamer")
+    return _fetch(metrics, Request(_url(metrics, page), _body(asked), headers), read, within_s)
 
 
 def _url(metrics: MetricsConfig, page: str) -> str:
@@ -67,17 +72,17 @@ def _body(asked: dict[str, str] | None) -> bytes | None:
     return None if asked is None else json.dumps(asked).encode()
 
 
-def _fetch(metrics: MetricsConfig, page: str, request: Request, within_s: float) -> Any:
+def _fetch(metrics: MetricsConfig, request: Request, read: Callable[[Any], T], within_s: float) -> T:
     where = f"{metrics.listen} (metrics.listen)"
     try:
         with build_opener(ProxyHandler({})).open(request, timeout=within_s) as answer:
-            return json.loads(answer.read(_ANSWER_BYTES))
+            return read(json.loads(answer.read(_ANSWER_BYTES)))
     except HTTPError as exc:
         raise _refusal(exc) from exc
     except (URLError, OSError) as exc:
         text = f"{where}: no streamer answers there ({getattr(exc, 'reason', None) or exc})"
         raise NotAskedError(text) from exc
-    except (ValueError, HTTPException) as exc:
+    except (ValueError, KeyError, TypeError, HTTPException) as exc:
         raise NotAskedError(f"{where}: what answers there is not a streamer") from exc
 
 

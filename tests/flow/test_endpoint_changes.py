@@ -61,14 +61,16 @@ async def test_an_added_endpoint_carries_messages_both_ways() -> None:
         assert (harness.sent("phone"), harness.sent("cloud")) == (down, up)
 
 
-async def test_an_added_endpoint_listens_to_what_somebody_has_subscribed_to_already() -> None:
-    topic = UUri("phone1", 0xF, 1, 0x8001)
+@pytest.mark.parametrize("endpoint", ["phone", "vehicle"], ids=["added", "changed"])
+async def test_the_new_transport_listens_to_what_somebody_has_subscribed_to_already(endpoint: str) -> None:
+    topics = {"phone": UUri("phone1", 0xF, 1, 0x8001), "vehicle": UUri("veh1", 0xA8000, 2, 0x8001)}
+    config = with_phone() if endpoint == "phone" else without_phone()
     async with RouterHarness(without_phone()) as harness:
-        harness.router.set_interest(topic, {"cloud": 0}, "test")
+        harness.router.set_interest(topics[endpoint], {"cloud": 0}, "test")
         await harness.router.subscriber.catch_up()
-        await harness.router.reload(with_phone(), {"phone": harness.other_transport("phone")})
-        message = harness.speed(source=topic)
-        harness.arrive("phone", message)
+        await harness.router.reload(config, {endpoint: harness.other_transport(endpoint)})
+        message = harness.speed(source=topics[endpoint])
+        harness.arrive(endpoint, message)
         assert harness.sent("cloud") == [message]
 
 
@@ -322,17 +324,6 @@ async def test_whom_nobody_listened_to_is_asked_again() -> None:
         assert not harness.sent("vehicle")
         await harness.router.reload(without_phone(), {"vehicle": harness.other_transport("vehicle")})
         assert harness.sent("vehicle") == sent
-
-
-async def test_topics_are_listened_to_at_the_new_transport() -> None:
-    topic = UUri("veh1", 0xA8000, 2, 0x8001)
-    async with RouterHarness(without_phone()) as harness:
-        harness.router.set_interest(topic, {"cloud": 0}, "test")
-        await harness.router.subscriber.catch_up()
-        await harness.router.reload(without_phone(), {"vehicle": harness.other_transport("vehicle")})
-        message = harness.speed(source=topic)
-        harness.arrive("vehicle", message)
-        assert harness.sent("cloud") == [message]
 
 
 async def test_a_stop_ends_the_waiting(caplog: pytest.LogCaptureFixture) -> None:

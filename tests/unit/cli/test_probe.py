@@ -228,7 +228,7 @@ async def test_what_never_ends_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPa
 
 async def test_a_port_that_never_answers_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
-    monkeypatch.setattr(probe, "ask", lambda *arguments: released.wait(60))
+    monkeypatch.setattr(probe, "ask", lambda *arguments, **named: released.wait(60))
     monkeypatch.setattr(probe, "ASK_S", 0.01)
     assert await probe._running(tmp_path, Config.model_validate(raw())) is None
     released.set()
