@@ -20,6 +20,7 @@ from streamer.clock import Clock
 from streamer.config.models import LogConfig
 from streamer.delivery.lane import Lane
 from streamer.logs.limit import Limit
+from streamer.logs.lines import MAX_VALUE, bounded
 from streamer.routing.outcome import Failure
 from streamer.transports.errors import MalformedPacketError
 from streamer.uprotocol.message import UMessage
@@ -47,8 +48,6 @@ RELEASED = "flow_released"
 PAUSED = "paused"
 NOBODY_LISTENS = "nobody listens"
 """Why a flow is held."""
-
-_MAX_TEXT = 256
 
 _MESSAGE = "outcome=%s code=%s reason=%s source=%s sink=%s id=%s route=%s ingress=%s egress=%s attempts=%d"
 _FLOW = "endpoint=%s route=%s source=%s sink=%s reason=%s waiting=%d"
@@ -107,7 +106,7 @@ class FlowLog:
     def malformed(self, endpoint: str, error: MalformedPacketError) -> None:
         """A packet that came in through an endpoint is not a valid message."""
         if logger.isEnabledFor(logging.WARNING):
-            kept = (MALFORMED, partial(_as_given, endpoint, error.reason.value, str(error)[: _MAX_TEXT + 1]))
+            kept = (MALFORMED, partial(_as_given, endpoint, error.reason.value, str(error)[: MAX_VALUE + 1]))
             self._write(MALFORMED, endpoint, error.reason, kept)
 
     def held(self, lane: Lane, reason: str, event: str = HELD) -> None:
@@ -143,7 +142,7 @@ class FlowLog:
 def _say(kept: _Kept, left_out: int) -> None:
     event, values = kept
     level = logging.INFO if event in _INFO else logging.WARNING
-    logger.log(level, f"{event} {_FIELDS[event]}", *map(_bounded, values()), extra={"left_out": left_out})
+    logger.log(level, f"{event} {_FIELDS[event]}", *map(bounded, values()), extra={"left_out": left_out})
 
 
 def _of_message(
@@ -159,10 +158,3 @@ def _as_given(*values: object) -> _Values:
 def _id(uuid: bytes) -> str:
     """As text; what is no UUID, too."""
     return format_id(uuid) if len(uuid) == 16 else uuid.hex()
-
-
-def _bounded(value: object) -> object:
-    if value is None or isinstance(value, int):
-        return value
-    text = str(value)
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"

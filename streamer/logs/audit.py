@@ -13,6 +13,7 @@ import time
 from collections.abc import Hashable
 
 from streamer.logs.limit import Limit
+from streamer.logs.lines import MAX_VALUE, bounded
 
 NAME = "streamer.audit"
 
@@ -28,8 +29,6 @@ COUNTED = 20
 """The most requesters whose other refusals are counted one by one; what others ask is counted together."""
 
 OTHERS = "others"
-
-_MAX_TEXT = 256
 
 _now_s = time.monotonic
 _logger = logging.getLogger(NAME)
@@ -52,7 +51,7 @@ def audit(event: str, *, who: Hashable, where: str, **fields: object) -> None:
     if event == DENIED:
         write_denied_again()
         now_s = _now_s()
-        who = who[:_MAX_TEXT] if isinstance(who, str) else who
+        who = who[:MAX_VALUE] if isinstance(who, str) else who
         if not _denials.has_line(who, now_s, LINES_PER_REQUESTER):
             _denials.leave_out(who, None, now_s)
             return
@@ -67,11 +66,4 @@ def write_denied_again(is_end: bool = False) -> None:
 
 def _log(level: int, event: str, fields: dict[str, object]) -> None:
     template = " ".join((event, *(f"{name}=%s" for name in fields)))
-    _logger.log(level, template, *map(_bounded, fields.values()))
-
-
-def _bounded(value: object) -> object:
-    if value is None or isinstance(value, int | float):
-        return value
-    text = str(value)
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+    _logger.log(level, template, *map(bounded, fields.values()))

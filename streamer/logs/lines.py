@@ -77,3 +77,15 @@ def _value(form: str, arg: object) -> object:
     if isinstance(arg, float):
         return float(form % arg)
     return form % (arg,)
+
+
+MAX_VALUE = 256
+"""Characters of a value that comes from the network, in a line that has its own limit."""
+
+
+def bounded(value: object) -> object:
+    """A field's value as it may stand in a line: a number, None, or a text that is not long."""
+    if value is None or isinstance(value, int | float):
+        return value
+    text = str(value)
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"

@@ -60,3 +60,16 @@ async def test_ids_are_forgotten_in_silence_too() -> None:
         assert len(harness.router.seen) == 3
         harness.pass_time(30_000)
         assert len(harness.router.seen) == 0
+
+
+async def test_a_reload_takes_other_bounds_for_what_is_remembered() -> None:
+    async with RouterHarness() as harness:
+        first = harness.notify(sink=CLOUD_APP)
+        harness.arrive("vehicle", first, *(harness.notify(sink=CLOUD_APP) for _ in range(100)))
+        await harness.router.reload(configuration(remember={"ids": 10}))
+        for _ in range(2):  # each generation makes room for the next
+            harness.arrive("vehicle", *(harness.notify(sink=CLOUD_APP) for _ in range(10)))
+            harness.pass_time(50)
+        assert harness.router.account().remembered_ids < 30
+        harness.arrive("vehicle", first)
+        assert harness.sent("cloud").count(first) == 2  # it is not known any more

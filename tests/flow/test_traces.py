@@ -4,6 +4,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from streamer.delivery.settle import NO_ROUTE
+from streamer.traces.record import Buffer
+from streamer.traces.recorder import Recorder
 from streamer.transports.base import Presence
 from streamer.transports.errors import PermanentError, RefusedError
 from streamer.uprotocol.message import UMessageType
@@ -184,3 +186,23 @@ async def test_a_response_names_its_request() -> None:
         asked, answered = harness.traces()
     assert told(asked, "msg_type", "msg_id", "req_id") == ("request", request.id, None)
     assert told(answered, "msg_type", "msg_id", "req_id") == ("response", answer.id, request.id)
+
+
+async def test_a_reload_writes_the_traces_somewhere_else_from_the_next_outcome_on() -> None:
+    """Also of what was sent before, and is not confirmed yet."""
+    async with RouterHarness(unconfirmed_s=10) as harness:
+        harness.arrive("cloud", harness.notify(sink=VEHICLE_APP, source=ORDERS))
+        taken: list[Buffer] = []
+
+        def take(buffer: Buffer) -> bool:
+            taken.append(buffer)
+            return True
+
+        other = Recorder({}, take, lambda: 0)
+        harness.router.use_tracer(other)
+        before = len(harness.traces())
+        harness.router.custody.flush()
+        harness.clock.advance(11_000)
+        harness.router.tick()
+        other.hand_on()
+        assert (sum(buffer.records for buffer in taken), len(harness.traces())) == (1, before)

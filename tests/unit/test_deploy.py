@@ -66,6 +66,11 @@ def test_systemd_is_told_when_the_service_is_ready() -> None:
     assert SERVICE["NotifyAccess"] == "main"
 
 
+def test_systemd_reloads_by_the_command_that_waits_for_the_answer() -> None:
+    program = SERVICE["ExecStart"].split()[0]
+    assert SERVICE["ExecReload"].split()[:2] == [program, "reload"]
+
+
 def test_systemd_watches_with_time_enough_for_a_slow_tick() -> None:
     assert 10 <= int(SERVICE["WatchdogSec"]) <= 60
 

@@ -201,6 +201,14 @@ async def test_one_uentity_cannot_take_all_the_rules(tmp_path: Path) -> None:
     assert await harness.service.pause(PauseRule(DOORS), BY)  # a person is not bounded by that
 
 
+async def test_a_reload_takes_another_number_of_rules(tmp_path: Path) -> None:
+    harness = PauseHarness(tmp_path / "state.db", ControlConfig(max_rules=1))
+    assert (await harness.ask(PAUSE, pause_request(SPEED))).attributes.commstatus is None
+    failure(await harness.ask(PAUSE, pause_request(DOORS)), UCode.RESOURCE_EXHAUSTED)
+    harness.service.use(ControlConfig(max_rules=2), ACCESS)
+    assert (await harness.ask(PAUSE, pause_request(DOORS))).attributes.commstatus is None
+
+
 async def test_every_change_is_in_the_audit_log_with_who_made_it(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     harness = PauseHarness()

@@ -157,3 +157,13 @@ async def test_notifications_for_an_observer_that_is_away_are_bounded(
         await harness.unsubscribe(LOCAL, app)
     assert harness.service.gauges()["unsent"] <= AT_ONCE + 50
     assert len(rows.outbox(harness.state)) <= AT_ONCE + 60
+
+
+async def test_a_reload_takes_other_limits_and_leaves_what_is_there(harness: UsubscriptionHarness) -> None:
+    for number in range(3):
+        await harness.subscribe(topic(number))
+    harness.service.use(UsubscriptionConfig(max_subscriptions_per_subscriber=2), harness.access)
+    await exhausted(harness, topic(3), APP)
+    assert len(harness.router.interest) == 3
+    harness.service.use(UsubscriptionConfig(), harness.access)
+    await harness.subscribe(topic(3))
