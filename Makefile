@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs test-compiled wheels lint bench profile bench-tests bench-spark fault upgrade nightly spark-zip proto lock sbom clean
+.PHONY: demo test test-streamer test-jobs test-compiled wheels lint bench soak profile bench-tests bench-spark fault upgrade nightly spark-zip proto lock sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -66,8 +66,24 @@ lint: $(VENV)/.dev
 	$(BIN)/python -m tests.structure
 	$(BIN)/python -m tests.vulnerabilities
 
-bench: $(VENV)/.dev
-	$(BIN)/python -m tests.bench.run $(ARGS)
+# The compiled form for the benchmark, as a wheel has it, in a copy of the tree. Without a C compiler there is none.
+BENCH := build/bench/compiled
+SOURCES := setup.py build_backend.py pyproject.toml $(shell find streamer -name '*.py' -o -name '*.pyi')
+build/bench/.compiled: $(VENV)/.dev $(SOURCES)
+	rm -rf $(BENCH)
+	mkdir -p $(BENCH)
+	cp -R streamer setup.py build_backend.py pyproject.toml README.md $(BENCH)
+	@if command -v cc >/dev/null; then \
+		cd $(BENCH) && USTREAMER_COMPILE=1 $(HERE)/python setup.py --quiet build_ext --inplace; \
+	else echo "There is no C compiler (cc): only the pure form is measured."; fi
+	touch $@
+
+bench: build/bench/.compiled
+	$(BIN)/python -m tests.bench $(ARGS)
+
+# Whether memory stays flat, for so many SECONDS in all (600).
+soak: build/bench/.compiled
+	$(BIN)/python -m tests.bench.soak $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 # Where the CPU time of a message goes, by stage and thread, with everything on.
 profile: $(VENV)/.dev

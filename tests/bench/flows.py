@@ -1,6 +1,6 @@
 """What a new flow costs over Zenoh: processor time of ours for flows of one message each, against one flow of as many.
 
-    python -m tests.bench.flows [--flows 4000]
+    python -m tests.bench.flows [--flows 4000] [--json]
 
 Prints microseconds per message, and what is added by each message being a flow of its own. The transport and everything
 below it are measured: who listens, the put, its result.
@@ -8,6 +8,7 @@ below it are measured: who listens, the put, its result.
 
 import argparse
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -51,17 +52,17 @@ def _ignore(presence: Presence) -> None:
     """Nothing waits here for a change."""
 
 
-async def measure(count: int) -> None:
+async def measure(count: int) -> dict[str, tuple[float, float]]:
+    """Microseconds per message by kind: of one flow, and of a flow each."""
+    found = {}
     for name, make in KINDS.items():
         endpoint = free_endpoint()
         async with running(listen=[endpoint]) as transport, PeerProcess.running(connect=[endpoint]) as peer:
             await until_up(transport)
             for key in ("up/*/*/*/*/*/cloud/*/*/*/*", "up/veh1/*/*/*/*/{}/{}/{}/{}/{}"):
                 await peer.subscribe(key)
-            one = await cost_us(transport, partial(_first, make), count)
-            each = await cost_us(transport, make, count)
-            more = f"{each - one:6.1f} us more, {each / one:.1f} x"
-            print(f"{name:18} one flow {one:6.1f} us, a flow each {each:6.1f} us: {more}")
+            found[name] = (await cost_us(transport, partial(_first, make), count), await cost_us(transport, make, count))
+    return found
 
 
 def _first(make: _Make, number: int) -> UMessage:
@@ -71,7 +72,15 @@ def _first(make: _Make, number: int) -> UMessage:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--flows", type=int, default=4000)
-    asyncio.run(measure(parser.parse_args().flows))
+    parser.add_argument("--json", action="store_true", help="print a line of JSON")
+    a = parser.parse_args()
+    found = asyncio.run(measure(a.flows))
+    if a.json:
+        print(json.dumps({name: each for name, (_, each) in found.items()}))
+        return
+    for name, (one, each) in found.items():
+        more = f"{each - one:6.1f} us more, {each / one:.1f} x"
+        print(f"{name:18} one flow {one:6.1f} us, a flow each {each:6.1f} us: {more}")
 
 
 if __name__ == "__main__":

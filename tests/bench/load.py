@@ -1,16 +1,21 @@
 """Load for the benchmark: one process per side, so that none of it counts as the subject's CPU.
 
-``python -m tests.bench.load ROLE ...`` prints one JSON line when it is ready and one with its result at the end. The
-first 8 bytes of a payload are the sender's monotonic clock in nanoseconds (one machine, one clock).
+``python -m tests.bench.load ROLE ...`` prints one JSON line when it is ready. Each line on its standard input is a phase:
+``{"count": 1000, "rate": 500}``. It prints a line when the phase has begun, from when on a receiver counts, and one with
+the result. The first 8 bytes of a payload are the sender's monotonic clock in nanoseconds (one machine, one clock), the next
+is a mark: a receiver may look at messages of one mark only.
 """
 
 import argparse
 import asyncio
 import json
+import mmap
 import struct
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, cast
 
 import mqtt5
@@ -19,55 +24,126 @@ import zenoh
 
 from streamer.transports.mqtt5 import wire as mqtt_wire
 from streamer.transports.zenoh import wire as zenoh_wire
-from streamer.uprotocol.message import UMessage, UMessageType, publish
+from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, UPriority, publish
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import new_id
 from tests.zenoh_peers import open_peer
 
 FLOWS = 16
-VEHICLE = [UUri("veh1", 0x100 + n, 1, 0x8001) for n in range(FLOWS)]
-CLOUD = [UUri("cloud", 0x100 + n, 1, 0x8001) for n in range(FLOWS)]
 WINDOW = 1000
 IDLE_S = 5.0
+_STAMP = struct.Struct(">Q")
+_DECLARED = 1000  # keys that a sender declares; further ones are spelled out with each put
+
+
+def source(authority: str, number: int) -> UUri:
+    """The topic of a flow."""
+    return UUri(authority, 0x100 + number, 1, 0x8001)
+
+
+VEHICLE = [source("veh1", n) for n in range(FLOWS)]
 
 
 def say(**values: Any) -> None:
     print(json.dumps(values), flush=True)
 
 
-def message_maker(sources: list[UUri], sink: str | None, size: int) -> Callable[[int], UMessage]:
-    """Messages of `FLOWS` flows, in turn."""
-    now_ms = time.time_ns() // 1_000_000
-    templates = [publish(now_ms, source).attributes for source in sources]
-    if sink is not None:
-        templates = [type(t)(UMessageType.PUBLISH, t.source, everything_at(sink)) for t in templates]
-    padding = b"x" * (size - 8)
+def phase() -> tuple[int, float]:
+    """The next phase: how many messages, how many a second; 0: as fast as they go. Ends the process if there is none."""
+    line = sys.stdin.readline()
+    if not line:
+        raise SystemExit
+    told = json.loads(line)
+    say(begun=True)
+    return told["count"], told.get("rate", 0)
 
-    def make(number: int) -> UMessage:
-        payload = struct.pack(">Q", time.monotonic_ns()) + padding
-        return UMessage(new_id(time.time_ns() // 1_000_000), templates[number % FLOWS], payload)
 
-    return make
+class Messages:
+    """Messages of so many flows, in turn: Publishes that are addressed if there is a ``sink``."""
+
+    def __init__(self, authority: str, sink: str | None, a: argparse.Namespace) -> None:
+        self._authority, self._sink, self._first = authority, sink, a.first
+        self._flows: int = a.flows
+        self._options = Options(priority=UPriority(a.priority))
+        self._size: int = a.size
+        self._rest = (a.mark.encode() + b"x" * a.size)[: max(0, a.size - _STAMP.size)]
+        self.attributes: Callable[[int], Attributes] = cache(self._attributes)
+
+    def _attributes(self, flow: int) -> Attributes:
+        made = publish(0, source(self._authority, self._first + flow), None, self._options).attributes
+        if self._sink is None:
+            return made
+        return Attributes(UMessageType.PUBLISH, made.source, everything_at(self._sink), made.priority)
+
+    def flow(self, number: int) -> int:
+        return number % self._flows
+
+    def make(self, number: int) -> UMessage:
+        payload = _STAMP.pack(time.monotonic_ns()) + self._rest if self._size else b""
+        return UMessage(new_id(time.time_ns() // 1_000_000), self.attributes(number % self._flows), payload)
+
+
+class Progress:
+    """How many messages of another mark have arrived, in a file that a receiver shares with their sender."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._bytes = mmap.mmap(file.fileno(), _STAMP.size)
+
+    @property
+    def arrived(self) -> int:
+        count: int = _STAMP.unpack_from(self._bytes)[0]
+        return count
+
+    @arrived.setter
+    def arrived(self, count: int) -> None:
+        _STAMP.pack_into(self._bytes, 0, count)
+
+
+class Limit:
+    """How many messages a sender may have on the way, from end to end, if that is bounded."""
+
+    def __init__(self, a: argparse.Namespace) -> None:
+        self._outstanding: int = a.outstanding
+        self._progress = Progress(a.progress) if a.outstanding else None
+
+    def room(self, sent: int) -> int:
+        return WINDOW if self._progress is None else self._progress.arrived + self._outstanding - sent
 
 
 class Arrivals:
     """Counts what arrives and keeps the latencies."""
 
-    def __init__(self, expected: int) -> None:
+    def __init__(self, a: argparse.Namespace) -> None:
+        self.mark = a.mark.encode()
+        self.progress = Progress(a.progress) if a.progress else None
+        self.begin(0)
+
+    def begin(self, expected: int) -> None:
         self.expected = expected
         self.latencies_ns: list[int] = []
         self.first_ns = 0
-        self.last_ns = 0
+        self.last_ns = time.monotonic_ns()
 
     def add(self, payload: bytes) -> None:
+        if self.mark and payload[8:9] != self.mark:
+            if self.progress is not None:
+                self.progress.arrived += 1
+            return
         now_ns = time.monotonic_ns()
         self.first_ns = self.first_ns or now_ns
         self.last_ns = now_ns
-        self.latencies_ns.append(now_ns - struct.unpack_from(">Q", payload)[0])
+        self.latencies_ns.append(now_ns - _STAMP.unpack_from(payload)[0] if payload else 0)
 
     @property
     def is_complete(self) -> bool:
         return len(self.latencies_ns) >= self.expected
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nothing has come for long: less of course if it has not even begun."""
+        patience_s = IDLE_S + 10 * (self.first_ns == 0)
+        return time.monotonic_ns() - self.last_ns > patience_s * 1e9
 
     def result(self) -> dict[str, float]:
         ordered = sorted(self.latencies_ns) or [0]
@@ -93,7 +169,7 @@ class MqttPeer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is one only in what it does
         self.transport = transport
-        packet = mqtt5.ConnectPacket(f"bench-{time.monotonic_ns()}", keep_alive=60, receive_max=WINDOW)
+        packet = mqtt5.ConnectPacket(f"bench-{time.monotonic_ns()}", keep_alive=0, receive_max=WINDOW)
         transport.write(packet.write())
 
     def data_received(self, data: bytes) -> None:
@@ -127,88 +203,111 @@ class MqttPeer(asyncio.Protocol):
         self.progress.set()
 
 
-async def mqtt_send(port: int, count: int, rate: float, size: int) -> None:
-    _, peer = await asyncio.get_running_loop().create_connection(lambda: MqttPeer(None, None), "127.0.0.1", port)
+async def _connected(port: int, arrivals: Arrivals | None = None, subscribe: str | None = None) -> MqttPeer:
+    loop = asyncio.get_running_loop()
+    _, peer = await loop.create_connection(lambda: MqttPeer(arrivals, subscribe), "127.0.0.1", port)
     await peer.ready.wait()
-    make = message_maker(CLOUD, "veh1", size)
-    encoder = mqtt_wire.Encoder("off-vehicle", "cloud")
     say(ready=True)
-    await asyncio.to_thread(sys.stdin.readline)
-    begin = time.monotonic()
-    sent = 0
-    while sent < count:
-        allowed = count if not rate else min(count, int((time.monotonic() - begin) * rate) + 1)
-        burst = min(allowed - sent, WINDOW - peer.unconfirmed, 64)
-        if burst <= 0:
-            if allowed > sent:
-                peer.progress.clear()
-                await peer.progress.wait()
-            else:
-                await asyncio.sleep(0.0005)
-            continue
-        packets = [encoder.encode(make(sent + n), (sent + n) % 65535 + 1, False) for n in range(burst)]
-        peer.transport.write(b"".join(packets))
-        peer.unconfirmed += burst
-        sent += burst
-        await asyncio.sleep(0)
-    while peer.unconfirmed:
+    return peer
+
+
+async def mqtt_send(a: argparse.Namespace) -> None:
+    messages, limit = Messages("cloud", "veh1", a), Limit(a)
+    encoder = mqtt_wire.Encoder("off-vehicle", "cloud")
+    peer = await _connected(a.port)
+    number = 0
+    while True:
+        count, rate = await asyncio.to_thread(phase)
+        begin, sent = time.monotonic(), 0
+        while sent < count:
+            allowed = count if not rate else min(count, int((time.monotonic() - begin) * rate) + 1)
+            burst = min(allowed - sent, limit.room(number), WINDOW - peer.unconfirmed, 64)
+            if burst <= 0:
+                await _pause(peer, peer.unconfirmed == WINDOW)
+                continue
+            packets = [encoder.encode(messages.make(n), n % 65535 + 1, False) for n in range(number, number + burst)]
+            peer.transport.write(b"".join(packets))
+            peer.unconfirmed += burst
+            number += burst
+            sent += burst
+            await asyncio.sleep(0)
+        while peer.unconfirmed:
+            await _pause(peer, True)
+        say(sent=sent)
+
+
+async def _pause(peer: MqttPeer, is_full: bool) -> None:
+    """Until something is confirmed, if the window is full; else until it is time for the next message."""
+    if is_full:
         peer.progress.clear()
         await peer.progress.wait()
-    say(sent=sent)
+    else:
+        await asyncio.sleep(0.0005)
 
 
-async def mqtt_receive(port: int, count: int) -> None:
-    arrivals = Arrivals(count)
-    factory = lambda: MqttPeer(arrivals, "veh1/+")  # noqa: E731
-    _, peer = await asyncio.get_running_loop().create_connection(factory, "127.0.0.1", port)
-    await peer.ready.wait()
+async def mqtt_receive(a: argparse.Namespace) -> None:
+    arrivals = Arrivals(a)
+    peer = await _connected(a.port, arrivals, a.topics)
+    while True:
+        count, _ = await asyncio.to_thread(phase)
+        arrivals.begin(count)
+        while not arrivals.is_complete and not arrivals.is_given_up:
+            peer.progress.clear()
+            try:
+                async with asyncio.timeout(1):
+                    await peer.progress.wait()
+            except TimeoutError:
+                continue
+        say(**arrivals.result())
+
+
+def zenoh_send(a: argparse.Namespace) -> None:
+    session = open_peer(listen=[a.endpoint])
+    messages, limit = Messages("veh1", None, a), Limit(a)
+    priority = zenoh_wire.PRIORITIES[messages.attributes(0).priority_class]
+
+    @cache
+    def key(flow: int) -> zenoh.KeyExpr:
+        text = zenoh_wire.key_for(messages.attributes(flow), "veh1")
+        return session.declare_keyexpr(text) if flow < _DECLARED else zenoh.KeyExpr(text)
+
     say(ready=True)
-    while not arrivals.is_complete:
-        peer.progress.clear()
-        try:
-            await asyncio.wait_for(peer.progress.wait(), IDLE_S + 10 * (arrivals.first_ns == 0))
-        except TimeoutError:
-            break
-    say(**arrivals.result())
+    number = 0
+    while True:
+        count, rate = phase()
+        begin = time.monotonic()
+        for sent in range(count):
+            while (rate and sent > (time.monotonic() - begin) * rate) or limit.room(number) <= 0:
+                time.sleep(0.0005)
+            message = messages.make(number)
+            session.put(
+                key(messages.flow(number)),
+                message.payload,
+                attachment=zenoh_wire.encode_attachment(message),
+                congestion_control=zenoh.CongestionControl.BLOCK,
+                priority=getattr(zenoh.Priority, priority),
+            )
+            number += 1
+        say(sent=count)
 
 
-def zenoh_send(endpoint: str, count: int, rate: float, size: int) -> None:
-    session = open_peer(listen=[endpoint])
-    make = message_maker(VEHICLE, None, size)
-    say(ready=True)
-    sys.stdin.readline()
-    keys = [session.declare_keyexpr(zenoh_wire.key_for(make(n).attributes, "veh1")) for n in range(FLOWS)]
-    begin = time.monotonic()
-    for number in range(count):
-        while rate and number > (time.monotonic() - begin) * rate:
-            time.sleep(0.0005)
-        message = make(number)
-        session.put(
-            keys[number % FLOWS],
-            message.payload,
-            attachment=zenoh_wire.encode_attachment(message),
-            congestion_control=zenoh.CongestionControl.BLOCK,
-        )
-    say(sent=count)
-    sys.stdin.readline()
-    session.close()
-
-
-def zenoh_receive(endpoint: str, count: int) -> None:
-    session = open_peer(listen=[endpoint])
-    arrivals = Arrivals(count)
+def zenoh_receive(a: argparse.Namespace) -> None:
+    session = open_peer(listen=[a.endpoint])
+    arrivals = Arrivals(a)
     subscriber = session.declare_subscriber("up/**", zenoh.handlers.FifoChannel(10_000))
     say(ready=True)
-    idle_since = time.monotonic()
-    while not arrivals.is_complete and time.monotonic() - idle_since < IDLE_S + 10 * (arrivals.first_ns == 0):
-        sample = subscriber.try_recv()
-        if sample is None:
-            time.sleep(0.0002)
-            continue
-        idle_since = time.monotonic()
-        arrivals.add(sample.payload.to_bytes())
-    say(**arrivals.result())
-    session.close()
+    while True:
+        count, _ = phase()
+        arrivals.begin(count)
+        while not arrivals.is_complete:
+            sample = subscriber.try_recv()
+            if sample is not None:
+                arrivals.add(sample.payload.to_bytes())
+            elif arrivals.is_given_up:
+                break
+            else:
+                time.sleep(0.0002)
+        say(**arrivals.result())
 
 
 def main() -> None:
@@ -216,18 +315,25 @@ def main() -> None:
     parser.add_argument("role", choices=["mqtt-send", "mqtt-receive", "zenoh-send", "zenoh-receive"])
     parser.add_argument("--port", type=int)
     parser.add_argument("--endpoint")
-    parser.add_argument("--count", type=int, required=True)
-    parser.add_argument("--rate", type=float, default=0)
+    parser.add_argument("--topics", default="veh1/+", help="what an MQTT receiver subscribes to")
     parser.add_argument("--size", type=int, default=256)
+    parser.add_argument("--flows", type=int, default=FLOWS)
+    parser.add_argument("--first", type=int, default=0, help="number of the first flow")
+    parser.add_argument("--priority", type=int, default=0, help="1 to 7: CS0 to CS6")
+    parser.add_argument("--mark", default="", help="a character: what is sent has it, and what has another is not looked at")
+    parser.add_argument(
+        "--outstanding", type=int, default=0, help="messages that have been sent and have not arrived, at most"
+    )
+    parser.add_argument("--progress", type=Path, help="file with the number of arrivals of another mark")
     a = parser.parse_args()
     if a.role == "mqtt-send":
-        uvloop.run(mqtt_send(a.port, a.count, a.rate, a.size))
+        uvloop.run(mqtt_send(a))
     elif a.role == "mqtt-receive":
-        uvloop.run(mqtt_receive(a.port, a.count))
+        uvloop.run(mqtt_receive(a))
     elif a.role == "zenoh-send":
-        zenoh_send(a.endpoint, a.count, a.rate, a.size)
+        zenoh_send(a)
     else:
-        zenoh_receive(a.endpoint, a.count)
+        zenoh_receive(a)
 
 
 if __name__ == "__main__":

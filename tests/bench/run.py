@@ -1,125 +1,240 @@
-"""``make bench``: throughput, CPU per message and latency in both directions, beside a raw loop that routes nothing.
+"""One run of one subject: a broker or two, load on both sides, and the subject between them.
 
-The raw loop and the streamer are measured in turn, so that a slow minute of the machine hits both. Figures are the
-medians of the rounds. Latency is taken at a moderate rate, where it says something about the subject and not about the
-length of the queue in front of it.
+A `Crossing` stands for as long as its subject runs, and can send in several phases: first some traffic that is not counted,
+so that no figure has what is paid only once (imports of the trace thread, the first file, caches).
 """
 
-import argparse
 import json
 import re
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
 
-import psutil
-
+from tests.bench.forms import ROOT, Child
 from tests.brokers import Mosquitto, free_port
 
-ROOT = Path(__file__).parents[2]
+__all__ = ["ROOT", "Crossing", "Figures", "configuration", "measure"]
 
-CONFIG = """
-authority: gateway
-endpoints:
-  vehicle:
-    transport: zenoh
-    authorities: [veh1]
-    options: {{mode: peer, connect: ["{endpoint}"]}}
-  cloud:
-    transport: mqtt5
-    authorities: [cloud]
-    options: {{broker: "mqtt://127.0.0.1:{port}", topics: off-vehicle}}
-routes:
-  - {{from: vehicle, to: cloud, publish: ["//veh1/FFFFFFFF/FF/FFFF"]}}
-  - {{from: cloud, to: vehicle}}
-metrics: {{listen: "127.0.0.1:{admin}"}}
-log: {{level: error}}
-shutdown: {{drain_s: 0}}
-journal: {journal}
-trace: {trace}
-"""
+DIRECTIONS = {"down": "MQTT → Zenoh", "up": "Zenoh → MQTT", "across": "MQTT → MQTT"}
+_LOAD = {
+    "down": (("mqtt-send",), ("zenoh-receive",)),
+    "up": (("zenoh-send",), ("mqtt-receive",)),
+    "across": (("mqtt-send",), ("mqtt-receive", "--topics", "+/veh1")),
+}
+"""Who sends and who receives."""
+_SPREADS_S = 1.0  # in which routes and subscriptions spread through Zenoh
+_WARM_RATE = 1000.0
+_FLUSHES_S = 1.5  # in which the streamer has written the traces of what came before
 
 
 @dataclass
 class Figures:
-    """One run."""
+    """One phase of a run."""
 
     rate: float
+    """Messages per second, from the first to the last that arrived."""
     cpu_us: float
     p50_ms: float
     p99_ms: float
+    arrived: float = 1.0
+    """The share of the messages that has arrived."""
     lag_p99_ms: float = 0.0
-    """Of the event loop: upper bound of the histogram's bucket."""
+    """Of the event loop, in this phase: upper bound of the histogram's bucket."""
     ready_s: float = 0.0
     """From the start of the streamer to the moment when all endpoints work."""
     rss_mb: float = 0.0
-    """Resident memory of the streamer at the end, in millions of bytes."""
+    """Resident memory of the subject at the end, in millions of bytes."""
 
 
-class Child:
-    """A child process that talks in lines."""
-
-    def __init__(self, *args: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", *args], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
-
-    def result(self) -> dict[str, float]:
-        text = self.line()
-        if not text:
-            raise RuntimeError(f"{self.process.args!r} ended without a result")
-        values: dict[str, float] = json.loads(text)
-        return values
-
-    def go(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-
-    def cpu_s(self) -> float:
-        """Of the process, and of those that it has started and that have ended."""
-        times = psutil.Process(self.process.pid).cpu_times()
-        return sum(times[:4])
-
-    def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-        self.process.communicate(timeout=30)
+def configuration(
+    directory: str, place: Mapping[str, Any], is_traced: bool = True, has_journal: bool = True, **changes: Any
+) -> dict[str, Any]:
+    """The streamer's. ``place``: ``endpoints`` of Zenoh peers, or ``far_port`` of a broker; ``port``, of the other."""
+    vehicle = {"transport": "zenoh", "options": {"mode": "peer", "connect": place["endpoints"]}}
+    if "far_port" in place:
+        vehicle = {"transport": "mqtt5", "options": _mqtt(place["far_port"])}
+    return {
+        "authority": "gateway",
+        "endpoints": {
+            "vehicle": {**vehicle, "authorities": ["veh1"]},
+            "cloud": {"transport": "mqtt5", "authorities": ["cloud"], "options": _mqtt(place["port"])},
+        },
+        "routes": [
+            {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
+            {"from": "cloud", "to": "vehicle"},
+        ],
+        "metrics": {"listen": f"127.0.0.1:{place['admin']}"},
+        "log": {"level": "error"},
+        "shutdown": {"drain_s": 0},
+        "journal": {"path": f"{directory}/journal.db"} if has_journal else None,
+        "trace": {"path": f"{directory}/traces"} if is_traced else None,
+        **changes,
+    }
 
 
-def wait_ready(admin: int) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+def _mqtt(port: int) -> dict[str, Any]:
+    return {"broker": f"mqtt://127.0.0.1:{port}", "topics": "off-vehicle"}
+
+
+class Streamer(Child):
+    """A streamer that is ready. ``form``: compiled, or any other for the sources as they are."""
+
+    def __init__(self, form: str, directory: str, config: Mapping[str, Any]) -> None:
+        path = Path(directory) / "streamer.yaml"
+        path.write_text(json.dumps(config))
+        self._admin = config["metrics"]["listen"]
+        begin_s = time.monotonic()
+        super().__init__("streamer", "run", "--config", str(path), form=form)
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{admin}/readyz", timeout=5) as answer:
-                body = answer.read()
-            with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=5) as answer:
-                if answer.read().count(b"} 1.0\n") and body.count(b"true"):
+            self._wait_ready()
+        except BaseException:
+            self.end()
+            raise
+        self.ready_s = time.monotonic() - begin_s
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                if b"true" in self._read("readyz") and b"} 1.0\n" in self._read("metrics"):
                     return
-        except (urllib.error.URLError, OSError):
-            pass
-        time.sleep(0.05)
-    raise RuntimeError("the streamer did not become ready")
+            except (urllib.error.URLError, OSError):
+                pass
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.01)
+        raise RuntimeError("the streamer did not become ready")
+
+    def _read(self, page: str) -> bytes:
+        with urllib.request.urlopen(f"http://{self._admin}/{page}", timeout=5) as answer:
+            text: bytes = answer.read()
+            return text
+
+    def lags(self) -> dict[float, float]:
+        """How often the event loop was late by at most so many seconds."""
+        found = re.findall(r'event_loop_lag_seconds_bucket{le="([^"]+)"} (\S+)', self._read("metrics").decode())
+        return {float(bound): float(count) for bound, count in found}
 
 
-def lag_p99_ms(admin: int) -> float:
-    """The 99th percentile of the event loop's lag: the bucket of the histogram that it lies in."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=5) as answer:
-        found = re.findall(r'event_loop_lag_seconds_bucket{le="([^"]+)"} (\S+)', answer.read().decode())
-    total = float(found[-1][1])
-    return next(float(bound) for bound, count in found if float(count) >= 0.99 * total) * 1000
+def lag_p99_ms(before: Mapping[float, float], after: Mapping[float, float]) -> float:
+    """The 99th percentile between two readings: the bucket of the histogram that it lies in."""
+    counts = [count - before.get(bound, 0.0) for bound, count in after.items()]
+    return list(after)[bisect_left(list(accumulate(counts, max)), 0.99 * counts[-1])] * 1000
+
+
+class Crossing:
+    """Brokers, load and one subject, which runs until the block ends. Directions: up, down, across (`DIRECTIONS`).
+
+    ``subject`` is one of `forms.NAMES`. ``load``: further arguments of sender and receiver. ``others``: further processes of
+    load, by name, with all that `load` wants to know but their place. ``changes``: keys of the streamer's configuration.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        direction: str,
+        load: Sequence[str] = (),
+        others: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        **changes: Any,
+    ) -> None:
+        self.subject_name, self.direction = subject, direction
+        self._changes = changes
+        sender, receiver = _LOAD[direction]
+        self._loads = {"sender": (*sender, *load), "receiver": (*receiver, *load), **others}
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))
+            self.place: dict[str, Any] = {
+                "port": stack.enter_context(Mosquitto(max_inflight=1000)).port,
+                "admin": free_port(),
+            }
+            if self.direction == "across":
+                self.place["far_port"] = stack.enter_context(Mosquitto(max_inflight=1000)).port
+            self.place["endpoints"] = []
+            self.loads: dict[str, Child] = {}
+            for name, (role, *arguments) in self._loads.items():
+                child = self.loads[name] = Child("tests.bench.load", role, *self._place_of(name, role), *arguments)
+                stack.callback(child.end)
+            for child in self.loads.values():
+                child.line()
+            self.subject = self._start()
+            stack.callback(self.subject.end)
+            time.sleep(_SPREADS_S)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def _place_of(self, name: str, role: str) -> list[str]:
+        if role.startswith("zenoh"):
+            self.place["endpoints"].append(f"tcp/127.0.0.1:{free_port()}")
+            return ["--endpoint", self.place["endpoints"][-1]]
+        is_far = name == "receiver" and self.direction == "across"
+        return ["--port", str(self.place["far_port" if is_far else "port"])]
+
+    def _start(self) -> Child:
+        place = self.place
+        match self.subject_name:
+            case "raw" | "bridge" as module:
+                ends = ["--port", str(place["port"]), "--endpoint", place["endpoints"][0]]
+                child = Child(f"tests.bench.{module}", self.direction, *ends)
+                child.line()
+                return child
+            case "mosquitto":
+                from tests.bench.mosquitto import start  # noqa: PLC0415
+
+                return start(self.directory, place["port"], place["far_port"])
+            case form:
+                config = configuration(self.directory, place, **{"is_traced": form != "streamer", **self._changes})
+                return Streamer(form, self.directory, config)
+
+    def warm_up(self, seconds: float = 1.0) -> None:
+        """Some traffic that is not counted, and the time to forget it."""
+        self.phase(int(_WARM_RATE * seconds), _WARM_RATE)
+        time.sleep(_FLUSHES_S)
+
+    def phase(
+        self, count: int, rate: float = 0, observe: Callable[[int], AbstractContextManager[object]] = nullcontext
+    ) -> Figures:
+        """Send ``count`` messages, so many a second, or as fast as they go.
+
+        While they pass, the subject is observed: ``observe`` gets its process id.
+        """
+        is_ours = isinstance(self.subject, Streamer)
+        before = self.subject.lags() if isinstance(self.subject, Streamer) else {}
+        sender, receiver = self.loads["sender"], self.loads["receiver"]
+        receiver.tell(count=count)
+        before_s = self.subject.cpu_s()
+        with observe(self.subject.process.pid):
+            sender.tell(count=count, rate=rate)
+            result = receiver.result()
+        cpu_s = self.subject.cpu_s() - before_s
+        sender.line()
+        figures = Figures(
+            result["arrived"] / max(result["seconds"], 1e-9),
+            cpu_s / count * 1e6,
+            result["p50_ms"],
+            result["p99_ms"],
+            result["arrived"] / count,
+            rss_mb=self.subject.rss_mb(),
+        )
+        if isinstance(self.subject, Streamer):
+            figures.lag_p99_ms = lag_p99_ms(before, self.subject.lags())
+            figures.ready_s = self.subject.ready_s
+        if figures.arrived < 1 and (is_ours or self.subject_name == "raw"):
+            raise RuntimeError(f"{self.subject_name} {self.direction}: {result['arrived']} of {count} arrived")
+        return figures
 
 
 def measure(
@@ -129,107 +244,10 @@ def measure(
     rate: float,
     size: int,
     has_journal: bool,
-    config: str = CONFIG,
     observe: Callable[[int], AbstractContextManager[object]] = nullcontext,
+    **changes: Any,
 ) -> Figures:
-    """One run of ``subject`` in ``direction`` (up: Zenoh → MQTT, down: MQTT → Zenoh) with a configuration like `CONFIG`.
-
-    Subjects: raw, streamer, and traced, which is the streamer with tracing on. While the messages pass, the subject is
-    observed: ``observe`` gets its process id.
-    """
-    lag_ms = ready_s = rss_mb = 0.0
-    endpoint = f"tcp/127.0.0.1:{free_port()}"
-    sender_kind, receiver_kind = ("zenoh", "mqtt") if direction == "up" else ("mqtt", "zenoh")
-    children: list[Child] = []
-    with Mosquitto(max_inflight=1000) as broker, tempfile.TemporaryDirectory() as directory:
-        place = {"zenoh": ["--endpoint", endpoint], "mqtt": ["--port", str(broker.port)]}
-        common = ["--count", str(count), "--size", str(size)]
-        try:
-            receiver = Child("tests.bench.load", f"{receiver_kind}-receive", *place[receiver_kind], *common)
-            children.append(receiver)
-            receiver.line()
-            sender = Child("tests.bench.load", f"{sender_kind}-send", *place[sender_kind], *common, "--rate", str(rate))
-            children.append(sender)
-            sender.line()
-            if subject == "raw":
-                under_test = Child("tests.bench.raw", direction, *place["mqtt"], *place["zenoh"])
-                children.append(under_test)
-                under_test.line()
-            else:
-                admin = free_port()
-                path = Path(directory) / "streamer.yaml"
-                journal = f"{{path: {directory}/journal.db}}" if has_journal else "null"
-                trace = f"{{path: {directory}/traces, rotate_s: 5}}" if subject == "traced" else "null"
-                path.write_text(
-                    config.format(endpoint=endpoint, port=broker.port, admin=admin, journal=journal, trace=trace)
-                )
-                begin_s = time.monotonic()
-                under_test = Child("streamer", "run", "--config", str(path))
-                children.append(under_test)
-                wait_ready(admin)
-                ready_s = time.monotonic() - begin_s
-            time.sleep(1)  # routes and subscriptions spread through Zenoh
-            before_s = under_test.cpu_s()
-            with observe(under_test.process.pid):
-                sender.go()
-                result = receiver.result()
-            cpu_s = under_test.cpu_s() - before_s
-            if subject != "raw":
-                lag_ms = lag_p99_ms(admin)
-                rss_mb = psutil.Process(under_test.process.pid).memory_info().rss / 1e6
-        finally:
-            for child in reversed(children):
-                child.end()
-    if result["arrived"] != count:
-        raise RuntimeError(f"{subject} {direction}: {result['arrived']} of {count} arrived")
-    return Figures(
-        count / result["seconds"], cpu_s / count * 1e6, result["p50_ms"], result["p99_ms"], lag_ms, ready_s, rss_mb
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=200_000, help="messages per throughput run")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rate", type=float, default=2000, help="messages/s of the latency run")
-    parser.add_argument("--size", type=int, default=256, help="payload bytes")
-    parser.add_argument("--no-journal", action="store_true", help="custody in memory only")
-    parser.add_argument("--only", choices=("up", "down"), help="one direction")
-    arguments = parser.parse_args()
-    a = arguments
-    print(f"{a.rounds} rounds of {a.count} messages of {a.size} bytes; latency at {a.rate:.0f} messages/s")
-    print(f"{'direction':<15}{'subject':<10}{'messages/s':>12}{'CPU µs/msg':>12}{'p50 ms':>9}{'p99 ms':>9}")
-    for direction, name in (("down", "MQTT → Zenoh"), ("up", "Zenoh → MQTT")):
-        if a.only not in (None, direction):
-            continue
-        runs: dict[str, list[Figures]] = {"raw": [], "streamer": []}
-        slow: dict[str, list[Figures]] = {"raw": [], "streamer": []}
-        for _ in range(arguments.rounds):
-            for subject, results in runs.items():
-                results.append(measure(subject, direction, a.count, 0, a.size, not a.no_journal))
-                slow[subject].append(measure(subject, direction, int(a.rate * 5), a.rate, a.size, not a.no_journal))
-        median = {
-            subject: Figures(
-                statistics.median(run.rate for run in runs[subject]),
-                statistics.median(run.cpu_us for run in runs[subject]),
-                statistics.median(run.p50_ms for run in slow[subject]),
-                statistics.median(run.p99_ms for run in slow[subject]),
-            )
-            for subject in runs
-        }
-        for subject, figures in median.items():
-            print(
-                f"{name:<15}{subject:<10}{figures.rate:>12,.0f}{figures.cpu_us:>12.1f}"
-                f"{figures.p50_ms:>9.2f}{figures.p99_ms:>9.2f}"
-            )
-        ratios = [s.cpu_us / r.cpu_us for s, r in zip(runs["streamer"], runs["raw"], strict=True)]
-        speeds = [s.rate / r.rate for s, r in zip(runs["streamer"], runs["raw"], strict=True)]
-        print(
-            f"{name:<15}ratio: CPU per message {statistics.median(ratios):.2f} times the raw loop "
-            f"({min(ratios):.2f}–{max(ratios):.2f}), throughput {statistics.median(speeds):.2f} times",
-            flush=True,
-        )
-
-
-if __name__ == "__main__":
-    main()
+    """One run of ``subject`` in ``direction``, with one phase after the subject is warm."""
+    with Crossing(subject, direction, ("--size", str(size)), has_journal=has_journal, **changes) as crossing:
+        crossing.warm_up()
+        return crossing.phase(count, rate, observe)
