@@ -1,16 +1,19 @@
 """The subscription of a filter that much traffic comes through: a thread waits for samples, the loop takes them in batches.
 
 A Python callback of Zenoh takes the GIL for every sample, on a thread of Zenoh. Here samples wait in Zenoh's own FIFO
-instead, and a *token* says who may take them:
+instead. Who may take them from there depends on the load:
 
-    watcher   blocks in recv() without the GIL; with the first sample it passes the token to the loop
-    loop      takes what is there without waiting, up to `BATCH` per turn; when nothing is left it returns the token
+    few    the watcher blocks in recv() without the GIL, hands what is there to the loop, and goes back to waiting
+    many   the watcher leaves the rest to the loop: it passes a *token* and waits until the loop, which takes up to `BATCH`
+           per turn without waiting, has found the FIFO empty and returns the token
 
-This keeps the order, and nobody polls.
+So a single message wakes the watcher once, and a loop that is busy is not interrupted. This keeps the order, because only
+one of the two takes samples at any time, and nobody polls.
 """
 
 import asyncio
 import threading
+from collections import deque
 
 import zenoh
 
@@ -18,13 +21,18 @@ from streamer.transports.listeners import Filter
 from streamer.transports.zenoh.control import tell_loop
 from streamer.transports.zenoh.subscription import BATCH, Ended, KeySubscription, Take
 
+_FEW = 16
+"""The most samples that the watcher takes at a time, and that wait for the loop before it passes the token."""
+
 
 class FilterSubscription(KeySubscription):
     """A subscription with a FIFO, and a thread that watches it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended) -> None:
         super().__init__(loop, of, take, ended)
-        self._first: zenoh.Sample | None = None
+        self._handler: zenoh.Handler[zenoh.Sample] | None = None
+        self._waiting: deque[zenoh.Sample] = deque()  # from the watcher, for the loop
+        self._is_told = False
         self._token_is_here = False
         self._token_returned = threading.Event()
 
@@ -35,8 +43,8 @@ class FilterSubscription(KeySubscription):
         self._subscriber = session.declare_subscriber(
             key, zenoh.handlers.FifoChannel(buffer), allowed_origin=zenoh.Locality.REMOTE
         )
-        watcher = threading.Thread(target=self._watch, args=(self._subscriber.handler,), name="zenoh-recv", daemon=True)
-        watcher.start()
+        self._handler = self._subscriber.handler
+        threading.Thread(target=self._watch, args=(self._handler,), name="zenoh-recv", daemon=True).start()
 
     def _never_declared(self) -> None:
         tell_loop(self._loop, self._ended, self)
@@ -44,33 +52,58 @@ class FilterSubscription(KeySubscription):
     # -- watcher thread
 
     def _watch(self, handler: zenoh.Handler[zenoh.Sample]) -> None:
+        waiting, recv, try_recv = self._waiting, handler.recv, handler.try_recv
         while True:
+            samples: list[zenoh.Sample] = []
             try:
-                sample = handler.recv()
+                sample: zenoh.Sample | None = recv()
+                while sample is not None:
+                    samples.append(sample)
+                    sample = try_recv() if len(samples) < _FEW else None
             except zenoh.ZError:  # it was undeclared or the session closed, and the FIFO is empty
-                tell_loop(self._loop, self._ended, self)
-                return
+                if not samples:
+                    break
             if self._abandoned:
-                self.discarded += 1
+                self.discarded += len(samples)
                 continue
-            self._first = sample
+            waiting.extend(samples)
+            self._hand_over(with_token=len(waiting) >= _FEW)
+        if not self._abandoned:
+            self._hand_over(with_token=True)  # the end comes after the last sample, which may wait for `resume`
+        if self._abandoned:
+            self.discarded += len(waiting)
+        tell_loop(self._loop, self._ended, self)
+
+    def _hand_over(self, with_token: bool) -> None:
+        """Tell the loop that samples are waiting, unless it has been told already; wait until the token is back."""
+        if with_token:
             self._token_returned.clear()
-            if not tell_loop(self._loop, self._arrived, handler):
+            self._token_is_here = True
+        if not self._is_told:
+            self._is_told = True
+            if not tell_loop(self._loop, self._drain):
                 self._abandoned = True
-            if not self._abandoned:
-                self._token_returned.wait()
+        if with_token and not self._abandoned:
+            self._token_returned.wait()
 
     # -- loop
 
-    def _arrived(self, handler: zenoh.Handler[zenoh.Sample]) -> None:
-        self._token_is_here = True
-        self._drain(handler)
+    def _drain(self) -> None:
+        if self._paused or self._abandoned:
+            return  # `resume` calls again
+        self._is_told = False  # before taking: what comes later is told again
+        has_token = self._token_is_here  # before taking: what waited when it was passed comes first
+        waiting = self._waiting
+        samples: list[zenoh.Sample] = []
+        while waiting:  # few, and the watcher may be adding
+            samples.append(waiting.popleft())
+        if has_token and self._handler is not None:
+            self._take_from(self._handler, samples)
+        if samples:
+            self._take(self, samples)
 
-    def _drain(self, handler: zenoh.Handler[zenoh.Sample]) -> None:
-        if self._paused or self._abandoned or not self._token_is_here:
-            return
-        samples = [] if self._first is None else [self._first]
-        self._first = None
+    def _take_from(self, handler: zenoh.Handler[zenoh.Sample], samples: list[zenoh.Sample]) -> None:
+        """The loop has the token: fill up the batch, and return the token if nothing is left."""
         more = True
         try:
             while len(samples) < BATCH:
@@ -82,24 +115,21 @@ class FilterSubscription(KeySubscription):
         except zenoh.ZError:  # as in the watcher, which notices it as well
             more = False
         if more:
-            self._loop.call_soon(self._drain, handler)
+            self._is_told = True
+            self._loop.call_soon(self._drain)
         else:
             self._token_is_here = False
             self._token_returned.set()
-        if samples:
-            self._take(self, samples)
 
     def resume(self) -> None:
         """Go on after `pause`."""
         if self._paused:
             self._paused = False
-            if self._token_is_here and self._subscriber is not None:
-                self._loop.call_soon(self._drain, self._subscriber.handler)
+            if self._handler is not None:
+                self._is_told = True
+                self._loop.call_soon(self._drain)
 
     def abandon(self) -> None:
         """From now on the watcher discards and counts what comes, so that nothing in Zenoh waits for room."""
         self._abandoned = True
-        if self._first is not None:
-            self._first = None
-            self.discarded += 1
         self._token_returned.set()
