@@ -290,6 +290,34 @@ async def test_loop_keeps_turning_while_a_put_is_blocked() -> None:
         assert again.reported[0][1] is UNCONFIRMED
 
 
+async def test_loop_keeps_turning_while_a_receiver_stalls_message_by_message() -> None:
+    """The loop itself puts, as long as no put can block: it has to notice in time."""
+    endpoint, outcomes = free_endpoint(), Outcomes()
+    async with (
+        running(listen=[endpoint], wait_before_close_ms=60_000) as transport,
+        receiver_process(endpoint) as process,
+    ):
+        await until_up(transport)
+        assert transport._session is not None
+        await until_matched(transport._session, key_for(publish(now_ms(), TOPIC).attributes, ""))
+        assert transport._sender is not None
+        process.send_signal(signal.SIGSTOP)
+        submitted: list[Parcel] = []
+        try:
+            while not transport.is_stalled:
+                more = [Parcel(publish(now_ms(), TOPIC, bytes(10_000)))]
+                submitted += more
+                began_s = asyncio.get_running_loop().time()
+                transport.submit(more, outcomes.done)
+                assert asyncio.get_running_loop().time() - began_s < 30, "a put has held up the loop"
+                await asyncio.sleep(0)
+                assert len(submitted) < 10_000, "the receiver has not stalled"
+        finally:
+            process.send_signal(signal.SIGCONT)
+        await until(lambda: len(outcomes.reported) == len(submitted), "every outcome")
+        assert order_of(outcomes.reported) == [parcel.message.id for parcel in submitted]
+
+
 # While a put is blocked Zenoh's threads, which all sessions of a process share, cannot close a session: not for long here,
 # for the sake of the tests to come.
 async def test_stop_returns_while_a_put_is_blocked_and_reports_the_rest_as_lost() -> None:

@@ -83,7 +83,7 @@ class Nodes:
         if (session := self._session) is not None and not session.is_closed():
             tell_loop(self._loop, self._surveyed, linked(session))
 
-    # -- sender thread
+    # -- where puts are made
 
     def find_broken(self) -> bool:
         """After a put that took long: whether there is still a node. Returns as soon as a broken link is found."""

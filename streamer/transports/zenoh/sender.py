@@ -1,9 +1,13 @@
-"""Puts messages onto Zenoh from a thread of its own, because a put can block for seconds while a receiver is stalled.
+"""Puts messages onto Zenoh: on the event loop while no put can block, else on a thread of its own.
+
+A put can block for seconds while a receiver is stalled. Whether one can is known beforehand (`send_queues`): for some
+kilobytes at a time the loop asks, and puts. The thread gets everything as soon as one would have to wait, and until it has
+caught up.
 
 The loop hands over a batch and lends the processor to the thread: it waits, without the GIL, until the batch is out, for
-2 ms at most. That is the normal case, and cheaper than two threads that compete for the GIL (5 ms for each switch). If the
-batch is not out by then, the sender is *behind*: the loop goes on, later batches only queue, and a timer lends the processor
-again for as long as that helps.
+2 ms at most. That is cheaper than two threads that compete for the GIL (5 ms for each switch). If the batch is not out by
+then, the sender is *behind*: the loop goes on, later batches only queue, and a timer lends the processor again for as long
+as that helps.
 """
 
 import asyncio
@@ -29,6 +33,8 @@ _LEND_S = 0.002
 _LEND_AGAIN_S = 0.001  # while puts make progress
 _LOOK_AGAIN_S = 0.02  # while they make none
 _SMALL = 32
+_UNASKED_BYTES = 16 * 1024  # put before the send queues are asked again; far less than Zenoh's own queue has room for
+_OVERHEAD_BYTES = 200  # of a message on the wire, besides its payload, token and traceparent
 
 _ROUTES = 8192
 _DECLARED = 1024
@@ -128,8 +134,9 @@ class _Batch:
 class Sender:
     """The thread, its queue, and the way back to the loop.
 
-    ``put`` sends one message, on the thread; ``was_slow`` is called there after a put that took ``slow_s``. ``success`` is
-    what `Done` is told when a put has returned.
+    ``put`` sends one message, and ``was_slow`` is called after one that took ``slow_s``, both on the thread or on the loop,
+    never on both at once. ``has_room`` says on the loop whether the next `_UNASKED_BYTES` can be put without waiting.
+    ``success`` is what `Done` is told when a put has returned.
     """
 
     def __init__(
@@ -141,6 +148,7 @@ class Sender:
         success: Unconfirmed | None,
         slow_s: float,
         was_slow: Callable[[], None],
+        has_room: Callable[[], bool],
         now_ms: Callable[[], int],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -149,6 +157,7 @@ class Sender:
         self._success = success
         self._slow_s = slow_s
         self._was_slow = was_slow
+        self._has_room = has_room
         self._now_ms = now_ms
         self._now_s = now_s
         self._link: object | None = None
@@ -177,9 +186,14 @@ class Sender:
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
         """Send these after all earlier ones. ``done`` is called on the loop, before this returns or later.
 
-        Small batches wait for the end of this turn of the loop, because each switch of threads costs 20 µs.
+        Small batches for the thread wait for the end of this turn of the loop, because each switch of threads costs 20 µs.
         """
-        self._fresh.append(_Batch(parcels, done, self._link or object()))
+        batch = _Batch(parcels, done, self._link or object())
+        if self.is_empty and not self._reporting and self._put_here(batch):
+            self._unreported.append(batch)
+            self._report()
+            return
+        self._fresh.append(batch)
         if len(parcels) >= _SMALL and not self._reporting:
             self._flush()
         elif not self._flush_is_due:
@@ -218,17 +232,27 @@ class Sender:
 
     # -- loop
 
+    def _put_here(self, batch: _Batch) -> bool:
+        """Put a batch as far as no put can block. Whether that was all of it."""
+        while not batch.complete:
+            if _put_bytes(batch.parcels[batch.through].message) > _UNASKED_BYTES or not self._has_room():
+                return False
+            self._put_some(batch)
+        return True
+
     def _flush_due(self) -> None:
         self._flush_is_due = False
         self._flush()
 
     def _flush(self) -> None:
-        if not self._fresh:
-            return
-        self._hand_over()
-        if self._behind:
-            return
-        self._lend()
+        if not self._unreported:
+            while self._fresh and self._put_here(self._fresh[0]):
+                self._unreported.append(self._fresh.pop(0))
+        if self._fresh:
+            self._hand_over()
+            if self._behind:
+                return
+            self._lend()
         self._report()
         if self._unreported:
             self._behind = True
@@ -278,29 +302,51 @@ class Sender:
     # -- sender thread
 
     def _run(self) -> None:
-        put, now_s = self._put, self._now_s
         while (batches := self._queue.get()) is not None:
-            began_s = now_s()
             for batch in batches:
-                for number, parcel in enumerate(batch.parcels, 1):
-                    error: SendError | None = None
-                    if self._behind and parcel.message.is_expired(self._now_ms()):
-                        error = LinkLostError("its TTL passed behind a put that was blocked")  # the egress checks it again
-                    elif batch.link is self._link:
-                        error = put(parcel.message)
-                    if batch.link is not self._link:  # lost before the put, or during it
-                        error = LinkLostError()
-                    if error is not None:
-                        batch.errors[number - 1] = error
-                    batch.through = number
-                    ended_s = now_s()
-                    if ended_s - began_s >= self._slow_s:
-                        self._was_slow()
-                        ended_s = now_s()
-                    began_s = ended_s
+                while not batch.complete:
+                    self._put_some(batch)
                 self._batches_out += 1
-                batch.complete = True
             if self._queue.empty():
                 self._idle.set()
             if self._behind:
                 tell_loop(self._loop, self._report)
+
+    # -- either
+
+    def _put_some(self, batch: _Batch) -> None:
+        """Put what comes next in a batch: one message, and more up to `_UNASKED_BYTES` in all."""
+        put, now_s = self._put, self._now_s
+        parcels = batch.parcels
+        at = batch.through
+        left = _UNASKED_BYTES - _put_bytes(parcels[at].message)
+        began_s = now_s()
+        while True:
+            message = parcels[at].message
+            error: SendError | None = None
+            if self._behind and message.is_expired(self._now_ms()):
+                error = LinkLostError("its TTL passed behind a put that was blocked")  # the egress checks it again
+            elif batch.link is self._link:
+                error = put(message)
+            if batch.link is not self._link:  # lost before the put, or during it
+                error = LinkLostError()
+            if error is not None:
+                batch.errors[at] = error
+            at += 1
+            batch.through = at
+            ended_s = now_s()
+            if ended_s - began_s >= self._slow_s:
+                self._was_slow()
+                ended_s = now_s()
+            began_s = ended_s
+            if at == len(parcels):
+                batch.complete = True
+                return
+            left -= _put_bytes(parcels[at].message)
+            if left < 0:
+                return
+
+
+def _put_bytes(message: UMessage) -> int:
+    """About how much room a message takes in Zenoh's queue."""
+    return _OVERHEAD_BYTES + message.attributes.extra_bytes + len(message.payload or b"")

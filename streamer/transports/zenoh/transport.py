@@ -4,7 +4,7 @@ Everything here runs on the event loop. Three kinds of thread do what can block:
 
     control   open, declare, undeclare, close       (`control`)
     watchers  one per filter, waiting in recv       (`filter_subscription`)
-    sender    put                                   (`sender`)
+    sender    put, while that would have to wait    (`sender`)
 
 Three signs tell what became of a message that was put: whether anybody listens to its key (`presence_watch`, `presence`),
 which nodes are there (`nodes`), and the receipt of another streamer (`receipts`, `ledger`).
@@ -38,6 +38,7 @@ from streamer.transports.zenoh.presence_watch import PresenceWatch
 from streamer.transports.zenoh.probe import probes
 from streamer.transports.zenoh.receipt_proofs import ReceiptKey
 from streamer.transports.zenoh.receipts import Receipts
+from streamer.transports.zenoh.send_queues import SendQueues
 from streamer.transports.zenoh.sender import Publishers, Sender
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter
 from streamer.uprotocol.uri import ANY_RESOURCE, UUri
@@ -145,11 +146,12 @@ class ZenohTransport(ListeningTransport):
                     extra={"state": (f"session {self.context.name}", "failed")},
                 )
                 await asyncio.sleep(retry_s)
-        session = self._session
+        session, control = self._session, self._control
         assert session is not None
         state = (f"session {self.context.name}", "open")
         text = "zenoh_session_open endpoint=%s zid=%s mode=%s"
         logger.info(text, self.context.name, session.zid(), self._mode, extra={"state": state})
+        queues = SendQueues()
         self._sender = Sender(
             self._loop,
             Publishers(session, self.context.authority).put,
@@ -157,12 +159,14 @@ class ZenohTransport(ListeningTransport):
             success=UNCONFIRMED if self.options.uncertain_s else None,
             slow_s=max(_SLOW * wait_before_close_s(config), _SLOW_MIN_S),
             was_slow=self._was_slow,
+            has_room=queues.has_room,
             now_ms=self.context.now_ms,
         )
         self._nodes = nodes = Nodes(self._loop, self._control, self.context.name, self._node_changed, self._node_settled)
         self._intake.open(self._loop, self._control, session)
         # All this after the subscriptions: the link is not called up before we listen.
         await self._control.ask(lambda: nodes.watch(session))
+        await self._control.ask(lambda: queues.watch(session, control))
         self._presence_watch.open(self._loop, self._control, session)
         if self._receipt_key is not None:
             self._receipts.open(self._loop, self._control, session, self._receipt_key)
@@ -254,7 +258,7 @@ class ZenohTransport(ListeningTransport):
             self.context.events.node_changed(True)
 
     def _was_slow(self) -> None:
-        """On the sender thread: a put took as long as Zenoh takes to give up a receiver."""
+        """After a put, on its thread: it took as long as Zenoh takes to give up a receiver."""
         assert self._nodes is not None
         assert self._sender is not None
         if not self._nodes.find_broken():

@@ -30,6 +30,7 @@ class BlockingPut:
 
     def __init__(self) -> None:
         self.put: list[bytes] = []
+        self.threads: list[int] = []
         self.at_gate = threading.Event()
         self.opened = threading.Event()
 
@@ -39,12 +40,13 @@ class BlockingPut:
             self.at_gate.set()
             self.opened.wait(10)
         self.put.append(text)
+        self.threads.append(threading.get_ident())
         return RefusedError(UCode.INTERNAL, "no") if text == b"refuse" else None
 
 
 @contextmanager
 def sending(gate: BlockingPut, **options: object) -> Iterator[Sender]:
-    quick: dict[str, object] = {"slow_s": math.inf, "was_slow": lambda: None, "now_ms": lambda: 0}
+    quick: dict[str, object] = {"slow_s": math.inf, "was_slow": lambda: None, "has_room": lambda: False, "now_ms": lambda: 0}
     sender = Sender(asyncio.get_running_loop(), gate, "test", success=UNCONFIRMED, **quick | options)  # type: ignore[arg-type]
     sender.resume()
     try:
@@ -72,6 +74,65 @@ async def test_outcomes_come_in_order() -> None:
         sender.submit(parcels(b"a", b"refuse", b"b"), outcomes.done)
         await until(lambda: len(outcomes.reported) == 3, "every outcome")
     assert words(outcomes) == ["a unconfirmed", "refuse refused", "b unconfirmed"]
+
+
+async def test_while_there_is_room_the_loop_puts_by_itself() -> None:
+    gate, outcomes = BlockingPut(), Outcomes()
+    with sending(gate, has_room=lambda: True) as sender:
+        sender.submit(parcels(b"a", b"refuse", b"b"), outcomes.done)
+        assert words(outcomes) == ["a unconfirmed", "refuse refused", "b unconfirmed"]
+        assert sender.is_empty
+    assert set(gate.threads) == {threading.get_ident()}
+
+
+async def test_what_has_no_room_any_more_goes_to_the_thread() -> None:
+    gate, outcomes = BlockingPut(), Outcomes()
+    asked: list[None] = []
+
+    def has_room() -> bool:
+        asked.append(None)
+        return len(asked) < 3
+
+    texts = [b"%d" % n * 5000 for n in range(9)]
+    with sending(gate, has_room=has_room) as sender:
+        sender.submit(parcels(*texts), outcomes.done)
+        await until(lambda: len(outcomes.reported) == 9, "every outcome")
+    assert gate.put == texts
+    assert [thread == threading.get_ident() for thread in gate.threads] == [True] * 6 + [False] * 3
+    assert words(outcomes) == [f"{text.decode()} unconfirmed" for text in texts]
+
+
+async def test_large_message_goes_to_the_thread_and_later_ones_behind_it() -> None:
+    gate, outcomes = BlockingPut(), Outcomes()
+    with sending(gate, has_room=lambda: True) as sender:
+        sender.submit(parcels(b"a", bytes(100_000), b"gate"), outcomes.done)
+        sender.submit(parcels(b"b"), outcomes.done)
+        await until(gate.at_gate.is_set, "the blocked put")
+        sender.submit(parcels(b"c"), outcomes.done)
+        assert b"b" not in gate.put
+        gate.opened.set()
+        await until(lambda: len(outcomes.reported) == 5, "every outcome")
+    assert gate.put == [b"a", bytes(100_000), b"gate", b"b", b"c"]
+
+
+async def test_results_that_send_more_do_not_nest() -> None:
+    gate, reported = BlockingPut(), list[bytes]()
+    depth = 0
+
+    with sending(gate, has_room=lambda: True) as sender:
+
+        def done(batch: Any, error: object) -> None:
+            nonlocal depth
+            depth += 1
+            assert depth == 1
+            reported.extend(parcel.message.payload for parcel in batch)
+            if len(reported) < 1000:
+                sender.submit(parcels(b"%d" % len(reported)), done)
+            depth -= 1
+
+        sender.submit(parcels(b"0"), done)
+        await until(lambda: len(reported) == 1000, "every outcome")
+    assert gate.put == [b"%d" % n for n in range(1000)]
 
 
 async def test_without_a_link_nothing_is_put() -> None:
