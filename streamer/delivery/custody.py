@@ -4,7 +4,8 @@ Messages without an outcome some milliseconds after they arrived are written to 
 sources acknowledged once it is committed: else one flow whose receiver is away would use up its source's window and block
 all others. What is confirmed before that never touches the disk. The wait is `FLUSH_S` for a message that only we have, and
 `PATIENCE_S` for one that its source keeps until we acknowledge it. The same transaction has the batches of unconfirmed
-messages, new dead letters, and the deletion of everything that has reached its outcome.
+messages, new dead letters, and the deletion of everything that has reached its outcome. What need not be on the disk soon
+waits for company, up to `PATIENCE_S`: at ordinary rates a transaction for a few messages costs more than all else about them.
 
 Without a journal, custody is the process's memory. The daemon logs at the start what a kill would lose.
 """
@@ -34,6 +35,7 @@ logger = logging.getLogger("ustreamer.custody")
 
 FLUSH_S = 0.01
 PATIENCE_S = 0.05
+_TIMERS_S = 0.002  # how much too early timers may be
 
 # Letters that wait while the disk is full. Of accepted messages the oldest go; those that anybody can cause come in no more.
 _MAX_LETTERS = 10_000
@@ -71,7 +73,8 @@ class Custody:
         self.in_memory = 0  # bytes of journaled messages whose payload is in memory
         self.spilled = 0  # messages whose payload is only in the journal
         self.letters_dropped = 0
-        self._recent: list[Delivery] = []
+        self._recent: list[Delivery] = []  # for the next transaction
+        self._ours: deque[Delivery] = deque()  # only we have them; oldest first
         self._kept_at_source: deque[Delivery] = deque()  # oldest first
         self._starved: list[Delivery] = []  # the journal has no room for them: unacknowledged
         self._purge_at = self._purge_recent_at = _PURGE_AT
@@ -79,6 +82,7 @@ class Custody:
         self._done: Batch = Batch()
         self._letters, self._rejected = Tally(), Tally()  # what waits in it, of accepted messages and of others
         self._is_due = False
+        self._asked_s: float | None = None  # when the flush was first asked for that has not been done yet
         self._turned = asyncio.Event()  # set at the end of every flush and commit
 
     async def until_written(self) -> None:
@@ -87,6 +91,7 @@ class Custody:
         self.schedule()
         while (
             self._recent
+            or self._ours
             or self._kept_at_source
             or not self._done.is_empty
             or self._is_due
@@ -110,7 +115,7 @@ class Custody:
         """What has no outcome, is not in the journal, and is not kept by its source either."""
         return [
             delivery
-            for delivery in (*self._starved, *self._recent)
+            for delivery in (*self._starved, *self._recent, *self._ours)
             if delivery.state is not DeliveryState.SETTLED
             and not (delivery.journaled or delivery.received.is_kept or delivery.received.source_keeps)
         ]
@@ -131,7 +136,7 @@ class Custody:
         if delivery.received.source_keeps:
             self._kept_at_source.append(delivery)
         else:
-            self._recent.append(delivery)
+            self._ours.append(delivery)
 
     def redelivered(self, deliveries: Sequence[Delivery]) -> None:
         """Unconfirmed messages are in their lane again; the batch that held them is given up with the next flush."""
@@ -210,6 +215,8 @@ class Custody:
         """Have a flush soon."""
         if not self._is_due:
             self._is_due = True
+            if self._asked_s is None:
+                self._asked_s = self._clock.monotonic_s()
             self._later(FLUSH_S, self.flush)
 
     def flush(self) -> None:
@@ -218,11 +225,14 @@ class Custody:
         self._turned.set()
         now_s = self._clock.monotonic_s()
         recent, self._recent = self._recent, []
-        kept = self._kept_at_source
-        while kept and (kept[0].state is DeliveryState.SETTLED or kept[0].entered_s + self.patience_s <= now_s):
-            recent.append(kept.popleft())
-        if kept:
+        _take_older(self._ours, now_s - min(FLUSH_S, self.patience_s), recent)
+        _take_older(self._kept_at_source, now_s - self.patience_s, recent)
+        if self._ours or self._kept_at_source:
             self.schedule()
+        if not recent and self._may_wait(now_s):
+            self.schedule()
+            return
+        self._asked_s = None
         if self.journal is None:
             for delivery in recent:
                 if delivery.state is not DeliveryState.SETTLED:
@@ -250,6 +260,17 @@ class Custody:
             return
         frees = bool(transaction.rows_done or transaction.segments_done or transaction.letters_done)
         self.journal.write(transaction, partial(self._committed, written, batches, frees))
+
+    def _may_wait(self, now_s: float) -> bool:
+        """Whether nothing that waits for the next transaction is in a hurry."""
+        done = self._done
+        return (
+            self.journal is not None
+            and self._asked_s is not None
+            and now_s < self._asked_s + self.patience_s - _TIMERS_S
+            and not (self._starved or done.letters or done.letters_done or done.letters_kept)
+            and not any(store.is_urgent(now_s) for store in self._stores)
+        )
 
     def _rows(self, recent: list[Delivery], transaction: Batch) -> list[Delivery]:
         """Put what has no outcome into the transaction, as far as the journal has room."""
@@ -366,3 +387,9 @@ class Custody:
         self.spilled -= 1
         self.in_memory += delivery.size
         return True
+
+
+def _take_older(waiting: deque[Delivery], than_s: float, into: list[Delivery]) -> None:
+    """Move what entered before a time, or has its outcome, from the oldest on."""
+    while waiting and (waiting[0].state is DeliveryState.SETTLED or waiting[0].entered_s <= than_s + _TIMERS_S):
+        into.append(waiting.popleft())

@@ -32,6 +32,9 @@ logger = logging.getLogger("ustreamer.assurance")
 
 _BATCH_BYTES = 4 * 1024 * 1024
 _OPEN_S = 1.0
+# MQTT brokers keep 20 messages unacknowledged and more, unless configured otherwise. A source that sends no more waits for us.
+_HURRY_AT = 16
+_SILENT_S = 0.005
 _AT_ONCE = 256  # so many messages of a lane are unpacked at a time
 _PARSED = 8  # batches that several lanes are being refilled from
 
@@ -103,6 +106,15 @@ class UnconfirmedStore:
     def has_unstored(self) -> bool:
         """Whether anything waits for `take_unstored`."""
         return bool(self._unstored or self._open.records)
+
+    def is_urgent(self, now_s: float) -> bool:
+        """Whether somebody may be waiting for what is unstored: its source, or we, if nobody else has it."""
+        current = self._open
+        if self._unstored:
+            return True
+        if not current.records:
+            return False
+        return current.is_ours or len(current.received) >= _HURRY_AT or current.last_s + _SILENT_S <= now_s
 
     def add(self, deliveries: Sequence[Delivery], now_s: float) -> None:
         """These were sent."""

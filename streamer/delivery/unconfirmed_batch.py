@@ -74,13 +74,15 @@ class UnconfirmedBatch:
 
 
 class OpenBatch:
-    """The batch that is being filled."""
+    """The batch that is being filled. ``is_ours``: nobody else has one of its messages. ``last_s``: when the last one came."""
 
-    __slots__ = ("bytes", "flows", "made_s", "received", "records", "shares")
+    __slots__ = ("bytes", "flows", "is_ours", "last_s", "made_s", "received", "records", "shares")
 
     def __init__(self) -> None:
         self.flows: dict[tuple[Lane, Attributes], BatchFlow] = {}
         self.made_s = 0.0
+        self.last_s = 0.0
+        self.is_ours = False
         self.records: list[bytes] = []
         self.shares: dict[Lane, LaneShare] = {}
         self.received: list[Received] = []
@@ -88,6 +90,7 @@ class OpenBatch:
 
     def add(self, deliveries: Sequence[Delivery], now_s: float, tracer: Tracer | None) -> int:
         before = self.bytes
+        self.last_s = now_s
         flows, records, shares, came = self.flows, self.records, self.shares, self.received
         for delivery in deliveries:
             lane = delivery.lane
@@ -107,6 +110,8 @@ class OpenBatch:
             if tracer is not None:
                 entry.traces += tracer.unconfirmed(delivery, now_s)
             came.append(received)
+            if not (received.source_keeps or received.is_kept):
+                self.is_ours = True
             self.bytes += delivery.size
         return self.bytes - before
 

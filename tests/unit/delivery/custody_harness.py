@@ -88,9 +88,10 @@ class CustodyHarness:
             delivery.forget()
 
     def flush(self) -> None:
-        """Do what is due, once."""
+        """Do what is due, once, when its time has come."""
         due, self.due = self.due, []
-        for _, call in due:
+        for after_s, call in due:
+            self.clock.advance(round(after_s * 1000))
             call()
 
     def commit(self) -> None:

@@ -1,0 +1,137 @@
+"""Custody with a journal: what is written at the first flush, and what waits for company."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamer.delivery.custody import FLUSH_S, PATIENCE_S
+from streamer.transports.memory import MemoryReceived
+from tests.unit.delivery.custody_harness import CustodyHarness, journaled
+from tests.unit.delivery.messages import message
+
+FLUSH_MS = round(FLUSH_S * 1000)
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[CustodyHarness]:
+    with journaled(tmp_path / "journal.db") as harness:
+        yield harness
+
+
+def ask(harness: CustodyHarness) -> None:
+    """A flush is due in `FLUSH_MS`, as after any message."""
+    harness.custody.schedule()
+
+
+def flush(harness: CustodyHarness, passed_ms: int = 0) -> bool:
+    """Do the flush that is due, of whose time so much has passed. Whether anything is being written."""
+    ((_, call),) = harness.due
+    harness.due.clear()
+    harness.clock.advance(FLUSH_MS - passed_ms)
+    call()
+    return harness.journal.is_busy
+
+
+def send(harness: CustodyHarness, count: int, is_kept_at_source: bool = True) -> list[MemoryReceived]:
+    """Messages come and leave at once, and nobody confirms them."""
+    came = []
+    for _ in range(count):
+        received = MemoryReceived(message()) if is_kept_at_source else None
+        delivery = harness.accept(message(), received=received, watch=False)
+        assert isinstance(delivery.received, MemoryReceived)
+        came.append(delivery.received)
+        harness.send_unconfirmed(delivery.lane)
+    return came
+
+
+def test_what_was_delivered_in_time_is_not_written_with_what_was_not(harness: CustodyHarness) -> None:
+    late = harness.accept(message())
+    harness.clock.advance(7)
+    young = harness.accept(message(1))
+    assert flush(harness, 7)
+    harness.settle(young)
+    harness.write()
+    assert harness.in_file("rows") == [late.seq]
+
+
+def test_a_young_message_is_written_once_it_is_old_enough(harness: CustodyHarness) -> None:
+    ask(harness)
+    harness.clock.advance(7)
+    young = harness.accept(message())
+    assert not flush(harness, 7)
+    assert flush(harness)
+    harness.commit()
+    assert harness.in_file("rows") == [young.seq]
+
+
+def test_batches_wait_for_company_while_their_source_goes_on_sending(harness: CustodyHarness) -> None:
+    came: list[MemoryReceived] = []
+    flushes = 0
+    is_busy = False
+    ask(harness)
+    while not is_busy:
+        harness.clock.advance(8)
+        came += send(harness, 1)
+        is_busy = flush(harness, 8)
+        flushes += 1
+    assert flushes == round(PATIENCE_S / FLUSH_S)
+    harness.commit()
+    assert all(each.acknowledged for each in came)
+    assert harness.journal.commits == 1
+
+
+def test_a_batch_is_written_when_its_source_sends_no_more(harness: CustodyHarness) -> None:
+    (received,) = send(harness, 1)
+    assert flush(harness)
+    harness.commit()
+    assert received.acknowledged
+
+
+@pytest.mark.parametrize(("count", "is_written"), [(15, False), (16, True)])
+def test_a_batch_is_written_when_its_source_may_have_no_window_left(
+    harness: CustodyHarness, count: int, is_written: bool
+) -> None:
+    ask(harness)
+    harness.clock.advance(8)
+    send(harness, count)
+    assert flush(harness, 8) is is_written
+    harness.write()
+
+
+def test_a_batch_that_only_we_have_is_written_at_the_next_flush(harness: CustodyHarness) -> None:
+    ask(harness)
+    harness.clock.advance(8)
+    send(harness, 1, is_kept_at_source=False)
+    assert flush(harness, 8)
+    harness.write()
+
+
+def test_deletions_wait_and_leave_with_the_next_transaction(harness: CustodyHarness) -> None:
+    first = harness.accept(message())
+    harness.write()
+    harness.settle(first)
+    assert not flush(harness)
+    harness.accept(message(1))
+    assert flush(harness)
+    harness.commit()
+    assert len(harness.in_file("rows")) == 1
+    assert harness.journal.commits == 2
+
+
+def test_deletions_alone_do_not_wait_for_ever(harness: CustodyHarness) -> None:
+    first = harness.accept(message())
+    harness.write()
+    harness.settle(first)
+    harness.write()
+    assert harness.in_file("rows") == []
+
+
+def test_at_a_stop_nothing_waits(harness: CustodyHarness) -> None:
+    harness.custody.patience_s = 0.0
+    ask(harness)
+    harness.clock.advance(8)
+    (received,) = send(harness, 1)
+    assert flush(harness, 8)
+    harness.commit()
+    assert received.acknowledged
