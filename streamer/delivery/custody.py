@@ -5,7 +5,7 @@ sources acknowledged once it is committed: else one flow whose receiver is away 
 all others. What is confirmed before that never touches the disk. The wait is `FLUSH_S` for a message that only we have, and
 `PATIENCE_S` for one that its source keeps until we acknowledge it. The same transaction has the batches of unconfirmed
 messages, new dead letters, and the deletion of everything that has reached its outcome. What need not be on the disk soon
-waits for company, up to `PATIENCE_S`: at ordinary rates a transaction for a few messages costs more than all else about them.
+waits for company, up to `PATIENCE_S`: a transaction for a few messages costs more than all else about them.
 
 Without a journal, custody is the process's memory. The daemon logs at the start what a kill would lose.
 """

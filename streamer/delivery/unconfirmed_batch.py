@@ -74,7 +74,7 @@ class UnconfirmedBatch:
 
 
 class OpenBatch:
-    """The batch that is being filled. ``is_ours``: nobody else has one of its messages. ``last_s``: when the last one came."""
+    """The batch that is being filled. ``is_ours``: nobody else has one of its messages. ``last_s``: when the last came."""
 
     __slots__ = ("bytes", "flows", "is_ours", "last_s", "made_s", "received", "records", "shares")
 

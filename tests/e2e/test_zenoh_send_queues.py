@@ -21,9 +21,9 @@ async def _watched(session: zenoh.Session) -> tuple[SendQueues, ControlThread]:
 
 async def test_there_is_no_room_before_a_put_blocks_and_again_when_the_receiver_goes_on() -> None:
     endpoint = free_endpoint()
-    with open_peer(listen=[endpoint], transport__link__tx__queue__congestion_control__block__wait_before_close=60_000_000) as (
-        session
-    ):
+    with open_peer(
+        listen=[endpoint], transport__link__tx__queue__congestion_control__block__wait_before_close=60_000_000
+    ) as (session):
         queues, control = await _watched(session)
         async with PeerProcess.running(connect=[endpoint]) as peer:
             await peer.subscribe(KEY)
