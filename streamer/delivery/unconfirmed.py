@@ -34,7 +34,7 @@ _BATCH_BYTES = 4 * 1024 * 1024
 _OPEN_S = 1.0
 # MQTT brokers have 20 unacknowledged messages and more, unless configured otherwise. One that sends no more may wait for us.
 _HURRY_AT = 16
-_SILENT_S = 0.005
+_SILENT_S = 0.008
 _AT_ONCE = 256  # so many messages of a lane are unpacked at a time
 _PARSED = 8  # batches that several lanes are being refilled from
 
