@@ -7,7 +7,7 @@ from collections import Counter
 
 from streamer.rate import ByKey, TokenBucket
 
-MAX_WATCHES = 512
+MAX_WATCHES = 256
 SHARE = 2
 """One authority may have one part in so many of them."""
 

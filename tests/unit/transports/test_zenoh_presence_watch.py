@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import zenoh
 
 from streamer.transports.base import Presence
-from streamer.transports.zenoh import watch_budget
+from streamer.transports.zenoh import presence_watch, watch_budget
 from streamer.transports.zenoh.presence_watch import _AT_ONCE, PresenceWatch
 from streamer.transports.zenoh.watch_budget import BURST, BURST_PER_AUTHORITY, MAX_WATCHES, SHARE
 from tests.waiting import until
@@ -32,12 +33,14 @@ class CountingSession:
 
     def __init__(self) -> None:
         self.publishers: Counter[str] = Counter()
+        self.declared = 0
         self.asked: list[str] = []
         self.watched: list[str] = []
         self.unmatched: set[str] = set()
 
     def declare_publisher(self, key: str, **how: object) -> Any:
         self.publishers[key] += 1
+        self.declared += 1
         return _Publisher(self, key)
 
 
@@ -47,6 +50,8 @@ class _Publisher:
         self._key = key
 
     def declare_matching_listener(self, listener: object) -> Any:
+        assert isinstance(listener, zenoh.handlers.Callback)
+        assert not listener.indirect  # else Zenoh starts a thread for it
         self._session.watched.append(self._key)
         return SimpleNamespace(undeclare=lambda: self._session.watched.remove(self._key))
 
@@ -119,17 +124,38 @@ async def test_flood_of_invented_authorities_is_watched_no_more_than_the_burst_o
     watch.close()
 
 
-async def test_flow_without_a_watch_is_asked_about_once_and_leaves_nothing_declared(
+async def test_flow_without_a_watch_is_asked_about_once_and_its_publisher_is_kept_up_to_a_bound(
     watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "_set_turn", lambda: None)
+    monkeypatch.setattr(presence_watch, "MAX_KEPT", 100)
     told: dict[str, list[Presence]] = {source(number): [] for number in range(3000)}
     for key, presences in told.items():
         watch.add(key, presences.append)
     await settled(watch)
     assert session.asked == list(told)
-    assert +session.publishers == Counter(session.watched)
+    unwatched = [key for key in told if key not in session.watched]
+    assert +session.publishers == Counter([*session.watched, *unwatched[:100]])
     assert all(presences == [Presence.PRESENT] for presences in told.values())
+    for key, presences in told.items():
+        watch.remove(key, presences.append)
+    assert (session.watched, +session.publishers) == ([], Counter())
+    watch.close()
+
+
+async def test_flow_is_watched_through_the_publisher_that_was_kept_for_it(
+    watch: PresenceWatch, session: CountingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 0)
+    watch.add(to_sink(1), ignore)
+    await settled(watch)
+    watch._ask([to_sink(1)])  # still waits when the watch is made
+    monkeypatch.setattr(watch_budget, "MAX_WATCHES", 8)
+    watch._take_turn()
+    await settled(watch)
+    assert (session.watched, session.declared) == ([to_sink(1)], 1)
+    watch.remove(to_sink(1), ignore)
+    assert (session.watched, +session.publishers) == ([], Counter())
     watch.close()
 
 
