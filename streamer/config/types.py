@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -18,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from streamer.described import Described
 from streamer.uprotocol.multicast import check_broadcast, check_partition, split_partition
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, FIRST_TOPIC, LAST_TOPIC, UriError, UUri, is_authority
 
@@ -198,7 +198,7 @@ PartitionName = Annotated[str, AfterValidator(_partition)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class Section(BaseModel):
+class Section(Described):
     """A part of the configuration: frozen, no unknown keys, no silent conversion of types."""
 
     model_config = ConfigDict(
@@ -208,7 +208,6 @@ class Section(BaseModel):
         allow_inf_nan=False,
         populate_by_name=True,
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,
     )
 
 

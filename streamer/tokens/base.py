@@ -8,7 +8,9 @@ revoked tokens) it reads in `TokenVerifier.refresh`.
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from streamer.described import Described
 
 
 class TokenRefusedError(Exception):
@@ -27,13 +29,13 @@ class Grant(NamedTuple):
     authority: str | None = None
 
 
-class VerifierOptions(BaseModel):
+class VerifierOptions(Described):
     """The base of every verifier's ``Options``: ``permissions.tap.options`` in the configuration file.
 
     Validation errors do not repeat values: somebody may have put a key there.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class TokenVerifier(ABC):

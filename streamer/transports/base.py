@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from streamer.clock import SystemClock
+from streamer.described import Described
 from streamer.transports.claims import Claim
 from streamer.transports.errors import MalformedPacketError, SendError
 from streamer.transports.probe import Probe
@@ -108,10 +109,10 @@ class TransportContext:
     now_ms: Callable[[], int] = _WALL_MS
 
 
-class ListenerOptions(BaseModel):
+class ListenerOptions(Described):
     """Limits on listeners (uP-L1: the transport declares them, and answers RESOURCE_EXHAUSTED beyond)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_listeners: int = 200_000  # more than uSubscription's own bound on subscriptions
     """Listeners inside the streamer, in all."""
@@ -119,14 +120,14 @@ class ListenerOptions(BaseModel):
     """Listeners on one filter."""
 
 
-class TransportOptions(BaseModel):
+class TransportOptions(Described):
     """The base of every transport's ``Options``: the ``options`` of an endpoint in the configuration file.
 
     Besides its keys a model answers what the streamer has to know before there is a connection. The text below a field is
     its description in ``streamer schema``. Validation errors do not repeat values: somebody may have put a password there.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     @property
     def addresses_publishes(self) -> bool:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from streamer.described import Described
 from streamer.transports.addresses import is_loopback
 from streamer.transports.base import ListenerOptions, WireOptions
 from streamer.transports.claims import Claim
@@ -22,10 +23,10 @@ _PORTS = {"mqtt": 1883, "mqtts": 8883}
 _UINT32_MAX = 0xFFFF_FFFF
 _CREDENTIAL_BYTES = 0xFFFF  # MQTT writes their length in two bytes
 _NOT_IN_SHARE = frozenset("/+#")
-_STRICT_KEYS = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+_STRICT_KEYS = ConfigDict(extra="forbid", frozen=True)
 
 
-class TlsOptions(BaseModel):
+class TlsOptions(Described):
     """Files in PEM form. Without ``ca_file`` the system's certificate authorities are used."""
 
     model_config = _STRICT_KEYS
@@ -44,7 +45,7 @@ class TlsOptions(BaseModel):
         return self
 
 
-class ReconnectOptions(BaseModel):
+class ReconnectOptions(Described):
     """The wait between attempts to connect: 0.5, 1, 2 and 4 s, then always 10 s (uP-L1 `mqtt_5.adoc`)."""
 
     model_config = _STRICT_KEYS

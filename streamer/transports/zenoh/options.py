@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import zenoh
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from streamer.described import Described
 from streamer.transports.addresses import is_loopback
 from streamer.transports.base import ListenerOptions, WireOptions
 from streamer.transports.claims import Claim, tcp
@@ -48,10 +49,10 @@ _WAIT_BEFORE_CLOSE = "transport/link/tx/queue/congestion_control/block/wait_befo
 _WAIT_BEFORE_CLOSE_US = 1_000_000
 
 
-class ReceiptOptions(BaseModel):
+class ReceiptOptions(Described):
     """Receipts between streamers that share the key in ``key_file``. Only ``streamers``, by authority, are believed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     key_file: Path
     """A file with the key that all these streamers share, at least 16 bytes. Only they may read it."""

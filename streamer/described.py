@@ -1,0 +1,48 @@
+"""Models whose keys are described by the text below them: in the JSON Schema, for editors.
+
+pydantic can do that itself (``use_attribute_docstrings``), but then reads the source of every model that is imported, which
+is a fifth of the time that the daemon takes to start. Here it is read when somebody asks for the schema.
+"""
+
+import ast
+import inspect
+import textwrap
+from typing import Any
+
+from pydantic import BaseModel, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+
+
+class Described(BaseModel):
+    """A model whose JSON Schema has the text below a key as its description."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        found = handler(schema)
+        properties = handler.resolve_ref_schema(found).get("properties", {})
+        texts: dict[str, str] = {}
+        for model in reversed(cls.__mro__):
+            if issubclass(model, Described):
+                texts |= _texts(model)
+        for name, field in cls.model_fields.items():
+            about = properties.get(field.alias or name)
+            if about is not None and name in texts:
+                about.setdefault("description", texts[name])
+        return found
+
+
+def _texts(model: type) -> dict[str, str]:
+    """The texts in the source of a class, by the name of the attribute above each. Nothing if there is no source."""
+    try:
+        source = inspect.getsource(model)
+    except (OSError, TypeError):  # TypeError: its module has no file
+        return {}
+    (definition,) = ast.parse(textwrap.dedent(source)).body
+    assert isinstance(definition, ast.ClassDef)
+    texts = {}
+    for above, below in zip(definition.body, definition.body[1:], strict=False):
+        if not (isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name)):
+            continue
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+            texts[above.target.id] = inspect.cleandoc(below.value.value)
+    return texts
