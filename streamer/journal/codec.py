@@ -29,6 +29,7 @@ _FLOW = struct.Struct("<II")
 _RECORD = struct.Struct("<IQQ16sI")  # flow, seq, entered_ms, id, length of the payload
 
 _encoded: Cache[Attributes, bytes] = Cache()
+_routes: Cache[tuple[str, str, str, str], bytes] = Cache()
 
 
 class UnreadableError(ValueError):
@@ -57,21 +58,23 @@ class PackedMessage(NamedTuple):
 
 def pack(message: UMessage) -> bytes:
     """Serialize one message. What it shares with others of its flow is serialized once."""
-    attributes = message.attributes
-    shared = attributes.shared
-    try:
-        rest = _encoded[shared]
-    except KeyError:
-        rest = _pack_attributes(shared)
-        _encoded.remember(shared, rest)
-    if attributes is not shared:
-        rest += carried_to_proto(attributes).SerializeToString()
+    rest = _pack_attributes(message.attributes)
     uuid, payload = message.id, message.payload
     head = b"\x0a%b\x0a\x12\x09%b\x11%b%b" % (_varint(_ID_BYTES + len(rest)), uuid[7::-1], uuid[:7:-1], rest)
     return head if payload is None else b"%b\x12%b%b" % (head, _varint(len(payload)), payload)
 
 
 def _pack_attributes(attributes: Attributes) -> bytes:
+    shared = attributes.shared
+    try:
+        packed = _encoded[shared]
+    except KeyError:
+        packed = _pack_shared(shared)
+        _encoded.remember(shared, packed)
+    return packed if attributes is shared else packed + carried_to_proto(attributes).SerializeToString()
+
+
+def _pack_shared(attributes: Attributes) -> bytes:
     packed = attributes_to_proto(None, attributes).SerializeToString()
     identity, ceiling = attributes.provenance
     if attributes.provenance == UNPROVEN:
@@ -126,7 +129,12 @@ def outgoing(incoming: Attributes, change: str) -> Attributes:
 
 def pack_flow(flow: PackedFlow) -> bytes:
     """Serialize the common part of some messages of a segment."""
-    names = json.dumps(flow[:4]).encode()
+    route = flow[:4]
+    try:
+        names = _routes[route]
+    except KeyError:
+        names = json.dumps(route).encode()
+        _routes.remember(route, names)
     attributes = _pack_attributes(flow.attributes)
     return _FLOW.pack(len(names), len(attributes)) + names + attributes
 

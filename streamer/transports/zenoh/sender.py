@@ -169,6 +169,7 @@ class Sender:
         self._batches_out = 0
         self._seen = (0, 0)
         self._behind = False
+        self._room_bytes = 0  # what the loop may put before it asks again
         self._reporting = False
         self._next_look: asyncio.Handle | None = None
         threading.Thread(target=self._run, name=f"{name}-send", daemon=True).start()
@@ -235,9 +236,12 @@ class Sender:
     def _put_here(self, batch: _Batch) -> bool:
         """Put a batch as far as no put can block. Whether that was all of it."""
         while not batch.complete:
-            if _put_bytes(batch.parcels[batch.through].message) > _UNASKED_BYTES or not self._has_room():
-                return False
-            self._put_some(batch)
+            size = _put_bytes(batch.parcels[batch.through].message)
+            if size > self._room_bytes:
+                if size > _UNASKED_BYTES or not self._has_room():
+                    return False
+                self._room_bytes = _UNASKED_BYTES
+            self._room_bytes = self._put_some(batch, self._room_bytes)
         return True
 
     def _flush_due(self) -> None:
@@ -260,6 +264,7 @@ class Sender:
                 self._next_look = self._loop.call_soon(self._look)
 
     def _hand_over(self) -> None:
+        self._room_bytes = 0
         fresh, self._fresh = self._fresh, []
         self._unreported.extend(fresh)
         self._queue.put(fresh)
@@ -305,7 +310,7 @@ class Sender:
         while (batches := self._queue.get()) is not None:
             for batch in batches:
                 while not batch.complete:
-                    self._put_some(batch)
+                    self._put_some(batch, _UNASKED_BYTES)
                 self._batches_out += 1
             if self._queue.empty():
                 self._idle.set()
@@ -314,12 +319,12 @@ class Sender:
 
     # -- either
 
-    def _put_some(self, batch: _Batch) -> None:
-        """Put what comes next in a batch: one message, and more up to `_UNASKED_BYTES` in all."""
+    def _put_some(self, batch: _Batch, left: int) -> int:
+        """Put what comes next in a batch: one message, and more as far as there are bytes left. Returns how many are."""
         put, now_s = self._put, self._now_s
         parcels = batch.parcels
         at = batch.through
-        left = _UNASKED_BYTES - _put_bytes(parcels[at].message)
+        size = _put_bytes(parcels[at].message)
         began_s = now_s()
         while True:
             message = parcels[at].message
@@ -332,6 +337,7 @@ class Sender:
                 error = LinkLostError()
             if error is not None:
                 batch.errors[at] = error
+            left -= size
             at += 1
             batch.through = at
             ended_s = now_s()
@@ -341,10 +347,10 @@ class Sender:
             began_s = ended_s
             if at == len(parcels):
                 batch.complete = True
-                return
-            left -= _put_bytes(parcels[at].message)
-            if left < 0:
-                return
+                return left
+            size = _put_bytes(parcels[at].message)
+            if size > left:
+                return left
 
 
 def _put_bytes(message: UMessage) -> int:
