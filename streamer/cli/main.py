@@ -113,10 +113,8 @@ async def _serve(config: Config, path: Path) -> int:
     from streamer.daemon import Daemon  # noqa: PLC0415  # its libraries take longer to load than other commands run
 
     daemon = Daemon(config, path)
-    # Messages have no reference cycles. Collecting less often, and never the objects that stay, saves a tenth of the CPU.
     gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.freeze()  # what stays is never looked at again
     # The journal's thread needs the interpreter several times per transaction, beside a loop that never rests.
     sys.setswitchinterval(0.0005)
     return await daemon.run()
