@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 
 from tests.bench import flood, rest
 from tests.bench.crossings import HEADER, Plan, Runs, measured
-from tests.bench.figures import GOAL_HEADER, Goal, markdown, plain
+from tests.bench.figures import GOAL_HEADER, Goal, markdown, plain, spread
 from tests.bench.forms import NAMES, Child, streamers
+from tests.bench.growth import GROWTH_HEADER, GROWTHS, drawn
 from tests.bench.run import DIRECTIONS
 
 
@@ -26,8 +27,10 @@ def said_by(module: str, form: str) -> dict[str, float]:
 def flood_goals(plan: Plan) -> Iterator[Goal]:
     for direction in ("down", "up"):
         for form in streamers():
-            values = [flood.p99_ms(form, direction, plan.seconds) for _ in range(plan.rounds)]
-            yield Goal(f"{DIRECTIONS[direction]}: CS6 p99 behind a flood of CS0, {NAMES[form]}", values, "ms", 10)
+            delays = [flood.behind_flood(form, direction, plan.seconds) for _ in range(plan.rounds)]
+            name = f"{DIRECTIONS[direction]}: CS6 p99 behind a flood of CS0, {NAMES[form]}"
+            waited = f"; waiting in the streamer {spread([each.waited_ms for each in delays])}"
+            yield Goal(name, [each.whole_ms for each in delays], "ms", 10, remark=waited)
 
 
 def flow_goals(plan: Plan) -> Iterator[Goal]:
@@ -73,6 +76,8 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", choices=(*CROSSINGS, *PARTS), help="these parts: a direction, or one of the other figures"
     )
+    sizes = [each.name for each in GROWTHS]
+    parser.add_argument("--growth", nargs="*", choices=sizes, help="draw how cost grows instead: with all of these, or some")
     parser.add_argument("--markdown", action="store_true", help="tables as the documents have them")
     a = parser.parse_args()
     chosen = a.only or (*CROSSINGS, *PARTS)
@@ -82,6 +87,10 @@ def main() -> None:
         print(
             "The compiled form is not there (make bench builds it if there is a C compiler): only the pure one is measured."
         )
+    if a.growth is not None:
+        for rows in drawn(a.growth or sizes):
+            print(*table(GROWTH_HEADER, rows), "", sep="\n", flush=True)
+        return
     print(
         f"{plan.rounds} rounds, {plan.count} messages of {plan.size} bytes at full load, {plan.seconds:g} s at each rate\n"
     )

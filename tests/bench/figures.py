@@ -22,6 +22,12 @@ def in_calmest(values: Sequence[float], base: Sequence[float]) -> float:
     return min(zip(base, values, strict=True))[1]
 
 
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that so many percent do not exceed; 0 without values."""
+    ordered = sorted(values) or [0.0]
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+
+
 def slope_per_minute(seconds: Sequence[float], values: Sequence[float]) -> float:
     """The slope of the straight line through the second half of the values (least squares)."""
     half = len(values) // 2

@@ -1,34 +1,72 @@
 """How long CS6 takes that comes behind a flood of CS0 from the same authority.
 
-The flood goes as fast as it is taken, from a process of its own. What MQTT has not delivered yet waits in the broker, which
-knows no priorities: there, only so much of the flood may be on its way at a time.
+The flood goes as fast as it arrives, from a process of its own: so much of it is on its way at a time. Whatever of it waits
+before or behind the streamer, in brokers and sockets, cannot be overtaken there. Therefore the streamer's own part is taken
+from its traces.
 """
 
 import tempfile
+import time
 from pathlib import Path
+from typing import NamedTuple
 
+import pyarrow.compute as pc
+
+from streamer.traces.reader import SpoolReader
+from tests.bench.figures import percentile
 from tests.bench.forms import NAMES, say
 from tests.bench.run import DIRECTIONS, Crossing
 
 RATE = 100.0
 """Messages of CS6 per second."""
-_ON_THE_WAY = {"up": 0, "down": 2000}
+_ON_THE_WAY = 2000
 _URGENT = ("--mark", "u", "--priority", "7", "--flows", "1")
-_FLOOD = ("--mark", "f", "--priority", "1", "--first", "1000")
+_FLOOD = ("--mark", "f", "--priority", "1", "--first", "1000", "--outstanding", str(_ON_THE_WAY))
 _SENDS = {"up": "zenoh-send", "down": "mqtt-send"}
 _ENDLESS = 10**9
+_RECORDED_S = 6.0  # after which nothing more is recorded: what Zenoh carries is unconfirmed for a while
 
 
-def p99_ms(form: str, direction: str, seconds: float) -> float:
-    """Of the messages of CS6, for so many seconds."""
+class Delay(NamedTuple):
+    """The 99th percentile of CS6, in milliseconds."""
+
+    whole_ms: float
+    """From the sender's call to the receiver's."""
+    waited_ms: float
+    """From the streamer's reception to its sending."""
+
+
+def behind_flood(form: str, direction: str, seconds: float) -> Delay:
+    """Measure for so many seconds."""
     say(f"{DIRECTIONS[direction]}: CS6 behind CS0, {NAMES[form]}")
     with tempfile.TemporaryDirectory() as directory:
         progress = Path(directory) / "progress"
         progress.write_bytes(bytes(8))
         load = (*_URGENT, "--progress", str(progress))
-        flood = (_SENDS[direction], *_FLOOD, "--progress", str(progress), "--outstanding", str(_ON_THE_WAY[direction]))
+        flood = (_SENDS[direction], *_FLOOD, "--progress", str(progress))
         with Crossing(form, direction, load, {"flood": flood}) as crossing:
             crossing.warm_up()
             crossing.loads["flood"].tell(count=_ENDLESS, rate=0)
             crossing.phase(int(RATE), RATE)  # until the flood has filled what there is to be filled
-            return crossing.phase(int(RATE * seconds), RATE).p99_ms
+            count = int(RATE * seconds)
+            whole_ms = crossing.phase(count, RATE).p99_ms
+            crossing.loads["flood"].end()
+            waits_us = _waits_us(Path(crossing.directory) / "traces")
+            if len(waits_us) < count:
+                raise RuntimeError(f"{len(waits_us)} of {count} messages of CS6 are in the traces")
+    return Delay(whole_ms, percentile(waits_us[-count:], 99) / 1000)
+
+
+def _waits_us(folder: Path) -> list[float]:
+    """How long each message of CS6 has waited until it was sent, as soon as all have a record."""
+    traces = SpoolReader(folder, say)
+    found: list[float] = []
+    quiet_s = 0.0
+    while quiet_s < _RECORDED_S:
+        time.sleep(1)
+        before = len(found)
+        for batch in traces.batches():
+            found += batch.filter(pc.equal(batch["priority"], "CS6"))["queue_wait_us"].to_pylist()
+        quiet_s = quiet_s + 1 if len(found) == before else 0.0
+    traces.close()
+    return found

@@ -1,9 +1,23 @@
 """What the benchmark computes from its measurements, and how it prints it."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.bench.crossings import FULL, Plan, Runs
-from tests.bench.figures import Goal, differences, in_calmest, markdown, plain, quotients, slope_per_minute, spread, text
+from tests.bench.drawing import draw, number
+from tests.bench.figures import (
+    Goal,
+    differences,
+    in_calmest,
+    markdown,
+    percentile,
+    plain,
+    quotients,
+    slope_per_minute,
+    spread,
+    text,
+)
 from tests.bench.load import source
 from tests.bench.run import Figures, lag_p99_ms
 from tests.bench.soak import Phase
@@ -117,5 +131,29 @@ def test_phase_of_the_soak() -> None:
 
 
 def test_flows_of_the_load_differ() -> None:
-    assert len({source("veh1", number) for number in range(1000)}) == 1000
+    topics = {source("veh1", number) for number in range(100_000)}
+    assert len(topics) == 100_000
+    assert not any(topic.has_wildcard for topic in topics)
     assert Plan().rounds >= 3
+
+
+def test_percentiles() -> None:
+    assert percentile([3.0, 1.0, 2.0], 50) == 2.0
+    assert percentile(range(100), 99) == 99
+    assert percentile([], 99) == 0.0
+
+
+@pytest.mark.parametrize(("value", "said"), [(0, "0"), (200, "200"), (16_384, "16.4k"), (100_000, "100k"), (1e6, "1M")])
+def test_numbers_at_an_axis_are_short(value: float, said: str) -> None:
+    assert number(value) == said
+
+
+def test_drawing_is_the_same_for_the_same_curves(tmp_path: Path) -> None:
+    curves = {"pure": [(0, 10.0), (10, 12.0), (1000, 100.0)], "compiled": [(0, 5.0), (10, 6.0), (1000, 7.0)]}
+    pictures = []
+    for folder in ("a", "b"):
+        draw(tmp_path / folder / "x.svg", "CPU: flows", ("flows", "CPU"), curves)
+        pictures.append((tmp_path / folder / "x.svg").read_text())
+    assert pictures[0] == pictures[1]
+    for text_of in ("CPU: flows", "pure", "compiled", "1k"):
+        assert f">{text_of}</text>" in pictures[0]
