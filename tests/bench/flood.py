@@ -24,7 +24,8 @@ _URGENT = ("--mark", "u", "--priority", "7", "--flows", "1")
 _FLOOD = ("--mark", "f", "--priority", "1", "--first", "1000", "--outstanding", str(_ON_THE_WAY))
 _SENDS = {"up": "zenoh-send", "down": "mqtt-send"}
 _ENDLESS = 10**9
-_RECORDED_S = 6.0  # after which nothing more is recorded: what Zenoh carries is unconfirmed for a while
+_QUIET_S = 3.0  # after which nothing more is recorded
+_RECORDED_S = 30.0  # what Zenoh carries has a record when it counts as delivered: after 12.5 s
 
 
 class Delay(NamedTuple):
@@ -51,18 +52,19 @@ def behind_flood(form: str, direction: str, seconds: float) -> Delay:
             count = int(RATE * seconds)
             whole_ms = crossing.phase(count, RATE).p99_ms
             crossing.loads["flood"].end()
-            waits_us = _waits_us(Path(crossing.directory) / "traces")
+            waits_us = _waits_us(Path(crossing.directory) / "traces", count)
             if len(waits_us) < count:
                 raise RuntimeError(f"{len(waits_us)} of {count} messages of CS6 are in the traces")
     return Delay(whole_ms, percentile(waits_us[-count:], 99) / 1000)
 
 
-def _waits_us(folder: Path) -> list[float]:
-    """How long each message of CS6 has waited until it was sent, as soon as all have a record."""
+def _waits_us(folder: Path, count: int) -> list[float]:
+    """How long each message of CS6 has waited until it was sent, as soon as there are so many records and no more come."""
     traces = SpoolReader(folder, say)
     found: list[float] = []
     quiet_s = 0.0
-    while quiet_s < _RECORDED_S:
+    deadline = time.monotonic() + _RECORDED_S
+    while (len(found) < count or quiet_s < _QUIET_S) and time.monotonic() < deadline:
         time.sleep(1)
         before = len(found)
         for batch in traces.batches():
