@@ -262,8 +262,10 @@ class Custody:
         self.journal.write(transaction, partial(self._committed, written, batches, frees))
 
     def _may_wait(self, now_s: float) -> bool:
-        """Whether nothing that waits for the next transaction is in a hurry."""
+        """Whether something waits for the next transaction, and nothing is in a hurry."""
         done = self._done
+        if done.is_empty and not any(store.has_unstored for store in self._stores):
+            return False
         return (
             self.journal is not None
             and self._asked_s is not None
@@ -390,6 +392,11 @@ class Custody:
 
 
 def _take_older(waiting: deque[Delivery], than_s: float, into: list[Delivery]) -> None:
-    """Move what entered before a time, or has its outcome, from the oldest on."""
-    while waiting and (waiting[0].state is DeliveryState.SETTLED or waiting[0].entered_s <= than_s + _TIMERS_S):
-        into.append(waiting.popleft())
+    """Move what entered before a time, from the oldest on. What has its outcome is forgotten."""
+    while waiting:
+        oldest = waiting[0]
+        if oldest.state is not DeliveryState.SETTLED:
+            if oldest.entered_s > than_s + _TIMERS_S:
+                return
+            into.append(oldest)
+        waiting.popleft()

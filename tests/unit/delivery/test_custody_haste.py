@@ -38,7 +38,7 @@ def send(harness: CustodyHarness, count: int, is_kept_at_source: bool = True) ->
     came = []
     for _ in range(count):
         received = MemoryReceived(message()) if is_kept_at_source else None
-        delivery = harness.accept(message(), received=received, watch=False)
+        delivery = harness.accept(message(), received=received)
         assert isinstance(delivery.received, MemoryReceived)
         came.append(delivery.received)
         harness.send_unconfirmed(delivery.lane)
