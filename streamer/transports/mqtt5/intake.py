@@ -59,8 +59,8 @@ class PacketIntake:
             first = frame[0]
             kind = first & KIND
             if kind == PUBACK:
-                packet_id, reason = frames.puback(frame)
-                session.on_puback(packet_id, reason)
+                confirmed, reason = frames.puback(frame)
+                session.on_puback(confirmed, reason)
                 continue
             if kind != PUBLISH:
                 control(frame)
@@ -77,7 +77,7 @@ class PacketIntake:
             except MalformedPacketError as exc:
                 self._skip(frame, exc)
                 continue
-            packet_id = packet.packet_id
+            packet_id: int | None = packet.packet_id
             if packet_id:
                 into.append(session.receive(message, packet.duplicate, packet_id))
             elif packet_id is None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import mqtt5
 import pytest
 
 from streamer.transports.errors import Malformed, MalformedPacketError
@@ -68,6 +69,15 @@ def test_messages_stay_in_order_and_the_rest_goes_to_whom_it_concerns() -> None:
     assert harness.control == [PINGRESP]
     assert results == [None]
     assert [each.packet_id for each in harness.session.receipts] == [1, 2]
+
+
+def test_a_message_with_qos_0_owes_no_acknowledgement() -> None:
+    harness = IntakeHarness()
+    packet, _ = mqtt5.read(memoryview(harness.publish(b"a")))
+    assert isinstance(packet, mqtt5.PublishPacket)
+    harness.take(mqtt5.PublishPacket(packet.topic, b"b", user_properties=packet.user_properties).write())
+    assert harness.payloads == [b"b"]
+    assert not harness.session.receipts
 
 
 def test_a_packet_that_is_no_message_is_told_and_acknowledged_in_its_turn() -> None:
