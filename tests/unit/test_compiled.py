@@ -19,10 +19,12 @@ from streamer.delivery.ingress import Ingress
 from streamer.delivery.lane import Delivery, Lane
 from streamer.delivery.queue import RouteQueue
 from streamer.delivery.settle import Settler
+from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.session import MqttReceived, Session
 from streamer.transports.received import Received
+from streamer.transports.zenoh.filter_subscription import FilterSubscription
 from streamer.transports.zenoh.sender import Publishers, Sender
 from streamer.transports.zenoh.wire import SampleDecoder
 from streamer.uprotocol.message import Attributes
@@ -34,8 +36,10 @@ MODULES: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"
 # Of these there is one for each message, or each message asks them.
 HOT = (
     Attributes,
+    Connection,
     Delivery,
     Egress,
+    FilterSubscription,
     Ingress,
     Lane,
     MqttReceived,

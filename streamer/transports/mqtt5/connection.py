@@ -1,4 +1,7 @@
-"""One TCP or TLS connection to a broker: bytes in, whole packets out, and why it ended. It does not know the session."""
+"""One TCP or TLS connection to a broker: bytes in, whole packets out, and why it ended. It does not know the session.
+
+It is an `asyncio.Protocol` in what it does and not by its base: this file may be compiled.
+"""
 
 import asyncio
 import socket
@@ -8,7 +11,7 @@ from typing import cast
 
 import mqtt5
 
-from streamer.transports.mqtt5.frames import FrameReader
+from streamer.transports.mqtt5.frames import KIND, PUBACK, FrameReader
 
 _HIGH_WATER_BYTES = 1024 * 1024
 # libuv reads 256 000 bytes at a time, and up to 32 times in one turn of the loop as long as there are so many.
@@ -16,17 +19,18 @@ _LARGE_READ_BYTES = 128_000
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux has it
 
 
-class Connection(asyncio.Protocol):
+class Connection:
     """The asyncio side of a connection.
 
-    ``on_frames`` gets the packets of one read, ``on_writable`` the socket's back-pressure; ``on_lost`` is called once, at
-    the end. ``last_read_s`` and ``last_write_s`` are on the loop's clock.
+    ``on_frames`` gets the packets of one read, and returns whether more is expected from the broker soon; ``on_writable``
+    gets the socket's back-pressure; ``on_lost`` is called once, at the end. ``last_read_s`` and ``last_write_s`` are on the
+    loop's clock.
     """
 
     def __init__(
         self,
         max_packet_bytes: int,
-        on_frames: Callable[["Connection", list[memoryview]], None],
+        on_frames: Callable[["Connection", list[memoryview]], bool],
         on_writable: Callable[[bool], None],
         on_lost: Callable[["Connection"], None],
     ) -> None:
@@ -44,21 +48,29 @@ class Connection(asyncio.Protocol):
         self._on_writable = on_writable
         self._on_lost = on_lost
 
+    @property
+    def protocol(self) -> asyncio.Protocol:
+        """What an event loop connects."""
+        return cast(asyncio.Protocol, self)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
         if _QUICKACK is not None:
-            self._socket = self._transport.get_extra_info("socket")
+            # A socket of our own: uvloop's makes a new one for each call. The peer sees no end before both are closed.
+            self._socket = self._transport.get_extra_info("socket").dup()
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
         if not self.is_open:  # we have disconnected
             return
-        self._acknowledge_tcp()
         self.last_read_s = self.now_s()
         frames, error = self._reader.feed(data)
-        if frames:
-            self._on_frames(self, frames)
+        is_expecting = not frames or frames[0][0] & KIND != PUBACK or self._reader.has_part
+        if is_expecting:
+            self._acknowledge_tcp()
+        if frames and self._on_frames(self, frames) and not is_expecting:
+            self._acknowledge_tcp()
         if error is not None:
             self.disconnect(error.reason, str(error))
         elif len(data) >= _LARGE_READ_BYTES:
@@ -80,9 +92,10 @@ class Connection(asyncio.Protocol):
         return self._reader.is_skipping
 
     def _acknowledge_tcp(self) -> None:
-        """Keep the kernel from delaying its TCP acknowledgement: rumqttd (with Nagle) sends the next packet only after it.
+        """Keep the kernel from delaying its TCP acknowledgement: a broker with Nagle sends the next packet only after it.
 
-        The kernel returns to delaying by itself, so this is done after each read.
+        The kernel returns to delaying by itself, so this is done after each read that may have more behind it. If nothing
+        is expected, the acknowledgement travels with what we send next.
         """
         if self._socket is not None and _QUICKACK is not None:
             with suppress(OSError):
@@ -92,7 +105,10 @@ class Connection(asyncio.Protocol):
         if self.is_open and exc is not None:
             self.reason = f"{type(exc).__name__}: {exc}"
         self.is_open = False
-        self._transport = self._socket = None
+        self._transport = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
         if not self.lost.done():
             self.lost.set_result(None)
         self._on_lost(self)

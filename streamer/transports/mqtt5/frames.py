@@ -119,6 +119,11 @@ class FrameReader:
         return frames, None
 
     @property
+    def has_part(self) -> bool:
+        """Whether the beginning of a packet has come, and the rest has not."""
+        return self._waiting > 0
+
+    @property
     def is_skipping(self) -> bool:
         """Whether a packet that is too large is passing."""
         return self._to_skip > 0

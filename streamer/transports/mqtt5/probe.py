@@ -41,16 +41,18 @@ async def try_broker(options: Mqtt5Options) -> Answer:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
 
-    def take(connection: Connection, frames: list[memoryview]) -> None:
+    def take(connection: Connection, frames: list[memoryview]) -> bool:
         if not answer.done():
             try:
                 answer.set_result(read(frames[0]))
             except MalformedPacketError:
                 answer.set_result(None)
+        return False
 
+    connection = Connection(options.max_packet_bytes, take, lambda is_writable: None, lambda connection: None)
     try:
-        _, connection = await loop.create_connection(
-            lambda: Connection(options.max_packet_bytes, take, lambda is_writable: None, lambda connection: None),
+        await loop.create_connection(
+            lambda: connection.protocol,
             sock=link,
             ssl=tls,
             server_hostname=options.host if tls is not None else None,

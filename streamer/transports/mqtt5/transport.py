@@ -155,10 +155,11 @@ class Mqtt5Transport(ListeningTransport):
         except ConfigurationError as exc:
             return f"{exc.key}: {exc}"
         loop = asyncio.get_running_loop()
+        connection = Connection(options.max_packet_bytes, self._on_frames, self._on_writable, self._on_lost)
         try:
             async with asyncio.timeout(options.connect_timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(options.max_packet_bytes, self._on_frames, self._on_writable, self._on_lost),
+                await loop.create_connection(
+                    lambda: connection.protocol,
                     options.host,
                     options.port,
                     ssl=tls,
@@ -214,7 +215,8 @@ class Mqtt5Transport(ListeningTransport):
 
     # -- receiving --------------------------------------------------------------------------------------------------
 
-    def _on_frames(self, connection: Connection, read: list[memoryview]) -> None:
+    def _on_frames(self, connection: Connection, read: list[memoryview]) -> bool:
+        """Take what came. Returns whether more may be on its way from the broker."""
         session, intake = self._session, self._intake
         overflowed = intake.overflows
         batch: list[Received] = []
@@ -238,6 +240,7 @@ class Mqtt5Transport(ListeningTransport):
             connection.read_on(False)
         if error is not None:
             connection.disconnect(error.reason, str(error))
+        return bool(batch or session.unconfirmed)
 
     def _relieve(self, connection: Connection) -> None:
         """There is room again: end the connection, so that the broker sends again what was ignored."""

@@ -1,7 +1,6 @@
 """What the two kinds of subscription have in common: they bring the samples of one filter to the event loop."""
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ Take = Callable[["KeySubscription", Sequence[zenoh.Sample]], None]
 Ended = Callable[["KeySubscription"], None]
 
 
-class KeySubscription(ABC):
+class KeySubscription:
     """The samples of one filter. ``take`` gets them on the loop; ``ended`` is called there when no more can come.
 
     Call `declare` and `undeclare`, which can block, on the control thread, and everything else on the loop. ``closing`` is
@@ -34,9 +33,9 @@ class KeySubscription(ABC):
         self._paused = False
         self._abandoned = False
 
-    @abstractmethod
     def declare(self, session: zenoh.Session, key: str, buffer: int) -> None:
         """Subscribe, with room for ``buffer`` samples. What this session sends itself does not arrive."""
+        raise NotImplementedError
 
     def undeclare(self) -> None:
         """Unsubscribe. What is waiting is still taken, then the subscription ends."""
@@ -45,18 +44,18 @@ class KeySubscription(ABC):
         else:
             self._subscriber.undeclare()  # type: ignore[no-untyped-call]  # eclipse-zenoh leaves out the return type
 
-    @abstractmethod
     def _never_declared(self) -> None:
         """End a subscription that was never declared."""
+        raise NotImplementedError
 
     def pause(self) -> None:
         """Take nothing: samples fill the buffer, then Zenoh holds the sender back."""
         self._paused = True
 
-    @abstractmethod
     def resume(self) -> None:
         """Go on after `pause`."""
+        raise NotImplementedError
 
-    @abstractmethod
     def abandon(self) -> None:
         """From now on discard and count what comes, so that nothing in Zenoh waits for room."""
+        raise NotImplementedError

@@ -25,14 +25,16 @@ class Reads:
         self.frames = 0
         self.in_this_turn = 0
         self.most_in_a_turn = 0
+        self.expects_more = False
         self._then = then
 
-    def take(self, connection: Connection, read: list[memoryview]) -> None:
+    def take(self, connection: Connection, read: list[memoryview]) -> bool:
         self.frames += len(read)
         self.in_this_turn += 1
         self.most_in_a_turn = max(self.most_in_a_turn, self.in_this_turn)
         asyncio.get_running_loop().call_soon(self._turn)
         self._then(connection)
+        return self.expects_more
 
     def _turn(self) -> None:
         self.in_this_turn = 0
@@ -45,10 +47,9 @@ class Reads:
         await connection.wait_lost(1)
 
     async def connect(self, port: int) -> Connection:
-        def new() -> Connection:
-            return Connection(1024 * 1024, self.take, lambda _: None, lambda _: None)
-
-        return (await asyncio.get_running_loop().create_connection(new, HOST, port))[1]
+        connection = Connection(1024 * 1024, self.take, lambda _: None, lambda _: None)
+        await asyncio.get_running_loop().create_connection(lambda: connection.protocol, HOST, port)
+        return connection
 
 
 @pytest.fixture
@@ -103,3 +104,41 @@ def test_reading_that_was_stopped_and_resumed_goes_on_to_the_end(source: Callabl
         asyncio.get_running_loop().call_soon(connection.read_on, True)
 
     uvloop.run(Reads(stop_for_a_turn).read_everything(source()))
+
+
+class CountingSocket(socket.socket):
+    """Counts the options that are set."""
+
+    options = 0
+
+    def setsockopt(self, *_: object) -> None:
+        self.options += 1
+
+
+PUBACK = b"\x40\x02\x00\x01"
+
+
+@pytest.mark.parametrize(
+    ("data", "expects_more", "is_hurried"),
+    [
+        (PUBACK, False, False),  # it was for the last one that we had sent
+        (PUBACK, True, True),
+        (PUBACK + PUBLISH, True, True),
+        (PUBACK + PUBLISH[:-1], False, True),
+        (PUBLISH, False, True),
+        (PUBLISH[:100], False, True),
+    ],
+)
+def test_tcp_acknowledges_at_once_if_a_broker_may_wait_for_that(data: bytes, expects_more: bool, is_hurried: bool) -> None:
+    async def run() -> None:
+        reads = Reads()
+        reads.expects_more = expects_more
+        connection = Connection(1024 * 1024, reads.take, lambda _: None, lambda _: None)
+        connection.is_open = True
+        with CountingSocket() as counting:
+            connection._socket = counting
+            connection.data_received(data)
+            assert bool(counting.options) is is_hurried
+            connection.connection_lost(None)
+
+    asyncio.run(run())
