@@ -27,6 +27,7 @@ _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.sql.maxPlanStringLength": "0",  # no texts of the plans, which nobody sees
     "spark.sql.ui.explainMode": "simple",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # each column would look for its line in the script, for errors
     "spark.sql.shuffle.partitions": "8",  # the default of 200 is for clusters; on a few cores it is all overhead
     "spark.hadoop.fs.permissions.umask-mode": "027",  # Hadoop's own is 022, whatever that of the process: open to everybody
 }
@@ -37,6 +38,9 @@ _SMALL = {
     "spark.sql.shuffle.partitions": "2",
 }
 """The same, for small input only."""
+
+_CLASSES = ("functions", "PythonUtils", "PythonSQLUtils", "org.apache.spark.sql.functions")
+"""PySpark asks Java for them again with every column, and Java then looks through all of Spark's jars."""
 
 _SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For small input: the optimizing compiler takes half of the CPU time of such a run, and is done when the run is."""
@@ -61,5 +65,7 @@ def session(name: str = "ustreamer nightly", *, small: bool = False) -> SparkSes
         for key, value in {**_LOCAL, **(_SMALL if small else {})}.items():
             conf.setIfMissing(key, value)
     spark = SparkSession.builder.appName(name).config(conf=conf).getOrCreate()
+    for each in _CLASSES:
+        setattr(spark.sparkContext._jvm, each, getattr(spark.sparkContext._jvm, each))
     spark.sparkContext.setLogLevel("ERROR")
     return spark

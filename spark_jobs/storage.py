@@ -13,11 +13,14 @@ class Storage:
 
     def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext
-        self._jvm: Any = context._jvm
+        jvm: Any = context._jvm
+        # By their full names, and once: each part of a name that is no class is looked for in all of Spark's jars.
+        self._path: Any = getattr(jvm, "org.apache.hadoop.fs.Path")
+        self._read: Any = getattr(jvm, "org.apache.commons.io.IOUtils")
         self._conf: Any = context._jsc.hadoopConfiguration()
 
     def _at(self, path: str) -> tuple[Any, Any]:
-        hadoop_path = self._jvm.org.apache.hadoop.fs.Path(path)
+        hadoop_path = self._path(path)
         return hadoop_path.getFileSystem(self._conf), hadoop_path
 
     def is_local(self, path: str) -> bool:
@@ -71,7 +74,7 @@ class Storage:
             return None
         stream = system.open(at)
         try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return str(self._read.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
@@ -82,7 +85,7 @@ class Storage:
             return str(at.toUri().getPath())
         stream = system.open(at)
         try:
-            return io.BytesIO(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            return io.BytesIO(self._read.toByteArray(stream))
         finally:
             stream.close()
 

@@ -16,6 +16,7 @@ _SMALL = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",  # compiling costs more than a few rows do
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # nor single expressions
     "spark.default.parallelism": "1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",

@@ -135,12 +135,9 @@ def test_dates_together_give_what_each_gives_alone(spark: SparkSession) -> None:
     audit, detail = audited(spark, records, *dates)
     together = audit.select(*DELIVERY_AUDIT.columns).collect(), detail.select(*DELIVERY_AUDIT_DETAIL.columns).collect()
     assert len([row for row in together[1] if row.finding == "lost"]) >= len(dates)
+    apart = [audited(spark, records_around(records, date), date) for date in dates]
     for number, table in enumerate((DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL)):
-        alone = [
-            row
-            for date in dates
-            for row in audited(spark, records_around(records, date), date)[number].select(*table.columns).collect()
-        ]
+        alone = [row for both in apart for row in both[number].select(*table.columns).collect()]
         assert sorted(map(repr, together[number])) == sorted(map(repr, alone))
 
 

@@ -62,10 +62,12 @@ class NightTables:
 
 @pytest.fixture(scope="module")
 def as_at_night(spark: SparkSession) -> Iterator[SparkSession]:
-    """Shuffled into more than one part, as `session` sets it, and not as in other tests."""
+    """Shuffled into more than one part, and by generated code, as `session` sets it, and not as in other tests."""
     spark.conf.set("spark.sql.shuffle.partitions", "2")
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     yield spark
     spark.conf.set("spark.sql.shuffle.partitions", "1")
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
 
 
 @pytest.fixture(scope="module")
