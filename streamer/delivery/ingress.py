@@ -88,7 +88,6 @@ class Ingress(UListener):
         self.closed = False
         self._takes_rest = self._is_unbounded = False  # see `take_rest`
         self._pump = pump
-        pump.add_ingress(self)
 
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
         """Take a new routing table, with the queue and egress of each route by name."""
@@ -309,6 +308,7 @@ class Ingress(UListener):
             self._settler.refuse(received, queue, _FULL)
             return
         earlier = backlog.add(key, received, queue)
+        self._pump.hold_back(self)
         if earlier is None:
             self._seen.note(received.message)
         else:  # the source sent it again after a reconnect: the first copy can no longer be acknowledged

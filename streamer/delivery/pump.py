@@ -34,12 +34,12 @@ class Admits(Protocol):
 
 
 class Pump:
-    """All egresses and ingresses of a router, which register themselves here."""
+    """All egresses of a router, which register themselves here, and those of its ingresses that have a backlog."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._egresses: list[Sends] = []
-        self._ingresses: list[Admits] = []
+        self._held_back: dict[Admits, None] = {}
         self._marked: dict[Sends, None] = {}
         self._turning = False
         self._settled = asyncio.Event()  # set whenever something may have been settled
@@ -48,18 +48,18 @@ class Pump:
         """Have one more egress send."""
         self._egresses.append(egress)
 
-    def add_ingress(self, ingress: Admits) -> None:
-        """Let in the backlog of one more ingress."""
-        self._ingresses.append(ingress)
-
     def remove_egress(self, egress: Sends) -> None:
         """Have an egress send no more."""
         self._egresses.remove(egress)
         self._marked.pop(egress, None)
 
+    def hold_back(self, ingress: Admits) -> None:
+        """An ingress has a backlog: let it in as room comes."""
+        self._held_back[ingress] = None
+
     def remove_ingress(self, ingress: Admits) -> None:
         """Let in nothing more of an ingress."""
-        self._ingresses.remove(ingress)
+        self._held_back.pop(ingress, None)
 
     def mark(self, egress: Sends) -> None:
         """Have an egress send in this turn, or the next one."""
@@ -74,16 +74,22 @@ class Pump:
         self._turning = True
         try:
             while self._marked:
-                for ingress in self._ingresses:
-                    if ingress.has_backlog:
-                        ingress.admit_backlog()
-                        self._marked.update(dict.fromkeys(self._egresses))
+                if self._held_back:
+                    self._admit()
                 now_ms = self._clock.wall_ms()
                 marked, self._marked = self._marked, {}
                 for each in marked:
                     each.pump(now_ms)
         finally:
             self._turning = False
+
+    def _admit(self) -> None:
+        for ingress in list(self._held_back):
+            if ingress.has_backlog:
+                ingress.admit_backlog()
+                self._marked.update(dict.fromkeys(self._egresses))
+            if not ingress.has_backlog:
+                self._held_back.pop(ingress, None)
 
     def send(self) -> None:
         """Have the marked egresses send."""

@@ -52,7 +52,8 @@ class PumpHarness:
         self.ingress = FakeIngress(self.log, "ingress", waiting)
         self.pump.add_egress(self.cloud)
         self.pump.add_egress(self.vehicle)
-        self.pump.add_ingress(self.ingress)
+        if waiting:
+            self.pump.hold_back(self.ingress)
 
 
 def test_who_has_settled_something_sends_and_nobody_else() -> None:
@@ -169,3 +170,14 @@ async def test_a_condition_that_never_holds_is_waited_for_no_longer_than_said() 
 
     await asyncio.wait_for(PumpHarness().pump.until(never, 0.01), 10)
     assert asked == ["?"]
+
+
+def test_who_has_no_backlog_any_more_is_not_asked_again() -> None:
+    harness = PumpHarness(waiting=1)
+    harness.pump.settled(harness.cloud)
+    harness.ingress.waiting = 1  # it does not say so
+    harness.pump.settled(harness.cloud)
+    assert harness.log == ["ingress", "cloud", "vehicle", "cloud"]
+    harness.pump.hold_back(harness.ingress)
+    harness.pump.settled(harness.cloud)
+    assert harness.log[4:] == ["ingress", "cloud", "vehicle"]
