@@ -66,8 +66,9 @@ async def hold_egress(directory: Path, policy: str, look: Callable[[StreamerProc
         os.kill(far.pid, signal.SIGSTOP)
         try:
             assert sender.stdin is not None
-            sender.stdin.write("go\n")
+            sender.stdin.write(json.dumps({"count": COUNT, "rate": RATE}) + "\n")
             sender.stdin.flush()
+            assert json.loads(await line_of(sender))["begun"]
             sent = asyncio.create_task(line_of(sender))
             while not is_at_bound(daemon, policy, sent.done()):
                 await asyncio.to_thread(look, daemon)
@@ -94,7 +95,7 @@ def is_at_bound(daemon: StreamerProcess, policy: str, is_sent: bool) -> bool:
 
 def load(port: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        f"{sys.executable} -m tests.bench.load mqtt-send --port {port} --count {COUNT} --rate {RATE}".split(),
+        f"{sys.executable} -m tests.bench.load mqtt-send --port {port}".split(),
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
