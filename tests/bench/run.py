@@ -220,9 +220,9 @@ class Crossing:
         """
         before = self.subject.lags() if isinstance(self.subject, Streamer) else {}
         sender, receiver = self.loads["sender"], self.loads["receiver"]
-        receiver.tell(count=count)
         before_s = self.subject.cpu_s()
         with observe(self.subject.process.pid):
+            receiver.tell(count=count)  # from now on it waits, and gives up after some silence
             sender.tell(count=count, rate=rate)
             result = receiver.result()
         cpu_s = self.subject.cpu_s() - before_s
