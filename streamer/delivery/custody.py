@@ -227,12 +227,12 @@ class Custody:
         recent, self._recent = self._recent, []
         _take_older(self._ours, now_s - min(FLUSH_S, self.patience_s), recent)
         _take_older(self._kept_at_source, now_s - self.patience_s, recent)
-        if self._ours or self._kept_at_source:
-            self.schedule()
         if not recent and self._may_wait(now_s):
             self.schedule()
             return
         self._asked_s = None
+        if self._ours or self._kept_at_source:
+            self.schedule()
         if self.journal is None:
             for delivery in recent:
                 if delivery.state is not DeliveryState.SETTLED:
@@ -261,16 +261,19 @@ class Custody:
         frees = bool(transaction.rows_done or transaction.segments_done or transaction.letters_done)
         self.journal.write(transaction, partial(self._committed, written, batches, frees))
 
+    @property
+    def _has_something(self) -> bool:
+        """Whether anything waits for the next transaction, besides messages without an outcome."""
+        return not self._done.is_empty or any(store.has_unstored for store in self._stores)
+
     def _may_wait(self, now_s: float) -> bool:
         """Whether something waits for the next transaction, and nothing is in a hurry."""
-        done = self._done
-        if done.is_empty and not any(store.has_unstored for store in self._stores):
-            return False
         return (
             self.journal is not None
+            and self._has_something
             and self._asked_s is not None
             and now_s < self._asked_s + self.patience_s - _TIMERS_S
-            and not (self._starved or done.letters or done.letters_done or done.letters_kept)
+            and not (self._starved or self._done.is_urgent)
             and not any(store.is_urgent(now_s) for store in self._stores)
         )
 
@@ -346,12 +349,7 @@ class Custody:
                     self._spill(delivery)
         self._stored(batches, True)
         self._room_came = self._room_came or frees
-        if (
-            self._recent
-            or (self._starved and self._room_came)
-            or not self._done.is_empty
-            or any(each.has_unstored for each in self._stores)
-        ):
+        if self._recent or (self._starved and self._room_came) or self._has_something:
             self.schedule()
 
     def _stored(self, batches: Sequence[_Unstored], in_journal: bool) -> None:

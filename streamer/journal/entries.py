@@ -85,8 +85,12 @@ class Batch:
 
     @property
     def is_empty(self) -> bool:
-        written = self.rows or self.segments or self.letters or self.letters_kept
-        return not (written or self.rows_done or self.segments_done or self.letters_done)
+        return not (self.is_urgent or self.rows_done or self.segments_done)
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether there is more in it than rows and segments to delete, which can wait."""
+        return bool(self.rows or self.segments or self.letters or self.letters_done or self.letters_kept)
 
     @property
     def bytes(self) -> int:

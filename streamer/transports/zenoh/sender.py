@@ -114,7 +114,7 @@ class _Batch:
         self.through = 0
         self.reported = 0
         self.errors: dict[int, SendError] = {}
-        self.complete = False
+        self.complete = not parcels
 
     def report(self, success: Unconfirmed | None) -> None:
         """Tell the results that were not told yet, in order. In a complete batch, what is not through is lost."""
@@ -249,6 +249,8 @@ class Sender:
         self._flush()
 
     def _flush(self) -> None:
+        if not self._fresh:
+            return
         if not self._unreported:
             while self._fresh and self._put_here(self._fresh[0]):
                 self._unreported.append(self._fresh.pop(0))

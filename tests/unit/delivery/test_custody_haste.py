@@ -135,3 +135,16 @@ def test_at_a_stop_nothing_waits(harness: CustodyHarness) -> None:
     assert flush(harness, 8)
     harness.commit()
     assert received.acknowledged
+
+
+def test_batches_wait_for_company_beside_messages_that_only_we_have(harness: CustodyHarness) -> None:
+    harness.accept(message(1))
+    harness.clock.advance(8)
+    young = harness.accept(message(2))
+    assert flush(harness, 8)
+    harness.commit()
+    harness.clock.advance(5)
+    send(harness, 1)
+    harness.settle(young)
+    assert not flush(harness, 5)
+    harness.write()
