@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("curve", choices=CURVES)
     parser.add_argument("count", type=int)
     a = parser.parse_args()
-    gc.set_threshold(50_000, 20, 100)  # as `streamer run` does
+    gc.set_threshold(5000, 200, 100)  # as `streamer run` does
     best: dict[str, float] = {}
     for _ in range(1 if a.count >= 100_000 else ROUNDS):
         for name, cost_us in asyncio.run(CURVES[a.curve](a.count)).items():

@@ -241,6 +241,20 @@ async def receiver_process(endpoint: str) -> AsyncIterator["subprocess.Popen[str
             process.kill()
 
 
+@asynccontextmanager
+async def heard_by_a_process(wait_before_close_ms: int) -> AsyncIterator[tuple[ZenohTransport, "subprocess.Popen[str]"]]:
+    """A transport, and a receiver of its topic that can be stopped."""
+    endpoint = free_endpoint()
+    async with (
+        running(listen=[endpoint], wait_before_close_ms=wait_before_close_ms) as transport,
+        receiver_process(endpoint) as process,
+    ):
+        await until_up(transport)
+        assert transport._session is not None
+        await until_matched(transport._session, key_for(publish(now_ms(), TOPIC).attributes, ""))
+        yield transport, process
+
+
 async def stall(transport: ZenohTransport, outcomes: Outcomes) -> list[Parcel]:
     """Send, one batch per turn of the loop, until nothing gets through any more; returns what was submitted."""
     submitted: list[Parcel] = []
@@ -261,15 +275,8 @@ def order_of(reported: Iterable[tuple[Parcel, SendError | Unconfirmed | None]]) 
 
 
 async def test_loop_keeps_turning_while_a_put_is_blocked() -> None:
-    endpoint, outcomes = free_endpoint(), Outcomes()
-    async with (
-        running(listen=[endpoint], wait_before_close_ms=60_000) as transport,
-        receiver_process(endpoint) as process,
-    ):
-        await until_up(transport)
-        publisher_key = key_for(publish(now_ms(), TOPIC).attributes, "")
-        assert transport._session is not None
-        await until_matched(transport._session, publisher_key)
+    outcomes = Outcomes()
+    async with heard_by_a_process(wait_before_close_ms=60_000) as (transport, process):
         process.send_signal(signal.SIGSTOP)
         try:
             submitted = await stall(transport, outcomes)
@@ -292,15 +299,8 @@ async def test_loop_keeps_turning_while_a_put_is_blocked() -> None:
 
 async def test_loop_keeps_turning_while_a_receiver_stalls_message_by_message() -> None:
     """The loop itself puts, as long as no put can block: it has to notice in time."""
-    endpoint, outcomes = free_endpoint(), Outcomes()
-    async with (
-        running(listen=[endpoint], wait_before_close_ms=60_000) as transport,
-        receiver_process(endpoint) as process,
-    ):
-        await until_up(transport)
-        assert transport._session is not None
-        await until_matched(transport._session, key_for(publish(now_ms(), TOPIC).attributes, ""))
-        assert transport._sender is not None
+    outcomes = Outcomes()
+    async with heard_by_a_process(wait_before_close_ms=60_000) as (transport, process):
         process.send_signal(signal.SIGSTOP)
         submitted: list[Parcel] = []
         try:
@@ -321,14 +321,8 @@ async def test_loop_keeps_turning_while_a_receiver_stalls_message_by_message() -
 # While a put is blocked Zenoh's threads, which all sessions of a process share, cannot close a session: not for long here,
 # for the sake of the tests to come.
 async def test_stop_returns_while_a_put_is_blocked_and_reports_the_rest_as_lost() -> None:
-    endpoint, outcomes = free_endpoint(), Outcomes()
-    async with (
-        running(listen=[endpoint], wait_before_close_ms=5000) as transport,
-        receiver_process(endpoint) as process,
-    ):
-        await until_up(transport)
-        assert transport._session is not None
-        await until_matched(transport._session, key_for(publish(now_ms(), TOPIC).attributes, ""))
+    outcomes = Outcomes()
+    async with heard_by_a_process(wait_before_close_ms=5000) as (transport, process):
         process.send_signal(signal.SIGSTOP)
         submitted = await stall(transport, outcomes)
         await asyncio.wait_for(transport.stop(), LATE_S)

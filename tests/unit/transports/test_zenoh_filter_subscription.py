@@ -9,8 +9,9 @@ from typing import Any
 import zenoh
 
 from streamer.transports.zenoh.filter_subscription import FilterSubscription
-from streamer.transports.zenoh.subscription import BATCH, KeySubscription
+from streamer.transports.zenoh.subscription import BATCH
 from streamer.uprotocol.uri import UUri
+from tests.unit.transports.zenoh_deliveries import Deliveries
 from tests.waiting import until
 
 FILTER = (UUri("veh1", 0xFFFF_FFFF, 0xFF, 0xFFFF), None)
@@ -48,27 +49,15 @@ class FakeFifo:
         return sample
 
 
-class FilterHarness:
+class FilterHarness(Deliveries):
     """A subscription and what it has delivered."""
 
     def __init__(self, room: int = 10_000, is_declared: bool = True) -> None:
-        self.batches: list[list[Any]] = []
-        self.ended = 0
+        super().__init__()
         self.fifo = FakeFifo(room)
-        self.subscription = FilterSubscription(asyncio.get_running_loop(), FILTER, self._take, self._end)
+        self.subscription = FilterSubscription(asyncio.get_running_loop(), FILTER, self.take, self.end)
         if is_declared:
             self.subscription.declare(self.fifo, "key", room)  # type: ignore[arg-type]
-
-    def _take(self, subscription: KeySubscription, samples: Any) -> None:
-        assert not self.ended
-        self.batches.append(list(samples))
-
-    def _end(self, subscription: KeySubscription) -> None:
-        self.ended += 1
-
-    @property
-    def samples(self) -> list[Any]:
-        return [sample for batch in self.batches for sample in batch]
 
 
 def sending(harness: FilterHarness, numbers: Iterable[int]) -> threading.Thread:

@@ -4,9 +4,10 @@ import asyncio
 import threading
 from typing import Any
 
-from streamer.transports.zenoh.subscription import BATCH, KeySubscription
+from streamer.transports.zenoh.subscription import BATCH
 from streamer.transports.zenoh.topic_subscription import TopicSubscription
 from streamer.uprotocol.uri import UUri
+from tests.unit.transports.zenoh_deliveries import Deliveries
 from tests.waiting import until
 
 TOPIC = (UUri("veh1", 0xA8000, 2, 0x8A50), None)
@@ -23,27 +24,15 @@ class FakeSession:
         self.drop()
 
 
-class TopicHarness:
+class TopicHarness(Deliveries):
     """A subscription and what it has delivered."""
 
     def __init__(self, buffer: int = 10_000) -> None:
-        self.batches: list[list[Any]] = []
-        self.ended = 0
+        super().__init__()
         self.session = FakeSession()
         loop = asyncio.get_running_loop()
-        self.subscription = TopicSubscription(loop, TOPIC, self._take, self._end)
+        self.subscription = TopicSubscription(loop, TOPIC, self.take, self.end)
         self.subscription.declare(self.session, "key", buffer)  # type: ignore[arg-type]
-
-    def _take(self, subscription: KeySubscription, samples: Any) -> None:
-        assert not self.ended
-        self.batches.append(list(samples))
-
-    def _end(self, subscription: KeySubscription) -> None:
-        self.ended += 1
-
-    @property
-    def samples(self) -> list[Any]:
-        return [sample for batch in self.batches for sample in batch]
 
 
 def sending(harness: TopicHarness, numbers: range) -> threading.Thread:
