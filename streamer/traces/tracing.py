@@ -2,6 +2,7 @@
 
 import json
 import logging
+import signal
 import subprocess
 import sys
 import threading
@@ -106,6 +107,7 @@ class Tracing:
                 [sys.executable, "-m", "streamer.traces.compact", *arguments],
                 stdout=subprocess.PIPE,
                 stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C in a terminal is for the daemon, which lets this process finish
             )
             with self._process as process:
                 try:
@@ -113,9 +115,11 @@ class Tracing:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     raise
+            if not output:
+                raise OSError(_ended(process.returncode))
             done = Compaction(**json.loads(output.splitlines()[-1]))
-        except (OSError, subprocess.TimeoutExpired, ValueError, IndexError, TypeError) as exc:
-            done = Compaction(problems=[f"the compaction process failed: {type(exc).__name__}"])
+        except (OSError, subprocess.TimeoutExpired, ValueError, TypeError) as exc:
+            done = Compaction(problems=[f"the compaction process failed: {exc}"])
         for problem in done.problems:
             self.failures += 1
             logger.error("trace_compaction_failed folder=%s problem=%s", self.folders.path, problem)
@@ -127,6 +131,11 @@ class Tracing:
             logger.info("trace_deleted files=%d bytes=%d reason=%s", done.deleted_files, done.deleted_bytes, "max_bytes")
         self.compacted = self.compacted.followed_by(done)
         return not done.problems
+
+
+def _ended(code: int) -> str:
+    """How a process ended that did not say what it has done."""
+    return f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it ended with code {code}"
 
 
 def _offset_us() -> int:

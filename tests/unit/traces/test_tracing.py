@@ -1,8 +1,12 @@
 """Tracing as the daemon uses it: start, compaction, stop; and a stop without a start."""
 
+import os
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from streamer.config.stores import TraceConfig
 from streamer.traces.tracing import Tracing
@@ -23,6 +27,30 @@ def test_records_are_compacted_when_it_stops(tmp_path: Path) -> None:
     (file,) = one.folders.parquet_files()
     assert pq.ParquetFile(file).read(["seq"]).column("seq").to_pylist() == list(range(20))
     assert one.compacted.bytes == file.stat().st_size
+
+
+def test_the_process_that_compacts_says_by_what_it_was_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And Ctrl-C in a terminal, which every process of the terminal's group gets, does not end it."""
+    groups: list[int] = []
+    start = subprocess.Popen
+
+    def start_and_end(*args: Any, **kwargs: Any) -> "subprocess.Popen[bytes]":
+        process = start(*args, **kwargs)
+        groups.append(os.getpgid(process.pid))
+        process.kill()
+        return process
+
+    one = tracing(tmp_path)
+    one.start()
+    one.recorder.delivered([push(route_queue(), message())], 101.0)
+    monkeypatch.setattr(subprocess, "Popen", start_and_end)
+    one.stop()
+    assert "the compaction process failed: it was ended by SIGKILL" in caplog.text
+    assert groups
+    assert os.getpgrp() not in groups
+    assert (one.written, one.compacted.records, len(list(one.folders.closed()))) == (1, 0, 1)
 
 
 def test_a_stop_without_a_start_does_nothing(tmp_path: Path) -> None:
