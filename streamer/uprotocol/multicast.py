@@ -48,14 +48,14 @@ class MulticastId(NamedTuple):
             raise _invalid(f"a multicast id of {len(text)} characters: expected at most {MAX_ID_LENGTH}")
         scheme, slashes, rest = text.partition("//")
         parts = rest.split("/")
-        if not slashes or scheme not in ("", "up:") or len(parts) <= _PROVIDER_PARTS:
+        if not slashes or scheme.lower() not in ("", "up:") or len(parts) <= _PROVIDER_PARTS:
             raise _invalid(f"{text!r}: expected //authority/ue_id/version/0/broadcast, then the partition's segments")
         try:
             provider = UUri.parse("//" + "/".join(parts[:_PROVIDER_PARTS]))
         except UriError as exc:
             raise _invalid(f"{text!r}: the provider: {exc}") from None
-        if provider.has_wildcard or not provider.is_entity:
-            raise _invalid(f"{text!r}: expected a provider without wildcards, and with resource 0")
+        if not provider.authority or provider.has_wildcard or not provider.is_entity:
+            raise _invalid(f"{text!r}: expected a provider with an authority, without wildcards, and with resource 0")
         broadcast, *partition = parts[_PROVIDER_PARTS:]
         try:
             return cls(provider, check_broadcast(broadcast), check_partition(partition, wildcards=True))

@@ -1,11 +1,13 @@
 """UUri: the name of a uEntity, a topic or a method, and the patterns that match them (uProtocol basics, `uri.adoc`).
 
 Text form: ``up://authority/ue_id/version/resource``, hexadecimal in upper case without leading zeros; the scheme may be
-left out (``//authority/...``), a local URI has no authority (``/3BA/3/9876``).
+left out (``//authority/...``), a local URI has no authority (``/3BA/3/9876``). An authority is compared as text: of an IP
+literal only the case is made one when it is read.
 """
 
 import re
 from functools import lru_cache
+from ipaddress import IPv6Address
 from typing import NamedTuple
 
 ANY_AUTHORITY = "*"
@@ -20,10 +22,12 @@ LAST_TOPIC = 0xFFFE
 LAST_METHOD = 0x7FFF
 
 MAX_AUTHORITY_LENGTH = 128
+_SCHEME = "up:"
 _LONGEST_TEXT = 256  # twice what a URI needs; leading zeros may be as many as their sender likes
 
 _NAME = re.compile(r"[a-z0-9\-._~]+")
-_IP_LITERAL = re.compile(r"\[(?:[0-9a-f:.]+|v[0-9a-f]+\.[a-z0-9\-._~:]+)\]")
+_IPV6 = re.compile(r"[0-9a-f:.]+")  # no zone: RFC 3986 has none
+_IP_FUTURE = re.compile(r"v[0-9a-f]+\.[a-z0-9\-._~:]+")  # no sub-delims: networks have wildcards among them
 _HEX = re.compile(r"[0-9A-Fa-f]+")
 
 
@@ -115,7 +119,22 @@ def is_authority(text: str) -> bool:
     """Whether ``text`` can be an authority (`*` included)."""
     if len(text) > MAX_AUTHORITY_LENGTH:
         return False
-    return text == ANY_AUTHORITY or bool(_NAME.fullmatch(text) or _IP_LITERAL.fullmatch(text))
+    if text.startswith("[") and text.endswith("]"):
+        return _is_ip_address(text[1:-1])
+    return text == ANY_AUTHORITY or bool(_NAME.fullmatch(text))
+
+
+def _is_ip_address(text: str) -> bool:
+    """Whether ``text`` may stand in the brackets of an IP literal (RFC 3986, 3.2.2): lower case, no zone."""
+    if _IP_FUTURE.fullmatch(text):
+        return True
+    if not _IPV6.fullmatch(text):
+        return False
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def everything_at(authority: str) -> UUri:
@@ -127,11 +146,11 @@ def everything_at(authority: str) -> UUri:
 def _parse(text: str) -> UUri:
     if len(text) > _LONGEST_TEXT:
         raise UriError(f"{text[:64]!r}...: expected at most {_LONGEST_TEXT} characters")
-    rest = text.removeprefix("up:")
-    if rest.startswith("//"):
+    rest = text[len(_SCHEME) :] if text[: len(_SCHEME)].lower() == _SCHEME else text
+    if rest.startswith("//"):  # an empty authority is none: up:///3BA/3/9876, as in the examples of mqtt_5.adoc
         authority, _, path = rest[2:].partition("/")
-        if not authority:
-            raise UriError(f"{text!r}: expected an authority after //")
+        if authority.startswith("["):
+            authority = authority.lower()
         segments = path.split("/")
     elif rest.startswith("/"):
         authority, segments = "", rest[1:].split("/")

@@ -75,6 +75,8 @@ def test_json_lines_have_the_same(dead_letters: Run) -> None:
         (["--reason", "Resource-Exhausted"], [0]),
         (["--source", "//veh1/A8000/2/FFFF"], [0, 2]),
         (["--source", "//*/FFFFFFFF/FF/8A51"], [1]),
+        (["--source", "up://*/FFFFFFFF/FF/8A51"], [1]),
+        (["--sink", "UP://*/FFFFFFFF/FF/FFFF"], [2]),
         (["--sink", "//*/FFFFFFFF/FF/FFFF"], [2]),
         (["--older-than", "30m"], [0, 1]),
         (["--older-than", "1.5d"], [0]),

@@ -47,9 +47,21 @@ def test_an_authority_may_be_everyone_and_a_single_one_may_not() -> None:
     assert complaint(types.Authority, "VEH1").startswith("expected an authority")
 
 
+def test_an_authority_in_brackets_is_an_ipv6_address() -> None:
+    assert accepted(types.SingleAuthority, "[2001:db8:7aa::8]") == "[2001:db8:7aa::8]"
+    for text in ("[2001:db87aa::8]", "[2001:DB8::8]", "2001:db8::8"):
+        assert complaint(types.SingleAuthority, text).startswith("expected one authority")
+
+
 @pytest.mark.parametrize("value", ["//veh1/A8000/2/8A50", URI, "//*/FFFFFFFF/FF/FFFF"])
 def test_a_pattern_is_a_topic_with_or_without_wildcards(value: Any) -> None:
     assert str(accepted(types.Pattern, value)) == str(value)
+
+
+def test_an_address_may_have_its_scheme() -> None:
+    assert str(accepted(types.Pattern, "up://veh1/A8000/2/FFFF")) == "//veh1/A8000/2/FFFF"
+    assert str(accepted(types.Entity, "UP://veh1/A/1/0")) == "//veh1/A/1/0"
+    assert complaint(types.Pattern, "up:/A8000/2/8A50").startswith("expected a pattern of topics")
 
 
 @pytest.mark.parametrize("value", ["/A8000/2/8A50", "nonsense", 7, None, UUri("", 1, 1, 0x8000)])

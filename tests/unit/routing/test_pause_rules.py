@@ -53,6 +53,11 @@ def test_rule_stops_the_flows_that_it_names_and_no_others(
     assert PauseRules([given_rule]).rule_for(*flow) == (given_rule if pause_rules else None)
 
 
+def test_a_rule_may_have_the_scheme_of_its_addresses() -> None:
+    rule = PauseRule.parse("up://veh1/A8000/2/8A50", "UP://cloud/FFFFFFFF/FF/FFFF")
+    assert rule == PauseRule.parse("//veh1/A8000/2/8A50", "//cloud/FFFFFFFF/FF/FFFF")
+
+
 @pytest.mark.parametrize(
     ("source", "sink", "expected"),
     [

@@ -1,11 +1,13 @@
 """UUri: the text form, the ranges, and what a pattern matches (`uri.adoc`)."""
 
+from ipaddress import IPv6Address
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamer.uprotocol.uri import UriError, UUri, everything_at, is_authority
-from tests.unit.uprotocol.strategies import anyone, authorities, named, patterns, uint16
+from tests.unit.uprotocol.strategies import anyone, authorities, ip_literals, named, patterns, uint16
 
 ANYTHING = UUri("*", 0xFFFF_FFFF, 0xFF, 0xFFFF)
 
@@ -22,7 +24,17 @@ ANYTHING = UUri("*", 0xFFFF_FFFF, 0xFF, 0xFFFF)
         ("//*/FFFFFFFF/FF/FFFF", ANYTHING),
         ("//[2001:db8::1]/1/1/0", UUri("[2001:db8::1]", 1, 1, 0)),
         ("//[v1.fe:a~b]/1/1/0", UUri("[v1.fe:a~b]", 1, 1, 0)),
+        ("//[::ffff:192.168.1.1]/1/1/0", UUri("[::ffff:192.168.1.1]", 1, 1, 0)),
+        ("//[::]/1/1/0", UUri("[::]", 1, 1, 0)),
+        ("//[2001:DB8::A]/1/1/0", UUri("[2001:db8::a]", 1, 1, 0)),
+        ("//[V1.FE]/1/1/0", UUri("[v1.fe]", 1, 1, 0)),
         ("//192.168.1.1/1/1/0", UUri("192.168.1.1", 1, 1, 0)),
+        ("//192.168.1.999/1/1/0", UUri("192.168.1.999", 1, 1, 0)),
+        ("//1.2.3/1/1/0", UUri("1.2.3", 1, 1, 0)),
+        ("UP://veh1/1/1/1", UUri("veh1", 1, 1, 1)),
+        ("Up:/1/1/1", UUri("", 1, 1, 1)),
+        ("up:///3BA/3/9876", UUri("", 0x3BA, 3, 0x9876)),
+        ("///3BA/3/9876", UUri("", 0x3BA, 3, 0x9876)),
         ("//a-b._~9/FFFFFFFF/FF/FFFF", UUri("a-b._~9", 0xFFFF_FFFF, 0xFF, 0xFFFF)),
         (f"//{'a' * 128}/0/0/0", UUri("a" * 128, 0, 0, 0)),
     ],
@@ -53,11 +65,13 @@ def test_text_is_upper_case_hex_without_leading_zeros_and_without_scheme(uri: UU
         "///",
         "up:",
         "up://",
-        "up:///1/1/1",
-        "///1/1/1",
+        "up:///",
+        "up:////1/1/1",
+        "up:///1/1",
         "veh1/1/1/1",
         "http://veh1/1/1/1",
-        "UP://veh1/1/1/1",
+        "up:up://veh1/1/1/1",
+        "uP//veh1/1/1/1",
         "//veh1",
         "//veh1/1",
         "//veh1/1/1",
@@ -76,7 +90,26 @@ def test_text_is_upper_case_hex_without_leading_zeros_and_without_scheme(uri: UU
         "//**/1/1/1",
         "//[]/1/1/1",
         "//[2001:db8::1/1/1/1",
-        "//[2001:DB8::1]/1/1/1",
+        "//[2001:db87aa::8]/1/1/1",
+        "//[1:2:3:4:5:6:7:8:9]/1/1/1",
+        "//[1:2:3:4:5:6:7]/1/1/1",
+        "//[1::2::3]/1/1/1",
+        "//[12345::1]/1/1/1",
+        "//[:::]/1/1/1",
+        "//[::192.168.1.999]/1/1/1",
+        "//[::192.168.01.1]/1/1/1",
+        "//[192.168.1.1]/1/1/1",
+        "//[veh1]/1/1/1",
+        "//[fe80::1%eth0]/1/1/1",
+        "//[fe80::1%25eth0]/1/1/1",
+        "//[fe80::1/64]/1/1/1",
+        "//[::1]:8080/1/1/1",
+        "//user@[::1]/1/1/1",
+        "//[::1]x/1/1/1",
+        "//[[::1]]/1/1/1",
+        "//[v1.a+b]/1/1/1",
+        "//[v1.]/1/1/1",
+        "//[vg.a]/1/1/1",
         f"//{'a' * 129}/1/1/1",
         "//veh1/100000000/1/1",
         "//veh1/1/100/1",
@@ -111,7 +144,7 @@ def test_no_text_raises_anything_but_a_uri_error_and_what_is_read_is_valid(text:
 @given(patterns)
 def test_format_then_parse_is_the_identity(uri: UUri) -> None:
     assert UUri.parse(str(uri)) == uri
-    assert UUri.parse(f"up:{uri}") == uri
+    assert UUri.parse(f"up:{uri}") == UUri.parse(f"UP:{uri}") == uri
     assert UUri.parse(str(uri)[: len(uri.authority) + 2] + str(uri)[len(uri.authority) + 2 :].lower()) == uri
 
 
@@ -215,7 +248,26 @@ def test_legal_authority_is_recognised_and_everything_at_it_matches(authority: s
     assert not everything_at(authority).matches(UUri(authority + "x", 7, 1, 0x8000))
 
 
-@pytest.mark.parametrize("text", ["", "A", "a b", "a*", "a:1", "a@b", "a/b", "[::1", "a\n", "ä"])
+@given(st.lists(st.text("0123456789abcdefg", min_size=1, max_size=5) | st.just(""), min_size=1, max_size=10).map(":".join))
+def test_an_ip_literal_is_an_ipv6_address_and_nothing_else(text: str) -> None:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        assert not is_authority(f"[{text}]")
+    else:
+        assert is_authority(f"[{text}]")
+
+
+@given(ip_literals, uint16)
+def test_the_case_of_an_ip_literal_is_made_one_when_it_is_read(literal: str, resource: int) -> None:
+    uri = UUri(literal, 1, 1, resource)
+    assert UUri.parse(f"up://{literal.upper()}/1/1/{resource:X}") == uri
+    assert str(uri.check()) == f"//{literal}/1/1/{resource:X}"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "A", "a b", "a*", "a:1", "a@b", "a/b", "[::1", "::1]", "::1", "[::G]", "[::A]", "[]", "a\n", "[::1]\n", "ä"]
+)
 def test_illegal_authority_is_recognised(text: str) -> None:
     assert not is_authority(text)
 
