@@ -2,7 +2,7 @@
 
 Pure: no event loop, no clock, no logger. What all messages of a flow have in common is found out once per topic and set of
 user properties, and remembered: also that the topic is the one for the message. Senders can be held to their topics by the
-broker, so an address that is not the topic's is somebody else's.
+broker, so an address that is not the topic's is somebody else's. One without authority gets the topic's.
 """
 
 from sys import getsizeof
@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from mqtt5 import PublishPacket
 
+from streamer.transports.authorities import completed
 from streamer.transports.errors import Malformed, MalformedPacketError, check_token, wrong_address
 from streamer.transports.mqtt5.wire import (
     COMMSTATUS,
@@ -116,6 +117,8 @@ class PublishDecoder:
         attributes = _attributes(arrived, identity)
         if not self._agrees(attributes, topic):
             raise wrong_address(attributes.source, attributes.sink, topic)
+        levels = topic.split("/")
+        attributes = completed(attributes, levels[0], levels[len(levels) // 2])  # the second half is the sink's
         # The broker counts the expiry interval down, so packets that differ in it are still one flow.
         attributes = self._interned(attributes)
         self._flows.remember(arrived, attributes)

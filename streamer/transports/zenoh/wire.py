@@ -2,13 +2,15 @@
 
 Pure: text and bytes in, text and bytes out. What all messages of a flow have in common is computed once per `Attributes`
 (sending) or once per key, priority and fields (receiving) and remembered: also that the key is the one for the message.
-Senders can be held to their keys by access control, so an address that is not the key's is somebody else's. What differs is
-the id, which comes first, in 20 bytes of fixed layout, and what only some messages carry (`Attributes.carrying`).
+Senders can be held to their keys by access control, so an address that is not the key's is somebody else's. One without
+authority gets the key's. What differs is the id, which comes first, in 20 bytes of fixed layout, and what only some messages
+carry (`Attributes.carrying`).
 """
 
 import zenoh
 from google.protobuf.message import DecodeError
 
+from streamer.transports.authorities import completed
 from streamer.transports.errors import Malformed, MalformedPacketError, check_token, wrong_address
 from streamer.uprotocol.cache import Cache, Interned
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat
@@ -29,6 +31,9 @@ _LOWEST_PRIORITY = 7  # Zenoh's number for BACKGROUND; REAL_TIME is 1
 _HEAD = b"\x01\x0a\x12\x09"
 _LSB_TAG = 0x11
 _REST = 21  # where the fields after the id begin
+_SOURCE_AT, _SINK_AT = 1, 6
+"""Where a key has the authorities."""
+
 
 Arrived = tuple[str, int, bytes]
 """What the messages of one flow have in common when they arrive: key, priority class, fields after the id."""
@@ -175,6 +180,8 @@ class SampleDecoder:
         attributes = _attributes(proto)
         if not self._agrees(attributes, key):
             raise wrong_address(attributes.source, attributes.sink, key)
+        segments = key.split("/")
+        attributes = completed(attributes, segments[_SOURCE_AT], segments[_SINK_AT])
         if level < attributes.priority_class:
             attributes = attributes.below(level)
         attributes = self._interned(attributes)

@@ -40,7 +40,7 @@ def packet(
     return mqtt5.PublishPacket(topic, payload, user_properties=list(merged.items()), **fields)
 
 
-_authorities = st.sampled_from(["veh1", "cloud.example", "[::1]", ""])
+_authorities = st.sampled_from(["veh1", "cloud.example", "[::1]"])
 _names = st.builds(UUri, _authorities, st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFF), st.integers(0, 0xFFFF))
 _uint32 = st.none() | st.integers(0, 2**32 - 1)
 _text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
@@ -195,6 +195,43 @@ AGREEING = {
 @pytest.mark.parametrize(("structure", "honest"), AGREEING.values(), ids=AGREEING)
 def test_message_on_its_own_topic_is_read(structure: wire.Structure, honest: mqtt5.PublishPacket) -> None:
     assert decoder(structure).decode(honest).id == ID
+
+
+LOCAL = {
+    "publish": ("in-vehicle", packet([("3", "/A8000/2/8A50")]), "//veh1/A8000/2/8A50", None),
+    "request to the sender's device": AGREEING["request to the sender's device"] + (ENTITY, "//veh1/CD/4/B"),
+    "request to our device": AGREEING["request to our device"] + (ENTITY, "//gateway/CD/4/B"),
+    "request of a local source": AGREEING["request of a local source"] + ("//veh1/403BA/3/0", METHOD),
+    "local sink, off-vehicle": AGREEING["local sink, off-vehicle"] + (ENTITY, "//veh1/CD/4/B"),
+    "both": (
+        "in-vehicle",
+        request("/403BA/3/0", "/CD/4/B", topic="veh1/3BA/4/3/0/veh1/CD/0/4/B"),
+        "//veh1/403BA/3/0",
+        "//veh1/CD/4/B",
+    ),
+}
+
+
+@pytest.mark.parametrize(("structure", "local", "source", "sink"), LOCAL.values(), ids=LOCAL)
+def test_address_without_authority_gets_that_of_the_topic(
+    structure: wire.Structure, local: mqtt5.PublishPacket, source: str, sink: str | None
+) -> None:
+    attributes = decoder(structure).decode(local).attributes
+    assert (attributes.source, attributes.sink) == (UUri.parse(source), None if sink is None else UUri.parse(sink))
+    assert attributes.problems == ()
+
+
+def test_publish_to_no_authority_gets_none() -> None:
+    local = packet([("4", "/FFFFFFFF/FF/FFFF")], topic="veh1/veh1")
+    sink = decoder("off-vehicle").decode(local).attributes.sink
+    assert sink is not None
+    assert sink.authority == ""
+
+
+def test_local_address_on_a_topic_whose_authority_is_none_is_malformed() -> None:
+    with pytest.raises(MalformedPacketError) as caught:
+        decoder().decode(packet([("3", "/A8000/2/8A50")], topic="VEH 1/8000/A/2/8A50"))
+    assert caught.value.reason is Malformed.URI
 
 
 DISAGREEING = {

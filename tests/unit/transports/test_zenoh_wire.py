@@ -285,7 +285,31 @@ DISAGREEING = {
 @pytest.mark.parametrize(("attributes", "key"), AGREEING.values(), ids=AGREEING)
 def test_message_on_its_own_key_is_read(attributes: Attributes, key: str) -> None:
     proto = attributes_to_proto(ID, attributes)
-    assert DECODER.decode(key, 6, b"x", attachment_of(proto)) == UMessage(ID, attributes, b"x")
+    arrived = DECODER.decode(key, 6, b"x", attachment_of(proto))
+    assert arrived == UMessage(ID, replace(attributes, source=arrived.attributes.source, sink=arrived.attributes.sink), b"x")
+
+
+LOCAL = {
+    "publish": (replace(PUBLISH, source=TOPIC._replace(authority="")), AGREEING["publish"][1], "veh1", None),
+    "request to the sender's device": (*AGREEING["request to the sender's device"], "veh1", "veh1"),
+    "request to our device": (*AGREEING["request to our device"], "veh1", "gateway"),
+    "request of a local source": (*AGREEING["request of a local source"], "veh1", "cloud"),
+    "both": (replace(LOCAL_SOURCE, sink=LOCAL_SINK.sink), "up/veh1/3BA/4/3/0/veh1/CD/0/4/B", "veh1", "veh1"),
+}
+
+
+@pytest.mark.parametrize(("local", "key", "source", "sink"), LOCAL.values(), ids=LOCAL)
+def test_address_without_authority_gets_that_of_the_key(local: Attributes, key: str, source: str, sink: str | None) -> None:
+    arrived = DECODER.decode(key, 6, b"x", attachment_of(attributes_to_proto(ID, local))).attributes
+    assert arrived.source == local.source._replace(authority=source)
+    assert arrived.sink == (None if local.sink is None else local.sink._replace(authority=sink or ""))
+    assert arrived.problems == ()
+
+
+def test_local_address_on_a_key_whose_authority_is_none_is_malformed() -> None:
+    local = replace(PUBLISH, source=TOPIC._replace(authority=""))
+    attachment = attachment_of(attributes_to_proto(ID, local))
+    assert refusal(attachment, f"up/VEH 1/8000/A/2/8A50/{NO_SINK}") is Malformed.URI
 
 
 @pytest.mark.parametrize(("attributes", "key"), DISAGREEING.values(), ids=DISAGREEING)
