@@ -53,18 +53,17 @@ class Deadlines:
 def expired_in(lane: Lane, lost_endpoint: str) -> Failure:
     """The failure of a message whose TTL passed while it waited in a lane. ``lost_endpoint``: its target, if not connected.
 
-    UNAVAILABLE if the receiver was away or the flow paused, DEADLINE_EXCEEDED else.
+    The code is DEADLINE_EXCEEDED, whatever it waited for; the text says what that was.
     """
-    code = UCode.UNAVAILABLE
     if lane.hold & Hold.PAUSED:
         why = "while it was paused"
     elif lost_endpoint:
-        why = f"while {lost_endpoint} was not connected"
+        why = f"while the link to {lost_endpoint} was down"
     elif lane.hold & Hold.ABSENT:
         why = "while nobody listened"
     else:
-        code, why = UCode.DEADLINE_EXCEEDED, "before it could be sent"
-    return Failure(Outcome.EXPIRED, code, f"its TTL passed {why}")
+        why = "before it could be sent"
+    return Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, f"its TTL passed {why}")
 
 
 def _take(heap: _Heap, now: float) -> list[Delivery]:

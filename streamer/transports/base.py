@@ -315,7 +315,11 @@ class UTransport(ABC):
 
     @abstractmethod
     async def unregister_listener(self, source_filter: UUri, sink_filter: UUri | None, listener: UListener) -> None:
-        """The opposite; nothing is delivered afterwards. Raises NOT_FOUND for a listener that was not registered."""
+        """The opposite; nothing is delivered afterwards.
+
+        Raises INVALID_ARGUMENT for a filter outside the specification's table, NOT_FOUND for a listener that was not
+        registered.
+        """
 
     def pause_receiving(self) -> None:
         """Deliver nothing for a while, because the router has no room. For networks without a window of their own."""

@@ -66,8 +66,10 @@ class FilterIndex(Generic[V]):
     def matching(self, attributes: Attributes) -> list[V]:
         """The values of the filters that match a message, in the order in which the filters were added."""
         found = [numbered for of, numbered in self._others.items() if filter_matches(*of, attributes)]
-        if attributes.type is UMessageType.PUBLISH and (topic := self._topics.get(attributes.source)) is not None:
-            insort(found, topic, key=_number)
+        if attributes.type is UMessageType.PUBLISH and attributes.sink is None:
+            topic = self._topics.get(attributes.source)
+            if topic is not None:
+                insort(found, topic, key=_number)
         return [value for _, value in found]
 
 
@@ -118,7 +120,8 @@ class ListenerRegistry:
         return len(present) == 1
 
     def remove(self, source: UUri, sink: UUri | None, listener: UListener) -> bool:
-        """Unregister; True if that was the filter's last listener. Raises NOT_FOUND."""
+        """Unregister; True if that was the filter's last listener. Raises INVALID_ARGUMENT, NOT_FOUND."""
+        check_filter(source, sink)
         present = self._listeners.get((source, sink)) or []
         if listener not in present:
             raise UStatusError(UCode.NOT_FOUND, f"not registered on {describe(source, sink)}")
@@ -167,11 +170,11 @@ class ListenerRegistry:
 
 
 def filter_matches(source: UUri, sink: UUri | None, attributes: Attributes) -> bool:
-    """Whether a listener's filter matches a message. A filter without a sink matches Publish messages only."""
+    """Whether a listener's filter matches a message. A filter without a sink matches Publish messages without a sink."""
     if not source.matches(attributes.source):
         return False
     if sink is None:
-        return attributes.type is UMessageType.PUBLISH
+        return attributes.type is UMessageType.PUBLISH and attributes.sink is None
     return attributes.sink is not None and sink.matches(attributes.sink)
 
 

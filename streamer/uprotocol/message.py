@@ -17,7 +17,8 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_RESOURCE, ANY_UE_ID, ANY_VERSION, UUri
 from streamer.uprotocol.uuid import UuidError, check_id, created_ms, new_id
 
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACE = "-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+_TRACEPARENT = re.compile(f"00{_TRACE}|(?!00|ff)[0-9a-f]{{2}}{_TRACE}(?:-[!-~]*)?")  # later versions may have more fields
 _UINT32_MAX = 0xFFFF_FFFF
 _ORIGIN_BYTES = 12
 _NO_HASH = -1
@@ -250,18 +251,19 @@ def _problems(a: Attributes) -> list[str]:
     if not a.source.authority:
         found.append("source: expected an authority")
     found += _uri_problems("source", a.source)
-    if a.sink is not None and not (a.type is UMessageType.PUBLISH and authority_only(a.sink)):
-        found += _uri_problems("sink", a.sink)
+    is_addressed = a.type is UMessageType.PUBLISH and a.sink is not None and authority_only(a.sink)
+    if a.sink is not None:
+        found += _uri_problems("sink", a.sink, is_pattern=is_addressed)
 
     match a.type:
         case UMessageType.PUBLISH:
             if not a.source.is_topic:
                 found.append(f"source: expected a topic (resource 8000 to FFFE), found {a.source.resource:X}")
-            if a.sink is not None and not authority_only(a.sink):
+            if a.sink is not None and not (is_addressed and a.sink.authority):
                 found.append("sink: expected none for a Publish, or one with only an authority")
         case UMessageType.NOTIFICATION:
-            if a.source.resource == 0:
-                found.append("source: expected a resource other than 0")
+            if not a.source.is_topic:
+                found.append(f"source: expected a topic (resource 8000 to FFFE), found {a.source.resource:X}")
             if a.sink is None or not a.sink.is_entity:
                 found.append("sink: expected a uEntity (resource 0)")
         case UMessageType.REQUEST:
@@ -298,17 +300,17 @@ def _carried_problems(a: Attributes) -> list[str]:
             found.append(f"reqid {exc}")
     elif a.type is UMessageType.RESPONSE:
         found.append("reqid: a Response needs the id of its Request")
-    if a.traceparent is not None and not _TRACEPARENT.fullmatch(a.traceparent):
+    if a.traceparent and not _TRACEPARENT.fullmatch(a.traceparent):
         found.append("traceparent: expected the W3C form version-traceid-parentid-flags")
     return found
 
 
-def _uri_problems(name: str, uri: UUri) -> list[str]:
+def _uri_problems(name: str, uri: UUri, is_pattern: bool = False) -> list[str]:
     try:
         uri.check()
     except ValueError as exc:
         return [f"{name}: {exc}"]
-    return [f"{name}: {uri} has a wildcard"] if uri.has_wildcard else []
+    return [f"{name}: {uri} has a wildcard"] if uri.has_wildcard and not is_pattern else []
 
 
 class Options(NamedTuple):

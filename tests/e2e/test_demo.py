@@ -120,11 +120,11 @@ def test_the_demo_accounts_for_every_message_and_leaves_nothing_behind(directory
         assert (disorder, unaccounted) == ("–", "0"), name
     assert int(flows["speed"][1]) >= 100
     assert "DEADLINE_EXCEEDED" in flows["request, comes too late"][5]
-    assert "UNAVAILABLE" in flows["request, vehicle is asleep"][5]
+    assert "DEADLINE_EXCEEDED" in flows["request, vehicle is asleep"][5]
     assert "PERMISSION_DENIED" in flows["request, no route leads"][5]
 
     reasons = {cells[1] for cells in rows(out, "Dead letters").values()}
-    assert reasons == {"DEADLINE_EXCEEDED", "UNAVAILABLE", "PERMISSION_DENIED"}
+    assert reasons == {"DEADLINE_EXCEEDED", "PERMISSION_DENIED"}
     books = rows(out, "The daemon's books")
     assert {"vehicle-cloud", "cloud-vehicle", "cloud-garage"} <= books.keys()
     assert {cells[-1] for cells in books.values()} == {"yes"}

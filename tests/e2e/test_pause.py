@@ -112,8 +112,8 @@ async def test_pause_of_everything_can_be_lifted_over_uprotocol_by_those_allowed
         request = Plain(2, ("beta", 0x20, 1, 0), ("alpha", 0x10, 1, 5), priority=5, ttl=1500, payload=b"?", payload_format=6)
         await topology.networks[1].side.send([request])
         await until(
-            lambda: [m.commstatus for m in topology.networks[1].side.arrived if m.reqid == request.id] == [14],
-            what="UNAVAILABLE for a Request that expired while it was stopped",
+            lambda: [m.commstatus for m in topology.networks[1].side.arrived if m.reqid == request.id] == [4],
+            what="DEADLINE_EXCEEDED for a Request that expired while it was stopped",
         )
         start = ustreamer.StartDispatchRequest(rule=everything).SerializeToString()
         assert (await ask(topology, 0, 2, start)).commstatus in (None, 0)

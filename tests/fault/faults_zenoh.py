@@ -10,7 +10,7 @@ from tests.fault.registry import Run, fault
 from tests.fault.setup import RECEIVE_MAXIMUM, UNCERTAIN_S, WINDOW, FaultSetup
 
 RATE = 300.0
-UNAVAILABLE = 14
+DEADLINE_EXCEEDED, UNAVAILABLE = 4, 14
 TO_VEH = (("cloud", "veh"), ("veh", "cloud"))
 
 
@@ -137,14 +137,14 @@ async def receiver_stays_away(run: Run) -> Verdict:
     """After ``absent_s`` every message is a dead letter with UNAVAILABLE, and every Request is answered so."""
     absent_s = run.lasts(1, 10)
     setup = setting_for(run, has_receiver=False, changes={"queue_policy": {"absent_s": absent_s}})
-    return await unavailable(run, setup, run.lasts(1, 5), only_requests=False)
+    return await absent(run, setup, run.lasts(1, 5), UNAVAILABLE)
 
 
 @fault(6, "receiver absent until the TTL", seeds=5)
 async def receiver_absent_until_ttl(run: Run) -> Verdict:
-    """The Requests' TTL ends before ``absent_s``: they are dead letters with UNAVAILABLE, the others wait and arrive."""
+    """The Requests' TTL ends before ``absent_s``: they are dead letters with DEADLINE_EXCEEDED, the others wait and arrive."""
     setup = setting_for(run, has_receiver=False, ttl_ms=1000)
-    return await unavailable(run, setup, run.lasts(1, 5), only_requests=True)
+    return await absent(run, setup, run.lasts(1, 5), DEADLINE_EXCEEDED)
 
 
 async def finish_without_unheard(harness: FaultHarness, allowance: Allowance) -> Verdict:
@@ -158,7 +158,8 @@ async def finish_without_unheard(harness: FaultHarness, allowance: Allowance) ->
     return await harness.finish(allowance)
 
 
-async def unavailable(run: Run, setup: FaultSetup, seconds: float, only_requests: bool) -> Verdict:
+async def absent(run: Run, setup: FaultSetup, seconds: float, expected: int) -> Verdict:
+    """Nobody listens until every message is a dead letter with this code, or, by their TTL, the Requests are."""
     async with FaultHarness(run.directory, run.seed, setup) as harness:
         assert harness.receiver is not None
         ledger = harness.ledger
@@ -169,13 +170,13 @@ async def unavailable(run: Run, setup: FaultSetup, seconds: float, only_requests
         addressed = {entry.id for entry in ledger.missing() if " publish " not in entry.flow}
         requests = {entry.id for entry in ledger.entries() if entry.is_request}
         assert requests
-        waiting = requests if only_requests else addressed
+        waiting = requests if expected == DEADLINE_EXCEEDED else addressed
         await harness.until(lambda: waiting <= set(ledger.dead_letters()), run.lasts(10, 60), "a dead letter for each")
         await harness.until(lambda: requests <= set(ledger.answers()), 5, "an answer for each Request")
         await asyncio.to_thread(harness.receiver.start)
         verdict = await finish_without_unheard(harness, replace(unconfirmed(0), dead_letters=True))
         codes = {code for each in ledger.dead_letters().values() for code in each}
-        assert codes == {UNAVAILABLE}, codes
-        assert set(ledger.answers().values()) == {UNAVAILABLE}
+        assert codes == {expected}, codes
+        assert set(ledger.answers().values()) == {expected}
         assert set(ledger.dead_letters()) == waiting
         return verdict

@@ -33,7 +33,7 @@ def assert_answered(harness: RouterHarness, request: UMessage, code: UCode) -> N
     assert answer.attributes.problems == ()
 
 
-async def test_unavailable_when_the_receiver_is_away_until_the_ttl_passes() -> None:
+async def test_deadline_exceeded_when_the_link_is_down_until_the_ttl_passes() -> None:
     async with RouterHarness() as harness:
         harness.transports["vehicle"].lose_link()
         request = harness.ask(ttl=1000)
@@ -42,7 +42,9 @@ async def test_unavailable_when_the_receiver_is_away_until_the_ttl_passes() -> N
         assert harness.dead_letters("cloud") == []
         assert not received.acknowledged
         harness.pass_time(200)
-        assert_answered(harness, request, UCode.UNAVAILABLE)
+        assert_answered(harness, request, UCode.DEADLINE_EXCEEDED)
+        (letter,) = harness.dead_letters("cloud")
+        assert letter.status.message == "its TTL passed while the link to vehicle was down"
         assert received.acknowledged
 
 

@@ -131,7 +131,7 @@ async def test_a_message_that_expires_in_its_queue_is_a_dead_letter(said: Said) 
         router.pass_time(1000)
     (line,) = said()
     assert (line["event"], line["outcome"], line["egress"]) == ("message_dead_lettered", "expired", "cloud")
-    assert line["reason"] == "its TTL passed while cloud was not connected"
+    assert line["reason"] == "its TTL passed while the link to cloud was down"
 
 
 async def test_what_is_delivered_and_its_copies_have_no_line(said: Said) -> None:

@@ -97,13 +97,13 @@ async def test_expired_message_of_a_paused_lane_is_a_dead_letter_that_says_why()
         harness.pass_time(1000)
         assert harness.outcomes(UP) == {"expired": 1}
         (letter,) = harness.dead_letters("vehicle")
-        assert letter.status.code == UCode.UNAVAILABLE
+        assert letter.status.code == UCode.DEADLINE_EXCEEDED
         assert letter.status.message == "its TTL passed while it was paused"
         resume(harness.router, SPEED)
         assert [message.payload for message in harness.sent("cloud")] == [b"lasts"]
 
 
-async def test_paused_request_that_expires_is_answered_with_unavailable() -> None:
+async def test_paused_request_that_expires_is_answered_with_deadline_exceeded() -> None:
     async with RouterHarness() as harness:
         pause(harness.router, EVERYTHING._replace(sink=CLIMATE))
         asked = harness.ask(ttl=500)
@@ -111,7 +111,7 @@ async def test_paused_request_that_expires_is_answered_with_unavailable() -> Non
         harness.pass_time(1000)
         assert harness.sent("vehicle") == []
         (answer,) = harness.sent("cloud")
-        assert (answer.attributes.reqid, answer.attributes.commstatus) == (asked.id, UCode.UNAVAILABLE)
+        assert (answer.attributes.reqid, answer.attributes.commstatus) == (asked.id, UCode.DEADLINE_EXCEEDED)
 
 
 async def test_rule_with_a_sink_pauses_only_what_goes_there() -> None:

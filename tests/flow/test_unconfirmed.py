@@ -128,13 +128,14 @@ async def test_without_any_receiver_it_is_a_dead_letter_with_unavailable_and_a_r
         assert answer.attributes.commstatus == 14
 
 
-async def test_a_ttl_that_passes_while_the_receiver_is_absent_is_unavailable() -> None:
+async def test_a_ttl_that_passes_while_the_receiver_is_absent_is_deadline_exceeded() -> None:
     async with RouterHarness(unconfirmed_s=UNCONFIRMED_S) as harness:
         reach(harness, Presence.ABSENT)
         harness.arrive("cloud", order(harness, ttl=1000))
         harness.pass_time(1100)
         assert harness.outcomes(ROUTE) == {"expired": 1}
-        assert [letter.status.code for letter in harness.dead_letters("cloud")] == [14]
+        (letter,) = harness.dead_letters("cloud")
+        assert (letter.status.code, letter.status.message) == (4, "its TTL passed while nobody listened")
 
 
 async def test_unconfirmed_message_of_a_lost_receiver_expires_in_time_while_it_is_packed() -> None:

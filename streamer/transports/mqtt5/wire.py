@@ -84,9 +84,9 @@ def _write(message: UMessage, flow: _Flow, packet_id: int, duplicate: bool) -> b
         raise ValueError(f"payload of {len(payload)} bytes: MQTT takes {MAX_PAYLOAD_BYTES}")
     attributes = message.attributes
     user_properties = [MARKER_PROPERTY, (ID, format_id(message.id)), *properties]
-    if attributes.token is not None:
+    if attributes.token:  # an empty attribute has no property
         user_properties.append((TOKEN, attributes.token))
-    if attributes.traceparent is not None:
+    if attributes.traceparent:
         user_properties.append((TRACEPARENT, attributes.traceparent))
     return PublishPacket(
         topic,

@@ -6,6 +6,7 @@ Runs on the event loop, and declares on the control thread.
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import zenoh
 
@@ -19,7 +20,7 @@ from streamer.transports.zenoh.subscription import KeySubscription
 from streamer.transports.zenoh.topic_subscription import TopicSubscription
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed
 from streamer.uprotocol.by_source import BySource
-from streamer.uprotocol.message import Attributes
+from streamer.uprotocol.message import Attributes, UMessageType
 from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
@@ -177,9 +178,12 @@ class Intake:
             self._registry.deliver(batch)
 
     def _choose(self, attributes: Attributes) -> KeySubscription | None:
-        """The first subscription whose filter matches. Zenoh's `*` can match more than the filter does."""
-        matching = (part for parts in self._subscriptions.matching(attributes) for part in parts)
-        chosen = next((part for part in matching if filter_matches(*part.filter, attributes)), None)
+        """The first subscription whose filter matches the key. Zenoh's `*` can match more than the filter does."""
+        on_key = attributes  # where a Publish has no sink, whatever a streamer has set
+        if attributes.type is UMessageType.PUBLISH and attributes.sink is not None:
+            on_key = replace(attributes, sink=None)
+        matching = (part for parts in self._subscriptions.matching(on_key) for part in parts)
+        chosen = next((part for part in matching if filter_matches(*part.filter, on_key)), None)
         self._canonical.remember(attributes.source, attributes, chosen)
         return chosen
 

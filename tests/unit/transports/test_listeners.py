@@ -189,8 +189,8 @@ SAMPLES = {
 @pytest.mark.parametrize(
     ("source", "sink", "heard"),
     [
-        (TOPIC, None, {"publish", "addressed"}),
-        (ANY_TOPIC, None, {"publish", "addressed"}),
+        (TOPIC, None, {"publish"}),
+        (ANY_TOPIC, None, {"publish"}),
         (TOPIC, APP, {"notification"}),
         (UUri("*", 0xFFFF_FFFF, 0xFF, 0), METHOD, {"request"}),
         (METHOD, APP, {"response"}),
@@ -202,6 +202,19 @@ SAMPLES = {
 )
 def test_each_row_of_the_table_hears_what_it_is_for(source: UUri, sink: UUri | None, heard: set[str]) -> None:
     assert {name for name, m in SAMPLES.items() if filter_matches(source, sink, m.attributes)} == heard
+    registry, listener = new_registry(), RecordingListener()
+    registry.add(source, sink, listener)
+    registry.deliver([Received(message) for message in SAMPLES.values()])
+    assert listener.messages == [message for name, message in SAMPLES.items() if name in heard]
+
+
+@pytest.mark.parametrize(
+    ("source", "sink"), [(METHOD, None), (TOPIC, METHOD), (TOPIC, ANYONE), (TOPIC._replace(authority="VEH1"), None)]
+)
+def test_unregistering_an_invalid_filter_is_an_invalid_argument(source: UUri, sink: UUri | None) -> None:
+    with pytest.raises(UStatusError) as caught:
+        new_registry().remove(source, sink, RecordingListener())
+    assert caught.value.code is UCode.INVALID_ARGUMENT
 
 
 @given(

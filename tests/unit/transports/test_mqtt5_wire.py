@@ -70,6 +70,10 @@ def test_ttl_is_always_a_property_and_its_expiry_is_rounded_up(ttl: int | None, 
     assert dict(sent.user_properties).get("6") == (None if ttl is None else str(ttl))
 
 
+def test_an_empty_attribute_has_no_property() -> None:
+    assert written(replace(REQUEST, token="", traceparent="")) == written(replace(REQUEST, token=None))
+
+
 def test_content_type_is_the_payload_format_number() -> None:
     assert written(replace(PUBLISH, payload_format=UPayloadFormat.SHM)).content_type == "8"
 

@@ -7,6 +7,7 @@ import ast
 import inspect
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -257,6 +258,30 @@ async def test_unregistering_ends_delivery_and_is_not_found_the_second_time(tran
     with pytest.raises(UStatusError) as caught:
         await listening.unregister_listener(TOPIC, None, listener)
     assert caught.value.code is UCode.NOT_FOUND
+
+
+@pytest.mark.parametrize(("source", "sink"), [(METHOD, None), (TOPIC, METHOD), (APP, APP)])
+async def test_a_filter_outside_the_table_can_neither_be_registered_nor_unregistered(
+    transport: Make, source: UUri, sink: UUri | None
+) -> None:
+    listening, listener = transport(ListenerOptions()), RecordingListener()
+    await listening.authenticate(US)
+    for call in (listening.register_listener, listening.unregister_listener):
+        with pytest.raises(UStatusError) as caught:
+            await call(source, sink, listener)
+        assert caught.value.code is UCode.INVALID_ARGUMENT
+    with pytest.raises(UStatusError) as caught:
+        await listening.receive(source, sink)
+    assert caught.value.code is UCode.INVALID_ARGUMENT
+
+
+async def test_without_a_sink_filter_only_what_has_no_sink_is_heard(transport: Make) -> None:
+    listening, listener = transport(ListenerOptions()), RecordingListener()
+    await listening.authenticate(US)
+    await listening.register_listener(TOPIC, None, listener)
+    plain = publish(NOW_MS, TOPIC)
+    deliver(listening, plain._replace(attributes=replace(plain.attributes, sink=everything_at("gateway"))), plain)
+    assert listener.messages == [plain]
 
 
 # 2.6.1: TCP, not UDP

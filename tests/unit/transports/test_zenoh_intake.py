@@ -1,6 +1,7 @@
 """Which of several subscriptions that bring the same message is used, and what the choice costs. Without Zenoh."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from streamer.transports.zenoh.receipts import Receipts
 from streamer.transports.zenoh.subscription import KeySubscription
 from streamer.transports.zenoh.wire import SampleDecoder, encode_attachment, key_for, narrowed
 from streamer.uprotocol.message import Options, UMessage, notification, publish, request, response
+from streamer.uprotocol.protobuf import attributes_to_proto
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
 from tests.unit.transports.counting_uri import CountingUri, counting
@@ -170,3 +172,25 @@ def test_the_first_subscription_that_matches_is_listened_to_as_by_trying_every_f
         else:
             model[of] = None
             harness.listen(of)
+
+
+def test_a_publish_with_the_sink_that_a_streamer_set_comes_on_its_topic_and_goes_to_who_listens_to_the_sink() -> None:
+    """Its key has no sink, so the subscription to the topic brings it; a filter without sink does not match it."""
+    harness = IntakeHarness()
+    for of in ((TOPIC, None), (ANYONE, everything_at("cloud"))):
+        harness.listen(of)
+    plain = publish(NOW_MS, TOPIC)
+    attributes = replace(plain.attributes, sink=everything_at("cloud"))
+    attachment = b"\x01" + attributes_to_proto(plain.id, attributes).SerializeToString()
+    sample: Any = SimpleNamespace(
+        payload=SimpleNamespace(to_bytes=lambda: b""),
+        attachment=SimpleNamespace(to_bytes=lambda: attachment),
+        key_expr=key_for(attributes, ""),
+        priority=1,
+    )
+    for subscription in harness.subscriptions:
+        harness.intake._take(subscription, [sample])
+    assert [message.attributes for message in harness.listener.messages] == [attributes]
+    harness.leave((ANYONE, everything_at("cloud")))
+    harness.intake._take(harness.subscriptions[0], [sample])
+    assert len(harness.listener.messages) == 1

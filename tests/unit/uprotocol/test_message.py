@@ -57,12 +57,18 @@ LEGAL = {
     "publish with ttl 0": replace(PUBLISH, ttl=0),
     "publish with the largest ttl": replace(PUBLISH, ttl=0xFFFF_FFFF),
     "publish with the largest permission level": replace(PUBLISH, permission_level=0xFFFF_FFFF),
-    "notification as Rust sends it": replace(NOTIFICATION, source=at(TOPIC, 1)),
+    "publish to an authority in brackets": replace(PUBLISH, sink=everything_at("[::1]")),
+    "publish to everybody": replace(PUBLISH, sink=everything_at("*")),
+    "notification from the first topic": replace(NOTIFICATION, source=at(TOPIC, 0x8000)),
+    "notification from the last topic": replace(NOTIFICATION, source=at(TOPIC, 0xFFFE)),
     "request to the first method": replace(REQUEST, sink=at(METHOD, 1)),
     "request to the last method": replace(REQUEST, sink=at(METHOD, 0x7FFF)),
     "request with ttl 1": replace(REQUEST, ttl=1),
     "request with CS6": replace(REQUEST, priority=UPriority.CS6),
-    "response without ttl": replace(RESPONSE, ttl=None),
+    "response without ttl, as some builders make it": replace(RESPONSE, ttl=None),
+    "response with ttl 0": replace(RESPONSE, ttl=0),
+    "request with an empty token": replace(REQUEST, token=""),
+    "request with an empty traceparent": replace(REQUEST, traceparent=""),
     "response with commstatus": replace(RESPONSE, commstatus=UCode.UNAVAILABLE),
 }
 
@@ -76,6 +82,11 @@ ILLEGAL = {
         replace(PUBLISH, sink=everything_at("cloud")._replace(version=1)),
         "sink",
     ),
+    "publish to no authority": (replace(PUBLISH, sink=everything_at("")), "sink"),
+    "publish to an empty sink": (replace(PUBLISH, sink=UUri("", 0, 0, 0)), "sink"),
+    "publish to an authority that cannot be one": (replace(PUBLISH, sink=everything_at("VEH1")), "sink"),
+    "notification from a method": (replace(NOTIFICATION, source=at(TOPIC, 0x7FFF)), "source"),
+    "notification from the first method": (replace(NOTIFICATION, source=at(TOPIC, 1)), "source"),
     "notification from an entity": (replace(NOTIFICATION, source=at(TOPIC, 0)), "source"),
     "notification from a pattern": (replace(NOTIFICATION, source=at(TOPIC, 0xFFFF)), "source"),
     "notification without sink": (replace(NOTIFICATION, sink=None), "sink"),
@@ -166,11 +177,25 @@ def test_w3c_traceparent_is_valid(text: str) -> None:
     assert replace(PUBLISH, traceparent=text).problems == ()
 
 
+@given(traceparents, st.integers(1, 0xFE), st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=40))
+def test_a_later_version_of_traceparent_may_have_more_fields(text: str, version: int, more: str) -> None:
+    later = f"{version:02x}{text[2:]}"
+    for allowed in (later, f"{later}-", f"{later}-{more}"):
+        assert replace(PUBLISH, traceparent=allowed).problems == ()
+    assert replace(PUBLISH, traceparent=f"{later}.{more}").problems
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "00",
+        f"00-{'a' * 32}-{'b' * 16}-01-",
+        f"00-{'a' * 32}-{'b' * 16}-01-more",
+        f"01-{'a' * 32}-{'b' * 16}-01more",
+        f"01-{'a' * 32}-{'b' * 16}-01-a b",
+        f"01-{'a' * 32}-{'b' * 16}-01-\n",
+        f"01-{'0' * 32}-{'b' * 16}-01-more",
+        f"ff-{'a' * 32}-{'b' * 16}-01-more",
         f"00-{'0' * 32}-{'b' * 16}-01",
         f"00-{'a' * 32}-{'0' * 16}-01",
         f"ff-{'a' * 32}-{'b' * 16}-01",
