@@ -142,7 +142,7 @@ async def receiver_stays_away(run: Run) -> Verdict:
 
 @fault(6, "receiver absent until the TTL", seeds=5)
 async def receiver_absent_until_ttl(run: Run) -> Verdict:
-    """The Requests' TTL ends before ``absent_s``: they are dead letters with DEADLINE_EXCEEDED, the others wait and arrive."""
+    """The Requests' TTL ends before ``absent_s``: they are dead letters, DEADLINE_EXCEEDED; the others wait and arrive."""
     setup = setting_for(run, has_receiver=False, ttl_ms=1000)
     return await absent(run, setup, run.lasts(1, 5), DEADLINE_EXCEEDED)
 

@@ -136,7 +136,8 @@ async def test_a_request_that_was_lost_with_its_batch_is_answered_when_its_ttl_i
         vehicle.lose_link()
         harness.pass_time(1001)
         answers = [message.attributes for message in harness.sent("cloud")]
-        assert [(answer.sink, answer.commstatus) for answer in answers] == [(each, UCode.DEADLINE_EXCEEDED) for each in callers]
+        told = [(answer.sink, answer.commstatus) for answer in answers]
+        assert told == [(each, UCode.DEADLINE_EXCEEDED) for each in callers]
         assert harness.outcomes("cloud-vehicle") == {"expired": 4}
 
 
