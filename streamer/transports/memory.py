@@ -5,7 +5,7 @@ it: they take the link away, hold confirmations back and refuse messages.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakSet
 
 from streamer.transports.base import (
@@ -118,23 +118,28 @@ class MemoryTransport(ListeningTransport):
         """Nothing to do."""
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        for number, parcel in enumerate(parcels):
-            if self.state is not LinkState.UP:
-                done(parcels[number:], LinkLostError())
-                return
-            if self.hold or self._unconfirmed:  # while held messages are released, nothing overtakes them
-                self._unconfirmed.append((parcel, done))
-            else:
-                self._deliver(parcel, done)
+        if self.state is not LinkState.UP:
+            done(parcels, LinkLostError())
+        elif self.hold or self._unconfirmed:  # while held messages are released, nothing overtakes them
+            self._unconfirmed.extend((parcel, done) for parcel in parcels)
+        else:
+            self._deliver((parcel, done) for parcel in parcels)
 
-    def _deliver(self, parcel: Parcel, done: Done) -> None:
-        error = self.refuse(parcel.message)
-        if error is None:
-            self.sent.append(parcel.message)
-            for peer in list(_buses.get(self.bus, ())):
-                if peer is not self and peer.state is LinkState.UP:
-                    peer.inject(MemoryReceived(parcel.message))
-        done((parcel,), UNCONFIRMED if error is None and self.options.unconfirmed_s else error)
+    def _deliver(self, parcels: Iterable[tuple[Parcel, Done]]) -> None:
+        """Bring messages to the others on the bus, and then confirm them, each run of equal results at once."""
+        results = ResultRuns()
+        leaving: list[UMessage] = []
+        confirmation = UNCONFIRMED if self.options.unconfirmed_s else None
+        for parcel, done in parcels:
+            error = self.refuse(parcel.message)
+            if error is None:
+                leaving.append(parcel.message)
+            results.add(done, parcel, error or confirmation)
+        self.sent += leaving
+        for peer in list(_buses.get(self.bus, ())):
+            if leaving and peer is not self and peer.state is LinkState.UP:
+                peer.inject(*map(MemoryReceived, leaving))
+        results.tell()
 
     def inject(self, *batch: Received) -> None:
         """Have these messages arrive here, as one read from the wire."""
@@ -158,7 +163,7 @@ class MemoryTransport(ListeningTransport):
         if count is None:
             self.hold = False
             while self._unconfirmed:
-                self._deliver(*self._unconfirmed.popleft())
+                self._deliver((self._unconfirmed.popleft(),))
         else:
             for _ in range(count):
-                self._deliver(*self._unconfirmed.popleft())
+                self._deliver((self._unconfirmed.popleft(),))

@@ -61,7 +61,7 @@ class Mesh:
             await transport.stop()
 
     def send(self, network: str, message: UMessage) -> None:
-        self.networks[network]._deliver(Parcel(message), lambda parcels, error: None)
+        self.networks[network].submit((Parcel(message),), lambda parcels, error: None)
 
     def step(self, choice: int) -> bool:
         """Let one message in at one of the places where some wait; False if none do."""
