@@ -16,13 +16,15 @@ from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
 from tests.waiting import until
 
 
-async def test_connect_has_the_values_of_the_options(fake: FakeBroker) -> None:
-    options = {"receive_maximum": 7, "session_expiry_s": 60, "keep_alive_s": 9, "max_packet_bytes": 4096}
+@pytest.mark.parametrize("clean_start", [False, True])
+async def test_connect_has_the_values_of_the_options(fake: FakeBroker, clean_start: bool) -> None:
+    options: dict[str, Any] = {"receive_maximum": 7, "session_expiry_s": 60, "keep_alive_s": 9, "max_packet_bytes": 4096}
+    options["clean_start"] = clean_start
     async with Endpoint(fake.url, "gateway.veh_1", **options).running():
         connect = await (await fake.peer()).accept()
     assert connect.client_id == "gateway-veh-1"
     assert (connect.receive_max, connect.session_expiry_interval) == (7, 60)
-    assert (connect.keep_alive, connect.max_packet_size, connect.clean_start) == (9, 4096, False)
+    assert (connect.keep_alive, connect.max_packet_size, connect.clean_start) == (9, 4096, clean_start)
 
 
 async def test_up_only_after_every_subscription_is_confirmed(fake: FakeBroker) -> None:
