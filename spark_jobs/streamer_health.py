@@ -4,129 +4,212 @@
 those of the next day. The records of `REACH_BEFORE` days before are therefore read, too (a longer wait looks like a gap),
 and those of the day after, for the record that follows the last one. A gap belongs to the date of the outcome before it.
 Records that are missing at the end of a run cannot be noticed.
+
+One pass sums the records up to *buckets* of seq, few enough for the driver, which does the rest. Only buckets that lack a
+record are looked at record by record.
 """
 
 import datetime as dt
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, job
-from spark_jobs.batch import seen_from
+from spark_jobs.batch import days
 from spark_jobs.clocks import Sightings, small_frame
 from spark_jobs.tables import STREAMER_HEALTH
 
 REACH_BEFORE = 2
 REACH_AFTER = 1
-_RUN = ("streamer", "run_ts")
-_BUCKET_BITS = 12
-"""2 to that power records without a gap need not be looked at one by one."""
+_BUCKET_BITS = 14
+"""A bucket is 2 to that power seqs wide."""
+_DAY_US = 86_400_000_000
+_EPOCH = dt.date(1970, 1, 1)
+_RUN = ("streamer", "run_us")
 
 
-Keep = Callable[[DataFrame], DataFrame]
+class _Bucket(NamedTuple):
+    """The records of one hour that are in a bucket of seq. Times are in µs; `ended` is the date of the last outcome."""
+
+    date: dt.date
+    hour: int
+    streamer: str
+    run_us: int
+    number: int
+    records: int
+    first: int
+    last: int
+    ended: dt.date
+    first_us: int
+    last_us: int
 
 
-def transform(records: DataFrame, sightings: Sequence[Sightings], dates: Sequence[dt.date], keep: Keep) -> DataFrame:
+class _Stretch(NamedTuple):
+    """The records of a bucket, of all hours together."""
+
+    records: int
+    first: int
+    last: int
+    ended: dt.date
+
+    @property
+    def is_whole(self) -> bool:
+        return self.records == self.last - self.first + 1
+
+
+_Seen = Mapping[tuple[dt.date, str], Sequence[_Bucket]]
+_Stretches = Mapping[tuple[int, int], _Stretch]
+"""By run and number of the bucket."""
+
+
+def transform(records: DataFrame, sightings: Sequence[Sightings], dates: Sequence[dt.date]) -> DataFrame:
     """Records (`schema.PARTITIONED`) around some dates, and their `clocks.sightings` → `tables.STREAMER_HEALTH` of these
-    dates."""
+    dates.
+
+    Runs a small query, and a second one if records are missing, and collects their results.
+    """
     numbered = _numbered(records)
-    hourly = keep(_buckets(numbered))
-    seen = seen_from(hourly, dates, -REACH_BEFORE, REACH_AFTER)
-    buckets = keep(_joined(seen))
-    volume = _volume(hourly.where(sf.col("date").isin(list(dates))))
-    # United, not joined: each join would be a query of its own.
-    more = (_restarts(buckets), _gaps(numbered, buckets), _skews(records.sparkSession, sightings, dates))
-    rows = reduce(lambda x, y: x.unionByName(y, allowMissingColumns=True), more, volume)
-    columns = [name for name in rows.columns if name not in ("date", "streamer")]
-    health = rows.groupBy("date", "streamer").agg(*(sf.max(name).alias(name) for name in columns))
-    return health.where(sf.col("records").isNotNull()).na.fill(0, ["restarts", "gaps", "records_missing", "skew_messages"])
+    seen = _seen([_Bucket(*row) for row in _buckets(numbered).collect()], dates)
+    stretches = {key: _stretches(buckets) for key, buckets in seen.items()}
+    inside = _gaps_inside(numbered, stretches)
+    clock = {date: clocks.estimate(row for row in sightings if row.date == date) for date in dates}
+    rows = []
+    for (date, streamer), buckets in seen.items():
+        gaps, missing = inside.get((date, streamer), (0, 0))
+        between = _gaps_between(date, stretches[date, streamer])
+        found = {
+            **_volume([each for each in buckets if each.date == date]),
+            "restarts": _restarts(date, buckets),
+            "gaps": gaps + len(between),
+            "records_missing": missing + sum(between),
+            **_skew(clock[date].get(streamer)),
+        }
+        rows.append((date, streamer, *(found[name] for name in list(STREAMER_HEALTH.columns)[2:])))
+    return small_frame(records.sparkSession, rows, STREAMER_HEALTH.ddl)
 
 
 def _numbered(records: DataFrame) -> DataFrame:
     """Run, seq, its bucket, and the date of the outcome, which ascends with seq."""
     ended = sf.to_date(sf.timestamp_add("MICROSECOND", sf.coalesce("latency_us", sf.lit(0)), "ts"))
-    bucket = sf.shiftright("seq", _BUCKET_BITS).alias("bucket")
-    return records.select("date", "hour", "ts", *_RUN, "seq", bucket, ended.alias("ended"))
+    return records.select(
+        "date",
+        "hour",
+        "streamer",
+        sf.unix_micros("run_ts").alias("run_us"),
+        sf.shiftright("seq", _BUCKET_BITS).alias("number"),
+        "seq",
+        ended.alias("ended"),
+        sf.unix_micros("ts").alias("ts_us"),
+    )
 
 
 def _buckets(numbered: DataFrame) -> DataFrame:
-    return numbered.groupBy("date", "hour", *_RUN, "bucket").agg(
+    return numbered.groupBy("date", "hour", *_RUN, "number").agg(
         sf.count("*").alias("records"),
         sf.min("seq").alias("first"),
         sf.max("seq").alias("last"),
         sf.max("ended").alias("ended"),
-        sf.min("ts").alias("first_ts"),
-        sf.max("ts").alias("last_ts"),
+        sf.min("ts_us").alias("first_us"),
+        sf.max("ts_us").alias("last_us"),
     )
 
 
-def _joined(seen: DataFrame) -> DataFrame:
-    """The buckets as they are seen from each date, from their parts by date and hour."""
-    return seen.groupBy("date", *_RUN, "bucket").agg(
-        sf.sum("records").alias("records"),
-        sf.min("first").alias("first"),
-        sf.max("last").alias("last"),
-        sf.max("ended").alias("ended"),
-    )
+def _seen(buckets: Iterable[_Bucket], dates: Sequence[dt.date]) -> _Seen:
+    """What each date sees of the streamers that have records on it."""
+    of_day: dict[tuple[dt.date, str], list[_Bucket]] = defaultdict(list)
+    for each in buckets:
+        of_day[each.date, each.streamer].append(each)
+    return {
+        (date, streamer): [
+            each for near in days(date, -REACH_BEFORE, REACH_AFTER) for each in of_day.get((near, streamer), ())
+        ]
+        for date, streamer in sorted(of_day)
+        if date in dates
+    }
 
 
-def _volume(of_dates: DataFrame) -> DataFrame:
-    present = sf.collect_set("hour")
-    missing = sf.array_sort(sf.array_except(sf.sequence(sf.min("hour"), sf.max("hour")), present))
-    return of_dates.groupBy("date", "streamer").agg(
-        sf.sum("records").alias("records"),
-        sf.size(sf.collect_set("run_ts")).alias("runs"),
-        sf.concat_ws(",", missing.cast("array<string>")).alias("missing_hours"),
-        sf.min("first_ts").alias("first_ts"),
-        sf.max("last_ts").alias("last_ts"),
-    )
+def _stretches(buckets: Iterable[_Bucket]) -> _Stretches:
+    parts: dict[tuple[int, int], list[_Bucket]] = defaultdict(list)
+    for each in buckets:
+        parts[each.run_us, each.number].append(each)
+    return {
+        key: _Stretch(
+            sum(each.records for each in found),
+            min(each.first for each in found),
+            max(each.last for each in found),
+            max(each.ended for each in found),
+        )
+        for key, found in parts.items()
+    }
 
 
-def _restarts(buckets: DataFrame) -> DataFrame:
+def _volume(own: Sequence[_Bucket]) -> dict[str, Any]:
+    hours = {each.hour for each in own}
+    missing = [str(hour) for hour in range(min(hours), max(hours)) if hour not in hours]
+    return {
+        "records": sum(each.records for each in own),
+        "runs": len({each.run_us for each in own}),
+        "missing_hours": ",".join(missing),
+        "first_ts": min(each.first_us for each in own),
+        "last_ts": max(each.last_us for each in own),
+    }
+
+
+def _restarts(date: dt.date, buckets: Sequence[_Bucket]) -> int:
     """How many runs began on the date, after another run of which there are records."""
-    known = buckets.select("date", *_RUN).distinct()
-    known = known.withColumn("first_run_ts", sf.min("run_ts").over(Window.partitionBy("date", "streamer")))
-    began = (sf.to_date("run_ts") == sf.col("date")) & (sf.col("run_ts") > sf.col("first_run_ts"))
-    return known.groupBy("date", "streamer").agg(sf.sum(sf.when(began, 1).otherwise(0)).alias("restarts"))
+    runs = {each.run_us for each in buckets}
+    return sum(_date(run_us) == date for run_us in runs - {min(runs)})
 
 
-def _gaps(numbered: DataFrame, buckets: DataFrame) -> DataFrame:
-    """Number and size of the gaps in seq. Only incomplete buckets are looked at record by record."""
-    complete = sf.col("records") == 1 << _BUCKET_BITS
-    whole = buckets.where(complete).select("date", *_RUN, "first", "last", "ended")
-    broken = sf.broadcast(buckets.where(~complete).select(sf.col("date").alias("from"), *_RUN, "bucket"))
-    away = sf.datediff("date", "from").between(-REACH_BEFORE, REACH_AFTER)
-    single = numbered.join(broken, [*_RUN, "bucket"]).where(away)
-    single = single.select(
-        sf.col("from").alias("date"), *_RUN, sf.col("seq").alias("first"), sf.col("seq").alias("last"), "ended"
-    )
-    in_order = Window.partitionBy("date", *_RUN).orderBy("first")
-    gap = sf.lead("first").over(in_order) - sf.col("last") - 1
-    inside = whole.unionByName(single).withColumn("gap", gap).where(sf.col("ended") == sf.col("date"))
-    # runs that began on the date and whose first records are missing
-    begun = buckets.where(sf.to_date("run_ts") == sf.col("date"))
-    start = begun.groupBy("date", *_RUN).agg(sf.min("first").alias("gap"))
-    gaps = inside.select("date", "streamer", "gap").unionByName(start.select("date", "streamer", "gap"))
-    of_streamer = gaps.where(sf.col("gap") > 0).groupBy("date", "streamer")
-    return of_streamer.agg(sf.count("*").alias("gaps"), sf.sum("gap").alias("records_missing"))
+def _gaps_between(date: dt.date, stretches: _Stretches) -> list[int]:
+    """The sizes of the gaps between stretches, and before the first one of each run that began on the date."""
+    ordered = sorted(stretches.items())
+    gaps = [y.first - x.last - 1 for ((run, _), x), ((other, _), y) in pairwise(ordered) if run == other and x.ended == date]
+    first_of = {run: stretch.first for (run, _), stretch in reversed(ordered)}
+    gaps += [first for run, first in first_of.items() if _date(run) == date]
+    return [gap for gap in gaps if gap > 0]
 
 
-def _skews(spark: SparkSession, sightings: Sequence[Sightings], dates: Sequence[dt.date]) -> DataFrame:
-    rows = [
-        (date, name, None if each.skew_us is None else each.skew_us / 1000, each.against, each.messages)
-        for date in dates
-        for name, each in clocks.estimate(row for row in sightings if row.date == date).items()
+def _gaps_inside(
+    numbered: DataFrame, stretches: Mapping[tuple[dt.date, str], _Stretches]
+) -> dict[tuple[dt.date, str], tuple[int, int]]:
+    """Number and size of the gaps inside of stretches, by date and streamer."""
+    broken = [
+        (date, streamer, *key)
+        for (date, streamer), of_date in stretches.items()
+        for key, stretch in of_date.items()
+        if not stretch.is_whole
     ]
-    schema = "date DATE, streamer STRING, clock_skew_ms DOUBLE, skew_against STRING, skew_messages BIGINT"
-    return small_frame(spark, rows, schema)
+    if not broken:
+        return {}
+    wanted = small_frame(numbered.sparkSession, broken, "seen_from DATE, streamer STRING, run_us BIGINT, number BIGINT")
+    single = numbered.join(sf.broadcast(wanted), [*_RUN, "number"])
+    single = single.where(sf.datediff("date", "seen_from").between(-REACH_BEFORE, REACH_AFTER))
+    in_order = Window.partitionBy("seen_from", *_RUN, "number").orderBy("seq")
+    gap = sf.lead("seq").over(in_order) - sf.col("seq") - 1
+    gaps = single.withColumn("gap", gap).where((sf.col("ended") == sf.col("seen_from")) & (sf.col("gap") > 0))
+    found = gaps.groupBy("seen_from", "streamer").agg(sf.count("*").alias("gaps"), sf.sum("gap").alias("missing"))
+    return {(row.seen_from, row.streamer): (row.gaps, row.missing) for row in found.collect()}
+
+
+def _skew(clock: clocks.ClockEstimate | None) -> dict[str, Any]:
+    skew_us, against, messages = (clock.skew_us, clock.against, clock.messages) if clock else (None, None, 0)
+    skew_ms = None if skew_us is None else skew_us / 1000
+    return {"clock_skew_ms": skew_ms, "skew_against": against, "skew_messages": messages}
+
+
+def _date(us: int) -> dt.date:
+    return _EPOCH + dt.timedelta(days=us // _DAY_US)
 
 
 JOB = job.Job(
     "streamer_health",
     (STREAMER_HEALTH,),
-    lambda batch: (transform(batch.records(REACH_BEFORE, REACH_AFTER), batch.sightings, batch.dates, batch.keep),),
+    lambda batch: (transform(batch.records(REACH_BEFORE, REACH_AFTER), batch.sightings, batch.dates),),
     before=REACH_BEFORE,
     after=REACH_AFTER,
 )
