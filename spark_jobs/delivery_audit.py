@@ -46,6 +46,10 @@ _SHOWN = (
     "streamer", "route", "egress", "address", "outcome", "ucode", "ingress_transport", "egress_transport", "src_authority",
     "sink_authority", "msg_type",
 )  # fmt: skip
+_ABOUT = (
+    "msg_id", "msg_ts", "msg_type", "src_authority", "src_ue_id", "src_resource_id", "sink_authority", "sink_ue_id",
+    "sink_resource_id",
+)  # fmt: skip
 _GROUP = ("date", "src_authority", "sink_authority", "msg_type", "status")
 
 _SIGNATURES = (
@@ -232,23 +236,24 @@ def _verdicts(
     """The verdict on each signature of each flow."""
     kinds = messages.groupBy("flow", "signature").agg(sf.count("*").alias("messages"), sf.min("id").alias("example"))
     of_example = {(row.flow, row.example): row for row in kinds.collect()}
-    wanted = _broadcast(of_dates.sparkSession, [(row.example,) for row in of_example.values()], "example BIGINT").distinct()
+    wanted = _broadcast(
+        of_dates.sparkSession, [(each,) for each in {row.example for row in of_example.values()}], "id BIGINT"
+    )
     shown = (
-        of_dates.withColumn("example", sf.col("id"))
-        .join(sf.broadcast(wanted), "example")
-        .groupBy("date", "flow", "example", *_SHOWN)
+        of_dates.join(wanted, "id")
+        .groupBy("date", "flow", "id", *_SHOWN)
         .agg(sf.count("*").alias("times"), sf.unix_micros(sf.min("ts")).alias("at_us"))
         .collect()
     )
     sightings: dict[tuple[int, int], list[Sighting]] = defaultdict(list)
     texts: dict[int, tuple[dt.date, str, str | None, str]] = {}
     for row in shown:
-        if (row.flow, row.example) in of_example:
+        if (row.flow, row.id) in of_example:
             at_us = row.at_us - skews_us[row.date].get(row.streamer, 0)
             egress = row.egress if row.address is None else f"{row.egress} to {row.address}"
             ends = row.ingress_transport, row.egress_transport
             sighting = Sighting(row.streamer, row.route, egress, row.outcome, row.ucode, at_us, *ends)
-            sightings[row.flow, row.example] += [sighting] * min(row.times, 2)
+            sightings[row.flow, row.id] += [sighting] * min(row.times, 2)
             texts[row.flow] = row.date, row.src_authority, row.sink_authority, row.msg_type
     flows: dict[dt.date, dict[int, list[Signature]]] = defaultdict(lambda: defaultdict(list))
     for (flow, number), seen in sorted(sightings.items()):
@@ -323,29 +328,22 @@ def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
 
 
 def _detail(of_dates: DataFrame, messages: DataFrame, findings: DataFrame) -> DataFrame:
-    found = messages.join(findings, ["flow", "signature"]).where(~_unjudged())
     # The columns about the message itself come from its first record: few rows, found by reading the records once more.
-    # Broadcast, or Spark would shuffle and sort all records again: a third of the job's work.
-    wanted = found.select("id", "flow").distinct()
+    # Broadcast, or Spark would shuffle and sort all records again: a third of the job's work. What was found comes back only
+    # afterwards, so that a row of the broadcast is small.
+    kept = ("id", "flow", "signature", "extra", "aside", "last_us")
+    wanted = messages.join(findings, ["flow", "signature"]).where(~_unjudged()).select(*kept)
     about = (
-        of_dates.join(sf.broadcast(wanted), ["id", "flow"], "left_semi")
-        .groupBy("id", "flow")
-        .agg(
-            *(
-                sf.first(name).alias(name)
-                for name in (
-                    "msg_id",
-                    "msg_ts", "msg_type", "src_authority", "src_ue_id", "src_resource_id", "sink_authority", "sink_ue_id",
-                    "sink_resource_id",
-                )
-            )
-        )
-    )  # fmt: skip
+        of_dates.select("id", "flow", *_ABOUT)
+        .join(sf.broadcast(wanted), ["id", "flow"])
+        .groupBy(*kept)
+        .agg(*(sf.first(name).alias(name) for name in _ABOUT))
+    )
     finding = sf.col("finding")
     copies = (
         sf.when(finding == "delivered_twice", sf.col("extra")).when(finding == "duplicate", sf.col("aside")).otherwise(0)
     )
-    return found.join(about, ["id", "flow"]).withColumn("copies", copies)
+    return about.join(findings, ["flow", "signature"]).where(~_unjudged()).withColumn("copies", copies)
 
 
 JOB = job.Job(
