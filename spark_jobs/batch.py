@@ -6,6 +6,7 @@ a batch of its own.
 """
 
 import datetime as dt
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,7 @@ from pyspark.sql import functions as sf
 from spark_jobs import clocks, records, rollup
 from spark_jobs.clocks import Sightings
 from spark_jobs.records import SMALL_BYTES, File
+from spark_jobs.session import is_small, light
 from spark_jobs.tables import Table
 
 TREND_DAYS = 14
@@ -35,6 +37,7 @@ class Batch:
     slo: str | None = None
     reach: tuple[int, int] = (0, 0)
     _kept: list[DataFrame] = field(default_factory=list)
+    _views: list[str] = field(default_factory=list)
     _lock: RLock = field(default_factory=RLock)
 
     def records(self, before: int = 0, after: int = 0) -> DataFrame:
@@ -60,7 +63,10 @@ class Batch:
 
     @cached_property
     def _rollup(self) -> DataFrame:
-        return self.keep(rollup.transform(self.records()))
+        name = f"rollup_{uuid.uuid4().hex}"
+        self.keep(rollup.transform(self.records())).createGlobalTempView(name)
+        self._views.append(name)
+        return self._together(light(self.spark).table(f"global_temp.{name}"))
 
     @cached_property
     def _sightings(self) -> list[Sightings]:
@@ -69,21 +75,27 @@ class Batch:
 
     def table(self, table: Table) -> DataFrame:
         """The published rows of a table for these dates."""
-        return records.read_table(self.spark, self.output, table, self.dates)
+        return self._together(records.read_table(light(self.spark), self.output, table, self.dates))
 
     def past(self, table: Table) -> DataFrame:
         """The published rows of a table for the `TREND_DAYS` days before each date, as `seen_from` gives them."""
-        rows = records.read_table(self.spark, self.output, table, around(self.dates, -TREND_DAYS, -1))
-        return seen_from(rows, self.dates, -TREND_DAYS, -1)
+        rows = records.read_table(light(self.spark), self.output, table, around(self.dates, -TREND_DAYS, -1))
+        return seen_from(self._together(rows), self.dates, -TREND_DAYS, -1)
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Keep rows that are used more than once, in memory or on disk, until `release`."""
         self._kept.append(rows.persist(StorageLevel.MEMORY_AND_DISK))
-        return rows
+        return self._together(rows)
+
+    def _together(self, rows: DataFrame) -> DataFrame:
+        """Of small input, in one partition: whatever the rows are grouped by, they need not be shuffled any more."""
+        return rows.coalesce(1) if is_small(self.spark) else rows
 
     def release(self) -> None:
         while self._kept:
             self._kept.pop().unpersist()
+        while self._views:
+            self.spark.catalog.dropGlobalTempView(self._views.pop())
 
 
 def days(date: dt.date, first: int, last: int) -> list[dt.date]:

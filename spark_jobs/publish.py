@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_jobs.session import is_small
 from spark_jobs.storage import Storage
 from spark_jobs.tables import Table
 
@@ -37,8 +38,9 @@ def publish(rows: DataFrame, table: Table, output: str, dates: Sequence[dt.date]
             storage.delete(f"{staging}/{name}")
     fresh = f"{staging}/{dates[0]}_{dates[-1]}-{uuid.uuid4().hex}"
     columns = [sf.col(name).cast(kind).alias(name) for name, kind in table.columns.items()]
-    # One more shuffle, of a small result: with coalesce(1), the aggregation before it would run in a single task.
-    typed = rows.select(columns).repartition(1)
+    # For one file. With coalesce, the aggregation before it runs in a single task; the other takes one more shuffle.
+    typed = rows.select(columns)
+    typed = typed.coalesce(1) if is_small(rows.sparkSession) else typed.repartition(1)
     # Counted on the way: a query for it would cost as much as a small table.
     written = Observation()
     counted = typed.observe(written, *(sf.count_if(sf.col("date") == sf.lit(date)).alias(str(date)) for date in dates))

@@ -5,6 +5,7 @@ No master is named: `spark-submit` and `spark-defaults.conf` decide; plain Pytho
 
 import os
 import sys
+from functools import cache
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -36,8 +37,16 @@ _LOCAL = {
 _SMALL = {
     "spark.sql.adaptive.enabled": "false",  # planning anew after each stage is half of the stages and a third of the time
     "spark.sql.shuffle.partitions": "2",
+    "spark.ustreamer.small": "true",  # for `is_small`
 }
 """The same, for small input only."""
+
+_LIGHT = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""For queries of small tables: to compile their code takes longer than to interpret it."""
 
 _CLASSES = ("functions", "PythonUtils", "PythonSQLUtils", "org.apache.spark.sql.functions")
 """PySpark asks Java for them again with every column, and Java then looks through all of Spark's jars."""
@@ -69,3 +78,21 @@ def session(name: str = "ustreamer nightly", *, small: bool = False) -> SparkSes
         setattr(spark.sparkContext._jvm, each, getattr(spark.sparkContext._jvm, each))
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def is_small(spark: SparkSession) -> bool:
+    """Whether the session was tuned for small input: a single task may then do what would be shared out otherwise."""
+    return spark.conf.get("spark.ustreamer.small", "false") == "true"
+
+
+def light(spark: SparkSession) -> SparkSession:
+    """The session for queries of tables, not of records. With large input, it is the same one."""
+    return _beside(spark) if is_small(spark) else spark
+
+
+@cache
+def _beside(spark: SparkSession) -> SparkSession:
+    beside = spark.newSession()
+    for key, value in _LIGHT.items():
+        beside.conf.set(key, value)
+    return beside

@@ -86,8 +86,10 @@ def night(as_at_night: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     expected_early = _visible_truth(traces, truth)
     with _read_once(spark, traces) as files:  # the later date first
         spark.conf.set("spark.sql.adaptive.enabled", "true")  # as for large input
+        spark.conf.set("spark.ustreamer.small", "false")
         run(files, DATES[1:], delivery_audit.JOB)
         spark.conf.set("spark.sql.adaptive.enabled", "false")
+        spark.conf.set("spark.ustreamer.small", "true")
         run(files, DATES[:1], delivery_audit.JOB, streamer_health.JOB)
     early = {(DELIVERY_AUDIT_DETAIL.name, date): _rows(output, DELIVERY_AUDIT_DETAIL, date) for date in DATES}
     early[STREAMER_HEALTH.name, DATES[0]] = _rows(output, STREAMER_HEALTH, DATES[0])
