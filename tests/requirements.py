@@ -24,7 +24,10 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One requirement, in our own words. ``tests`` are pytest node ids without parameters, ``note`` is a remark on it."""
+    """One requirement, in our own words. ``tests`` are pytest node ids without parameters, ``note`` is a remark on it.
+
+    ``spec`` is the identifier of the item in the specification that it stands for or is a part of, if it has one.
+    """
 
     id: str
     section: str
@@ -32,6 +35,7 @@ class Clause:
     text: str
     tests: tuple[str, ...]
     note: str
+    spec: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ def read(path: Path = FILE) -> list[Document]:
 
 
 def _document(raw: dict[str, Any]) -> Document:
-    clauses = tuple(Clause(**({"note": ""} | one | {"tests": tuple(one["tests"])})) for one in raw["clause"])
+    clauses = tuple(Clause(**({"note": "", "spec": ""} | one | {"tests": tuple(one["tests"])})) for one in raw["clause"])
     return Document(raw["id"], raw["title"], raw["about"], {level: raw[level.lower()] for level in LEVELS}, clauses)
 
 
@@ -96,7 +100,8 @@ def page(documents: list[Document]) -> str:
         "For auditors and developers: every clause of the specifications that this streamer is built to, and the tests\n"
         "that cover it.\n\n"
         f"There are {number} clauses and {len(tests)} tests. No clause that this streamer can meet is without a test. MUST\n"
-        "stands for MUST NOT, SHALL and REQUIRED too; STATED is what a document states as a fact, without a key word.\n\n"
+        "stands for MUST NOT, SHALL and REQUIRED too; STATED is what a document states as a fact, without a key word.\n"
+        "Where the specification gives an item an identifier (`dsn~…`, `req~…`), it is told.\n\n"
         "This page is generated: `python -m tests.requirements` writes it from\n"
         "[tests/requirements.toml](../tests/requirements.toml), and a test compares the two.\n"
     ]
@@ -113,7 +118,8 @@ def page(documents: list[Document]) -> str:
 def _row(clause: Clause) -> str:
     asks = _plain(clause.text) + (f" *({_plain(clause.note)})*" if clause.note else "")
     tests = "<br>".join(_link(test) for test in clause.tests) or "–"
-    return f"| {clause.id}<br>{clause.section} | {clause.level} | {asks} | {tests} |\n"
+    spec = f"<br>`{clause.spec}`" if clause.spec else ""
+    return f"| {clause.id}<br>{clause.section}{spec} | {clause.level} | {asks} | {tests} |\n"
 
 
 def _plain(text: str) -> str:

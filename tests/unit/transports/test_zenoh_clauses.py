@@ -1,6 +1,9 @@
 """The examples of `zenoh.adoc`: keys, and the attachment; and what the documentation says of priorities."""
 
+import ast
 import re
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,8 @@ from streamer.uprotocol.message import Attributes, UMessageType, publish
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.protobuf import attributes_to_proto
 from streamer.uprotocol.uri import UUri
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -52,9 +57,24 @@ def test_the_attachment_is_the_version_and_the_attributes() -> None:
     assert pb.UAttributes.FromString(attachment[1:]) == attributes_to_proto(message.id, message.attributes)
 
 
+def test_zenoh_is_of_major_version_1() -> None:
+    assert version("eclipse-zenoh").partition(".")[0] == "1"
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert [each for each in dependencies if each.startswith("eclipse-zenoh") and each.endswith(",<2")]
+
+
+def test_nothing_queries_and_nothing_can_be_queried() -> None:
+    """The clause wants publish and subscribe only. Liveliness tokens are neither."""
+    names: set[str] = set()
+    for file in (ROOT / "streamer" / "transports" / "zenoh").glob("*.py"):
+        names |= {node.attr for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)}
+    assert {"put", "declare_subscriber"} <= names
+    assert not names & {"declare_queryable", "declare_querier", "Queryable", "Querier", "Query", "Selector"}
+
+
 def test_the_priorities_of_both_transports_are_documented() -> None:
     """uP-L1 `send`: whether and how the classes are mapped is in the documentation. CS1 is the default class."""
-    text = (Path(__file__).parents[3] / "docs" / "transports.md").read_text()
+    text = (ROOT / "docs" / "transports.md").read_text()
     rows = re.findall(r"^\| (CS\d|unspecified) \| (\w+) \| (.+) \|$", text, re.MULTILINE)
     expected = [(f"CS{level}", name, f"user property {PRIORITY}, `CS{level}`") for level, name in enumerate(PRIORITIES)]
     assert rows == [*expected, ("unspecified", PRIORITIES[1], "no property")]
