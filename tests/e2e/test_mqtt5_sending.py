@@ -24,16 +24,18 @@ async def test_puback_reasons_reach_the_sender(fake: FakeBroker) -> None:
     endpoint = Endpoint(fake.url)
     async with endpoint.running():
         peer = await connected(fake, endpoint)
-        endpoint.submit([message(text) for text in "abcd"])
-        ids = [(await peer.next(mqtt5.PublishPacket)).packet_id or 0 for _ in "abcd"]
+        endpoint.submit([message(text) for text in "abcde"])
+        ids = [(await peer.next(mqtt5.PublishPacket)).packet_id or 0 for _ in "abcde"]
         peer.write(
             mqtt5.PubAckPacket(ids[0], reason_code=mqtt5.PubAckReasonCode.NO_MATCHING_SUBSCRIBERS),
             mqtt5.PubAckPacket(ids[1], reason_code=mqtt5.PubAckReasonCode.NOT_AUTHORIZED, reason_str="no"),
             b"\x40\x03" + ids[2].to_bytes(2, "big") + b"\x96",
             mqtt5.PubAckPacket(ids[3]),
+            # not in PUBACK's table, but below 0x80: mochi answers so, with a property, to a message with user properties
+            b"\x40\x0b" + ids[4].to_bytes(2, "big") + b"\x01\x07\x26\x00\x01k\x00\x01v",
         )
-        await until(lambda: len(endpoint.told) == 4)
-    assert endpoint.confirmed == [b"a", b"d"]
+        await until(lambda: sum(len(payloads) for payloads, _ in endpoint.told) == 5)
+    assert endpoint.confirmed == [b"a", b"d", b"e"]
     (_, forbidden), (_, later) = endpoint.refused
     assert isinstance(forbidden, PermanentError)
     assert forbidden.code is UCode.PERMISSION_DENIED

@@ -8,10 +8,10 @@ import mqtt5
 from streamer.transports.mqtt5.frames import named
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscriptions import NO_SHARING, Subscriptions, batches, is_shared, subscribe_to
+from streamer.transports.mqtt5.wire import FAILURE
 
 logger = logging.getLogger("ustreamer.mqtt5")
 
-_FAILURE = 0x80  # reason codes from here on are failures (MQTT 5, 2.4)
 _CANNOT_SHARE = 0x9E  # shared subscriptions are not supported
 
 
@@ -77,7 +77,7 @@ class Subscribing:
         """A SUBACK came. True if it was the last that had to be waited for."""
         patterns = self._session.answered(packet.packet_id) or ()
         for pattern, reason in zip(patterns, packet.reason_codes, strict=False):
-            if int(reason) >= _FAILURE:
+            if int(reason) >= FAILURE:
                 self._refuse(pattern, named(reason) + (f": {NO_SHARING}" if int(reason) == _CANNOT_SHARE else ""))
             else:
                 self._subscriptions.granted(pattern)

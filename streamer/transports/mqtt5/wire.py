@@ -178,14 +178,19 @@ def _level(value: str | int, wildcard: str | int) -> str:
     return value if isinstance(value, str) else f"{value:X}"
 
 
-def puback_error(reason: int) -> SendError | None:
-    """What a PUBACK's reason code means for the message: None if the broker has it (MQTT 5, 3.4.2.1).
+FAILURE = 0x80
+"""Reason codes from here on are failures (MQTT 5, 2.4)."""
 
-    "No matching subscribers" is success: the broker has taken the message, and nobody is subscribed.
+
+def puback_error(reason: int) -> SendError | None:
+    """What a PUBACK's reason code means for the message: None if the broker has it (MQTT 5, 2.4 and 3.4.2.1).
+
+    Every code below 0x80 is success, also where the table for PUBACK does not have it: some brokers answer 0x01 to a
+    message with user properties. "No matching subscribers" is success: the broker has taken it, and nobody is subscribed.
     """
+    if reason < FAILURE:
+        return None
     match reason:
-        case 0x00 | 0x10:
-            return None
         case 0x87:
             return PermanentError(UCode.PERMISSION_DENIED, "the broker does not allow this topic")
         case 0x90:

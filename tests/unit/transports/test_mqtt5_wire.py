@@ -194,7 +194,7 @@ def test_puback_reason(reason: int, kind: type, code: UCode) -> None:
     assert error.code is code
 
 
-@pytest.mark.parametrize("reason", [0x00, 0x10])
+@pytest.mark.parametrize("reason", [0x00, 0x01, 0x10, 0x7F])
 def test_puback_success(reason: int) -> None:
     assert wire.puback_error(reason) is None
 
