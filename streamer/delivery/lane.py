@@ -213,7 +213,7 @@ class Lane:
         self.unconfirmed = 0
         self.unconfirmed_in_flight = 0
         self.lost_receiver = False
-        self.redeliveries: deque[tuple[int, Any]] = deque()
+        self.redeliveries: list[tuple[int, Any]] = []  # few, and an empty deque takes 700 bytes
 
     @property
     def is_ready(self) -> bool:

@@ -7,6 +7,7 @@ the two needs it, and unregistered when neither does.
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
 from streamer.delivery.ingress import Ingress
@@ -33,7 +34,7 @@ class Subscriber:
         self._table: RoutingTable | None = None
         self._always: dict[str, set[Filter]] = {name: set() for name in transports}
         self._topics: dict[str, set[UUri]] = {name: set() for name in transports}
-        self._dirty: dict[UUri, None] = {}
+        self._dirty: OrderedDict[UUri, None] = OrderedDict()
         self._refused: dict[UUri, None] = {}
         self._changed = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -139,8 +140,7 @@ class Subscriber:
                 return
             done = 0
             while self._dirty:
-                topic = next(iter(self._dirty))
-                del self._dirty[topic]
+                topic, _ = self._dirty.popitem(last=False)
                 try:
                     self._retry(await self._follow(topic, self._table))
                 except Exception:  # a bug in a plugin costs its topic, and must not end the daemon

@@ -305,7 +305,7 @@ class UnconfirmedStore:
                 deliveries = list(self._unpack(batch, lane))
             except (CorruptEntryError, codec.UnreadableError) as exc:
                 logger.error("batch_unreadable endpoint=%s messages=%d error=%s", self.target, batch.shares[lane].count, exc)
-            lane.redeliveries.popleft()
+            del lane.redeliveries[0]
             share = batch.shares.pop(lane)
             _let_go(lane, share.count)
             if deliveries:

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -126,6 +127,22 @@ class Streamer(Child):
         found = re.findall(r'event_loop_lag_seconds_bucket{le="([^"]+)"} (\S+)', self._read("metrics").decode())
         return {float(bound): float(count) for bound, count in found}
 
+    def account(self) -> Counter[str]:
+        """What it says about all messages so far."""
+        return account(self._read("metrics").decode())
+
+
+def account(metrics: str) -> Counter[str]:
+    """How many messages were received and have which outcome, and how many wait now, on all routes together."""
+    names = {"received_messages_total": "received", "queue_messages": "waiting"}
+    found: Counter[str] = Counter()
+    for name, labels, value in re.findall(r"^ustreamer_(\w+){(.*)} (\S+)$", metrics, re.MULTILINE):
+        if name in names:
+            found[names[name]] += int(float(value))
+        elif name == "outcomes_total" and (outcome := re.search(r'outcome="(\w+)"', labels)):
+            found[outcome[1]] += int(float(value))
+    return found
+
 
 def lag_p99_ms(before: Mapping[float, float], after: Mapping[float, float]) -> float:
     """The 99th percentile between two readings: the bucket of the histogram that it lies in."""
@@ -216,9 +233,12 @@ class Crossing:
         """Send ``count`` messages, so many a second, or as fast as they go.
 
         While they pass, the subject is observed: ``observe`` gets its process id. Raises RuntimeError if something is lost,
-        which may happen to other bridges, and before subscriptions have spread through Zenoh.
+        which may happen to other bridges, and before subscriptions have spread through Zenoh. It says where: a streamer that
+        has received everything has what is missing, or says what became of it.
         """
-        before = self.subject.lags() if isinstance(self.subject, Streamer) else {}
+        subject = self.subject if isinstance(self.subject, Streamer) else None
+        before = subject.lags() if subject else {}
+        before_account = subject.account() if subject else Counter()
         sender, receiver = self.loads["sender"], self.loads["receiver"]
         before_s = self.subject.cpu_s()
         with observe(self.subject.process.pid):
@@ -226,7 +246,7 @@ class Crossing:
             sender.tell(count=count, rate=rate)
             result = receiver.result()
         cpu_s = self.subject.cpu_s() - before_s
-        sender.line()
+        sent = sender.result()
         figures = Figures(
             result["arrived"] / max(result["seconds"], 1e-9),
             cpu_s / count * 1e6,
@@ -235,11 +255,14 @@ class Crossing:
             result["arrived"] / count,
             rss_mb=self.subject.rss_mb(),
         )
-        if isinstance(self.subject, Streamer):
-            figures.lag_p99_ms = lag_p99_ms(before, self.subject.lags())
-            figures.ready_s = self.subject.ready_s
+        if subject:
+            figures.lag_p99_ms = lag_p99_ms(before, subject.lags())
+            figures.ready_s = subject.ready_s
         if figures.arrived < 1 and not may_lose and self.subject_name not in _MAY_LOSE:
-            raise RuntimeError(f"{self.subject_name} {self.direction}: {result['arrived']} of {count} arrived")
+            said = subject.account() - before_account if subject else Counter()
+            found = "".join(f", {number} {what}" for what, number in said.items())
+            links = f", {sent['links_lost']} links of the sender lost" if sent.get("links_lost") else ""
+            raise RuntimeError(f"{self.subject_name} {self.direction}: {result['arrived']} of {count} arrived{found}{links}")
         return figures
 
 

@@ -19,7 +19,7 @@ from tests.bench.figures import (
     text,
 )
 from tests.bench.load import source
-from tests.bench.run import Figures, lag_p99_ms
+from tests.bench.run import Figures, account, lag_p99_ms
 from tests.bench.soak import Phase
 
 
@@ -157,3 +157,15 @@ def test_drawing_is_the_same_for_the_same_curves(tmp_path: Path) -> None:
     assert pictures[0] == pictures[1]
     for text_of in ("CPU: flows", "pure", "compiled", "1k"):
         assert f">{text_of}</text>" in pictures[0]
+
+
+def test_account_of_a_streamer_is_that_of_all_its_routes() -> None:
+    text = """# HELP ustreamer_outcomes_total of messages
+ustreamer_received_messages_total{endpoint="a",transport="zenoh"} 7.0
+ustreamer_received_messages_total{endpoint="b",transport="mqtt5"} 2.0
+ustreamer_outcomes_total{code="OK",egress="b",ingress="a",outcome="delivered",route="a-b"} 4.0
+ustreamer_outcomes_total{code="OK",egress="a",ingress="b",outcome="delivered",route="b-a"} 2.0
+ustreamer_outcomes_total{code="OK",egress="b",ingress="a",outcome="expired",route="a-b"} 1.0
+ustreamer_queue_messages{egress="b",ingress="a",route="a-b"} 2.0
+"""
+    assert account(text) == {"received": 9, "delivered": 6, "expired": 1, "waiting": 2}
