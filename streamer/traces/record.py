@@ -48,6 +48,7 @@ DTYPE = np.dtype(
 )
 
 NO_TTL = -1
+_TRACEPARENT_LENGTH = 55  # characters in version 00
 
 OUTCOMES = tuple(Outcome)
 OUTCOME_NUMBERS = {outcome: number for number, outcome in enumerate(OUTCOMES)}
@@ -144,9 +145,14 @@ class Buffer(NamedTuple):
 
 
 def pack_traceparent(text: str | None) -> bytes:
-    """A W3C trace context, which is hexadecimal throughout, as 26 bytes; empty if it is invalid."""
+    """A W3C trace context, which is hexadecimal throughout, as 26 bytes; empty if it is invalid.
+
+    Of later versions than 00 it has the fields that they share with it.
+    """
     if text is None:
         return b""
+    if len(text) > _TRACEPARENT_LENGTH and text[:2] != "00" and text[_TRACEPARENT_LENGTH] == "-":
+        text = text[:_TRACEPARENT_LENGTH]
     try:
         packed = bytes.fromhex(text.replace("-", ""))
     except ValueError:

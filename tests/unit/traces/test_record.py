@@ -204,6 +204,13 @@ def test_an_invalid_trace_context_is_left_out(text: str | None) -> None:
     assert record.pack_traceparent(text) == b""
 
 
+def test_a_later_trace_context_has_the_fields_that_it_shares_with_version_00() -> None:
+    later = f"01{TRACEPARENT[2:]}"
+    for text in (later, f"{later}-", f"{later}-what-the-future-brings"):
+        assert record.pack_traceparent(text) == bytes.fromhex(later.replace("-", ""))
+    assert record.pack_traceparent(f"{TRACEPARENT}-ab") == b""
+
+
 def test_the_columns_are_those_that_the_jobs_read() -> None:
     kinds = {
         "string": pa.string(),
