@@ -47,7 +47,7 @@ class DenyConfig(Section):
 
 _ADDRESSES = (
     "a Publish has a topic (8000 to FFFE) as from and to, a Request goes from 0 to a method (1 to 7FFF), a Response from a "
-    "method to 0, a Notification to 0"
+    "method to 0, a Notification from a topic to 0"
 )
 
 
@@ -155,15 +155,15 @@ def load_verifier(name: str) -> Any:
 def fits(kind: TypeName, source: UUri, to: UUri) -> bool:
     """Whether a message of that type can have addresses that match, as far as the resources tell."""
     sources, sinks = _RESOURCES[kind]
-    return any(_meets(source, each) for each in sources) and any(_meets(to, each) for each in sinks)
+    return _meets(source, sources) and _meets(to, sinks)
 
 
 _TOPICS, _METHODS, _ENTITY = (FIRST_TOPIC, ANY_RESOURCE - 1), (1, LAST_METHOD), (0, 0)
-_RESOURCES: dict[TypeName, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]] = {
-    "publish": ((_TOPICS,), (_TOPICS,)),
-    "request": ((_ENTITY,), (_METHODS,)),
-    "response": ((_METHODS,), (_ENTITY,)),
-    "notification": ((_METHODS, _TOPICS), (_ENTITY,)),
+_RESOURCES: dict[TypeName, tuple[tuple[int, int], tuple[int, int]]] = {
+    "publish": (_TOPICS, _TOPICS),
+    "request": (_ENTITY, _METHODS),
+    "response": (_METHODS, _ENTITY),
+    "notification": (_TOPICS, _ENTITY),
 }
 
 

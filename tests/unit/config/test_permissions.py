@@ -95,7 +95,7 @@ def test_a_rule_that_no_message_can_match_is_refused(about: dict[str, Any]) -> N
         ("response", 7, 0, True),
         ("response", 0x8000, 0, False),
         ("notification", 0x8000, 0, True),
-        ("notification", 7, 0, True),
+        ("notification", 7, 0, False),
         ("notification", 0, 0, False),
         ("publish", 0x8000, 0x8000, True),
         ("publish", 0, 0x8000, False),
