@@ -61,13 +61,19 @@ def say(**values: Any) -> None:
 
 
 def phase() -> tuple[int, float]:
-    """The next phase: how many messages, how many a second; 0: as fast as they go. Ends the process if there is none."""
+    """The next phase: how many messages, how many a second; 0: as fast as they go. Ends the process if there is none.
+
+    Say `begun` once everything is ready for it: from then on messages are sent.
+    """
     line = sys.stdin.readline()
     if not line:
         raise SystemExit
     told = json.loads(line)
-    say(begun=True)
     return told["count"], told.get("rate", 0)
+
+
+def begun() -> None:
+    say(begun=True)
 
 
 class Messages:
@@ -229,6 +235,7 @@ async def mqtt_send(a: argparse.Namespace) -> None:
     number = 0
     while True:
         count, rate = await asyncio.to_thread(phase)
+        begun()
         begin, sent = time.monotonic(), 0
         while sent < count:
             allowed = count if not rate else min(count, int((time.monotonic() - begin) * rate) + 1)
@@ -262,6 +269,7 @@ async def mqtt_receive(a: argparse.Namespace) -> None:
     while True:
         count, _ = await asyncio.to_thread(phase)
         arrivals.begin(count)
+        begun()
         while not arrivals.is_complete and not arrivals.is_given_up:
             peer.progress.clear()
             try:
@@ -298,6 +306,7 @@ def zenoh_send(a: argparse.Namespace) -> None:
     number = 0
     while True:
         count, rate = phase()
+        begun()
         begin = time.monotonic()
         for sent in range(count):
             while (rate and sent > (time.monotonic() - begin) * rate) or limit.room(number) <= 0:
@@ -325,6 +334,7 @@ def zenoh_receive(a: argparse.Namespace) -> None:
                 pass
         count, _ = phase()
         arrivals.begin(count)
+        begun()
         while not arrivals.is_complete:
             sample = subscriber.try_recv()
             if sample is not None:

@@ -1,9 +1,13 @@
 """What the benchmark computes from its measurements, and how it prints it."""
 
+import argparse
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.bench import load
 from tests.bench.crossings import FULL, Plan, Runs
 from tests.bench.drawing import draw, number
 from tests.bench.figures import (
@@ -18,7 +22,6 @@ from tests.bench.figures import (
     spread,
     text,
 )
-from tests.bench.load import source
 from tests.bench.run import Figures, account, lag_p99_ms
 from tests.bench.soak import Phase
 
@@ -96,9 +99,9 @@ def figures(cpu_us: float, rate: float, p99_ms: float) -> Figures:
 
 def test_targets_of_a_direction() -> None:
     runs = Runs("up")
-    for load in (500.0, 1000.0, FULL):
-        runs.figures["raw", load] = [figures(10, 1000, 2.0), figures(20, 500, 9.0)]
-        runs.figures["traced", load] = [figures(19, 800, 2.3), figures(38, 400, 11.0)]
+    for rate in (500.0, 1000.0, FULL):
+        runs.figures["raw", rate] = [figures(10, 1000, 2.0), figures(20, 500, 9.0)]
+        runs.figures["traced", rate] = [figures(19, 800, 2.3), figures(38, 400, 11.0)]
     goals = {goal.name: goal for goal in runs.goals()}
     assert {name: goal.is_reached for name, goal in goals.items()} == {
         "Zenoh → MQTT: CPU per message at full load, streamer, pure": True,
@@ -115,8 +118,8 @@ def test_targets_of_a_direction() -> None:
 def test_lines_of_a_direction_stand_by_load() -> None:
     runs = Runs("across")
     for subject in ("mosquitto", "traced"):
-        for load in (500.0, FULL):
-            runs.figures[subject, load] = [figures(10, 1000, 2.0)]
+        for rate in (500.0, FULL):
+            runs.figures[subject, rate] = [figures(10, 1000, 2.0)]
     assert [(row[1], row[2], row[5]) for row in runs.rows()] == [
         ("500/s", "mosquitto's bridge", ""),
         ("500/s", "streamer, pure", "1.00"),
@@ -131,7 +134,7 @@ def test_phase_of_the_soak() -> None:
 
 
 def test_flows_of_the_load_differ() -> None:
-    topics = {source("veh1", number) for number in range(100_000)}
+    topics = {load.source("veh1", number) for number in range(100_000)}
     assert len(topics) == 100_000
     assert not any(topic.has_wildcard for topic in topics)
     assert Plan().rounds >= 3
@@ -169,3 +172,38 @@ ustreamer_outcomes_total{code="OK",egress="b",ingress="a",outcome="expired",rout
 ustreamer_queue_messages{egress="b",ingress="a",route="a-b"} 2.0
 """
     assert account(text) == {"received": 9, "delivered": 6, "expired": 1, "waiting": 2}
+
+
+class _OnePhase:
+    """A standard input with one phase of one message."""
+
+    def __init__(self) -> None:
+        self._lines = ['{"count": 1}\n']
+
+    def readline(self) -> str:
+        if not self._lines:
+            raise EOFError
+        return self._lines.pop()
+
+
+async def test_receiver_that_has_said_that_a_phase_has_begun_counts_what_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers: list[load.MqttPeer] = []
+    results = []
+
+    async def connected(port: int, arrivals: load.Arrivals, topics: str) -> load.MqttPeer:
+        peers.append(load.MqttPeer(arrivals, topics))
+        return peers[0]
+
+    def say(**values: Any) -> None:
+        if "begun" in values:
+            assert peers[0].arrivals is not None
+            peers[0].arrivals.add(bytes(8))  # the sender is quick
+        else:
+            results.append(values["arrived"])
+
+    monkeypatch.setattr(sys, "stdin", _OnePhase())
+    monkeypatch.setattr(load, "_connected", connected)
+    monkeypatch.setattr(load, "say", say)
+    with pytest.raises(EOFError):
+        await load.mqtt_receive(argparse.Namespace(port=0, topics="", mark="", progress=None))
+    assert results == [1]
