@@ -9,11 +9,14 @@ import pytest
 
 from streamer.transports.base import LinkState
 from streamer.transports.errors import LinkLostError
+from streamer.uprotocol.uri import UUri
 from tests.e2e.mqtt_connection import OTHER, connected, subscribed
 from tests.e2e.mqtt_messages import TOPIC, message
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import BrokerConnection, Endpoint, FakeBroker
 from tests.waiting import until
+
+APP = UUri("gateway", 0xC0, 1, 0)
 
 
 @pytest.mark.parametrize("clean_start", [False, True])
@@ -120,11 +123,11 @@ async def test_filters_with_one_topic_are_subscribed_once(fake: FakeBroker) -> N
     endpoint, inbox = Endpoint(fake.url, topics="off-vehicle"), RecordingListener()
     async with endpoint.running():
         peer = await connected(fake, endpoint)
-        await endpoint.transport.register_listener(TOPIC, None, inbox)
-        await endpoint.transport.register_listener(OTHER, None, inbox)
+        await endpoint.transport.register_listener(TOPIC, APP, inbox)
+        await endpoint.transport.register_listener(OTHER, APP, inbox)
         assert await peer.grant() == ["veh1/gateway"]
-        await endpoint.transport.unregister_listener(TOPIC, None, inbox)
-        await endpoint.transport.unregister_listener(OTHER, None, inbox)
+        await endpoint.transport.unregister_listener(TOPIC, APP, inbox)
+        await endpoint.transport.unregister_listener(OTHER, APP, inbox)
         unsubscribe = await peer.next(mqtt5.UnsubscribePacket)
         assert unsubscribe.patterns == ["veh1/gateway"]
 

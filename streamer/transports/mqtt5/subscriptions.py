@@ -98,11 +98,13 @@ def filters_for(
 
     What is addressed to this streamer itself is not divided: nobody else has its subscriptions, its pause rules, and the
     Requests that it waits for the answers of. Of what matches both filters it may get two copies, with one id.
+
+    None off-vehicle for a filter without sink: there every message has one, so nothing matches.
     """
+    if sink is None and structure == "off-vehicle":
+        return ()
     pattern = topic_filter(source, sink, structure, own_authority)
-    # Off-vehicle, a Publish has an address as well: ours.
-    is_ours = structure == "off-vehicle" if sink is None else sink.authority in ("", own_authority)
-    if share is None or is_ours:
+    if share is None or (sink is not None and sink.authority in ("", own_authority)):
         return (pattern,)
     shared = f"{_SHARE}{share}/{pattern}"
     if sink is None or sink.authority != ANY_AUTHORITY:

@@ -86,12 +86,17 @@ def test_what_is_meant_for_others_is_divided(source: str, sink: str | None, stru
         (ANYTHING, "//gw1/FFFFFFFF/FF/FFFF", "off-vehicle", "+/gw1"),
         (ANYTHING, "//gw1/FFFFFFFF/FF/FFFF", "in-vehicle", "+/+/+/+/+/gw1/+/+/+/+"),
         (ANYTHING, "/0/3/1", "in-vehicle", "+/+/+/+/+/gw1/0/0/3/1"),
-        ("//veh1/A8000/2/8A50", None, "off-vehicle", "veh1/gw1"),  # a Publish has an address there: ours
     ],
 )
 def test_what_is_meant_for_this_streamer_is_not(source: str, sink: str | None, structure: Structure, plain: str) -> None:
     filters = UUri.parse(source), None if sink is None else UUri.parse(sink)
     assert filters_for(*filters, structure, "gw1", "fleet") == (plain,)
+
+
+@pytest.mark.parametrize("source", ["//veh1/A8000/2/8A50", ANYTHING])
+@pytest.mark.parametrize("share", [None, "fleet"])
+def test_where_every_message_has_a_sink_nothing_is_subscribed_to_without_one(source: str, share: str | None) -> None:
+    assert filters_for(UUri.parse(source), None, "off-vehicle", "gw1", share) == ()
 
 
 @pytest.mark.parametrize(
