@@ -31,18 +31,29 @@ class ListeningTransport(UTransport):
 
     async def register_listener(self, source_filter: UUri, sink_filter: UUri | None, listener: UListener) -> None:
         self.require_authenticated()
-        if self.registry.add(source_filter, sink_filter, listener):
-            self.open_filter(source_filter, sink_filter)
+        wanted = self._local(source_filter, sink_filter)
+        if self.registry.add(*wanted, listener):
+            self.open_filter(*wanted)
 
     async def unregister_listener(self, source_filter: UUri, sink_filter: UUri | None, listener: UListener) -> None:
         self.require_authenticated()
-        if self.registry.remove(source_filter, sink_filter, listener):
-            self.close_filter(source_filter, sink_filter)
+        unwanted = self._local(source_filter, sink_filter)
+        if self.registry.remove(*unwanted, listener):
+            self.close_filter(*unwanted)
 
     async def receive(self, source_filter: UUri, sink_filter: UUri | None = None) -> UMessage:
-        buffer = self._pulls.get((source_filter, sink_filter))
+        wanted = self._local(source_filter, sink_filter)
+        buffer = self._pulls.get(wanted)
         if buffer is None:
             buffer = PullBuffer(self.context.now_ms)
-            await self.register_listener(source_filter, sink_filter, buffer)
-            self._pulls[source_filter, sink_filter] = buffer
+            await self.register_listener(*wanted, buffer)
+            self._pulls[wanted] = buffer
         return buffer.pull()
+
+    def _local(self, source: UUri, sink: UUri | None) -> Filter:
+        """The filters with our authority where they have none (uP-L1, LocalUriProvider): a message always has one."""
+        ours = self.context.authority
+        return (
+            source if source.authority else source._replace(authority=ours),
+            sink if sink is None or sink.authority else sink._replace(authority=ours),
+        )

@@ -284,6 +284,22 @@ async def test_without_a_sink_filter_only_what_has_no_sink_is_heard(transport: M
     assert listener.messages == [plain]
 
 
+async def test_a_filter_without_authority_means_our_own(transport: Make) -> None:
+    listening, listener = transport(ListenerOptions()), RecordingListener()
+    await listening.authenticate(US)
+    asked = ask(NOW_MS, APP, METHOD, 1000)
+    local = METHOD._replace(authority="")
+    await listening.register_listener(everything_at("*")._replace(resource=0), local, listener)
+    with pytest.raises(UStatusError, match="NOT_FOUND"):
+        await listening.receive(APP, local)
+    deliver(listening, asked, ask(NOW_MS, APP, METHOD._replace(authority="veh1"), 1000))
+    assert listener.messages == [asked]
+    assert await listening.receive(APP, METHOD) == asked
+    await listening.unregister_listener(everything_at("*")._replace(resource=0), METHOD, listener)
+    deliver(listening, asked)
+    assert listener.messages == [asked]
+
+
 # 2.6.1: TCP, not UDP
 
 
