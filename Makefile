@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs test-compiled wheels lint bench soak profile bench-tests bench-spark fault upgrade nightly spark-zip proto lock sbom clean
+.PHONY: demo test test-streamer test-jobs test-compiled wheels lint bench soak profile bench-tests bench-spark interop fault upgrade nightly spark-zip proto lock sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -95,6 +95,12 @@ bench-tests: $(VENV)/.dev
 
 bench-spark: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.spark $(ARGS)
+
+# Peers and brokers that others have written, in other languages. What cannot be built here is skipped, with the reason; the
+# first build takes a quarter of an hour. The summary at the end says what ran.
+interop: $(VENV)/.dev
+	$(BIN)/python -m tests.interop.build
+	$(BIN)/python -m pytest -m interop -rsxX --durations 0 --durations-min 30 tests/interop $(ARGS)
 
 fault: $(VENV)/.dev
 	$(BIN)/python -m tests.fault.run $(ARGS)

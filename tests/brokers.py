@@ -24,7 +24,6 @@ import pytest
 from tests.programs import require
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 10.0
 
 
@@ -46,6 +45,8 @@ def free_port() -> int:
 
 class BrokerProcess(ABC):
     """A broker as a child process. ``port`` stays the same over restarts; ``directory`` holds its files."""
+
+    start_timeout_s = 15.0
 
     def __init__(self, port: int | None = None) -> None:
         self.port = port or free_port()
@@ -83,7 +84,7 @@ class BrokerProcess(ABC):
         with self.log_file.open("ab") as log:
             # stdin: a pipe that closes with us, which iotcore takes as the sign to end
             self._process = subprocess.Popen(self.command(), stdin=subprocess.PIPE, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + self.start_timeout_s
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 break

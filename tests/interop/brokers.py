@@ -1,0 +1,81 @@
+"""MQTT 5 brokers that package registries of other languages bring."""
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import Self
+
+from tests.brokers import HOST, BrokerProcess
+from tests.interop.programs import BUILD, need
+
+
+class OtherBroker(BrokerProcess):
+    """Keeps sessions and messages in its directory."""
+
+    start_timeout_s = 120.0  # a JVM on a busy machine
+
+    def __init__(self, port: int | None = None) -> None:
+        self.program = need(type(self).__name__.lower(), self.built())
+        super().__init__(port)
+
+    @staticmethod
+    @abstractmethod
+    def built() -> Path:
+        """What the build leaves behind."""
+
+
+class Mochi(OtherBroker):
+    """Mochi, in Go. ``as_it_is`` leaves its PUBACKs as they are (go/main.go)."""
+
+    def __init__(self, port: int | None = None, as_it_is: bool = False) -> None:
+        super().__init__(port)
+        self._further = ["as-it-is"] if as_it_is else []
+
+    @staticmethod
+    def built() -> Path:
+        return BUILD / "mochi" / "broker"
+
+    def command(self) -> list[str]:
+        return [str(self.program), f"{HOST}:{self.port}", str(self.directory), *self._further]
+
+
+class HiveMq(OtherBroker):
+    """HiveMQ Community Edition, in Java. Its limits are raised: it takes 10 messages at a time and queues 1000."""
+
+    @staticmethod
+    def built() -> Path:
+        return BUILD / "hivemq" / "classes"
+
+    def command(self) -> list[str]:
+        folder = self.directory / "conf"
+        folder.mkdir(exist_ok=True)
+        listener = f"<port>{self.port}</port><bind-address>{HOST}</bind-address>"
+        (folder / "config.xml").write_text(
+            f"""<hivemq>
+            <listeners><tcp-listener>{listener}</tcp-listener></listeners>
+            <mqtt>
+              <receive-maximum><server-receive-maximum>1000</server-receive-maximum></receive-maximum>
+              <queued-messages><max-queue-size>100000</max-queue-size></queued-messages>
+            </mqtt>
+            <anonymous-usage-statistics><enabled>false</enabled></anonymous-usage-statistics>
+            </hivemq>"""
+        )
+        path = f"{self.program}:{self.program.parent / 'lib'}/*"
+        return ["java", "-Xmx512m", "-cp", path, "HiveMq", str(self.directory)]
+
+
+class Lent:
+    """A running broker for one of several users: it goes on when this one has ended."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self.port = broker.port
+        self.url = broker.url
+        self.restart = broker.restart
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """The broker has other users."""
+
+
+BROKERS = {"mochi": Mochi, "hivemq": HiveMq}

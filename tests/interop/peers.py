@@ -1,0 +1,125 @@
+"""The uProtocol SDK for Rust as the other side: a program of its own (rust/) that is driven by lines of JSON."""
+
+import asyncio
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
+from tests.independent.message import Plain, Uri, uri_text
+from tests.independent.zenoh import from_attributes, to_attributes
+from tests.interop.programs import BUILD, need
+from tests.waiting import until
+
+ANYTHING: Uri = ("*", 0xFFFFFFFF, 0xFF, 0xFFFF)
+LINE_BYTES = 16 << 20
+
+
+class RefusedError(Exception):
+    """The SDK's operation ended with this UStatus."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+
+
+class Payload(NamedTuple):
+    data: bytes
+    format: int
+
+
+class Peer:
+    """One uEntity. ``heard`` has what came to each listener, in order."""
+
+    def __init__(self, process: asyncio.subprocess.Process, uri: Uri) -> None:
+        self.uri = uri
+        self.heard: dict[str, list[Plain]] = defaultdict(list)
+        self._process = process
+        self._numbers = itertools.count(1)
+        self._calls: dict[int, asyncio.Future[Any]] = {0: asyncio.get_running_loop().create_future()}
+        self._reader = asyncio.create_task(self._read())
+
+    async def ready(self) -> None:
+        """Returns once it is connected."""
+        await asyncio.wait_for(self._calls[0], 30)
+
+    async def call(self, do: str, payload: Payload | None = None, **arguments: Any) -> Any:
+        """Perform an operation of the SDK. Raises `RefusedError`."""
+        number = next(self._numbers)
+        call = {"call": number, "do": do} | {key: _as_json(value) for key, value in arguments.items()}
+        if payload is not None:
+            call |= {"payload": payload.data.hex(), "format": payload.format}
+        self._calls[number] = asyncio.get_running_loop().create_future()
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(call).encode() + b"\n")
+        await self._process.stdin.drain()
+        return await asyncio.wait_for(self._calls[number], 60)
+
+    async def send(self, message: Plain) -> None:
+        """By the transport layer."""
+        whole = pb.UMessage(attributes=to_attributes(message), payload=message.payload)
+        await self.call("send", message=whole.SerializeToString().hex())
+
+    async def invoke(self, method: Uri, payload: Payload | None, ttl: int = 20_000, **options: Any) -> Payload | None:
+        """By the RPC client."""
+        answer = await self.call("invoke", payload, method=method, ttl=ttl, **options)
+        return None if answer is None else Payload(bytes.fromhex(answer["payload"]), answer["format"])
+
+    async def hears(self, name: str, count: int = 1) -> list[Plain]:
+        """What has come to a listener, once there is so much."""
+        await until(lambda: len(self.heard[name]) >= count, f"{count} messages for {name}; there are {self.heard[name]}")
+        return self.heard[name]
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            told = json.loads(line)
+            if "call" in told:
+                future = self._calls.pop(told["call"]) if told["call"] else self._calls[0]
+                if future.done():
+                    continue
+                if "error" in told:
+                    future.set_exception(RefusedError(*told["error"]))
+                else:
+                    future.set_result(told["ok"])
+            else:
+                whole = pb.UMessage.FromString(bytes.fromhex(told["message"]))
+                self.heard[told["heard"]].append(from_attributes(whole.attributes, whole.payload))
+
+    async def close(self) -> None:
+        """Its input ends, and so does it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), 10)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+        await self._reader
+
+
+def _as_json(value: Any) -> Any:
+    return uri_text(value) if isinstance(value, tuple) else value
+
+
+@asynccontextmanager
+async def rust_peer(uri: Uri, network: Mapping[str, Any]) -> AsyncIterator[Peer]:
+    """``uri``: of the uEntity. ``network``: the transport and its options (rust/src/main.rs)."""
+    program = need("rust", BUILD / "rust" / "debug" / "peer")
+    config = {"authority": uri[0], "entity": uri[1], "version": uri[2], **network}
+    process = await asyncio.create_subprocess_exec(
+        str(program),
+        json.dumps(config),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=LINE_BYTES,
+    )
+    peer = Peer(process, uri)
+    try:
+        await peer.ready()
+        yield peer
+    finally:
+        await peer.close()
