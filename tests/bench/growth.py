@@ -35,7 +35,7 @@ def flows(form: str, count: int) -> Values:
     found = {}
     for direction in ("down", "up"):
         with Crossing(form, direction, ("--flows", str(count))) as crossing:
-            for _ in range(3 if count <= _MESSAGES else 1):  # the first messages of a flow cost more
+            for _ in range(4 if count <= _MESSAGES else 1):  # with the fourth message a flow gets a publisher
                 crossing.phase(max(count, 1000), may_lose=True)
             found[DIRECTIONS[direction]] = crossing.phase(max(count, _MESSAGES)).cpu_us
     return found

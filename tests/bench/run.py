@@ -118,7 +118,7 @@ class Streamer(Child):
         raise RuntimeError("the streamer did not become ready")
 
     def _read(self, page: str) -> bytes:
-        with urllib.request.urlopen(f"http://{self._admin}/{page}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{self._admin}/{page}", timeout=30) as answer:
             text: bytes = answer.read()
             return text
 
