@@ -19,6 +19,7 @@ from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, rebuilt_endpoints
 from streamer.config.shown import fingerprint
 from streamer.config.stores import TraceConfig
+from streamer.delivery.arrivals import Arrivals
 from streamer.delivery.leaving import attempt
 from streamer.delivery.router import TICK_S, Router
 from streamer.journal.batches import LetterBounds
@@ -27,8 +28,8 @@ from streamer.journal.journal import Journal, JournalState
 from streamer.logs.audit import audit
 from streamer.logs.output import check_audit_file, set_up, write_left_out
 from streamer.services.host import ServiceHost, entities
-from streamer.transports.base import LinkState, TransportContext, TransportEvents, UTransport
-from streamer.transports.errors import ConfigurationError, MalformedPacketError
+from streamer.transports.base import LinkState, TransportContext, UTransport
+from streamer.transports.errors import ConfigurationError
 from streamer.transports.installed import load_transport
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.status import UStatusError
@@ -336,12 +337,13 @@ class Daemon:
         return left
 
 
-class _EndpointEvents(TransportEvents):
+class _EndpointEvents(Arrivals):
     """Passes what happens at one endpoint on to the router, and counts and logs it."""
 
     def __init__(self, daemon: Daemon, name: str) -> None:
-        self._daemon = daemon  # its router comes after its transports
-        self._name = name
+        # The daemon's router comes after its transports.
+        super().__init__(name, lambda name: daemon.router.ingresses.get(name), lambda: daemon.router.settler.log)
+        self._daemon = daemon
 
     def state_changed(self, state: LinkState) -> None:
         router = self._daemon.router
@@ -349,17 +351,6 @@ class _EndpointEvents(TransportEvents):
         logger.info("endpoint_state endpoint=%s state=%s", self._name, state.value, extra={"state": told})
         router.link_changed(self._name, state)
         systemd.notify(f"STATUS={'; '.join(unready(router)) or 'all endpoints connected'}")
-
-    def packet_malformed(self, error: MalformedPacketError) -> None:
-        reason = error.reason.value
-        if (ingress := self._daemon.router.ingresses.get(self._name)) is not None:  # else the endpoint has just been removed
-            counts = ingress.stats.malformed
-            counts[reason] = counts.get(reason, 0) + 1
-        self._daemon.router.settler.log.malformed(self._name, error)
-
-    def reconnected(self) -> None:
-        if (ingress := self._daemon.router.ingresses.get(self._name)) is not None:
-            ingress.stats.reconnects += 1
 
     def node_changed(self, is_there: bool) -> None:
         self._daemon.router.node_changed(self._name, is_there)

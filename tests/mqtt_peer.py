@@ -54,17 +54,22 @@ class BrokerConnection:
 
     async def next(self, kind: type[P]) -> P:
         """The next packet, which has to be of that kind."""
+        packet = await self.next_packet()
+        assert isinstance(packet, kind), f"{packet} instead of a {kind.__name__}"
+        return packet
+
+    async def next_packet(self) -> object:
+        """The next packet, whatever it is."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 try:
                     packet, size = mqtt5.read(memoryview(self._buffer))
                 except IndexError:
                     data = await self._reader.read(65_536)
-                    assert data, f"the connection was closed instead of a {kind.__name__}"
+                    assert data, "the connection was closed instead of another packet"
                     self._buffer += data
                     continue
                 self._buffer = self._buffer[size:]
-                assert isinstance(packet, kind), f"{packet} instead of a {kind.__name__}"
                 return packet
 
     async def nothing_until_ping(self) -> None:

@@ -20,6 +20,11 @@ from tests.preloaded import ForkedStreamer
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
+_PACKETS = (
+    "ustreamer_received_messages_total",
+    "ustreamer_malformed_packets_total",
+    "ustreamer_unwanted_packets_total",
+)
 
 
 class StreamerProcess:
@@ -155,7 +160,10 @@ class StreamerProcess:
         return sum(self.samples(name, **labels).values())
 
     def check_books(self) -> None:
-        """In one scrape: accepted = outcomes + queued, for every route."""
+        """In one scrape: accepted = outcomes + queued, for every route.
+
+        And for every endpoint: packets that it received = messages that it handed over + malformed + unwanted ones.
+        """
         _, text = self.get("/metrics")
         books: dict[tuple[str, ...], list[float]] = {}
         for family in text_string_to_metric_families(text):
@@ -165,6 +173,10 @@ class StreamerProcess:
                     books.setdefault(key, [0, 0])[0] += sample.value
                 elif sample.name in ("ustreamer_outcomes_total", "ustreamer_queue_messages"):
                     books.setdefault(key, [0, 0])[1] += sample.value
+                elif sample.name == "ustreamer_received_packets_total":
+                    books.setdefault(("endpoint", sample.labels["endpoint"]), [0, 0])[0] += sample.value
+                elif sample.name in _PACKETS:
+                    books.setdefault(("endpoint", sample.labels["endpoint"]), [0, 0])[1] += sample.value
         assert books
         for route, (accepted, accounted) in books.items():
             assert accepted == accounted, (route, accepted, accounted)

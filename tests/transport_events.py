@@ -1,9 +1,11 @@
 """What a transport tells a test."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
-from streamer.transports.base import LinkState, TransportEvents
-from streamer.transports.errors import MalformedPacketError
+from streamer.transports.base import LinkState, Refused, TransportEvents
+from streamer.transports.errors import MalformedPacketError, Unwanted
+from streamer.uprotocol.message import Attributes
 
 
 class StateEvents(TransportEvents):
@@ -22,6 +24,9 @@ class EventLog(TransportEvents):
     def __init__(self) -> None:
         self.states: list[LinkState] = []
         self.malformed: list[MalformedPacketError] = []
+        self.packets = 0
+        self.unwanted: Counter[Unwanted] = Counter()
+        self.turned_away: list[Refused] = []
         self.reconnects = 0
         self.nodes: list[bool] = []
 
@@ -30,6 +35,20 @@ class EventLog(TransportEvents):
 
     def packet_malformed(self, error: MalformedPacketError) -> None:
         self.malformed.append(error)
+
+    def packets_received(self, number: int) -> None:
+        self.packets += number
+
+    def packets_unwanted(self, reason: Unwanted, number: int, attributes: Attributes | None = None) -> None:
+        self.unwanted[reason] += number
+
+    def messages_refused(self, batch: Sequence[Refused]) -> None:
+        self.turned_away += batch
+        super().messages_refused(batch)
+
+    def without_listener(self) -> int:
+        """The packets of which no listener has heard."""
+        return len(self.malformed) + self.unwanted.total() + len(self.turned_away)
 
     def reconnected(self) -> None:
         self.reconnects += 1

@@ -92,6 +92,7 @@ class UdpTransport(ListeningTransport, asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: object) -> None:
         """Deliver what has arrived, or count it as malformed."""
+        self.context.events.packets_received(1)
         try:
             proto = pb.UMessage.FromString(data)
             if proto.attributes.ByteSize() > self.options.max_header_bytes:

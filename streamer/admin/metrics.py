@@ -1,7 +1,9 @@
 """Prometheus metrics: collected from the router's counters at each scrape, so that counting costs next to nothing.
 
 Every route balances at every scrape:
-``ustreamer_accepted_messages_total = sum(ustreamer_outcomes_total) + ustreamer_queue_messages``.
+``ustreamer_accepted_messages_total = sum(ustreamer_outcomes_total) + ustreamer_queue_messages``. So does every endpoint:
+``ustreamer_received_packets_total = ustreamer_received_messages_total + sum(ustreamer_malformed_packets_total) +
+sum(ustreamer_unwanted_packets_total)``.
 
 A scrape has two parts. On the event loop the counters are copied, some routes at a time. The text is made of the copies on
 a thread, because that takes 30 µs a line. What never moved is left out, but for these two metrics of each route.
@@ -264,8 +266,14 @@ class RouterCollector:
         received = CounterMetricFamily(
             "ustreamer_received_messages", "Messages that the endpoint handed over.", labels=labels
         )
+        packets = CounterMetricFamily(
+            "ustreamer_received_packets", "Packets and samples that arrived at the endpoint.", labels=labels
+        )
         malformed = CounterMetricFamily(
             "ustreamer_malformed_packets", "Packets that were not uProtocol messages.", labels=(*labels, "reason")
+        )
+        unwanted = CounterMetricFamily(
+            "ustreamer_unwanted_packets", "Packets that nobody took, and nothing was wrong with.", labels=(*labels, "reason")
         )
         backlog = GaugeMetricFamily(
             "ustreamer_backlog_messages",
@@ -282,15 +290,18 @@ class RouterCollector:
         reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)
         for account in endpoints:
             values = (account.name, account.transport)
+            packets.add_metric(values, account.stats.packets)
             received.add_metric(values, account.stats.received)
             for reason, number in account.stats.malformed.items():
                 malformed.add_metric((*values, reason), number)
+            for reason, number in account.stats.unwanted.items():
+                unwanted.add_metric((*values, reason), number)
             backlog.add_metric(values, account.backlog)
             in_flight.add_metric(values, account.in_flight)
             up.add_metric(values, int(account.state is LinkState.UP))
             problems.add_metric(values, len(account.problems))
             reconnects.add_metric(values, account.stats.reconnects)
-        yield from (received, malformed, backlog, in_flight, up, problems, reconnects)
+        yield from (packets, received, malformed, unwanted, backlog, in_flight, up, problems, reconnects)
 
 
 def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram) -> None:

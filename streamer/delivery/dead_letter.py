@@ -80,6 +80,7 @@ def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri
         first_time=_timestamp(failed.first_ms),
         last_time=_timestamp(failed.last_ms),
         streamer=authority,
+        payload_bytes=failed.failure.payload_bytes,
     ).SerializeToString()
     attributes = Attributes(
         UMessageType.PUBLISH,
@@ -91,13 +92,16 @@ def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri
 
 
 def letter_of(failed: FailedMessage, ingress: str, number: int) -> Letter:
-    """What the journal keeps of a dead letter, to be shown and redriven: the whole message, token included."""
+    """What the journal keeps of a dead letter, to be shown and redriven: the whole message, token included.
+
+    A message of which only a part is known cannot be redriven. Its letter names no endpoint where it could enter.
+    """
     attributes = failed.message.attributes
     return Letter(
         number,
         failed.message.id,
         failed.route,
-        ingress,
+        ingress if failed.failure.payload_bytes is None else "",
         failed.endpoint,
         failed.failure.outcome.value,
         int(failed.failure.code),

@@ -22,8 +22,8 @@ from streamer.delivery.lane import Lane
 from streamer.logs.limit import Limit
 from streamer.logs.lines import MAX_VALUE, bounded
 from streamer.routing.outcome import Failure
-from streamer.transports.errors import MalformedPacketError
-from streamer.uprotocol.message import UMessage
+from streamer.transports.errors import MalformedPacketError, Unwanted
+from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
@@ -42,6 +42,7 @@ CHANGES = 4
 DEAD_LETTERED = "message_dead_lettered"
 REFUSED = "message_refused"
 MALFORMED = "malformed_packet"
+UNWANTED = "unwanted_packets"
 HELD = "flow_held"
 RELEASED = "flow_released"
 
@@ -55,13 +56,14 @@ _FIELDS = {
     DEAD_LETTERED: _MESSAGE,
     REFUSED: _MESSAGE,
     MALFORMED: "endpoint=%s reason=%s detail=%s",
+    UNWANTED: "endpoint=%s reason=%s source=%s sink=%s count=%d",
     HELD: _FLOW,
     RELEASED: _FLOW,
 }
 _LIMITED = {"left_out": 0}
 """Marks a line that need not be limited again."""
 
-_INFO = frozenset((HELD, RELEASED))
+_INFO = frozenset((HELD, RELEASED, UNWANTED))
 
 _Values = tuple[object, ...]
 _Kept = tuple[str, Callable[[], _Values]]
@@ -108,6 +110,13 @@ class FlowLog:
         if logger.isEnabledFor(logging.WARNING):
             kept = (MALFORMED, partial(_as_given, endpoint, error.reason.value, str(error)[: MAX_VALUE + 1]))
             self._write(MALFORMED, endpoint, error.reason, kept)
+
+    def unwanted(self, endpoint: str, reason: Unwanted, number: int, attributes: Attributes | None) -> None:
+        """Nobody took so many packets that came in through an endpoint; with the attributes of one of them, if known."""
+        if logger.isEnabledFor(logging.INFO):
+            source, sink = (None, None) if attributes is None else (attributes.source, attributes.sink)
+            kept = (UNWANTED, partial(_as_given, endpoint, reason.value, source, sink, number))
+            self._write(UNWANTED, endpoint, (reason, source, sink), kept)
 
     def held(self, lane: Lane, reason: str, event: str = HELD) -> None:
         """Nothing of a flow is sent for now; or, with `RELEASED`, this reason is gone."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from streamer.clock import Clock
+from streamer.delivery import refusals
 from streamer.delivery.backlog import Backlog
 from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import MisroutedCopies, SeenIds, key_of, scope
@@ -19,11 +20,11 @@ from streamer.delivery.resolve import Leg, Resolved, Resolver
 from streamer.delivery.settle import Settler
 from streamer.delivery.stats import EndpointStats, RouteStats
 from streamer.delivery.tokens import Tokens
-from streamer.rate import ByKey, Pace
 from streamer.routing.interest import Interest
-from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.outcome import Failure
 from streamer.routing.table import RoutingTable
-from streamer.transports.base import Received, UListener, UTransport
+from streamer.transports.base import Received, Refused, UListener, UTransport
+from streamer.transports.errors import Unwanted
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -37,15 +38,6 @@ _PAUSE_AT_BYTES = 16 * 1024 * 1024
 # Beyond it messages are refused: only those that came without a window (MQTT QoS 0) get that far.
 _HOLD_AT_MOST = 65_536
 _HOLD_AT_MOST_BYTES = 64 * 1024 * 1024
-
-_EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
-_EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
-_TOO_FAST = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source sends more than the rule that permits it allows")
-_FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
-_OVER_SHARE = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source authority has used up its part of the queue")
-_STOPPING = Failure(Outcome.REJECTED, UCode.UNAVAILABLE, "it came when the streamer had stopped taking messages")
-_PAUSED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "it is paused and its share of the queue is full")
-_EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
 
 
 class Again(Enum):
@@ -150,8 +142,10 @@ class Ingress(UListener):
         failure = resolved.failure
         if failure is not None and not failure.is_reported:
             return Again.UNWANTED
+        if failure is None and (problems := message.attributes.carried_problems):
+            failure = refusals.invalid(problems)
         if failure is None and message.is_expired(now_ms):
-            failure = _EXPIRED
+            failure = refusals.EXPIRED
         size = size_of(message)
         if failure is None and any(
             queue.room_for(size * copies, copies) is Room.NO for queue, copies in resolved.copies.items()
@@ -181,13 +175,31 @@ class Ingress(UListener):
             self._log_receiving("paused")
         self._pump.send()
 
-    def _refuse_late(self, batch: Sequence[Received]) -> None:
-        if self.name == LOCAL_ENDPOINT:
+    def refuse(self, batch: Sequence[Refused]) -> None:
+        """Account for messages that the transport gives to no listener, and have those who sent them told."""
+        if self.closed:
+            self._refuse_late([each.received for each in batch])
             return
+        self.stats.received += len(batch)
+        now_s = self._clock.monotonic_s()
+        self._seen.turn(now_s)
+        for refused in batch:
+            received = refused.received
+            resolved = self._resolve(received.message.attributes)
+            failure = refusals.by_transport(refused, resolved.failure)
+            if resolved.is_misrouted:
+                self.misrouted.take(received, failure, now_s)
+            else:
+                self._turn_away(received, failure)
+        self._pump.send()
+
+    def _refuse_late(self, batch: Sequence[Received]) -> None:
         for received in batch:
-            if not received.source_keeps:
+            if received.source_keeps or self.name == LOCAL_ENDPOINT:
+                self.stats.count_unwanted(Unwanted.STOPPED)
+            else:
                 self.stats.received += 1
-                self._turn_away(received, _STOPPING)
+                self._turn_away(received, refusals.STOPPING)
         self._pump.send()
 
     @property
@@ -217,7 +229,7 @@ class Ingress(UListener):
         """Settle what expired in the backlog, so that whoever sent a Request is told in time. Called by the clock's tick."""
         now_ms = self._clock.wall_ms()
         for received, _ in self.backlog.remove(lambda received: received.message.is_expired(now_ms)):
-            self._turn_away(received, _EXPIRED_OUTSIDE)
+            self._turn_away(received, refusals.EXPIRED_OUTSIDE)
         self._go_on_if_few_wait()
 
     def tick(self, now_s: float) -> None:
@@ -243,9 +255,9 @@ class Ingress(UListener):
             if key in seen.young or key in seen.old:
                 self._seen_before(key, received)
             elif attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
-                self._turn_away(received, _EXPIRED)
-            elif resolved.paces is not None and not is_backlog and not _keeps(resolved.paces, message, now_s):
-                self._turn_away(received, _TOO_FAST)
+                self._turn_away(received, refusals.EXPIRED)
+            elif resolved.paces is not None and not is_backlog and not refusals.keeps_pace(resolved.paces, message, now_s):
+                self._turn_away(received, refusals.TOO_FAST)
             elif self._has_room(received, resolved, key):
                 seen.young[key] = received
                 self._enter(received, resolved, now_s, now_ms)
@@ -305,7 +317,7 @@ class Ingress(UListener):
             first.attach(received)
             return
         if first is None and not backlog.is_entering(key) and self._is_overrun(received):
-            self._settler.refuse(received, queue, _FULL)
+            self._settler.refuse(received, queue, refusals.FULL)
             return
         earlier = backlog.add(key, received, queue)
         self._pump.hold_back(self)
@@ -337,7 +349,7 @@ class Ingress(UListener):
                 lane = leg.lane = queue.lane(leg.key)
             attributes = leg.attributes
             if queue.shares.has_bounds and queue.refuses(attributes.source.authority, size_of(message)):
-                self._settler.refuse(received, queue, _OVER_SHARE)
+                self._settler.refuse(received, queue, refusals.OVER_SHARE)
                 continue
             outgoing = message
             if leg.is_changed:
@@ -347,12 +359,12 @@ class Ingress(UListener):
                 room = queue.room_for(size)
                 level = attributes.priority_class
                 if room is Room.NO or (
-                    room is Room.AFTER_EVICTION and not self._settler.evict_for(queue, size, level, _EVICTED)
+                    room is Room.AFTER_EVICTION and not self._settler.evict_for(queue, size, level, refusals.EVICTED)
                 ):
-                    self._settler.refuse(received, queue, _FULL)
+                    self._settler.refuse(received, queue, refusals.FULL)
                     continue
             if lane.hold and lane.hold & Hold.PAUSED and not queue.has_room_for_paused(size_of(message)):
-                self._settler.refuse(received, queue, _PAUSED)
+                self._settler.refuse(received, queue, refusals.PAUSED)
                 continue
             if leg.is_changed:  # if the network echoes it, it is a duplicate
                 self._seen.young.setdefault(key_of(outgoing), None)
@@ -382,12 +394,3 @@ class Ingress(UListener):
 
 def _is_ours_alone(received: Received) -> bool:
     return not received.source_keeps
-
-
-def _keeps(paces: ByKey[Pace], message: UMessage, now_s: float) -> bool:
-    """Whether a message keeps the pace of its source authority; if so it counts."""
-    pace = paces.of(message.attributes.source.authority, now_s)
-    if pace.ready_in(now_s):
-        return False
-    pace.spend(1, size_of(message))
-    return True

@@ -48,6 +48,10 @@ class Redrive:
             return
         unwanted: list[Letter] = []
         for number, (letter, ttl_ms) in list(self._waiting.items()):
+            if not letter.ingress:
+                logger.error("redrive_impossible reason=only_a_part_is_known id=%s", letter.id.hex())
+                self._keep(number)
+                continue
             ingress = self._ingresses.get(letter.ingress)
             if ingress is None:
                 logger.error("redrive_impossible reason=no_such_endpoint ingress=%s id=%s", letter.ingress, letter.id.hex())

@@ -13,6 +13,7 @@ from streamer.delivery.dedup import scope
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import Lane
 from streamer.delivery.queue import RouteQueue
+from streamer.delivery.refusals import invalid
 from streamer.delivery.tokens import Tokens
 from streamer.logs.audit import DENIED, audit
 from streamer.rate import ByKey, Pace
@@ -85,11 +86,6 @@ class Resolved:
             self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
 
 
-def _invalid(problems: Iterable[str]) -> Resolved:
-    text = "invalid attributes: " + "; ".join(problems)
-    return Resolved((), Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text))
-
-
 class Resolver:
     """Resolves what arrives through ``endpoint``."""
 
@@ -122,15 +118,14 @@ class Resolver:
             self.known.forget(topic)
 
     def resolve(self, attributes: Attributes) -> Resolved:
-        """Find out what to do with a message. What is found for its shared attributes is remembered."""
+        """Find out what to do with a message. What is found for its shared attributes is remembered.
+
+        Whether what it carries is valid (`Attributes.carried_problems`) is asked by whoever received it.
+        """
         shared = attributes.shared
         resolved = self.known.get(shared) or self._resolve(shared)
         if resolved.failure is not None:
             return resolved
-        if attributes is not shared or attributes.type is UMessageType.RESPONSE:
-            problems = attributes.carried_problems
-            if problems:
-                return _invalid(problems)
         return resolved if resolved.wants_token is None else self._with_token(resolved, resolved.wants_token, attributes)
 
     def _resolve(self, shared: Attributes) -> Resolved:
@@ -143,7 +138,7 @@ class Resolver:
 
     def _decide(self, attributes: Attributes) -> Resolved:
         if attributes.shared_problems:
-            return _invalid(attributes.shared_problems)
+            return Resolved((), invalid(attributes.shared_problems))
         decision = self._decision(attributes)
         if decision.failure is not None:
             return self._decline(attributes, decision.failure)

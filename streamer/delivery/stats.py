@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import LinkState
+from streamer.transports.errors import Malformed, Unwanted
 from streamer.uprotocol.status import UCode
 
 # Seconds: fine in the range of a vehicle's control loops, coarse in that of a cloud link.
@@ -89,14 +90,29 @@ class RouteAccount:
 
 
 class EndpointStats:
-    """One endpoint's account of what arrived."""
+    """One endpoint's account of what arrived. At any time: packets = received + sum of malformed + sum of unwanted."""
 
-    __slots__ = ("malformed", "received", "reconnects")
+    __slots__ = ("malformed", "packets", "received", "reconnects", "unwanted")
 
     def __init__(self) -> None:
+        self.packets = 0
         self.received = 0
         self.reconnects = 0
         self.malformed: dict[str, int] = {}
+        self.unwanted: dict[str, int] = {}
+
+    def count_malformed(self, reason: Malformed) -> None:
+        """A packet was no message."""
+        self.malformed[reason.value] = self.malformed.get(reason.value, 0) + 1
+
+    def count_unwanted(self, reason: Unwanted, number: int = 1) -> None:
+        """Nobody took so many packets."""
+        self.unwanted[reason.value] = self.unwanted.get(reason.value, 0) + number
+
+    @property
+    def balances(self) -> bool:
+        """Whether every packet has become something."""
+        return self.packets == self.received + sum(self.malformed.values()) + sum(self.unwanted.values())
 
 
 @dataclass(frozen=True, slots=True)

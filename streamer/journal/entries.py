@@ -40,9 +40,9 @@ class Segment(NamedTuple):
 class Letter(NamedTuple):
     """A message that could not be delivered.
 
-    ``id`` is the message's (16 bytes), ``ingress`` and ``target`` are endpoints (empty: none), ``code`` is a `UCode`,
-    ``type`` a `UMessageType`; ``source`` and ``sink`` are UUris in text form (no sink: empty). ``body`` is the
-    serialized `uprotocol.v1.UMessage`. Times in Unix milliseconds.
+    ``id`` is the message's (16 bytes), ``ingress`` and ``target`` are endpoints (empty: none; without an ingress it cannot
+    be sent again), ``code`` is a `UCode`, ``type`` a `UMessageType`; ``source`` and ``sink`` are UUris in text form (no
+    sink: empty). ``body`` is the serialized `uprotocol.v1.UMessage`. Times in Unix milliseconds.
     """
 
     number: int

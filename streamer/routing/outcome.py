@@ -31,13 +31,15 @@ FAILURES = frozenset((Outcome.EXPIRED, Outcome.REJECTED, Outcome.DEAD_LETTERED))
 class Failure(NamedTuple):
     """Why a message was not delivered: its outcome, the code for programs, the text for people.
 
-    ``is_audited``: permissions are the reason, and the audit log has it.
+    ``is_audited``: permissions are the reason, and the audit log has it. ``payload_bytes``: how long the payload is of a
+    message of which only a part is known.
     """
 
     outcome: Outcome
     code: UCode
     text: str
     is_audited: bool = False
+    payload_bytes: int | None = None
 
     @property
     def is_reported(self) -> bool:

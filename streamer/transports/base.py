@@ -6,7 +6,7 @@ the confirmation of single messages. It must not route, queue beyond its own win
 To add a transport, derive a class from `UTransport`, implement the abstract methods, and name the class in the entry
 point group ``ustreamer.transports`` of your package. Nothing in this package has to change: whatever the streamer wants
 to know about a network, it asks the class (`UTransport`) or its options (`TransportOptions`). All of that interface can be
-imported from here; `Received` and `UListener` stand in `streamer.transports.received`, which may be compiled.
+imported from here; `Received`, `Refused` and `UListener` stand in `streamer.transports.received`, which may be compiled.
 """
 
 import asyncio
@@ -21,11 +21,12 @@ from pydantic import ConfigDict, Field
 from streamer.clock import SystemClock
 from streamer.described import Described
 from streamer.transports.claims import Claim
-from streamer.transports.errors import MalformedPacketError, SendError
+from streamer.transports.errors import MalformedPacketError, SendError, Unwanted
 from streamer.transports.probe import Probe
 from streamer.transports.received import Received as Received  # noqa: PLC0414  # a part of the interface
+from streamer.transports.received import Refused as Refused  # noqa: PLC0414
 from streamer.transports.received import UListener as UListener  # noqa: PLC0414
-from streamer.uprotocol.message import InvalidMessageError, UMessage
+from streamer.uprotocol.message import Attributes, InvalidMessageError, UMessage
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 
@@ -79,13 +80,28 @@ Done = Callable[[Sequence[Any], SendResult], None]
 
 
 class TransportEvents:
-    """What a transport tells the streamer about its network, on the event loop. Here every event is ignored."""
+    """What a transport tells the streamer about its network, on the event loop. Here every event is ignored.
+
+    Of every packet that arrives it says so (`packets_received`), and what became of it: a listener got the message, or
+    `packet_malformed`, `packets_unwanted` or `messages_refused` was called.
+    """
 
     def state_changed(self, state: LinkState) -> None:
         """The link has another state."""
 
+    def packets_received(self, number: int) -> None:
+        """So many packets have arrived that should be messages."""
+
     def packet_malformed(self, error: MalformedPacketError) -> None:
         """A packet was not a uProtocol message."""
+
+    def packets_unwanted(self, reason: Unwanted, number: int, attributes: Attributes | None = None) -> None:
+        """Nobody gets so many packets, with which nothing is wrong. ``attributes``: of one of them, if they are known."""
+
+    def messages_refused(self, batch: Sequence[Refused]) -> None:
+        """No listener gets these messages. Whoever is told releases each one once its failure is accounted for."""
+        for refused in batch:
+            refused.received.release()
 
     def reconnected(self) -> None:
         """There is a new connection after the first."""

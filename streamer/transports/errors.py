@@ -51,6 +51,19 @@ class Malformed(StrEnum):
     IDENTITY = "identity"
 
 
+TOO_LARGE = (Malformed.SIZE, Malformed.HEADER)
+"""The reasons for which a packet is refused before all of it is read."""
+
+
+class Unwanted(StrEnum):
+    """Why no listener gets a packet that nothing is wrong with: the label of the counter."""
+
+    NO_LISTENER = "no_listener"  # it matches no filter for which somebody has registered
+    COPY = "copy"  # the same message came through another one of our subscriptions
+    EXCESS = "excess"  # beyond what we accept from a broker that exceeds our receive maximum; it sends it again
+    STOPPED = "stopped"  # nothing more was taken when it came
+
+
 class MalformedPacketError(ValueError):
     """A packet is not a uProtocol message. ``reason`` is for counters, the text for the log."""
 

@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from streamer.transports.base import ListenerOptions, Received, UListener
+from streamer.transports.base import ListenerOptions, Received, Refused, TransportEvents, UListener
+from streamer.transports.errors import Unwanted
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode, UStatusError
@@ -92,10 +93,11 @@ def forget(known: BySource[Attributes, V], changed: Filter) -> None:
 
 
 class ListenerRegistry:
-    """Filters and their listeners, with the limits of uP-L1."""
+    """Filters and their listeners, with the limits of uP-L1. What no listener gets is told to ``events``."""
 
-    def __init__(self, limits: ListenerOptions) -> None:
+    def __init__(self, limits: ListenerOptions, events: TransportEvents) -> None:
         self._limits = limits
+        self._events = events
         self._listeners: FilterIndex[list[UListener]] = FilterIndex()
         self._count = 0
         self._cache: BySource[Attributes, tuple[UListener, ...]] = BySource()
@@ -151,13 +153,26 @@ class ListenerRegistry:
             return found
 
     def deliver(self, batch: Sequence[Received]) -> None:
-        """Hand a batch to its listeners, in order. A message without a listener is released at once."""
+        """Hand a batch to its listeners, in order. They get valid messages only; the others are refused.
+
+        A message without a listener is released at once.
+        """
         runs: dict[UListener, list[Received]] = {}
+        refused: list[Refused] = []
         for received in batch:
-            listeners = self.matching(received.message.attributes)
+            attributes = received.message.attributes
+            shared = attributes.shared
+            listeners = self.matching(shared)
             if not listeners:
                 received.release()
+                self._events.packets_unwanted(Unwanted.NO_LISTENER, 1, attributes)
                 continue
+            if shared.shared_problems or attributes is not shared or shared.type is UMessageType.RESPONSE:
+                problems = attributes.problems
+                if problems:
+                    text = f"invalid attributes: {'; '.join(problems)}"
+                    refused.append(Refused(received, UCode.INVALID_ARGUMENT, text))
+                    continue
             received.holders = len(listeners)
             for listener in listeners:
                 run = runs.get(listener)
@@ -167,6 +182,8 @@ class ListenerRegistry:
                     run.append(received)
         for listener, run in runs.items():
             listener.on_receive_batch(run)
+        if refused:
+            self._events.messages_refused(refused)
 
 
 def filter_matches(source: UUri, sink: UUri | None, attributes: Attributes) -> bool:

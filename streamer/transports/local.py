@@ -79,6 +79,7 @@ class LocalTransport(ListeningTransport):
                 on_safe()
 
         if messages:
+            self.context.events.packets_received(len(messages))
             self.registry.deliver([LocalMessage(message, one_is_safe) for message in messages])
         else:
             on_safe()

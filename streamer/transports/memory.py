@@ -143,6 +143,7 @@ class MemoryTransport(ListeningTransport):
 
     def inject(self, *batch: Received) -> None:
         """Have these messages arrive here, as one read from the wire."""
+        self.context.events.packets_received(len(batch))
         self.registry.deliver(batch)
 
     def lose_link(self) -> None:

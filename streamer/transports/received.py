@@ -5,11 +5,15 @@ plugin's, may still derive from these.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
 from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode
+
+KNOWN_PAYLOAD_BYTES = 4096
+"""How much is told of the payload of a message that is too large."""
 
 _MAX_COPIES = 16
 
@@ -76,9 +80,22 @@ class Received:
         """Tell the source that the message is safe. Transports without acknowledgements do not override this."""
 
 
+class Refused(NamedTuple):
+    """A message that no listener gets, because a transport cannot hand it over; and why, for programs and for people.
+
+    ``payload_bytes`` is None, or the length of the payload of a message of which only a part is known: some attributes may
+    be missing, and there is only the beginning of the payload.
+    """
+
+    received: Received
+    code: UCode
+    text: str
+    payload_bytes: int | None = None
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class UListener:
-    """Receives messages pushed by a transport (uP-L1 UListener). Runs on the event loop and must not block."""
+    """Receives valid messages pushed by a transport (uP-L1 UListener). Runs on the event loop and must not block."""
 
     def on_receive(self, received: Received) -> None:
         """Take one message; call ``received.release()`` once it is safe."""

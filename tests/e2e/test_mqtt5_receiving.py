@@ -6,6 +6,7 @@ import mqtt5
 import pytest
 
 from streamer.transports.errors import Malformed
+from streamer.uprotocol.status import UCode
 from tests.e2e.mqtt_connection import connected, incoming, subscribed
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint, FakeBroker, codec_panics
@@ -115,6 +116,8 @@ async def test_message_beyond_our_own_maximum_is_acknowledged_in_its_turn_and_sk
         acknowledged = [(await peer.next(mqtt5.PubAckPacket)).packet_id for _ in range(3)]
         assert acknowledged == [1, 2, 3]
         assert inbox.payloads == [b"a", b"c"]
-        (error,) = endpoint.malformed
-        assert error.reason is Malformed.SIZE
+        (refused,) = endpoint.turned_away
+        assert refused.received.message.payload == b"b" * 4096
+        assert (refused.code, refused.payload_bytes) == (UCode.RESOURCE_EXHAUSTED, 300_000)
+        assert endpoint.malformed == []
         assert endpoint.reconnects == 0

@@ -1,23 +1,26 @@
 """Messages beyond every bound: they pass by in little memory, cost no link, and are reported once."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import mqtt5
 import pytest
 
 from streamer.journal.letters import LetterFilter, open_letters
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
 from tests.brokers import BROKERS, Mosquitto, broker
 from tests.fault.hostile import MIB, configuration, ids, mqtt_endpoint, notifications, pid_of, publish_bytes
 from tests.independent.message import Plain, inversions
 from tests.independent.mqtt import MqttSide, mqtt_properties, mqtt_topic
-from tests.independent.zenoh import ZenohSide
+from tests.independent.zenoh import ZenohSide, from_attributes
 from tests.mqtt_peer import BrokerConnection, FakeBroker
 from tests.process import StreamerProcess
 from tests.waiting import until
 from tests.zenoh_peers import free_endpoint
 
 HUGE = 200 * MIB
+RESOURCE_EXHAUSTED = 8
 
 
 def peak_of(daemon: StreamerProcess) -> int:
@@ -51,6 +54,20 @@ async def send_huge(peer: BrokerConnection, model: Plain, packet_id: int) -> Non
         await peer.written()
 
 
+async def publishes_before_acknowledged(peer: BrokerConnection, packet_ids: list[int]) -> list[mqtt5.PublishPacket]:
+    """What the daemon publishes until it has acknowledged these, in this order, and at least one packet."""
+    found: list[mqtt5.PublishPacket] = []
+    while packet_ids or not found:
+        packet = await peer.next_packet()
+        if isinstance(packet, mqtt5.PublishPacket):
+            found.append(packet)
+            peer.write(mqtt5.PubAckPacket(packet.packet_id or 0))
+        else:
+            assert isinstance(packet, mqtt5.PubAckPacket)
+            assert packet.packet_id == packet_ids.pop(0)
+    return found
+
+
 @pytest.mark.mosquitto
 async def test_huge_mqtt_message_passes_by_in_little_memory_and_is_acknowledged(tmp_path: Path) -> None:
     """From a broker that does not heed our maximum packet size."""
@@ -70,12 +87,16 @@ async def test_huge_mqtt_message_passes_by_in_little_memory_and_is_acknowledged(
                 peer.write(as_packet(good[0], 1))
                 await send_huge(peer, bad, 2)
                 peer.write(as_packet(good[1], 3))
-                assert [(await peer.next(mqtt5.PubAckPacket)).packet_id for _ in range(3)] == [1, 2, 3]
+                (letter,) = await publishes_before_acknowledged(peer, [1, 2, 3])
+                told = ustreamer.DeadLetter.FromString(letter.payload)
+                assert (told.status.code, told.payload_bytes) == (RESOURCE_EXHAUSTED, HUGE + len(bad.payload))
+                assert from_attributes(told.message.attributes, b"") == replace(bad, payload=b"")
+                assert told.message.payload == bad.payload + bytes(4096 - len(bad.payload))
                 await until(lambda: len(beta.arrived) >= 2, what="the good messages")
                 assert ids(beta.arrived) == ids(good)
                 # A read takes 256 KiB, an incomplete packet at most 1 MiB; the rest is what any work costs.
                 assert peak_of(daemon) - before < HUGE // 12
-                await daemon.until_total(1, "ustreamer_malformed_packets_total", reason="size")
+                await daemon.until_total(1, "ustreamer_outcomes_total", route="none", code="RESOURCE_EXHAUSTED")
                 assert daemon.total("ustreamer_reconnects_total") == 0
                 daemon.check_books()
             finally:
@@ -98,8 +119,9 @@ async def test_message_beyond_our_maximum_does_not_cost_the_link_to_a_real_broke
             await until(lambda: len(beta.arrived) >= 200, what="the good messages")
             assert sorted(ids(beta.arrived)) == sorted(ids(good))
             assert daemon.total("ustreamer_reconnects_total") == 0
-            left_out = daemon.total("ustreamer_malformed_packets_total", reason="size")
-            assert left_out == {"mosquitto": 0, "rumqttd": 1}[kind]
+            told = daemon.total("ustreamer_outcomes_total", route="none", code="RESOURCE_EXHAUSTED")
+            assert told == {"mosquitto": 0, "rumqttd": 1}[kind]
+            daemon.check_books()
 
 
 async def test_huge_zenoh_message_is_dropped_in_little_memory_if_zenoh_is_told_so(tmp_path: Path) -> None:

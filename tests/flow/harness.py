@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from streamer.config.models import Config
+from streamer.delivery.arrivals import Arrivals
 from streamer.delivery.router import Router
 from streamer.journal.journal import Journal
 from streamer.traces.record import DTYPE, OUTCOMES, Buffer, to_columns
 from streamer.traces.recorder import Recorder
-from streamer.transports.base import TransportContext
+from streamer.transports.base import LinkState, Refused, TransportContext
 from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, UPriority, notification, publish, request
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
-from tests.transport_events import StateEvents
 
 GATEWAY = "gateway.veh1"
 DEAD_LETTERS = UUri(GATEWAY, 4, 1, 0x8001)
@@ -61,6 +61,18 @@ def three_networks(**changes: Any) -> Config:
         },
         **changes,
     )
+
+
+class FlowEvents(Arrivals):
+    """The events of one endpoint, as the daemon passes them on."""
+
+    def __init__(self, harness: "RouterHarness", name: str) -> None:
+        super().__init__(name, lambda name: harness.router.ingresses.get(name), lambda: harness.router.settler.log)
+        self._router = lambda: harness.router
+        self._endpoint = name
+
+    def state_changed(self, state: LinkState) -> None:
+        self._router().link_changed(self._endpoint, state)
 
 
 class RouterHarness:
@@ -114,8 +126,8 @@ class RouterHarness:
         context = TransportContext(name, self.config.authority, events=self._events(name), now_ms=self.clock.wall_ms)
         return MemoryTransport(context, MemoryOptions(bus=f"{self._run}-{name}", **options))
 
-    def _events(self, name: str) -> StateEvents:
-        return StateEvents(lambda state: self.router.link_changed(name, state))
+    def _events(self, name: str) -> "FlowEvents":
+        return FlowEvents(self, name)
 
     async def __aenter__(self) -> "RouterHarness":
         await self.router.start()
@@ -131,6 +143,14 @@ class RouterHarness:
         self.transports[endpoint].inject(*batch)
         self.check_books()
         return batch
+
+    def refuse(self, endpoint: str, message: UMessage, payload_bytes: int) -> MemoryReceived:
+        """Have a message arrive that is too large for the transport, which knows the beginning of its payload."""
+        received, events = MemoryReceived(message), self.transports[endpoint].context.events
+        events.packets_received(1)
+        events.messages_refused([Refused(received, UCode.RESOURCE_EXHAUSTED, "too large", payload_bytes)])
+        self.check_books()
+        return received
 
     def sent(self, endpoint: str) -> list[UMessage]:
         """What has left through an endpoint, dead letters aside."""
@@ -165,6 +185,8 @@ class RouterHarness:
         The account of a route that was removed is gone, its records are not.
         """
         self.tracer.hand_on()
+        for endpoint in self.router.endpoint_accounts():
+            assert endpoint.stats.balances, (endpoint.name, endpoint.stats.packets, endpoint.stats.received)
         counted: Counter[tuple[str, str, str, str, str]] = Counter()
         for account in self.router.accounts():
             assert account.stats.accepted == account.stats.settled + account.queued, account

@@ -311,8 +311,11 @@ async def test_a_publish_that_nobody_listens_to_is_not_held(said: Said) -> None:
     async with RouterHarness(unconfirmed_s=15, config=configuration()) as router:
         topic = UUri("cloud", 0xC0, 1, 0x9000)
         router.transports["vehicle"].set_presence(topic, None, Presence.ABSENT)
-        router.arrive("cloud", router.speed(source=topic))
-    assert said() == []
+        router.arrive("cloud", *[router.speed(source=topic) for _ in range(3)])
+        (line,) = said()
+        assert (line["event"], line["reason"], line["source"]) == ("unwanted_packets", "no_listener", str(topic))
+        router.pass_time(WINDOW_MS)
+        assert [line["left_out"] for line in said()] == [1]
 
 
 # endpoints

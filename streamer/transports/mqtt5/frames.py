@@ -30,6 +30,13 @@ _STUB_BYTES = 5 + 2 + 0xFFFF + 2
 """The longest that fixed header, topic and packet id of a PUBLISH can be."""
 
 
+_FIXED_PROPERTIES = {0x01: 1, 0x02: 4, 0x23: 2}
+"""The lengths of the properties of a PUBLISH that are numbers (MQTT 5, 2.2.2.2)."""
+
+_SUBSCRIPTION_ID, _USER_PROPERTY = 0x0B, 0x26
+_TOKEN = b"\x26\x00\x0210"
+"""How a token begins, a user property."""
+
 _CONTROL_BYTES = 16 * 1024
 """The longest packet that is no PUBLISH. None needs that: it leaves room for what brokers say in words."""
 
@@ -47,7 +54,8 @@ class FrameReader:
 
     A packet of more than ``max_packet_bytes`` is recognized by its first bytes and never kept. Of a PUBLISH only the
     beginning is handed out: a broker that ignores the limit of our CONNECT would, after a DISCONNECT with 0x95 (MQTT 5,
-    3.1.2.11.4), send the packet again to this session, for ever. `read` refuses the beginning, and it can be acknowledged.
+    3.1.2.11.4), send the packet again to this session, for ever. `read` refuses the beginning, `cut` makes a packet of it
+    that can be read, and it can be acknowledged.
     """
 
     def __init__(self, max_packet_bytes: int) -> None:
@@ -174,6 +182,46 @@ def read(frame: memoryview) -> Any:
     return packet
 
 
+def cut(frame: memoryview, max_header_bytes: int, max_payload_bytes: int) -> tuple[memoryview, int, bool]:
+    """A PUBLISH that is too large as a complete packet with the properties that fit, and the beginning of the payload.
+
+    Also how long the whole payload is, and whether all properties are there. The token is always left out: it is the longest
+    of them, and told to nobody. Raises IndexError if the frame ends too early.
+    """
+    start = _body_of(frame)
+    position = start + 2 + int.from_bytes(frame[start : start + 2], "big") + (2 if frame[0] & QOS else 0)
+    size, used = _variable_int(frame, position)
+    first = position + used
+    payload = first + size
+    end = min(payload, first + max_header_bytes, len(frame))
+    properties = bytearray()
+    at = first
+    while at < end:
+        after = _after_property(frame, at)
+        if after > end:
+            break
+        if frame[at : at + len(_TOKEN)] != _TOKEN:
+            properties += frame[at:after]
+        at = after
+    body = bytes(frame[start:position]) + _as_variable_int(len(properties)) + bytes(properties)
+    body += bytes(frame[payload : payload + max_payload_bytes])
+    packet = bytes(frame[:1]) + _as_variable_int(len(body)) + body
+    return memoryview(packet), _announced_bytes(frame) - payload, at == payload
+
+
+def _after_property(frame: memoryview, position: int) -> int:
+    """Where the property that begins here ends. What is no property of a PUBLISH is taken for text: `read` finds out."""
+    kind = frame[position]
+    position += 1
+    if kind in _FIXED_PROPERTIES:
+        return position + _FIXED_PROPERTIES[kind]
+    if kind == _SUBSCRIPTION_ID:
+        return position + _variable_int(frame, position)[1]
+    for _ in range(2 if kind == _USER_PROPERTY else 1):
+        position += 2 + int.from_bytes(frame[position : position + 2], "big")
+    return position
+
+
 def _announced_bytes(frame: memoryview) -> int:
     """The length of a packet according to its header."""
     length, used = _variable_int(frame, 1)
@@ -189,6 +237,15 @@ def _variable_int(frame: memoryview, start: int) -> tuple[int, int]:
         used += 1
         if digit < 0x80 or used == 4:
             return value, used
+
+
+def _as_variable_int(value: int) -> bytes:
+    digits = bytearray()
+    while value > 0x7F:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    digits.append(value)
+    return bytes(digits)
 
 
 def _body_of(frame: memoryview) -> int:

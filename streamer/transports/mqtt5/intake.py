@@ -14,13 +14,15 @@ from collections.abc import Callable, Sequence
 
 from mqtt5 import DisconnectReasonCode
 
-from streamer.transports.errors import MalformedPacketError
+from streamer.transports.base import TransportEvents
+from streamer.transports.errors import TOO_LARGE, Malformed, MalformedPacketError, Unwanted
 from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.frames import KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.session import Session
-from streamer.transports.received import Received
+from streamer.transports.received import KNOWN_PAYLOAD_BYTES, Received, Refused
+from streamer.uprotocol.status import UCode
 
 _EXCESS = 20_000  # unacknowledged messages, far below the 65 535 packet ids that there are
 _TOLERANCE = 2  # times our receive maximum: accepted from a broker that exceeds it, however large the messages
@@ -29,7 +31,8 @@ _TOLERANCE = 2  # times our receive maximum: accepted from a broker that exceeds
 class PacketIntake:
     """Takes what arrives on the connections of one ``session``, one after the other.
 
-    ``malformed`` is told of packets that are no messages. ``overflows``: there was too much, and what comes is ignored.
+    ``events`` are told of every PUBLISH, and of those that are no messages. ``overflows``: there was too much, and what
+    comes is ignored. ``refused`` are messages that were too large, for the transport to tell.
     """
 
     def __init__(
@@ -37,12 +40,14 @@ class PacketIntake:
         session: Session,
         decoder: PublishDecoder,
         options: Mqtt5Options,
-        malformed: Callable[[MalformedPacketError], None],
+        events: TransportEvents,
     ) -> None:
         self.overflows = False
+        self.refused: list[Refused] = []
         self._session = session
         self._decoder = decoder
-        self._malformed = malformed
+        self._events = events
+        self._proves_identity: bool = options.proves_identity
         self._max_header_bytes: int = options.max_header_bytes
         self._most: int = _TOLERANCE * options.receive_maximum
         self._excess_bytes: int = options.receive_excess_bytes
@@ -55,35 +60,49 @@ class PacketIntake:
     def take(self, read: Sequence[memoryview], control: Callable[[memoryview], None], into: list[Received]) -> None:
         """Sort packets; messages go to ``into``, all but PUBACK and PUBLISH to ``control``. Raises `ProtocolError`."""
         session, decoder, max_header_bytes = self._session, self._decoder, self._max_header_bytes
-        for frame in read:
-            first = frame[0]
-            kind = first & KIND
-            if kind == PUBACK:
-                confirmed, reason = frames.puback(frame)
-                session.on_puback(confirmed, reason)
-                continue
-            if kind != PUBLISH:
-                control(frame)
-                continue
-            if first & QOS_ABOVE_1 or not session.is_connected:
-                raise ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, "a PUBLISH that was not asked for")
-            if first & QOS and (self.overflows or (self.is_full and self._is_too_much())):
-                self.overflows = True
-                continue
-            try:
-                frames.check_header(frame, max_header_bytes)
-                packet = frames.read(frame)
-                message = decoder.decode(packet)
-            except MalformedPacketError as exc:
-                self._skip(frame, exc)
-                continue
-            packet_id: int | None = packet.packet_id
-            if packet_id:
-                into.append(session.receive(message, packet.duplicate, packet_id))
-            elif packet_id is None:
-                into.append(Received(message))
-            else:
-                raise ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, "a PUBLISH with packet id 0")
+        arrived = ignored = 0
+        try:
+            for frame in read:
+                first = frame[0]
+                kind = first & KIND
+                if kind == PUBACK:
+                    confirmed, reason = frames.puback(frame)
+                    session.on_puback(confirmed, reason)
+                    continue
+                if kind != PUBLISH:
+                    control(frame)
+                    continue
+                arrived += 1
+                if first & QOS_ABOVE_1 or not session.is_connected:
+                    raise self._broken("a PUBLISH that was not asked for")
+                if first & QOS and (self.overflows or (self.is_full and self._is_too_much())):
+                    self.overflows = True
+                    ignored += 1
+                    continue
+                try:
+                    frames.check_header(frame, max_header_bytes)
+                    packet = frames.read(frame)
+                    message = decoder.decode(packet)
+                except MalformedPacketError as exc:
+                    self._skip(frame, exc)
+                    continue
+                packet_id: int | None = packet.packet_id
+                if packet_id:
+                    into.append(session.receive(message, packet.duplicate, packet_id))
+                elif packet_id is None:
+                    into.append(Received(message))
+                else:
+                    raise self._broken("a PUBLISH with packet id 0")
+        finally:
+            if arrived:
+                self._events.packets_received(arrived)
+            if ignored:
+                self._events.packets_unwanted(Unwanted.EXCESS, ignored)
+
+    def _broken(self, detail: str) -> ProtocolError:
+        """The error for a PUBLISH after which the connection cannot go on."""
+        self._events.packet_malformed(MalformedPacketError(Malformed.PACKET, detail))
+        return ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, detail)
 
     def _is_too_much(self) -> bool:
         """Whether the broker has sent more beyond our receive maximum than we accept."""
@@ -91,8 +110,31 @@ class PacketIntake:
         return len(session.receipts) >= _EXCESS or session.owed_bytes >= self._excess_bytes
 
     def _skip(self, frame: memoryview, error: MalformedPacketError) -> None:
-        """Tell of a packet that is not a message, and acknowledge it in its turn. The connection goes on."""
-        packet_id = frames.publish_packet_id(frame) if frame[0] & QOS else None
-        self._malformed(error)
-        if packet_id is not None:
-            self._session.skip(packet_id)
+        """Tell of a packet that is not a message, and acknowledge it in its turn. The connection goes on.
+
+        If it is only too large, what is known of it is a message.
+        """
+        if error.reason in TOO_LARGE and self._refuse(frame, error):
+            return
+        self._events.packet_malformed(error)
+        if frame[0] & QOS:
+            self._session.skip(frames.publish_packet_id(frame))
+
+    def _refuse(self, frame: memoryview, error: MalformedPacketError) -> bool:
+        """Whether so much of a packet that is too large can be read that its sender can be told."""
+        try:
+            part, payload_bytes, has_all = frames.cut(frame, self._max_header_bytes, KNOWN_PAYLOAD_BYTES)
+            if self._proves_identity and not has_all:  # that of the broker may be missing
+                return False
+            packet = frames.read(part)
+            message = self._decoder.decode(packet)
+        except (MalformedPacketError, IndexError):
+            return False
+        if packet.packet_id is None:
+            received = Received(message)
+        elif packet.packet_id:
+            received = self._session.receive(message, packet.duplicate, packet.packet_id)
+        else:
+            return False
+        self.refused.append(Refused(received, UCode.RESOURCE_EXHAUSTED, f"too large: {error}", payload_bytes))
+        return True

@@ -52,7 +52,7 @@ class Mqtt5Transport(ListeningTransport):
         decoder = PublishDecoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
         self.keeps_unacknowledged = options.is_session_kept
         self._session = Session(options.window, encoder.encode, self._acknowledge_soon, options.is_session_kept)
-        self._intake = PacketIntake(self._session, decoder, options, context.events.packet_malformed)
+        self._intake = PacketIntake(self._session, decoder, options, context.events)
         self.subscribing = Subscribing(context.name, self._session, self._write)
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
@@ -236,6 +236,9 @@ class Mqtt5Transport(ListeningTransport):
         self._write_outgoing()
         if batch:
             self.registry.deliver(batch)
+        if intake.refused:
+            refused, intake.refused = intake.refused, []
+            self.context.events.messages_refused(refused)
         if intake.is_full and not session.unconfirmed:
             connection.read_on(False)
         if error is not None:

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import zenoh
 
-from streamer.transports.base import Received, TransportContext
-from streamer.transports.errors import MalformedPacketError
+from streamer.transports.base import Received, Refused, TransportContext
+from streamer.transports.errors import TOO_LARGE, MalformedPacketError, Unwanted
 from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, filter_matches, forget, is_topic
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.filter_subscription import FilterSubscription
@@ -20,7 +20,8 @@ from streamer.transports.zenoh.subscription import KeySubscription
 from streamer.transports.zenoh.topic_subscription import TopicSubscription
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed
 from streamer.uprotocol.by_source import BySource
-from streamer.uprotocol.message import Attributes, UMessageType
+from streamer.uprotocol.message import Attributes, UMessage, UMessageType
+from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
@@ -42,6 +43,7 @@ class Intake:
         self._registry = registry
         self._receipts = receipts
         self._buffer = buffer
+        self._decoder = decoder
         self._message_of = decoder.message_of
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
@@ -152,14 +154,24 @@ class Intake:
     def _take(self, subscription: KeySubscription, samples: Sequence[zenoh.Sample]) -> None:
         """Deliver one batch. A message that comes through several subscriptions is taken from the canonical one."""
         self._batches += 1
+        events = self._context.events
+        events.packets_received(len(samples))
+        copies = 0
         batch: list[Received] = []
+        refused: list[Refused] = []
         canonical, serves, message_of = self._canonical, self._receipts.serves, self._message_of
         for sample in samples:
+            error: MalformedPacketError | None = None
+            payload_bytes = 0
             try:
                 message = message_of(sample)
             except MalformedPacketError as exc:
-                self._context.events.packet_malformed(exc)
-                continue
+                error = exc
+                part = self._part_of(sample, exc)
+                if part is None:
+                    events.packet_malformed(exc)
+                    continue
+                message, payload_bytes = part
             attributes = message.attributes
             shared = attributes.shared
             try:
@@ -171,11 +183,32 @@ class Intake:
             if chosen is subscription or (subscription.closing and chosen is not None):
                 sink = attributes.sink
                 if sink is not None and sink.authority in serves:
-                    batch.append(Receipted(message, self._receipts))
+                    received: Received = Receipted(message, self._receipts)
                 else:
-                    batch.append(Received(message))
+                    received = Received(message)
+                if error is None:
+                    batch.append(received)
+                else:
+                    refused.append(Refused(received, UCode.RESOURCE_EXHAUSTED, f"too large: {error}", payload_bytes))
+            elif chosen is None:
+                events.packets_unwanted(Unwanted.NO_LISTENER, 1, attributes)
+            else:
+                copies += 1
+        if copies:
+            events.packets_unwanted(Unwanted.COPY, copies)
         if batch:
             self._registry.deliver(batch)
+        if refused:
+            events.messages_refused(refused)
+
+    def _part_of(self, sample: zenoh.Sample, error: MalformedPacketError) -> tuple[UMessage, int] | None:
+        """What can be read of a sample that is only too large, and the length of its payload."""
+        if error.reason not in TOO_LARGE:
+            return None
+        try:
+            return self._decoder.part_of(sample)
+        except MalformedPacketError:
+            return None
 
     def _choose(self, attributes: Attributes) -> KeySubscription | None:
         """The first subscription whose filter matches the key. Zenoh's `*` can match more than the filter does."""
@@ -195,6 +228,8 @@ class Intake:
                 self._context.name,
                 subscription.discarded,
             )
+            self._context.events.packets_received(subscription.discarded)
+            self._context.events.packets_unwanted(Unwanted.STOPPED, subscription.discarded)
         self._with_thread.discard(subscription)
         self._closing.discard(subscription)
         if not self._closing:

@@ -230,6 +230,7 @@ class ZenohTransport(ListeningTransport):
     def _receipts_refused(self, number: int) -> None:
         """Somebody claims to be a streamer, or repeats what one has said."""
         error = MalformedPacketError(Malformed.RECEIPT, "it does not prove that it comes from a streamer under receipts")
+        self.context.events.packets_received(number)
         for _ in range(number):
             self.context.events.packet_malformed(error)
 

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from streamer.transports.authorities import completed
 from streamer.transports.errors import Malformed, MalformedPacketError, check_token, wrong_address
+from streamer.transports.received import KNOWN_PAYLOAD_BYTES
 from streamer.uprotocol.cache import Cache, Interned
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, UPayloadFormat
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
@@ -33,7 +34,9 @@ _LSB_TAG = 0x11
 _REST = 21  # where the fields after the id begin
 _SOURCE_AT, _SINK_AT = 1, 6
 """Where a key has the authorities."""
-
+_TOKEN_FIELD = 10
+_FIXED_KINDS = {1: 8, 5: 4}
+"""Protobuf's wire types of fixed length."""
 
 Arrived = tuple[str, int, bytes]
 """What the messages of one flow have in common when they arrive: key, priority class, fields after the id."""
@@ -124,6 +127,20 @@ class SampleDecoder:
             None if attachment is None else attachment.to_bytes(),
         )
 
+    def part_of(self, sample: zenoh.Sample) -> tuple[UMessage, int]:
+        """What is known of a message whose attributes are too large, and the length of its payload.
+
+        Those attributes that come first, without the token, and the beginning of the payload. Raises `MalformedPacketError`.
+        """
+        attachment, payload = sample.attachment, sample.payload.to_bytes()
+        message = self.decode(
+            str(sample.key_expr),
+            _LOWEST_PRIORITY - int(sample.priority),  # type: ignore[call-overload]
+            payload[:KNOWN_PAYLOAD_BYTES],
+            None if attachment is None else _first_fields(attachment.to_bytes()[: self._max_header_bytes]),
+        )
+        return message, len(payload)
+
     def decode(self, key: str, level: int, payload: bytes, attachment: bytes | None) -> UMessage:
         """A message from a sample. Raises `MalformedPacketError`; the rules per message type are not checked here.
 
@@ -197,6 +214,44 @@ class SampleDecoder:
 def _bytes_of(arrived: Arrived) -> int:
     key, _, rest = arrived
     return len(key) + len(rest)
+
+
+def _first_fields(attachment: bytes) -> bytes:
+    """The fields in the beginning of an attachment that are complete, without the token. Told apart as protobuf does."""
+    kept = bytearray(attachment[:1])
+    at = 1
+    while at < len(attachment):
+        tag, after = _varint(attachment, at)
+        kind = tag & 7
+        if kind == 0:
+            _, after = _varint(attachment, after)
+        elif kind == 2:
+            size, after = _varint(attachment, after)
+            after += size
+        elif kind in _FIXED_KINDS:
+            after += _FIXED_KINDS[kind]
+        else:
+            break
+        if after > len(attachment):
+            break
+        if tag >> 3 != _TOKEN_FIELD:
+            kept += attachment[at:after]
+        at = after
+    return bytes(kept)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number, and where it ends: beyond the data if it is not complete."""
+    value = 0
+    for shift in range(0, 64, 7):
+        if at >= len(data):
+            break
+        digit = data[at]
+        at += 1
+        value |= (digit & 0x7F) << shift
+        if digit < 0x80:
+            return value, at
+    return 0, len(data) + 1
 
 
 def _parse_whole(attachment: bytes) -> tuple[bytes, pb.UAttributes]:

@@ -11,7 +11,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DeadLetter(_message.Message):
-    __slots__ = ("message", "status", "route", "endpoint", "attempts", "first_time", "last_time", "streamer")
+    __slots__ = ("message", "status", "route", "endpoint", "attempts", "first_time", "last_time", "streamer", "payload_bytes")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class DeadLetter(_message.Message):
     FIRST_TIME_FIELD_NUMBER: _ClassVar[int]
     LAST_TIME_FIELD_NUMBER: _ClassVar[int]
     STREAMER_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     message: _uprotocol_v1_pb2.UMessage
     status: _uprotocol_v1_pb2.UStatus
     route: str
@@ -28,7 +29,8 @@ class DeadLetter(_message.Message):
     first_time: _timestamp_pb2.Timestamp
     last_time: _timestamp_pb2.Timestamp
     streamer: str
-    def __init__(self, message: _Optional[_Union[_uprotocol_v1_pb2.UMessage, _Mapping]] = ..., status: _Optional[_Union[_uprotocol_v1_pb2.UStatus, _Mapping]] = ..., route: _Optional[str] = ..., endpoint: _Optional[str] = ..., attempts: _Optional[int] = ..., first_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., streamer: _Optional[str] = ...) -> None: ...
+    payload_bytes: int
+    def __init__(self, message: _Optional[_Union[_uprotocol_v1_pb2.UMessage, _Mapping]] = ..., status: _Optional[_Union[_uprotocol_v1_pb2.UStatus, _Mapping]] = ..., route: _Optional[str] = ..., endpoint: _Optional[str] = ..., attempts: _Optional[int] = ..., first_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., streamer: _Optional[str] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
 
 class DispatchRule(_message.Message):
     __slots__ = ("topic", "sink")

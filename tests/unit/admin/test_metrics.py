@@ -36,8 +36,10 @@ NAMES = {
     "ustreamer_reports_suppressed_total": ("counter", {"endpoint"}),
     "ustreamer_end_to_end_latency_seconds": ("histogram", {"route", "ingress", "egress"}),
     "ustreamer_in_daemon_latency_seconds": ("histogram", {"route", "ingress", "egress"}),
+    "ustreamer_received_packets_total": ("counter", {"endpoint", "transport"}),
     "ustreamer_received_messages_total": ("counter", {"endpoint", "transport"}),
     "ustreamer_malformed_packets_total": ("counter", {"endpoint", "transport", "reason"}),
+    "ustreamer_unwanted_packets_total": ("counter", {"endpoint", "transport", "reason"}),
     "ustreamer_backlog_messages": ("gauge", {"endpoint", "transport"}),
     "ustreamer_in_flight_messages": ("gauge", {"endpoint", "transport"}),
     "ustreamer_endpoint_up": ("gauge", {"endpoint", "transport"}),
@@ -54,6 +56,10 @@ NAMES = {
     "ustreamer_event_loop_lag_seconds": ("histogram", set()),
     "ustreamer_reloads_total": ("counter", {"result"}),
 }
+
+
+PACKETS = ("received_messages", "malformed_packets", "unwanted_packets")
+"""What becomes of the packets that arrive."""
 
 
 class Scrape:
@@ -83,6 +89,11 @@ class Scrape:
             accepted = self.sum("ustreamer_accepted_messages_total", **labels)
             outcomes = self.sum("ustreamer_outcomes_total", **labels)
             assert accepted == outcomes + self.sum("ustreamer_queue_messages", **labels), labels
+        endpoints = [dict(labels) for name, labels in self.samples if name == "ustreamer_received_packets_total"]
+        assert endpoints
+        for labels in endpoints:
+            became = sum(self.sum(f"ustreamer_{what}_total", **labels) for what in PACKETS)
+            assert self.sum("ustreamer_received_packets_total", **labels) == became, labels
 
 
 async def played() -> RouterHarness:
@@ -99,6 +110,8 @@ async def played() -> RouterHarness:
         "vehicle", message, message, harness.speed(b"never"), harness.notify(b"not now"), harness.speed(b"x", ttl=1)
     )
     harness.arrive("cloud", harness.ask(), harness.ask(source=UUri("veh1", 1, 1, 0)))
+    harness.arrive("cloud", harness.speed(source=ORDERS))
+    harness.router.ingresses["cloud"].stats.packets += 1
     harness.router.ingresses["cloud"].on_receive(MemoryReceived(harness.speed(source=ORDERS)))
     harness.pass_time(700)
     cloud.hold = True

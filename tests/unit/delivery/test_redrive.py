@@ -5,12 +5,15 @@ from typing import cast
 import pytest
 
 from streamer.delivery.custody import Custody
+from streamer.delivery.dead_letter import FailedMessage, letter_of
 from streamer.delivery.ingress import Again, Ingress
 from streamer.delivery.pump import Pump
 from streamer.delivery.redrive import Redrive
 from streamer.journal import codec
 from streamer.journal.entries import Letter
+from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode
 from tests.clock import START_MS, FakeClock
 from tests.unit.delivery.messages import message
 
@@ -148,3 +151,14 @@ def test_nothing_is_pumped_when_no_letter_waits() -> None:
     harness = RedriveHarness()
     harness.redrive.go_on()
     assert harness.pump.runs == 0
+
+
+def test_a_message_of_which_only_a_part_is_known_is_not_sent_again(caplog: pytest.LogCaptureFixture) -> None:
+    failed = FailedMessage(
+        message(payload=b"part"), Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "too large", payload_bytes=9999), 0, 0
+    )
+    harness = RedriveHarness()
+    harness.redrive.take([letter_of(failed, "vehicle", 1)], [None])
+    assert harness.vehicle.given == []
+    assert harness.fates == ([], [1])
+    assert "only_a_part_is_known" in caplog.text

@@ -12,7 +12,6 @@ from streamer.routing.table import RoutingTable, TableRoute
 from streamer.uprotocol.message import Attributes, UMessageType, UPriority, notification, publish
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
-from streamer.uprotocol.uuid import new_id
 from tests.clock import START_MS
 from tests.unit.delivery.ingress_harness import AUTHORITIES, CLOUD_APP, EVERY_TOPIC, PHONE_APP, IngressHarness
 from tests.unit.delivery.messages import message, queue_policy, topic
@@ -105,24 +104,6 @@ def test_messages_that_carry_something_for_themselves_share_one_result() -> None
     first, second = (harness.resolver.resolve(each) for each in traced)
     assert first is second
     assert list(harness.resolver.known) == [NEW]
-
-
-def test_what_a_message_carries_is_checked_for_each_message() -> None:
-    harness = ResolverHarness()
-    harness.resolver.resolve(NEW)
-    failure = harness.resolver.resolve(replace(NEW, traceparent="here")).failure
-    assert failure is not None
-    assert "traceparent" in failure.text
-    assert harness.resolver.resolve(NEW).failure is None
-
-
-def test_a_response_without_reqid_is_invalid_although_others_share_its_attributes() -> None:
-    harness = ResolverHarness()
-    answer = Attributes(UMessageType.RESPONSE, topic()._replace(resource=7), UUri("cloud", 1, 1, 0), UPriority.CS4)
-    harness.resolver.resolve(replace(answer, reqid=new_id(1)))
-    failure = harness.resolver.resolve(answer).failure
-    assert failure is not None
-    assert "reqid" in failure.text
 
 
 def test_a_new_table_is_used_for_what_was_known() -> None:

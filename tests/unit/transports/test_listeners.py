@@ -6,13 +6,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.transports.base import ListenerOptions, Received, UListener
-from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, describe, filter_matches
+from streamer.transports.base import ListenerOptions, Received, TransportEvents, UListener
+from streamer.transports.errors import Unwanted
+from streamer.transports.listeners import (
+    Filter,
+    FilterIndex,
+    ListenerRegistry,
+    PullBuffer,
+    describe,
+    filter_matches,
+)
 from streamer.transports.memory import MemoryReceived
-from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, notification, publish, request, response
+from streamer.uprotocol.message import (
+    Attributes,
+    Options,
+    UMessage,
+    UMessageType,
+    UPriority,
+    notification,
+    publish,
+    request,
+    response,
+)
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
+from tests.transport_events import EventLog
 from tests.unit.transports.counting_uri import CountingUri, counting
 
 NOW_MS = 1_700_000_000_000
@@ -35,8 +54,8 @@ class SingleListener(UListener):
         received.release()
 
 
-def new_registry(**limits: int) -> ListenerRegistry:
-    return ListenerRegistry(ListenerOptions(**limits))
+def new_registry(events: TransportEvents | None = None, **limits: int) -> ListenerRegistry:
+    return ListenerRegistry(ListenerOptions(**limits), events or TransportEvents())
 
 
 def test_listener_with_overlapping_filters_gets_a_message_once() -> None:
@@ -69,6 +88,48 @@ def test_message_without_listener_is_released_at_once() -> None:
     registry.deliver([received])
     assert received.acknowledged
     assert listener.batches == []
+
+
+def test_message_without_listener_is_told_to_be_unwanted() -> None:
+    events = EventLog()
+    registry = new_registry(events)
+    registry.add(TOPIC, None, RecordingListener())
+    registry.deliver([MemoryReceived(publish(NOW_MS, topic)) for topic in (OTHER_TOPIC, TOPIC, OTHER_TOPIC)])
+    assert events.unwanted == {Unwanted.NO_LISTENER: 2}
+
+
+ANSWER = response(NOW_MS, request(NOW_MS, APP, METHOD, 1000))
+PUBLISHED = publish(NOW_MS, TOPIC, b"", Options(traceparent=f"00-{1:032x}-{1:016x}-01"))
+INVALID = {
+    "rule of its type": ANSWER._replace(attributes=replace(ANSWER.attributes, priority=UPriority.CS1)),
+    "what it should carry": ANSWER._replace(attributes=replace(ANSWER.attributes, reqid=None)),
+    "what it carries": PUBLISHED._replace(attributes=replace(PUBLISHED.attributes, traceparent="here")),
+}
+
+
+@pytest.mark.parametrize("bad", INVALID.values(), ids=INVALID)
+def test_listeners_get_valid_messages_only_and_the_others_are_refused(bad: UMessage) -> None:
+    events, listener, pulled = EventLog(), RecordingListener(), PullBuffer(lambda: NOW_MS)
+    registry = new_registry(events)
+    for each in (listener, pulled):
+        registry.add(ANYONE, ANYONE, each)
+        registry.add(ANYONE, None, each)
+    batch = [MemoryReceived(message) for message in (ANSWER, bad, PUBLISHED)]
+    registry.deliver(batch)
+    assert listener.messages == [ANSWER, PUBLISHED]
+    assert [pulled.pull(), pulled.pull()] == [ANSWER, PUBLISHED]
+    with pytest.raises(UStatusError):
+        pulled.pull()
+    (refused,) = events.turned_away
+    assert (refused.received, refused.code) == (batch[1], UCode.INVALID_ARGUMENT)
+    assert refused.text == "invalid attributes: " + "; ".join(bad.attributes.problems)
+    assert batch[1].acknowledged
+
+
+def test_invalid_message_that_nobody_listens_to_is_unwanted() -> None:
+    events = EventLog()
+    new_registry(events).deliver([MemoryReceived(bad) for bad in INVALID.values()])
+    assert (events.unwanted, events.turned_away) == ({Unwanted.NO_LISTENER: 3}, [])
 
 
 def test_batch_reaches_each_listener_in_one_piece_and_in_order() -> None:

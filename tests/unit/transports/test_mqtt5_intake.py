@@ -1,20 +1,25 @@
 """The intake sorts packets: what becomes a message, what goes to the session, what is ignored beyond the receive maximum."""
 
+import contextlib
 from typing import Any
 
 import mqtt5
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from streamer.transports.errors import Malformed, MalformedPacketError
+from streamer.transports.errors import Malformed, Unwanted
 from streamer.transports.mqtt5.decoder import PublishDecoder
-from streamer.transports.mqtt5.frames import ProtocolError
+from streamer.transports.mqtt5.frames import FrameReader, ProtocolError, cut
 from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.wire import Encoder
 from streamer.transports.received import Received
-from streamer.uprotocol.message import UMessage, publish
+from streamer.uprotocol.message import Options, UMessage, publish
+from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from tests.transport_events import EventLog
 
 NOW_MS = 1_790_000_000_000
 TOPIC = UUri("veh1", 0xA, 1, 0x8000)
@@ -32,12 +37,12 @@ class IntakeHarness:
         self.encoder = Encoder("in-vehicle", "veh1")
         self.session = Session(10, self.encoder.encode, lambda: None)
         self.session.connected(False, 10, None)
-        self.malformed: list[MalformedPacketError] = []
+        self.events = EventLog()
         self.intake = PacketIntake(
             self.session,
             PublishDecoder("in-vehicle", "gateway", 1024),
             Mqtt5Options(broker="mqtt://localhost", topics="in-vehicle", **options),
-            self.malformed.append,
+            self.events,
         )
         self.control: list[bytes] = []
         self.messages: list[Received] = []
@@ -85,7 +90,7 @@ def test_a_packet_that_is_no_message_is_told_and_acknowledged_in_its_turn() -> N
     foreign = b"\x32\x08\x00\x01x\x00\x07\x00hi"  # no user property at all
     harness.take(harness.publish(b"a", 1), foreign, harness.publish(b"b", 2))
     assert harness.payloads == [b"a", b"b"]
-    assert [each.reason for each in harness.malformed] == [Malformed.MARKER]
+    assert [each.reason for each in harness.events.malformed] == [Malformed.MARKER]
     assert [each.packet_id for each in harness.session.receipts] == [1, 7, 2]
 
 
@@ -110,3 +115,123 @@ def test_a_publish_with_another_qos_ends_the_connection_after_what_came_before(f
     with pytest.raises(ProtocolError, match="not asked for"):
         harness.take(harness.publish(b"a", 1), bytes(wrong))
     assert harness.payloads == [b"a"]
+
+
+# -- what is too large, and the balance
+
+
+LARGE = Options(ttl=30_000, permission_level=3)
+
+
+def with_properties(packet: bytes, *more: tuple[str, str]) -> bytes:
+    """The same PUBLISH with more user properties."""
+    read, _ = mqtt5.read(memoryview(packet))
+    assert isinstance(read, mqtt5.PublishPacket)
+    return mqtt5.PublishPacket(
+        read.topic,
+        read.payload,
+        qos=read.qos,
+        packet_id=read.packet_id,
+        content_type=read.content_type,
+        message_expiry_interval=read.message_expiry_interval,
+        user_properties=[*read.user_properties, *more],
+    ).write()
+
+
+def stub_of(packet: bytes, max_packet_bytes: int) -> bytes:
+    """What is left of a packet that is too large, in pieces, after it has passed."""
+    reader = FrameReader(max_packet_bytes)
+    stubs: list[memoryview] = []
+    for start in range(0, len(packet), 1000):
+        frames, error = reader.feed(packet[start : start + 1000])
+        assert error is None
+        stubs += frames
+    (stub,) = stubs
+    assert len(stub) < len(packet)
+    return bytes(stub)
+
+
+def test_beginning_of_a_message_that_is_too_large_is_refused_with_its_attributes() -> None:
+    harness = IntakeHarness(max_packet_bytes=2048)
+    message = publish(NOW_MS, TOPIC, bytes(range(256)) * 400, LARGE)
+    stub = stub_of(harness.encoder.encode(message, 2, False), 2048)
+    harness.take(harness.publish(b"a", 1), stub, harness.publish(b"b", 3))
+    assert harness.payloads == [b"a", b"b"]
+    (refused,) = harness.intake.refused
+    assert refused.received.message == message._replace(payload=bytes(range(256)) * 16)
+    assert (refused.code, refused.payload_bytes) == (UCode.RESOURCE_EXHAUSTED, 102_400)
+    assert refused.text.startswith("too large: size: a packet of 102")
+    assert [each.packet_id for each in harness.session.receipts] == [1, 2, 3]
+    assert harness.events.malformed == []
+
+
+MANY = [("junk", "x" * 1000)] * 100
+BEYOND = {
+    "token": [("10", "t" * 2000)],
+    "properties behind the known ones": MANY,
+    "properties and a token": [*MANY, ("10", "t" * 60_000)],
+    "token and properties": [("10", "t" * 60_000), *MANY],
+}
+
+
+@pytest.mark.parametrize("more", BEYOND.values(), ids=BEYOND)
+def test_attributes_that_fit_are_known_of_a_message_whose_header_is_too_large(more: list[tuple[str, str]]) -> None:
+    harness = IntakeHarness()
+    message = publish(NOW_MS, TOPIC, b"x" * 5000, LARGE)
+    harness.take(with_properties(harness.encoder.encode(message, 1, False), *more))
+    (refused,) = harness.intake.refused
+    assert refused.received.message == message._replace(payload=b"x" * 4096)
+    assert refused.payload_bytes == 5000
+    assert "ttt" not in refused.text
+
+
+def test_header_without_an_id_within_its_bound_is_malformed() -> None:
+    harness = IntakeHarness()
+    packet, _ = mqtt5.read(memoryview(harness.publish(b"a", 1)))
+    assert isinstance(packet, mqtt5.PublishPacket)
+    harness.take(
+        mqtt5.PublishPacket(
+            packet.topic, b"a", qos=packet.qos, packet_id=1, user_properties=[*MANY, *packet.user_properties]
+        ).write()
+    )
+    assert ([each.reason for each in harness.events.malformed], harness.intake.refused) == ([Malformed.HEADER], [])
+    assert [each.packet_id for each in harness.session.receipts] == [1]
+
+
+def test_message_of_another_is_malformed_however_large() -> None:
+    harness = IntakeHarness(max_packet_bytes=2048)
+    forged = Encoder("in-vehicle", "veh1").encode(publish(NOW_MS, TOPIC, bytes(10_000)), 1, False)
+    harness.take(stub_of(forged.replace(b"veh1/A/0", b"evil/A/0", 1), 2048))
+    assert ([each.reason for each in harness.events.malformed], harness.intake.refused) == ([Malformed.SIZE], [])
+
+
+def test_identity_that_may_be_missing_proves_nothing() -> None:
+    harness = IntakeHarness(identity_property="user")
+    harness.take(with_properties(harness.publish(b"a", 1), ("user", "admin"), *MANY, ("user", "mallory")))
+    assert ([each.reason for each in harness.events.malformed], harness.intake.refused) == ([Malformed.HEADER], [])
+
+
+def test_every_packet_is_counted_once() -> None:
+    harness = IntakeHarness(receive_maximum=2, receive_excess_bytes=1024)
+    foreign = b"\x32\x08\x00\x01x\x00\x07\x00hi"
+    large = with_properties(harness.publish(b"large", 8), *MANY)
+    harness.take(harness.publish(b"a", 1), PINGRESP, foreign, large)
+    with pytest.raises(ProtocolError):
+        harness.take(harness.publish(b"b", 2), harness.publish(b"c", 3), b"\x34" + harness.publish(b"d", 4)[1:])
+    events = harness.events
+    assert events.packets == 6
+    assert [each.reason for each in events.malformed] == [Malformed.MARKER, Malformed.PACKET]
+    assert events.unwanted == {Unwanted.EXCESS: 1}
+    assert events.packets == len(harness.messages) + len(harness.intake.refused) + len(events.malformed) + 1
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"\x30", b"\x32"]), st.integers(0, 100))
+def test_garbage_that_is_too_large_costs_nothing_but_itself(rest: bytes, first: bytes, most: int) -> None:
+    harness = IntakeHarness(max_header_bytes=1024)
+    frame = first + bytes((0x80 | 0x7F, 0x7F)) + rest  # announces 16 383 bytes
+    with contextlib.suppress(ProtocolError):
+        harness.take(frame)
+    assert harness.events.packets == 1
+    assert len(harness.events.malformed) + len(harness.intake.refused) == 1
+    with contextlib.suppress(IndexError):
+        cut(memoryview(frame), most, 10)

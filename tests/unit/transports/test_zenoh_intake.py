@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.transports.base import ListenerOptions, TransportContext
+from streamer.transports.errors import Unwanted
 from streamer.transports.listeners import Filter, ListenerRegistry, filter_matches
 from streamer.transports.zenoh.intake import Intake
 from streamer.transports.zenoh.receipts import Receipts
@@ -17,8 +18,10 @@ from streamer.transports.zenoh.subscription import KeySubscription
 from streamer.transports.zenoh.wire import SampleDecoder, encode_attachment, key_for, narrowed
 from streamer.uprotocol.message import Options, UMessage, notification, publish, request, response
 from streamer.uprotocol.protobuf import attributes_to_proto
+from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
+from tests.transport_events import EventLog
 from tests.unit.transports.counting_uri import CountingUri, counting
 
 NOW_MS = 1_700_000_000_000
@@ -47,8 +50,9 @@ class IntakeHarness:
     """An intake with a session that brings what the test says, and one listener."""
 
     def __init__(self) -> None:
-        self.registry = ListenerRegistry(ListenerOptions(max_listeners=3000))
-        context = TransportContext("vehicle", "gateway.veh1")
+        self.events = EventLog()
+        self.registry = ListenerRegistry(ListenerOptions(max_listeners=3000), self.events)
+        context = TransportContext("vehicle", "gateway.veh1", events=self.events)
         self.intake = Intake(context, self.registry, no_receipts(), 10, SampleDecoder("gateway.veh1", 8192, 1024))
         self.listener = RecordingListener()
         nothing: Any = object()
@@ -77,6 +81,42 @@ class IntakeHarness:
         sample: Any = SimpleNamespace(payload=blob, attachment=attachment, key_expr=key, priority=1)
         self.intake._take(subscription, [sample])
         return len(self.listener.messages) - before
+
+
+def test_every_sample_is_counted_once() -> None:
+    harness = IntakeHarness()
+    harness.listen((everything_at("veh1"), None))
+    harness.listen((TOPIC, None))
+    first, second = harness.subscriptions
+    message = publish(NOW_MS, TOPIC, b"x")
+    assert [harness.bring(each, message) for each in (first, second)] == [1, 0]
+    assert [harness.bring(each, publish(NOW_MS, UUri("veh2", 1, 1, 0x8000))) for each in (first, second)] == [0, 0]
+    events = harness.events
+    assert (events.packets, events.unwanted) == (4, {Unwanted.COPY: 1, Unwanted.NO_LISTENER: 2})
+    second.discarded = 5
+    harness.intake._ended(second)
+    assert (events.packets, events.unwanted[Unwanted.STOPPED]) == (9, 5)
+
+
+BEYOND = {
+    "token": Options(token="t" * 2000, ttl=30_000),
+    "token that fits into nothing": Options(token="t" * 20_000, ttl=30_000),
+}
+
+
+@pytest.mark.parametrize("options", BEYOND.values(), ids=BEYOND)
+def test_sample_whose_attributes_are_too_large_is_refused_with_those_that_fit(options: Options) -> None:
+    harness = IntakeHarness()
+    harness.listen((everything_at("veh1"), None))
+    harness.listen((TOPIC, None))
+    message = publish(NOW_MS, TOPIC, b"x" * 5000, options)
+    assert [harness.bring(each, message) for each in harness.subscriptions] == [0, 0]
+    (refused,) = harness.events.turned_away
+    known = replace(message.attributes.shared, provenance=refused.received.message.attributes.provenance)
+    assert refused.received.message == UMessage(message.id, known, b"x" * 4096)
+    assert (refused.code, refused.payload_bytes) == (UCode.RESOURCE_EXHAUSTED, 5000)
+    assert "ttt" not in refused.text
+    assert (harness.events.packets, harness.events.unwanted) == (2, {Unwanted.COPY: 1})
 
 
 TRACED = [publish(NOW_MS, TOPIC, b"", Options(traceparent=f"00-{n:032x}-{n:016x}-01")) for n in range(1, 11)]

@@ -129,7 +129,20 @@ def test_packages_are_the_contract() -> None:
 
 def test_dead_letter_fields_are_what_readers_rely_on() -> None:
     assert {number: name for number, (_, name, _) in described(ustreamer.DeadLetter.DESCRIPTOR).items()} == dict(
-        enumerate(["message", "status", "route", "endpoint", "attempts", "first_time", "last_time", "streamer"], start=1)
+        enumerate(
+            [
+                "message",
+                "status",
+                "route",
+                "endpoint",
+                "attempts",
+                "first_time",
+                "last_time",
+                "streamer",
+                "payload_bytes",
+            ],
+            start=1,
+        )
     )
 
 

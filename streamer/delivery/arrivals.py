@@ -1,0 +1,47 @@
+"""What a transport tells of the packets that arrive: counted on the account of their endpoint, logged, and refused there.
+
+The law of this file: at any time, packets that an endpoint has received = messages that it handed over + malformed packets +
+unwanted packets.
+"""
+
+from collections.abc import Callable, Sequence
+
+from streamer.delivery.flow_log import FlowLog
+from streamer.delivery.ingress import Ingress
+from streamer.transports.base import Refused, TransportEvents
+from streamer.transports.errors import MalformedPacketError, Unwanted
+from streamer.uprotocol.message import Attributes
+
+
+class Arrivals(TransportEvents):
+    """The events of the endpoint ``name``. ``ingress`` finds its ingress: None if the endpoint has just been removed."""
+
+    def __init__(self, name: str, ingress: Callable[[str], Ingress | None], log: Callable[[], FlowLog]) -> None:
+        self._name = name
+        self._ingress = ingress
+        self._log = log
+
+    def packets_received(self, number: int) -> None:
+        if (ingress := self._ingress(self._name)) is not None:
+            ingress.stats.packets += number
+
+    def packet_malformed(self, error: MalformedPacketError) -> None:
+        if (ingress := self._ingress(self._name)) is not None:
+            ingress.stats.count_malformed(error.reason)
+        self._log().malformed(self._name, error)
+
+    def packets_unwanted(self, reason: Unwanted, number: int, attributes: Attributes | None = None) -> None:
+        if (ingress := self._ingress(self._name)) is not None:
+            ingress.stats.count_unwanted(reason, number)
+        if reason is not Unwanted.COPY:  # that is how our own subscriptions overlap
+            self._log().unwanted(self._name, reason, number, attributes)
+
+    def messages_refused(self, batch: Sequence[Refused]) -> None:
+        if (ingress := self._ingress(self._name)) is None:
+            super().messages_refused(batch)
+        else:
+            ingress.refuse(batch)
+
+    def reconnected(self) -> None:
+        if (ingress := self._ingress(self._name)) is not None:
+            ingress.stats.reconnects += 1

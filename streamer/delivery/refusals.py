@@ -1,0 +1,41 @@
+"""Why an ingress does not take a message. Pure."""
+
+from streamer.delivery.queue import size_of
+from streamer.rate import ByKey, Pace
+from streamer.routing.outcome import Failure, Outcome
+from streamer.transports.base import Refused
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.status import UCode
+
+EXPIRED = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL had passed when it arrived")
+EXPIRED_OUTSIDE = Failure(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED, "its TTL passed before its queue had room")
+TOO_FAST = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source sends more than the rule that permits it allows")
+FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is full")
+OVER_SHARE = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "its source authority has used up its part of the queue")
+STOPPING = Failure(Outcome.REJECTED, UCode.UNAVAILABLE, "it came when the streamer had stopped taking messages")
+PAUSED = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "it is paused and its share of the queue is full")
+EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from a full egress queue")
+
+
+def invalid(problems: list[str] | tuple[str, ...]) -> Failure:
+    """It breaks rules of its type."""
+    return Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, f"invalid attributes: {'; '.join(problems)}")
+
+
+def by_transport(refused: Refused, decided: Failure | None) -> Failure:
+    """The transport could not hand it over. What was ``decided`` about its addresses comes first, as for other messages.
+
+    Whether a message of which only a part is known is valid cannot be said.
+    """
+    if decided is None or decided.code is UCode.INVALID_ARGUMENT:
+        decided = Failure(Outcome.REJECTED, refused.code, refused.text)
+    return decided._replace(payload_bytes=refused.payload_bytes)
+
+
+def keeps_pace(paces: ByKey[Pace], message: UMessage, now_s: float) -> bool:
+    """Whether a message keeps the pace of its source authority; if so it counts."""
+    pace = paces.of(message.attributes.source.authority, now_s)
+    if pace.ready_in(now_s):
+        return False
+    pace.spend(1, size_of(message))
+    return True
