@@ -8,8 +8,11 @@ a batch of its own.
 import datetime as dt
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import RLock
 
 from pyspark import StorageLevel
@@ -36,18 +39,26 @@ class Batch:
     dates: tuple[dt.date, ...]
     slo: str | None = None
     reach: tuple[int, int] = (0, 0)
-    _kept: list[DataFrame] = field(default_factory=list)
-    _views: list[str] = field(default_factory=list)
+    _ends: ExitStack = field(default_factory=ExitStack)
     _lock: RLock = field(default_factory=RLock)
+    _asking: RLock = field(default_factory=RLock)
+    """A lock of its own: a query that runs must not keep other jobs from the records."""
 
     def records(self, before: int = 0, after: int = 0) -> DataFrame:
         """The trace records (`schema.PARTITIONED`) of the dates, and of so many days before and after each of them."""
-        return self._records.where(sf.col("date").isin(around(self.dates, -before, after)))
+        with self._lock:
+            found = self._records
+        return found.where(sf.col("date").isin(around(self.dates, -before, after)))
 
     @cached_property
     def _records(self) -> DataFrame:
         before, after = self.reach
-        return records.read(self.spark, self.input, around(self.dates, -before, after))
+        dates = around(self.dates, -before, after)
+        if is_small(self.spark):
+            folder = self._ends.enter_context(TemporaryDirectory(prefix="ustreamer-nightly-"))
+            if (gathered := records.gather(self.spark, self.input, dates, Path(folder))) is not None:
+                return gathered
+        return records.read(self.spark, self.input, dates)
 
     @property
     def rollup(self) -> DataFrame:
@@ -58,14 +69,14 @@ class Batch:
     @property
     def sightings(self) -> list[Sightings]:
         """Who saw messages of whom, on the dates and as many days around them as can be read, up to one."""
-        with self._lock:
+        with self._asking:
             return self._sightings
 
     @cached_property
     def _rollup(self) -> DataFrame:
         name = f"rollup_{uuid.uuid4().hex}"
         self.keep(rollup.transform(self.records())).createGlobalTempView(name)
-        self._views.append(name)
+        self._ends.callback(self.spark.catalog.dropGlobalTempView, name)
         return self._together(light(self.spark).table(f"global_temp.{name}"))
 
     @cached_property
@@ -84,7 +95,7 @@ class Batch:
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Keep rows that are used more than once, in memory or on disk, until `release`."""
-        self._kept.append(rows.persist(StorageLevel.MEMORY_AND_DISK))
+        self._ends.callback(rows.persist(StorageLevel.MEMORY_AND_DISK).unpersist)
         return self._together(rows)
 
     def _together(self, rows: DataFrame) -> DataFrame:
@@ -92,10 +103,8 @@ class Batch:
         return rows.coalesce(1) if is_small(self.spark) else rows
 
     def release(self) -> None:
-        while self._kept:
-            self._kept.pop().unpersist()
-        while self._views:
-            self.spark.catalog.dropGlobalTempView(self._views.pop())
+        """Let go of all of that, and of the files that were gathered."""
+        self._ends.close()
 
 
 def days(date: dt.date, first: int, last: int) -> list[dt.date]:

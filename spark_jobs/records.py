@@ -2,12 +2,16 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.schema import PARTITIONED, VERSION
@@ -17,6 +21,7 @@ from spark_jobs.tables import Table
 _VERSION = re.compile(r"\.v(\d+)\.parquet$")
 SMALL_BYTES = 96 << 20
 """Some four million records: for so many, what counts is planning and compiling."""
+_ROWS_PER_GROUP = 1 << 17
 _FILES = "*.parquet"  # temporary names end differently, and Spark ignores hidden files
 
 
@@ -62,23 +67,69 @@ def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> DataFra
 
 
 def files(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[dt.date, dict[str, File]]:
-    """The files of each of these dates, by their path below its folder. Spark lists them, so that many files cost little.
-
-    Raises NewerVersionError as `read` does.
-    """
+    """The files of each of these dates, by their path below its folder. Raises NewerVersionError as `read` does."""
     wanted = set(wanted)
     found: dict[dt.date, dict[str, File]] = {date: {} for date in sorted(wanted)}
-    if not (folders := _folders(spark, traces, wanted)):
-        return found
+    folders = _folders(spark, traces, wanted)
+    here = Storage(spark).local(traces)
+    listed = _listed(spark, folders) if here is None else _listed_here(Path(here, Path(each).name) for each in folders)
+    for path, file in listed:
+        _check_version(path)
+        date, below = re.split(r"/date=(?=\d{4}-\d\d-\d\d/)", path)[-1].split("/", 1)
+        found[dt.date.fromisoformat(date)][below] = file
+    return found
+
+
+def _listed(spark: SparkSession, folders: Sequence[str]) -> Iterator[tuple[str, File]]:
+    """The files in folders that are far away: Spark lists them, so that many cost little."""
+    if not folders:
+        return
     reader = spark.read.format("binaryFile").option("pathGlobFilter", _FILES).option("recursiveFileLookup", "true")
     modified_ms = sf.unix_millis("modificationTime").alias("modified_ms")
     # A narrow coalesce: a task for each file would cost more than asking the file system.
-    listed = reader.load(folders).select("path", "length", modified_ms).coalesce(spark.sparkContext.defaultParallelism)
+    listed = reader.load(list(folders)).select("path", "length", modified_ms).coalesce(spark.sparkContext.defaultParallelism)
     for row in listed.collect():
-        _check_version(row.path)
-        date, below = re.split(r"/date=(?=\d{4}-\d\d-\d\d/)", row.path)[-1].split("/", 1)
-        found[dt.date.fromisoformat(date)][below] = File(row.length, row.modified_ms)
-    return found
+        yield row.path, File(row.length, row.modified_ms)
+
+
+def _listed_here(folders: Iterable[Path]) -> Iterator[tuple[str, File]]:
+    """The same on this machine, where it takes less than Spark's first query. Hidden names are passed over, as by Spark."""
+    for folder in folders:
+        for path in folder.rglob(_FILES):
+            if not any(name.startswith((".", "_")) for name in path.relative_to(folder).parts):
+                with suppress(FileNotFoundError):  # deleted since, as the oldest files are
+                    status = path.stat()
+                    yield str(path), File(status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def gather(spark: SparkSession, traces: str, wanted: Iterable[dt.date], into: Path) -> DataFrame | None:
+    """What `read` gives, from one file for each date, which is made in the folder `into`. None if the files are not on this
+    machine, or large.
+
+    A daemon writes hundreds of files a day. To open a small one takes Spark longer than to read it, in every pass.
+    """
+    if (here := Storage(spark).local(traces)) is None:
+        return None
+    folders = [Path(here, Path(each).name) for each in _folders(spark, traces, wanted)]
+    files = {folder: dict(_listed_here([folder])) for folder in folders}
+    if sum(file.size_bytes for found in files.values() for file in found.values()) > SMALL_BYTES:
+        return None
+    arrow = to_arrow_schema(PARTITIONED, timezone="UTC")
+    schema = pa.schema([field.with_nullable(True) for field in arrow if field.name != "date"])
+    below = ds.partitioning(pa.schema([schema.field("hour"), schema.field("streamer")]), flavor="hive")
+    rows = {"min_rows_per_group": _ROWS_PER_GROUP, "max_rows_per_group": _ROWS_PER_GROUP}
+    made = []
+    for folder, found in files.items():
+        for path in found:
+            _check_version(path)
+        if found:
+            of_date = ds.dataset([*found], schema, "parquet", partitioning=below, partition_base_dir=str(folder))
+            made.append(into / folder.name)
+            ds.write_dataset(of_date, made[-1], format="parquet", **rows)
+    if not made:
+        return _empty(spark, PARTITIONED)
+    reader = spark.read.schema(PARTITIONED).option("basePath", f"file://{into}")
+    return reader.parquet(*(f"file://{each}" for each in made)).select(*PARTITIONED.names)
 
 
 def is_small(traces: str, wanted: Iterable[dt.date]) -> bool:

@@ -23,9 +23,10 @@ class Storage:
         hadoop_path = self._path(path)
         return hadoop_path.getFileSystem(self._conf), hadoop_path
 
-    def is_local(self, path: str) -> bool:
-        """Whether the path is on this machine's own file system."""
-        return str(self._at(path)[0].getUri().getScheme()) == "file"
+    def local(self, path: str) -> str | None:
+        """The path on this machine's own file system; None if it is on another one."""
+        system, at = self._at(path)
+        return str(at.toUri().getPath()) if str(system.getUri().getScheme()) == "file" else None
 
     def exists(self, path: str) -> bool:
         system, at = self._at(path)
@@ -80,9 +81,9 @@ class Storage:
 
     def readable(self, path: str) -> str | io.BytesIO:
         """A file for Python to read: the path of a local one, the content of any other."""
+        if (here := self.local(path)) is not None:
+            return here
         system, at = self._at(path)
-        if str(system.getUri().getScheme()) == "file":
-            return str(at.toUri().getPath())
         stream = system.open(at)
         try:
             return io.BytesIO(self._read.toByteArray(stream))

@@ -31,7 +31,7 @@ def write(spark: SparkSession, output: str, date: datetime.date, to: str) -> tup
 
 def _put(spark: SparkSession, path: str, text: str) -> str:
     storage = Storage(spark)
-    if path.startswith("file:") or not storage.is_local(path):
+    if path.startswith("file:") or storage.local(path) is None:
         storage.write_text(path, text)
         return path
     folder, name = os.path.split(path)

@@ -15,8 +15,9 @@ from tests.spark.traces import DATE, Record, at, frame, record
 BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
 
 
-def same(rows: DataFrame) -> DataFrame:
-    return rows
+def kept(rows: DataFrame) -> DataFrame:
+    """As `Batch.keep` does it."""
+    return rows.persist().coalesce(1)
 
 
 def sightings(rows: DataFrame) -> list[Sightings]:
@@ -26,7 +27,7 @@ def sightings(rows: DataFrame) -> list[Sightings]:
 def audited(spark: SparkSession, records: Iterable[Record], *dates: dt.date) -> tuple[DataFrame, DataFrame]:
     """Both tables of these dates, or of `DATE`."""
     rows = frame(spark, records).coalesce(1).cache()
-    return delivery_audit.transform(rows, sightings(rows), dates or [DATE], same)
+    return delivery_audit.transform(rows, sightings(rows), dates or [DATE], kept)
 
 
 def msg_id(made: dt.datetime, number: int) -> bytes:

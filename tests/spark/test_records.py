@@ -9,6 +9,7 @@ from pyspark.sql import functions as sf
 from spark_jobs import records
 from spark_jobs.batch import Batch
 from spark_jobs.schema import PARTITIONED
+from spark_jobs.storage import Storage
 from tests.spark.traces import DATE, at, record, write
 from tests.upgrade.fixtures import released
 
@@ -57,8 +58,14 @@ def test_older_and_newer_files_are_read_together(spark: SparkSession, tmp_path: 
     assert [(row.retries, row.traceparent, row.redelivered) for row in rows] == [(1, None, None), (2, "00-b", True)]
 
 
-def test_files_tell_size_and_time_by_their_path_below_the_date(spark: SparkSession, tmp_path: Path) -> None:
-    first, second = write(tmp_path, [record("07:00"), record("23:00", streamer="back.end")])
+@pytest.mark.parametrize("is_here", [True, False])
+def test_files_tell_size_and_time_by_their_path_below_the_date(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_here: bool
+) -> None:
+    if not is_here:
+        monkeypatch.setattr(Storage, "local", lambda *_: None)
+    first, second = write(tmp_path, [record("07:00"), record("23:00", streamer="back%2Fend")])
+    (first.parent / f".{first.name}").write_bytes(b"half")
     found = records.files(spark, str(tmp_path), [DATE, NEXT])
     expected = {
         str(file.relative_to(tmp_path / f"date={DATE}")): (file.stat().st_size, file.stat().st_mtime_ns // 1_000_000)
@@ -81,6 +88,36 @@ def test_files_of_a_version_that_is_not_known_here_are_refused(spark: SparkSessi
         )
 
 
+def test_gathered_files_give_what_they_give_each_by_itself(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces, into = tmp_path / "traces", tmp_path / "into"
+    write(
+        traces,
+        [record("07:00", ttl_ms=1, sink_authority="b"), record("23:00", streamer="back%2Fend"), record(streamer="007")],
+    )
+    write(traces, [record(at("07:00", NEXT))], without=["redelivered", "traceparent"])
+    (file,) = write(traces, [record(at("07:00", NEXT), retries=2)], extra=pa.field("later", pa.string()))
+    (file.parent / f".{file.name}").write_bytes(b"half")
+    gathered = records.gather(spark, str(traces), [DATE, NEXT], into)
+    assert gathered is not None
+    assert len(gathered.inputFiles()) == 2
+    plain = records.read(spark, str(traces), [DATE, NEXT])
+    assert [(f.name, f.dataType) for f in gathered.schema] == [(f.name, f.dataType) for f in plain.schema]
+    assert sorted(map(str, gathered.collect())) == sorted(map(str, plain.collect()))
+    nothing = records.gather(spark, str(traces), [NEXT + dt.timedelta(days=1)], into)
+    assert nothing is not None
+    assert (nothing.collect(), nothing.columns) == ([], PARTITIONED.names)
+
+    newer = file.rename(file.with_name("part-1.v2.parquet"))
+    with pytest.raises(records.NewerVersionError, match=newer.name):
+        records.gather(spark, str(traces), [NEXT], into)
+    monkeypatch.setattr(records, "SMALL_BYTES", 1)
+    assert records.gather(spark, str(traces), [DATE], into) is None
+    monkeypatch.setattr(Storage, "local", lambda *_: None)
+    assert records.gather(spark, str(traces), [DATE], into) is None
+
+
 def test_traces_of_the_released_version_are_read(spark: SparkSession, tmp_path: Path) -> None:
     files = released(tmp_path)
     (date,) = records.dates(spark, str(files.traces))
@@ -93,7 +130,10 @@ def test_traces_of_the_released_version_are_read(spark: SparkSession, tmp_path: 
         for row in day.rollup.groupBy("outcome").agg(sf.sum("messages").alias("messages")).collect()
     }
     assert counts["delivered"] >= len(rows)
+    gathered = [Path(each.removeprefix("file://")) for each in day.records().inputFiles()]
+    assert [each.exists() for each in gathered] == [True]
     day.release()
+    assert [each.exists() for each in gathered] == [False]
 
 
 def test_input_is_small_if_the_files_of_the_dates_are_here_and_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,8 +58,8 @@ def test_a_table_that_cannot_be_replaced_stays(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_report_without_a_scheme_goes_where_the_tables_go(spark: SparkSession, tmp_path: Path, remote: Path) -> None:
-    assert not Storage(spark).is_local("/data/report")
-    assert Storage(spark).is_local(f"file://{tmp_path}")
+    assert Storage(spark).local("/data/report") is None
+    assert Storage(spark).local(f"file://{tmp_path}") == str(tmp_path)
     report._put(spark, "/data/report/a.html", "text")
     assert (remote / "data" / "report" / "a.html").read_text() == "text"
 
