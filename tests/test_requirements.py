@@ -22,6 +22,7 @@ def test_all_documents_are_there() -> None:
         "mqtt5",
         "zenoh",
         "usubscription",
+        "usubscription4",
     ]
 
 
@@ -46,7 +47,7 @@ def test_ids_are_unique_and_tell_document_and_section() -> None:
 def test_clause_is_covered(clause: Clause) -> None:
     assert clause.level in LEVELS
     assert clause.text
-    assert re.fullmatch(r"((dsn|req)~[a-z0-9-]+~[0-9]+)?", clause.spec)
+    assert re.fullmatch(r"((aou|dsn|req)~[a-z0-9_-]+~[0-9]+)?", clause.spec)
     assert clause.tests or (clause.level == "STATED" and clause.note), "a clause without a test"
     assert len(set(clause.tests)) == len(clause.tests)
     assert [test for test in clause.tests if not exists(test)] == []

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from streamer.config.types import (
+    MIB,
     BroadcastName,
     Count,
     Entity,
@@ -14,6 +15,7 @@ from streamer.config.types import (
     Pattern,
     Section,
     SingleAuthority,
+    Size,
     Topic,
     TopicResource,
     at_least_one,
@@ -58,7 +60,9 @@ class UsubscriptionConfig(Section):
     remote_timeout_s: Annotated[float, Field(ge=300)] = 300
     """How long a Subscribe or Unsubscribe to another device waits for the answer before it is sent again."""
     page: Count = 1000
-    """The most entries in one answer to FetchSubscribers or FetchSubscriptions."""
+    """The most entries in one answer to a FetchSubscribers or FetchSubscriptions that names an offset."""
+    max_answer_bytes: Size = MIB
+    """Of one such answer. What does not fit is left to the next page. Version 4 has none: there the Request is refused."""
     subscribe: list[SubscribePermission] | None = None
     """What uEntities elsewhere may subscribe to, beside the topics that routes publish to their authority. None: everything,
     for those at authorities that this configuration names; nothing for others."""

@@ -114,6 +114,10 @@ class Resolver:
         Results for other sources do not depend on it, and stay.
         """
         for topic in topics:
+            if topic.has_wildcard:
+                self._decisions.clear()
+                self.known.clear()
+                return
             self._decisions.forget(topic)
             self.known.forget(topic)
 

@@ -17,7 +17,7 @@ from streamer.transports.base import UTransport
 from streamer.transports.listeners import Filter
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UUri, everything_at
-from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTIONS, EntityId
 
 _AT_ONCE = 100  # topics between two turns of the event loop
 
@@ -156,7 +156,7 @@ class Subscriber:
 
     async def _follow(self, topic: UUri, table: RoutingTable) -> int:
         """Follow one change; the number of listeners that were unregistered."""
-        needed = set(where(topic, self._interest.of(topic), table))
+        needed = set(where(topic, self._interest.at(topic), table))
         left = 0
         is_refused = False
         for name, ingress in self._present():
@@ -192,6 +192,7 @@ def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
     anyone = everything_at(ANY_AUTHORITY)
     if endpoint == LOCAL_ENDPOINT:
         yield anyone, anyone
+        yield anyone, None
         return
     if endpoint not in table.authorities:
         return
@@ -201,8 +202,8 @@ def always(endpoint: str, table: RoutingTable) -> Iterable[Filter]:
         sinks = {ANY_AUTHORITY}
     yield from ((anyone, everything_at(authority)) for authority in sorted(sinks))
     if ANY_AUTHORITY not in sinks:
-        local = {authority for authority, *entity in table.services if tuple(entity) == USUBSCRIPTION} - sinks
-        yield from ((anyone, USUBSCRIPTION.at(authority, ANY_RESOURCE)) for authority in sorted(local))
+        served = [(authority, EntityId(*entity)) for authority, *entity in sorted(table.services) if authority not in sinks]
+        yield from ((anyone, entity.at(authority, ANY_RESOURCE)) for authority, entity in served if entity in USUBSCRIPTIONS)
     yield from ((pattern, None) for route in table.routes_from(endpoint) for pattern in route.publish)
 
 

@@ -45,6 +45,8 @@ class FileForm:
     """Goes up if an earlier program would misread the file, not for what it can pass over (`streamer.journal.versions`)."""
     tables: Mapping[str, str]
     """The statement that creates it, by name. STRICT, so that a salvaged row has values of the right types."""
+    added: frozenset[str] = frozenset()
+    """Tables that earlier programs of this version did not make: a file without them is whole, and gets them."""
     indexes: tuple[str, ...] = ()
     error: type[FileError]
     is_whole: Callable[[Mapping[str, object]], bool]

@@ -52,7 +52,11 @@ def age_of(connection: sqlite3.Connection, path: Path, form: FileForm) -> Age:
         raise form.error(f"{path}: {newer_format(version, form.version, _written_by(connection))}", is_newer=True)
     if _version(application_id, version, form) in form.migrations:
         return Age.EARLIER
-    if version != form.version or application_id != form.application_id or not found.issuperset(form.tables):
+    is_ours = version == form.version and application_id == form.application_id
+    missing_tables = form.tables.keys() - found
+    if is_ours and missing_tables and missing_tables <= form.added:
+        return Age.EARLIER
+    if not is_ours or missing_tables:
         raise CorruptFileError(f"schema {version} of program {application_id:#x} with tables {', '.join(sorted(found))}")
     if missing := _missing_columns(connection, form):
         raise CorruptFileError(f"without the columns {', '.join(missing)}")
@@ -124,6 +128,8 @@ def _migrate(connection: sqlite3.Connection, form: FileForm) -> int:
         with transaction(connection):
             for version in range(first, form.version):
                 form.migrations[version](connection)
+            for name in form.added:
+                connection.execute(form.tables[name].replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
             _sign(connection, form)
     except sqlite3.IntegrityError as exc:  # rows that the earlier program cannot have written
         raise CorruptFileError(str(exc)) from exc

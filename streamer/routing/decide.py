@@ -2,7 +2,8 @@
 
 The rules, in order:
 
-1. What comes from one of our services goes to every endpoint where its sink's authority lives.
+1. What comes from one of our services goes to every endpoint where its sink's authority lives. What it publishes goes to the
+   networks inside the device that its source's authority names (all of them, if that is ours), and to who is interested.
 2. A source must live behind the endpoint that its message arrived through (else UNAUTHENTICATED).
 3. What is addressed to one of our services goes there; without an authority, the source's is taken.
 4. A message with a sink goes to the endpoint where the sink's authority lives, exact names before `*`, if a route
@@ -72,7 +73,7 @@ def decide(
     """
     if ingress == LOCAL_ENDPOINT:
         if sink is None:
-            return _nowhere(Outcome.UNWANTED, UCode.OK, "services publish nothing")
+            return _publish_of_service(source, table, interested)
         return _from_service(sink, table)
     if sink is not None and not sink.authority:  # clients leave it out for services of their own device
         local = sink._replace(authority=source.authority)
@@ -199,6 +200,23 @@ def _from_service(sink: UUri, table: RoutingTable) -> Decision:
     if hops:
         return Decision(hops, why=(f"{sink.authority!r} lives behind {' and '.join(homes)}",))
     return _nowhere(Outcome.REJECTED, UCode.PERMISSION_DENIED, f"{sink.authority!r} lives behind no endpoint")
+
+
+def _publish_of_service(source: UUri, table: RoutingTable, interested: Mapping[str, int]) -> Decision:
+    """Nobody has to subscribe on the networks of the device itself: dispatchers and loggers just listen there."""
+    homes = tuple(table.authorities) if source.authority == table.authority else table.homes(source.authority)
+    inside = [name for name in homes if name not in table.connecting and name not in table.addressed]
+    hops: list[Hop] = []
+    why: list[str] = []
+    for route in table.routes_from(LOCAL_ENDPOINT):
+        asking = {authority: period for authority, period in interested.items() if route.target in table.homes(authority)}
+        if route.target in inside or asking:
+            hops += _hops(route, route.target in table.addressed, route.target in inside, asking)
+            because = f"{route.target} is inside the device" if route.target in inside else _because(None, asking)
+            why.append(f"route {route.name}: {because}{_addressed(route, hops)}")
+    if hops:
+        return Decision(tuple(hops), why=tuple(why))
+    return _nowhere(Outcome.UNWANTED, UCode.OK, f"{source} has no network inside the device, and nobody is interested")
 
 
 def _nowhere(outcome: Outcome, code: UCode, text: str) -> Decision:

@@ -3,9 +3,9 @@
 Interest is counted by authority, not by uEntity: what crosses a network is addressed to a device, and fans out there.
 """
 
-from collections.abc import KeysView, Mapping
+from collections.abc import Iterable, KeysView, Mapping
 
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uri import ANY_INSTANCE, ANY_VERSION, UUri
 from streamer.uprotocol.uuid import made_ms
 
 EVERY_MESSAGE = 0
@@ -20,10 +20,20 @@ class Interest:
     def __init__(self) -> None:
         self._merged: dict[UUri, Mapping[str, int]] = {}
         self._by_owner: dict[UUri, dict[str, Mapping[str, int]]] = {}
+        self._wide = 0  # topics that stand for any instance or version of their uEntity
+
+    def at(self, topic: UUri) -> Mapping[str, int]:
+        """The authorities that are interested in exactly this topic, which may stand for any instance or version."""
+        return self._merged.get(topic, _NOBODY)
 
     def of(self, topic: UUri) -> Mapping[str, int]:
-        """The authorities that are interested in a topic."""
-        return self._merged.get(topic, _NOBODY)
+        """The authorities that are interested in a topic, or in any instance or version of it."""
+        if not self._wide:
+            return self.at(topic)
+        any_instance = topic._replace(ue_id=ANY_INSTANCE << 16 | topic.type_id)
+        names = {topic, any_instance}
+        names |= {name._replace(version=ANY_VERSION) for name in names}
+        return _merged(self.at(name) for name in names)
 
     def topics(self) -> KeysView[UUri]:
         """Every topic that somebody is interested in."""
@@ -36,17 +46,24 @@ class Interest:
             owners[owner] = dict(interested)
         else:
             owners.pop(owner, None)
-        merged: dict[str, int] = {}
-        for each in owners.values():
-            for authority, period_ms in each.items():
-                merged[authority] = min(period_ms, merged.get(authority, period_ms))
-        before = self.of(topic)
+        merged = _merged(owners.values())
+        before = self.at(topic)
+        if topic.has_wildcard:
+            self._wide += bool(merged) - bool(before)
         if merged:
             self._merged[topic] = merged
         else:
             self._merged.pop(topic, None)
             del self._by_owner[topic]
         return merged != before
+
+
+def _merged(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    merged: dict[str, int] = {}
+    for each in parts:
+        for authority, period_ms in each.items():
+            merged[authority] = min(period_ms, merged.get(authority, period_ms))
+    return merged
 
 
 class Sampler:

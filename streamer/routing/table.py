@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from streamer.config.models import Config, QueuePolicy
 from streamer.routing.permissions import Permissions
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
-from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION, EntityId
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTIONS, EntityId
 
 Entity = tuple[str, int, int]
 """Authority, ue_id and version of a uEntity."""
@@ -136,8 +136,9 @@ def _services(config: Config, entities: tuple[EntityId, ...], addressed: Contain
     """Our own uEntities: at our authority, and uSubscription at the local authorities."""
     found = {(config.authority, *entity) for entity in entities}
     options = config.usubscription
-    if options is not None and options.external is None and USUBSCRIPTION in entities:
-        found |= {(authority, *USUBSCRIPTION) for authority in local_authorities(config, addressed)}
+    if options is not None and options.external is None:
+        served = [entity for entity in USUBSCRIPTIONS if entity in entities]
+        found |= {(authority, *entity) for authority in local_authorities(config, addressed) for entity in served}
     return frozenset(found)
 
 

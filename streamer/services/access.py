@@ -17,6 +17,7 @@ from streamer.config.models import Config
 from streamer.config.services import UsubscriptionConfig
 from streamer.routing.table import RoutingTable, local_authorities
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
+from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION_4
 
 
 class SubscribeRule(NamedTuple):
@@ -81,7 +82,12 @@ class Access:
         return self.is_named(uri.authority) or any(rule.subscriber.matches(uri) for rule in self.subscribe or ())
 
     def may_subscribe(self, subscriber: UUri, topic: UUri) -> bool:
-        """Whether this uEntity may have this topic forwarded, and may hear who else subscribes to it."""
+        """Whether this uEntity may have this topic forwarded, and may hear who else subscribes to it.
+
+        On a service's topic of changes is what only those may list that `may_fetch`.
+        """
+        if self.is_about_subscriptions(topic):
+            return self.may_fetch(subscriber)
         if subscriber.authority in self.local:
             return True
         if any(pattern.matches(topic) for pattern in self.published.get(subscriber.authority, ())):
@@ -90,6 +96,14 @@ class Access:
             return self.is_named(subscriber.authority)
         rules = (rule for rule in self.subscribe if rule.subscriber.matches(subscriber))
         return any(pattern.matches(topic) for rule in rules for pattern in rule.topics)
+
+    def is_about_subscriptions(self, topic: UUri) -> bool:
+        """Whether a topic is, or stands for, the one on which our uSubscription service tells all changes."""
+        return topic.authority in self.local and topic.matches(USUBSCRIPTION_4.at(topic.authority, CHANGES))
+
+    def may_observe(self, observer: UUri, topic: UUri | None) -> bool:
+        """Whether this uEntity may be notified of a topic's changes, or (None) of all."""
+        return self.may_fetch(observer) if topic is None else self.may_subscribe(observer, topic)
 
     def may_resolve(self, caller: UUri, topic: UUri) -> bool:
         """Whether this uEntity may learn which topic a multicast id has: to receive it, or to fire its own."""

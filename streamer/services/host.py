@@ -17,7 +17,7 @@ from streamer.services.state import StateError, StateFile
 from streamer.services.usubscription.follow import Follower
 from streamer.services.usubscription.service import USubscription
 from streamer.transports.local import LocalTransport
-from streamer.uprotocol.well_known import USTREAMER, USUBSCRIPTION, EntityId
+from streamer.uprotocol.well_known import USTREAMER, USUBSCRIPTIONS, EntityId
 
 logger = logging.getLogger("ustreamer.services")
 
@@ -29,7 +29,7 @@ _RETRY_S = 1.0
 
 def entities(config: Config) -> tuple[EntityId, ...]:
     """The services of a streamer with this configuration. The router has to know them before they are built."""
-    return (USTREAMER,) if config.usubscription is None else (USTREAMER, USUBSCRIPTION)
+    return (USTREAMER,) if config.usubscription is None else (USTREAMER, *USUBSCRIPTIONS)
 
 
 class ServiceHost:

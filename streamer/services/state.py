@@ -34,6 +34,8 @@ Row = tuple[Any, ...]
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
 
+_ADDED = frozenset({"usubscription_versions"})
+
 logger = logging.getLogger("ustreamer.state")
 
 
@@ -47,6 +49,7 @@ def form_of(tables: Mapping[str, str]) -> FileForm:
         application_id=0x75537373,  # "uSss"
         version=1,
         tables=tables,
+        added=_ADDED & tables.keys(),
         error=StateError,
         is_whole=lambda row: True,  # rows have no checksum; one that does not make sense is left out when it is read
         # 0.1 made each table when a service first needed it, not STRICT, and one without rowids

@@ -20,7 +20,17 @@ USTREAMER = EntityId(4, 1)
 """core.ustreamer, the streamer itself: an extension of ours (`proto/ustreamer_v1.proto`)."""
 
 USUBSCRIPTION = EntityId(0, 3)
-"""core.usubscription (`proto/usubscription_v3.proto`)."""
+"""core.usubscription, version 3 (`proto/usubscription_v3.proto`). A streamer asks other services under this name, in
+whichever version."""
+
+USUBSCRIPTION_4 = EntityId(0, 4)
+"""core.usubscription, version 4 (`proto/usubscription_v4.proto`)."""
+
+USUBSCRIPTIONS = (USUBSCRIPTION, USUBSCRIPTION_4)
+"""All versions of core.usubscription that a streamer serves."""
+
+CHANGES = 0x8000
+"""The topic of core.usubscription on which changes of subscriptions are told."""
 
 LOCAL_ENDPOINT = "core"
 """The endpoint inside the streamer. No endpoint of the configuration may be called so."""

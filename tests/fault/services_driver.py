@@ -115,8 +115,9 @@ class ServicesDriver:
 
     def _said(self, number: int, message: UMessage) -> None:
         attributes = message.attributes
-        assert attributes.sink is not None
-        if attributes.type is UMessageType.NOTIFICATION:
+        if attributes.sink is None:
+            self.figures["published"] += 1
+        elif attributes.type is UMessageType.NOTIFICATION:
             if not self.updates.say(number, message):
                 return
         elif attributes.type is UMessageType.REQUEST:

@@ -30,7 +30,7 @@ EDGES = {
 }
 """The transitions of local (False) and of remote topics (True) that an Update may tell."""
 
-OK, INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED = 0, 3, 5, 7
+OK, NOT_FOUND, PERMISSION_DENIED = 0, 5, 7
 
 LOCAL = {"gw1", "dev1"}
 OWN = "gw1"
@@ -165,20 +165,21 @@ def _asked(model: ModelState, ask: Ask, now_ms: int) -> Result:
     remote = {entry.topic for entry in model.entries if is_remote(entry.topic)} | model.owed
     for entry in model.entries:
         model = _tell(model, entry._replace(state=UNSUBSCRIBED))
+    alone = [each for each in model.observers if each[0] not in {entry.topic for entry in model.entries}]
+    dismissed = tuple(Told(uri, via, topic, uri, UNSUBSCRIBED) for topic, uri, via in alone)
+    model = model._replace(told=(*model.told, *dismissed))
     return ModelState((), (), frozenset(), model.told, model.farewells | remote), (OK, None)
 
 
 def _subscribe(model: ModelState, ask: Ask, now_ms: int) -> Result:
     known = _find(model, ask.topic, ask.source)
+    has_expired = ask.expire_ms is not None and ask.expire_ms <= now_ms
     if known is not None:
-        expire_ms = known.expire_ms
-        if expire_ms is not None:
-            expire_ms = None if ask.expire_ms is None else max(expire_ms, ask.expire_ms)
-        renewed = known._replace(via=ask.via, expire_ms=expire_ms, period_ms=ask.period_ms)
-        entries = tuple(renewed if entry is known else entry for entry in model.entries)
-        return model._replace(entries=entries), (OK, known.state)
-    if ask.expire_ms is not None and ask.expire_ms <= now_ms:
-        return model, (INVALID_ARGUMENT, None)
+        renewed = known._replace(via=ask.via, expire_ms=ask.expire_ms, period_ms=ask.period_ms)
+        model = model._replace(entries=tuple(renewed if entry is known else entry for entry in model.entries))
+        return (_leave(model, renewed), (OK, UNSUBSCRIBED)) if has_expired else (model, (OK, known.state))
+    if has_expired:
+        return model, (OK, UNSUBSCRIBED)
     state = SUBSCRIBED
     if is_remote(ask.topic):
         state = model.state_of(ask.topic)

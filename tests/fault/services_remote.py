@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, response
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.proto import usubscription_v4_pb2 as pb4
 from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -28,6 +29,8 @@ class Command:
     topic: UUri
     subscribe: bool
     run_number: int
+    version: int
+    is_twin: bool
     is_open: bool = True
     is_answered: bool = False
 
@@ -50,14 +53,21 @@ class RemoteServices:
         assert attributes.source == US, "the subscriber of a remote request is our own service (004 §4.1, §4.2)"
         assert (attributes.ttl or 0) >= TIMEOUT_MS, "at least five minutes (004 §8)"
         subscribe = attributes.sink.resource == SUBSCRIBE
-        kind = pb.SubscriptionRequest if subscribe else pb.UnsubscribeRequest
-        topic = uri_from_proto(kind.FromString(message.payload or b"").topic)
-        assert attributes.sink == UUri(topic.authority, 0, 3, SUBSCRIBE if subscribe else UNSUBSCRIBE)
-        command = Command(message, topic, subscribe, run_number)
+        version = attributes.sink.version
+        topic = uri_from_proto(pb.UnsubscribeRequest.FromString(message.payload or b"").topic)  # the same field in all
+        assert attributes.sink == UUri(topic.authority, 0, version, SUBSCRIBE if subscribe else UNSUBSCRIBE)
+        command = Command(message, topic, subscribe, run_number, version, self._is_twin(message, topic, subscribe, version))
         if message.id not in self._ids:  # a message that is sent again is not a new command
             self._ids.add(message.id)
             self.commands.setdefault(topic, []).append(command)
         return command
+
+    def _is_twin(self, message: UMessage, topic: UUri, subscribe: bool, version: int) -> bool:
+        """Whether it says in another version what the one before it says: which of the two counts is not known here."""
+        commands = self.commands.get(topic, [])
+        if not commands or commands[-1].version == version or commands[-1].subscribe is not subscribe:
+            return False
+        return created_ms(message.id) < created_ms(commands[-1].message.id) + TIMEOUT_MS
 
     def open(self, now_ms: int) -> list[Command]:
         """What is on its way still, in the order of being sent."""
@@ -129,6 +139,9 @@ class RemoteServices:
         form = UPayloadFormat.PROTOBUF
         if code is not UCode.OK:
             payload = status_to_proto(code, "not now").SerializeToString()
+        elif command.subscribe and command.version == 4:
+            status = None if state is None else state + pb4.STATUS_UNSUBSCRIBED
+            payload = pb4.SubscribeResponse(topic=uri_to_proto(command.topic), status=status).SerializeToString()  # type: ignore[arg-type]  # any int
         elif command.subscribe:
             proto = pb.SubscriptionResponse(topic=uri_to_proto(command.topic))
             proto.status.SetInParent()
@@ -141,9 +154,13 @@ class RemoteServices:
         return message, self._sure(command, meaning, message, now_ms)
 
     def _sure(self, command: Command, meaning: Answered, message: UMessage, now_ms: int) -> Answered:
-        """The answer to the last command of its topic, in time: it has to be followed."""
+        """The answer to the last command of its topic, in time: it has to be followed.
+
+        A refusal need not be: the other version of the service may say something else.
+        """
         is_last = self.commands[command.topic][-1] is command
         is_in_time = now_ms < created_ms(command.message.id) + TIMEOUT_MS
-        is_sure = is_last and is_in_time and not command.is_answered
+        is_refused = message.attributes.commstatus not in (None, UCode.OK)
+        is_sure = is_last and is_in_time and not (command.is_answered or command.is_twin or is_refused)
         command.is_answered = True
         return meaning._replace(is_sure=is_sure)

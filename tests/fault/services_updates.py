@@ -77,6 +77,8 @@ class Updates:
             return  # an observer does not hear what was before and after
         key = told.sink, told.topic, told.subscriber
         edge = self._last.get(key, UNSUBSCRIBED), told.state
+        if edge == (UNSUBSCRIBED, UNSUBSCRIBED):
+            return  # an observer's registration has ended
         if edge not in EDGES[is_remote(told.topic)]:
             raise BrokenError(f"no transition of the state machine: {edge[0]} to {edge[1]} in {told}")
         self._last[key] = told.state

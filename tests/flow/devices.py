@@ -8,6 +8,7 @@ The clock moves only when a test advances it. Tests wait for conditions, never f
 
 import asyncio
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +70,12 @@ class Devices:
         await client.transport.register_listener(everything_at("*"), uri, client)
         return client
 
-    async def remote(self, authority: str) -> "RemoteService":
-        """A uSubscription service of another device, played by the test."""
+    async def remote(self, authority: str, versions: Iterable[int] = (3, 4)) -> "RemoteService":
+        """A uSubscription service of another device, played by the test, which knows these versions."""
         remote = RemoteService(self.clock, authority)
         remote.transport = await self.join("far", authority)
-        await remote.transport.register_listener(everything_at("*"), UUri(authority, 0, 3, 0xFFFF), remote)
+        for version in versions:
+            await remote.transport.register_listener(everything_at("*"), UUri(authority, 0, version, 0xFFFF), remote)
         return remote
 
     async def join(self, network: str, authority: str) -> MemoryTransport:

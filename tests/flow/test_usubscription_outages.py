@@ -62,9 +62,6 @@ class SubscriptionScenario:
         end_ms = None if lasts_ms is None else self.devices.clock.ms + lasts_ms
         state = await app.subscribe(topic, end_ms)
         assert state in ([SUBSCRIBED] if topic == OWN else [SUBSCRIBED, SUBSCRIBE_PENDING])
-        if (topic, app.uri) in self.inside:
-            known_ms = self.inside[topic, app.uri]
-            end_ms = None if known_ms is None or end_ms is None else max(known_ms, end_ms)
         self.inside[topic, app.uri] = end_ms
 
     def pass_time(self, ms: int) -> None:

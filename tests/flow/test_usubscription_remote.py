@@ -37,7 +37,7 @@ async def test_first_subscribe_is_sent_to_the_service_of_the_topics_authority_as
     asked = await remote.next(1)
     assert asked.attributes.type is UMessageType.REQUEST
     assert asked.attributes.source == OURSELVES
-    assert asked.attributes.sink == UUri("dev2", 0, 3, SUBSCRIBE)
+    assert asked.attributes.sink == UUri("dev2", 0, 4, SUBSCRIBE)
     assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC)]
     await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING)
     assert await app.subscriptions(REMOTE_TOPIC) == ([(REMOTE_TOPIC, app.uri, SUBSCRIBE_PENDING)], False)
@@ -130,7 +130,7 @@ async def test_last_one_to_leave_unsubscribes_there_as_ourselves_and_the_others_
     assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC)]
     await other.unsubscribe(REMOTE_TOPIC)
     asked = await remote.next(2)
-    assert (asked.attributes.source, asked.attributes.sink) == (OURSELVES, UUri("dev2", 0, 3, UNSUBSCRIBE))
+    assert (asked.attributes.source, asked.attributes.sink) == (OURSELVES, UUri("dev2", 0, 4, UNSUBSCRIBE))
     assert remote.asked == [(SUBSCRIBE, REMOTE_TOPIC), (UNSUBSCRIBE, REMOTE_TOPIC)]
     await other.is_told(REMOTE_TOPIC, SUBSCRIBED, UNSUBSCRIBE_PENDING)
     await remote.grant(asked)

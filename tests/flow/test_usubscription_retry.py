@@ -5,6 +5,7 @@ The test plays that service. The daemon can be stopped and started at any point.
 
 import pytest
 
+from streamer.services.usubscription.remote_version import PATIENCE_MS
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from tests.flow.devices import Device, Devices
@@ -22,6 +23,11 @@ from tests.flow.uentities import (
     RemoteService,
     subscribed,
 )
+
+
+def version_of(asked: UMessage) -> int:
+    assert asked.attributes.sink is not None
+    return asked.attributes.sink.version
 
 
 def ttl_ms(asked: UMessage) -> int:
@@ -44,16 +50,21 @@ async def test_unanswered_subscribe_is_repeated_for_ever_and_not_before_its_time
     devices: Devices, device: Device, app: Client, remote: RemoteService
 ) -> None:
     await app.subscribe(REMOTE_TOPIC)
-    for number in range(1, 20):
-        asked = await remote.next(number)
-        assert ttl_ms(asked) >= FIVE_MINUTES_MS
-        devices.pass_time(ttl_ms(asked) - 1)
+    for number in range(1, 20, 2):
+        await remote.next(number)
+        devices.pass_time(PATIENCE_MS)
         await app.all_is_said()
-        assert len(remote.asked) == number
+        asked = [await remote.next(number), await remote.next(number + 1)]
+        assert [version_of(each) for each in asked] == [4, 3]
+        assert [ttl_ms(each) for each in asked] == [FIVE_MINUTES_MS] * 2
+        devices.pass_time(ttl_ms(asked[1]) - 1)
+        await app.all_is_said()
+        assert len(remote.asked) == number + 1
         devices.pass_time(1)
-    await remote.next(20)
+        await app.all_is_said()
+    await remote.next(21)
     await devices.restart(device)  # unanswered commands are sent again
-    await remote.grant(await remote.next(21))
+    await remote.grant(await remote.next(22))
     await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
     assert {method for method, _ in remote.asked} == {SUBSCRIBE}
 

@@ -18,6 +18,7 @@ from streamer.uprotocol.message import (
 )
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.proto import usubscription_v4_pb2 as pb4
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -57,12 +58,13 @@ class Client(UEntity):
         super().__init__(clock)
         self.uri = uri
         self.service = uri.authority
+        self.version = 3  # of the service
 
     async def ask(self, method: int, proto: Message | bytes, form: UPayloadFormat = UPayloadFormat.PROTOBUF) -> UMessage:
         """Send a Request to our uSubscription service, and wait for its Response."""
         payload = proto if isinstance(proto, bytes) else proto.SerializeToString()
         options = Options(payload_format=form)
-        asked = request(self.now_ms, self.uri, UUri(self.service, 0, 3, method), 10_000, payload, options)
+        asked = request(self.now_ms, self.uri, UUri(self.service, 0, self.version, method), 10_000, payload, options)
         return await self.answer_to(asked)
 
     async def answer_to(self, asked: UMessage) -> UMessage:
@@ -159,7 +161,10 @@ class Client(UEntity):
 
 
 class RemoteService(UEntity):
-    """Another device's uSubscription service. Requests wait in ``asked`` until the test answers them."""
+    """Another device's uSubscription service. Requests wait in ``asked`` until the test answers them.
+
+    It answers in the version in which it was asked, and tells changes in the one in which it was asked last.
+    """
 
     def __init__(self, clock: FakeClock, authority: str) -> None:
         super().__init__(clock)
@@ -169,6 +174,15 @@ class RemoteService(UEntity):
     def asked(self) -> list[tuple[int, UUri]]:
         """Method and topic of every Request so far."""
         return [(m.attributes.sink.resource, self.topic_of(m)) for m in self.messages if m.attributes.sink is not None]
+
+    @property
+    def version(self) -> int:
+        """That in which it was asked last."""
+        return self._version_of(self.messages[-1])
+
+    def _version_of(self, asked: UMessage) -> int:
+        assert asked.attributes.sink is not None
+        return asked.attributes.sink.version
 
     def topic_of(self, asked: UMessage) -> UUri:
         return uri_from_proto(pb.UnsubscribeRequest.FromString(asked.payload or b"").topic)
@@ -181,7 +195,11 @@ class RemoteService(UEntity):
     async def grant(self, asked: UMessage, state: int = SUBSCRIBED) -> None:
         """Answer OK, with a state if it is a Subscribe."""
         proto: Message = pb.UnsubscribeResponse()
-        if asked.attributes.sink is not None and asked.attributes.sink.resource == SUBSCRIBE:
+        is_subscribe = asked.attributes.sink is not None and asked.attributes.sink.resource == SUBSCRIBE
+        if is_subscribe and self._version_of(asked) == 4:
+            status = state + pb4.STATUS_UNSUBSCRIBED
+            proto = pb4.SubscribeResponse(topic=uri_to_proto(self.topic_of(asked)), status=status)  # type: ignore[arg-type]  # any int
+        elif is_subscribe:
             proto = pb.SubscriptionResponse(topic=uri_to_proto(self.topic_of(asked)))
             proto.status.state = state  # type: ignore[assignment]  # any int of the enum
         await self._answer(asked, UCode.OK, proto)
@@ -195,10 +213,16 @@ class RemoteService(UEntity):
 
     async def update(self, topic: UUri, subscriber: UUri, state: int) -> None:
         """Send a subscriber the state of its subscription."""
-        proto = pb.Update(topic=uri_to_proto(topic), subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)))
-        proto.status.state = state  # type: ignore[assignment]  # any int of the enum
+        proto: Message = pb4.Subscription(
+            topic=uri_to_proto(topic),
+            subscriber=uri_to_proto(subscriber),
+            status=state + pb4.STATUS_UNSUBSCRIBED,  # type: ignore[arg-type]  # any int of the enum
+        )
+        if self.version == 3:
+            proto = update = pb.Update(topic=uri_to_proto(topic), subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)))
+            update.status.state = state  # type: ignore[assignment]  # any int of the enum
         options = Options(payload_format=UPayloadFormat.PROTOBUF)
-        source = UUri(self.authority, 0, 3, CHANGES)
+        source = UUri(self.authority, 0, self.version, CHANGES)
         await self.transport.send(notification(self.now_ms, source, subscriber, proto.SerializeToString(), options))
 
 

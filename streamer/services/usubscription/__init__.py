@@ -1,7 +1,8 @@
-"""core.usubscription, version 3: who has subscribed to which topic (requirement document 004).
+"""core.usubscription, versions 3 and 4: who has subscribed to which topic (requirement document 004).
 
-``registry`` and ``remote_topic`` have the rules, ``rows`` what is on disk, ``wire`` what is in the messages. ``service`` is
-the part with I/O; ``follow`` runs in its place when another service is followed.
+``registry`` and ``remote_topic`` have the rules, ``rows`` what is on disk, ``v3`` and ``v4`` what is in the messages of the
+two versions: there is one book of subscriptions. ``service`` is the part with I/O; ``follow`` runs in its place when another
+service is followed.
 """
 
 from streamer.services.usubscription.follow import Follower

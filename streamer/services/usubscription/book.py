@@ -6,10 +6,20 @@ stays on disk for a configuration that permits it again.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from streamer.services.usubscription.entries import Change, Observer, Subscription, SubscriptionState, Update
+from streamer.services.usubscription.entries import (
+    Cause,
+    Change,
+    Observer,
+    SubscribeAttributes,
+    Subscription,
+    SubscriptionState,
+    Update,
+)
 from streamer.services.usubscription.index import Index
+from streamer.services.usubscription.remote_version import NEWEST
 from streamer.services.usubscription.timers import Timers
 from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION_4
 
 NOT_PERMITTED = "no longer permitted"
 
@@ -54,14 +64,21 @@ class Book:
         change.subscriptions[entry.number] = entry
         change.topics.add(entry.topic)
 
-    def set_state(self, change: Change, entry: Subscription, state: SubscriptionState, message: str = "") -> None:
+    def set_state(
+        self,
+        change: Change,
+        entry: Subscription,
+        state: SubscriptionState,
+        message: str = "",
+        cause: Cause = Cause.STATE,
+    ) -> None:
         if entry.state is state:
             return
         self.index.count(entry, -1)
         entry.state = state
         self.index.count(entry, 1)
         self.changed(change, entry)
-        self.notify(change, entry, message)
+        self.notify(change, entry, message, cause)
 
     def set_expiry(self, entry: Subscription) -> None:
         leaving = entry.state is SubscriptionState.UNSUBSCRIBE_PENDING
@@ -74,23 +91,36 @@ class Book:
         change.subscriptions[entry.number] = None
         change.topics.add(entry.topic)
 
-    def end(self, change: Change, entry: Subscription, message: str = "") -> None:
+    def end(self, change: Change, entry: Subscription, message: str = "", cause: Cause = Cause.STATE) -> None:
         """Delete a subscription, and tell."""
         self.remove(change, entry)
+        if entry.has_left:
+            cause = Cause.LEFT
         entry.state = SubscriptionState.UNSUBSCRIBED
-        self.notify(change, entry, message)
+        self.notify(change, entry, message, cause)
 
     def remove_observer(self, change: Change, observer: Observer) -> None:
         self.index.remove_observer(observer)
         change.observers[observer.number] = None
 
-    def notify(self, change: Change, entry: Subscription, message: str = "") -> None:
-        """Update the subscriber, and each observer of the topic that is not the subscriber (004 §7.1, §7.2)."""
-        first = Update(entry.subscriber, entry.via, entry.topic, entry.subscriber, entry.state, message, entry.attributes)
-        change.updates.append(first)
-        for observer in self.index.topic(entry.topic).observers.values():
-            if observer.uri != entry.subscriber:
-                change.updates.append(first._replace(sink=observer.uri, via=observer.via))
+    def notify(self, change: Change, entry: Subscription, message: str = "", cause: Cause = Cause.STATE) -> None:
+        """Tell the subscriber, those who observe, and who listens (004 §7; v4, "Subscription Change Notifications").
+
+        A subscriber that observes its own subscription is told once.
+        """
+        about = entry.topic, entry.subscriber, entry.state, message, entry.attributes
+        change.updates.append(Update(entry.subscriber, entry.via, *about, entry.version, cause))
+        for observer in (*self.index.topic(entry.topic).observers.values(), *self.index.of_all.values()):
+            if observer.uri != entry.subscriber or (cause is Cause.LEFT and observer.version == entry.version == NEWEST):
+                change.updates.append(Update(observer.uri, observer.via, *about, observer.version, cause, is_observed=True))
+        change.updates.append(Update(None, entry.via, *about, NEWEST, cause, is_observed=True))
+
+    def dismiss(self, change: Change, observers: Iterable[Observer]) -> None:
+        """Tell those who observe that they do so no more: of their topic, or the one on which changes are published."""
+        for observer in observers:
+            topic = observer.topic or USUBSCRIPTION_4.at(observer.via, CHANGES)
+            about = topic, observer.uri, SubscriptionState.UNSUBSCRIBED, "reset", SubscribeAttributes()
+            change.updates.append(Update(observer.uri, observer.via, *about, observer.version))
 
     # Set aside
 
@@ -127,7 +157,7 @@ class Book:
         self.aside.remove_observer(observer)
         change.observers[observer.number] = None
 
-    def sort_observers(self, may_observe: Callable[[UUri, UUri], bool]) -> None:
+    def sort_observers(self, may_observe: Callable[[UUri, UUri | None], bool]) -> None:
         """Have those count that may observe their topic, and set the others aside."""
         everybody = sorted([*observers_of(self.index), *observers_of(self.aside)], key=_number)
         for observer in list(observers_of(self.aside)):
@@ -152,6 +182,7 @@ class Book:
         """Delete what an authority has beside subscriptions that count."""
         for entry in [entry for entry in self.aside.all() if entry.subscriber.authority == authority]:
             self.forget_aside(change, entry)
+        self.dismiss(change, [each for each in observers_of(self.index) if each.uri.authority == authority])
         for index in (self.index, self.aside):
             for observer in [each for each in observers_of(index) if each.uri.authority == authority]:
                 index.remove_observer(observer)
@@ -163,8 +194,9 @@ def _number(entry: Subscription | Observer) -> int:
 
 
 def observers_of(index: Index) -> Iterator[Observer]:
-    """All of them, topic by topic."""
-    return (observer for topic in index.topics.values() for observer in topic.observers.values())
+    """All of them, topic by topic, and last those of everything."""
+    yield from (observer for topic in index.topics.values() for observer in topic.observers.values())
+    yield from index.of_all.values()
 
 
 def known_to(index: Index, topic: UUri, subscriber: UUri) -> Subscription | None:

@@ -1,7 +1,7 @@
 """What the service knows and sends, as plain records: no rules, no I/O."""
 
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from streamer.uprotocol.status import UCode
@@ -17,6 +17,17 @@ class SubscriptionState(IntEnum):
     UNSUBSCRIBE_PENDING = 3
 
 
+class Cause(Enum):
+    """What a change of a subscription follows from."""
+
+    STATE = "state"
+    """Its state has changed."""
+    TERMS = "terms"
+    """Its subscriber has asked for another expiry or sample period."""
+    LEFT = "left"
+    """Its state has changed because its subscriber has asked to leave."""
+
+
 class SubscribeAttributes(NamedTuple):
     """What a subscriber asks for beside the topic.
 
@@ -28,6 +39,11 @@ class SubscribeAttributes(NamedTuple):
     details: bytes = b""
 
     @property
+    def terms(self) -> tuple[int | None, int | None]:
+        """Expiry and sample period, whose changes are told."""
+        return self.expire_ms, self.sample_period_ms
+
+    @property
     def period_ms(self) -> int:
         """The shortest time between two messages; 0: every message."""
         return self.sample_period_ms or 0
@@ -35,7 +51,9 @@ class SubscribeAttributes(NamedTuple):
 
 @dataclass(slots=True)
 class Subscription:
-    """One subscriber of one topic. ``via``: the authority whose service it called, which sends its Updates."""
+    """One subscriber of one topic. ``via``: the authority whose service it called, in ``version``: that is who tells it of
+    changes.
+    """
 
     number: int
     topic: UUri
@@ -43,37 +61,52 @@ class Subscription:
     via: str
     state: SubscriptionState
     attributes: SubscribeAttributes
+    version: int = 3
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it is leaving because its subscriber wants it, and not because it has expired."""
+        return self.state is SubscriptionState.UNSUBSCRIBE_PENDING and self.attributes.expire_ms is None
 
 
 class Observer(NamedTuple):
-    """A uEntity that registered for the changes of one topic."""
+    """A uEntity that registered for the changes of one topic (version 3), or of all (None; version 4)."""
 
     number: int
-    topic: UUri
+    topic: UUri | None
     uri: UUri
     via: str
 
+    @property
+    def version(self) -> int:
+        return 4 if self.topic is None else 3
+
 
 class Update(NamedTuple):
-    """A change that a subscriber or an observer is told: ``sink``, by the service at authority ``via``."""
+    """A change that ``sink`` is told by the service at authority ``via``, in ``version``. None: it is published."""
 
-    sink: UUri
+    sink: UUri | None
     via: str
     topic: UUri
     subscriber: UUri
     state: SubscriptionState
     message: str
     attributes: SubscribeAttributes
+    version: int = 3
+    cause: Cause = Cause.STATE
+    is_observed: bool = False
+    """Whether it is for those who observe, and not for the subscriber."""
 
 
 class Command(NamedTuple):
-    """A Subscribe or Unsubscribe to be sent to the service at the topic's authority, with this id and TTL."""
+    """A Subscribe or Unsubscribe for the service at the topic's authority in ``version``, with this id and TTL."""
 
     id: bytes
     topic: UUri
     subscribe: bool
     period_ms: int
     ttl_ms: int
+    version: int = 3
 
 
 class CommandResponse(NamedTuple):
@@ -84,6 +117,7 @@ class CommandResponse(NamedTuple):
     state: SubscriptionState | None
     message: str
     created_ms: int
+    version: int = 3
 
 
 class ReceivedUpdate(NamedTuple):

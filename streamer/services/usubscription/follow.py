@@ -20,15 +20,15 @@ from streamer.services.state import StateError, StateFile, Statement
 from streamer.services.usubscription import wire
 from streamer.services.usubscription.followed import Followed, Query, Relation
 from streamer.services.usubscription.service import OWNER, TICK_S
+from streamer.services.usubscription.versions import VERSIONS
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import InvalidMessageError, Options, UMessage, UMessageType, UPayloadFormat, request
-from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
-from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
-from streamer.uprotocol.well_known import USUBSCRIPTION
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION
 
-_COUNTS = (pb.SubscriptionStatus.SUBSCRIBED, pb.SubscriptionStatus.SUBSCRIBE_PENDING)
+_REFUSALS = (UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNIMPLEMENTED, UCode.RESOURCE_EXHAUSTED)
+"""Codes of a service that does not list everybody's subscriptions, or cannot in one message."""
 
 logger = logging.getLogger("ustreamer.usubscription")
 
@@ -61,6 +61,7 @@ class Follower:
         self._access = access
         self._ourselves = USUBSCRIPTION.at(access.authority)
         self._service = external.service
+        self._version = VERSIONS[external.service.version]
         self._ttl_ms = round(options.remote_timeout_s * 1000)
         self._refresh_ms = round(external.refresh_s * 1000)
         self._subscribers = frozenset(external.subscribers)
@@ -72,11 +73,12 @@ class Follower:
             Query(),
         ]
         self._open: dict[bytes, Query] = {}
-        self._registered: dict[UUri, int] = {}  # topic → when to renew the registration, ms
+        self._registered: dict[UUri | None, int] = {}  # topic (None: all) → when to renew the registration, ms
         self._statements: dict[Relation, Statement] = {}
         self._woken = asyncio.Event()
         self._failures = 0
-        transport.serve(USUBSCRIPTION, self._take)
+        for version in VERSIONS.values():
+            transport.serve(version.ENTITY, self._take)
 
     def restore(self) -> None:
         """Read the file, and tell the router the interest. Blocks: before the router starts. Raises `StateError`."""
@@ -131,9 +133,9 @@ class Follower:
                 return
         elif attributes.type is UMessageType.RESPONSE:
             query = self._open.pop(attributes.reqid or b"", None)
-            if query is not None and attributes.source == self._service._replace(resource=wire.FETCH_SUBSCRIPTIONS):
+            if query is not None and attributes.source == self._at(self._version.FETCH_SUBSCRIPTIONS):
                 self._answered(now_ms, query, message)
-        elif attributes.source == self._service._replace(resource=wire.CHANGES) and attributes.sink == self._ourselves:
+        elif attributes.source == self._at(CHANGES) and attributes.sink == self._ourselves:
             self._update_received(message)
         self._woken.set()
         done()
@@ -147,32 +149,28 @@ class Follower:
                     self._open.pop(query.request, None)
                 query.begin()
                 self._fetch_page(now_ms, query)
-        topics = self._followed.topics
-        for topic in sorted(topics):
+        by_topic = self._version.REGISTERS_BY_TOPIC
+        topics: list[UUri | None] = [*sorted(self._followed.topics)] if by_topic else [None]
+        for topic in topics:
             due_ms = self._registered.get(topic, 0)
             if not now_ms < due_ms <= now_ms + self._refresh_ms:
                 self._registered[topic] = now_ms + self._refresh_ms
-                self._call(now_ms, wire.REGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)))
+                self._call(now_ms, self._version.REGISTER, self._version.registration(topic))
         for topic in [topic for topic in self._registered if topic not in topics]:
             del self._registered[topic]
-            self._call(now_ms, wire.UNREGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)))
+            self._call(now_ms, self._version.UNREGISTER, self._version.registration(topic))
 
     def _fetch_page(self, now_ms: int, query: Query) -> None:
-        proto = pb.FetchSubscriptionsRequest()
-        if query.topic is not None:
-            proto.topic.CopyFrom(uri_to_proto(query.topic))
-        elif not query.is_bare:
-            proto.subscriber.uri.CopyFrom(uri_to_proto(query.subscriber or everything_at(ANY_AUTHORITY)))
-        if query.offset:
-            proto.offset = query.offset
         query.due_ms = now_ms + self._refresh_ms
-        query.request = self._call(now_ms, wire.FETCH_SUBSCRIPTIONS, proto)
+        query.request = self._call(now_ms, self._version.FETCH_SUBSCRIPTIONS, self._version.query_request(query))
         self._open[query.request] = query
+
+    def _at(self, resource: int) -> UUri:
+        return self._service._replace(resource=resource)
 
     def _call(self, now_ms: int, method: int, proto: Message) -> bytes:
         options = Options(payload_format=UPayloadFormat.PROTOBUF)
-        sink = self._service._replace(resource=method)
-        message = request(now_ms, self._ourselves, sink, self._ttl_ms, proto.SerializeToString(), options)
+        message = request(now_ms, self._ourselves, self._at(method), self._ttl_ms, proto.SerializeToString(), options)
         self._transport.emit([message])
         return message.id
 
@@ -180,7 +178,7 @@ class Follower:
         query.request = None
         code = message.attributes.commstatus or UCode.OK
         is_for_all = query.topic is None and query.subscriber is None
-        if is_for_all and code in (UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNIMPLEMENTED):
+        if is_for_all and code in _REFUSALS:
             if not query.is_bare:
                 query.is_bare = True
                 query.begin()
@@ -192,7 +190,7 @@ class Follower:
         try:
             if code is not UCode.OK:
                 raise UStatusError(code, "")
-            page = wire.read(message, pb.FetchSubscriptionsResponse)
+            page = self._version.page(message)
         except UStatusError as exc:
             if not query.failures:
                 about = query.topic or query.subscriber or "everybody"
@@ -200,12 +198,9 @@ class Follower:
             query.failed(now_ms, self._refresh_ms)
             return
         query.failures = 0
-        for entry in page.subscriptions:
-            if entry.status.state in _COUNTS:
-                relation = uri_from_proto(entry.topic), uri_from_proto(entry.subscriber.uri)
-                query.pages[relation] = entry.attributes.sample_period_ms
-        query.offset += len(page.subscriptions)
-        if page.has_more_records and page.subscriptions and query.offset <= self._followed.most:
+        query.pages.update(page.found)
+        query.offset += page.entries
+        if page.has_more and page.entries and query.offset <= self._followed.most:
             self._fetch_page(now_ms, query)
         else:
             self._apply(self._followed.finish(query))
@@ -213,12 +208,10 @@ class Follower:
 
     def _update_received(self, message: UMessage) -> None:
         try:
-            update = wire.read(message, pb.Update)
+            relation, period_ms = self._version.followed_change(message)
         except UStatusError as exc:
             logger.debug("usubscription_update_unreadable source=%s error=%s", message.attributes.source, exc)
             return
-        relation = uri_from_proto(update.topic), uri_from_proto(update.subscriber.uri)
-        period_ms = update.attributes.sample_period_ms if update.status.state in _COUNTS else None
         if self._followed.covers(relation):
             for query in self._open.values():
                 if query.topic in (None, relation[0]) and query.subscriber in (None, relation[1]):
@@ -272,9 +265,8 @@ def _is_plain(relation: Relation) -> bool:
     """Whether it is a valid topic and subscriber: the other service may send anything."""
     topic, subscriber = relation
     try:
-        topic.check()
+        wire.check_topic(topic.check())
         subscriber.check()
-    except ValueError:
+    except (ValueError, UStatusError):
         return False
-    has_wildcard = topic.has_wildcard or subscriber.has_wildcard
-    return topic.is_topic and bool(topic.authority and subscriber.authority) and not has_wildcard
+    return bool(subscriber.authority) and not subscriber.has_wildcard

@@ -4,14 +4,23 @@ The last page of a query replaces everything that was known in its scope. Update
 its pages, and override them.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from streamer.services.usubscription.retry import wait_ms
 from streamer.uprotocol.uri import UUri
 
 Relation = tuple[UUri, UUri]
 """Topic and subscriber."""
+
+
+class Page(NamedTuple):
+    """What a Response lists: the subscriptions that count with their periods, and how many entries it has in all."""
+
+    found: Mapping[Relation, int]
+    entries: int
+    has_more: bool
 
 
 @dataclass(slots=True)

@@ -1,9 +1,8 @@
 """The subscriptions and observers by topic and by subscriber, and the interest in each topic. Pure; no rules."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 
 from streamer.services.usubscription.entries import Observer, Subscription, SubscriptionState
 from streamer.uprotocol.uri import UUri
@@ -29,6 +28,8 @@ class Index:
         self.topics: dict[UUri, Topic] = {}
         self.subscribers: dict[UUri, dict[UUri, Subscription]] = {}
         self.by_number: dict[int, Subscription] = {}
+        self.of_all: dict[UUri, Observer] = {}
+        """Those who observe every topic."""
         self.observers = 0
         self.subscriptions_at: Counter[str] = Counter()
         self.observers_at: Counter[str] = Counter()
@@ -37,6 +38,10 @@ class Index:
     def topic(self, topic: UUri) -> Topic:
         """The entries of ``topic``, to read."""
         return self.topics.get(topic, _NOTHING)
+
+    def observers_of(self, topic: UUri | None) -> Mapping[UUri, Observer]:
+        """Who registered for a topic, or (None) for all, by uEntity."""
+        return self.of_all if topic is None else self.topic(topic).observers
 
     def all(self) -> Iterator[Subscription]:
         """Every subscription, in the order of their numbers."""
@@ -76,16 +81,35 @@ class Index:
             del periods[entry.subscriber.authority]
 
     def add_observer(self, observer: Observer) -> None:
-        self.topics.setdefault(observer.topic, Topic()).observers[observer.uri] = observer
+        if observer.topic is None:
+            self.of_all[observer.uri] = observer
+        else:
+            self.topics.setdefault(observer.topic, Topic()).observers[observer.uri] = observer
         self.observers += 1
         self.observers_at[observer.uri.authority] += 1
 
     def remove_observer(self, observer: Observer) -> None:
-        topic = self.topics[observer.topic]
-        del topic.observers[observer.uri]
         self.observers -= 1
         _count_out(self.observers_at, observer.uri.authority)
+        if observer.topic is None:
+            del self.of_all[observer.uri]
+            return
+        topic = self.topics[observer.topic]
+        del topic.observers[observer.uri]
         self._forget_if_empty(observer.topic, topic)
+
+    def matching(self, topic: UUri | None, subscriber: UUri | None) -> Iterator[Subscription]:
+        """The subscriptions that match both patterns (None: all), in the order of their numbers."""
+        found: Iterable[Subscription] = self.by_number.values()
+        if topic is not None and not topic.has_wildcard:
+            found = self.topic(topic).subscriptions.values()
+        elif subscriber is not None and not subscriber.has_wildcard:
+            found = self.subscribers.get(subscriber, {}).values()
+        return (
+            entry
+            for entry in found
+            if (topic is None or topic.matches(entry.topic)) and (subscriber is None or subscriber.matches(entry.subscriber))
+        )
 
     def interested(self, topic: UUri) -> dict[str, int]:
         """Authority → the shortest sample period (ms) of its subscribers; 0: every message."""
@@ -102,8 +126,6 @@ def _count_out(counts: Counter[str], authority: str) -> None:
         del counts[authority]
 
 
-def page_of(entries: Iterable[Subscription], offset: int, most: int) -> tuple[list[Subscription], bool]:
-    """At most ``most`` of the entries after ``offset``, without those that are leaving, and whether there are more."""
-    listed = (entry for entry in entries if entry.state is not SubscriptionState.UNSUBSCRIBE_PENDING)
-    found = list(islice(listed, offset, offset + most + 1))
-    return found[:most], len(found) > most
+def listed(entries: Iterable[Subscription]) -> Iterator[Subscription]:
+    """The entries without those that are leaving."""
+    return (entry for entry in entries if entry.state is not SubscriptionState.UNSUBSCRIBE_PENDING)

@@ -80,7 +80,7 @@ class Outbox:
         waiting, self._waiting = self._waiting, deque()
         count = 0
         for number, message in waiting:
-            if self._bytes > enough and message.attributes.type is UMessageType.NOTIFICATION:
+            if self._bytes > enough and message.attributes.type is not UMessageType.REQUEST:
                 self._bytes -= _size_of(message)
                 self._safe.append(number)
                 count += 1

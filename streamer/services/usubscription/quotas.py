@@ -58,14 +58,14 @@ def check_subscription(limits: Limits, index: Index, topic: UUri, subscriber: UU
             raise _exhausted(f"{topic} has subscribers at {strangers} authorities that the configuration does not name")
 
 
-def check_observer(limits: Limits, index: Index, topic: UUri, observer: UUri) -> None:
+def check_observer(limits: Limits, index: Index, topic: UUri | None, observer: UUri) -> None:
     """As `check_subscription`, for a registration for notifications."""
     if index.observers >= limits.observers:
         raise _exhausted(f"there are {limits.observers} registrations already")
     if index.observers_at[observer.authority] >= limits.observers_of_authority:
         raise _exhausted(f"observers at {observer.authority} have {limits.observers_of_authority} registrations already")
-    if len(index.topic(topic).observers) >= limits.observers_of_topic:
-        raise _exhausted(f"{topic} has {limits.observers_of_topic} observers already")
+    if len(index.observers_of(topic)) >= limits.observers_of_topic:
+        raise _exhausted(f"{topic or 'everything'} has {limits.observers_of_topic} observers already")
 
 
 def _exhausted(text: str) -> UStatusError:

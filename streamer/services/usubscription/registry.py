@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from streamer.services.access import Access
 from streamer.services.usubscription.book import Book, known_to, observers_of
 from streamer.services.usubscription.entries import (
+    Cause,
     Change,
     CommandResponse,
     Observer,
@@ -21,10 +22,10 @@ from streamer.services.usubscription.entries import (
     Subscription,
     SubscriptionState,
 )
-from streamer.services.usubscription.index import Index, page_of
+from streamer.services.usubscription.index import Index, listed
 from streamer.services.usubscription.quotas import Limits, check_observer, check_subscription
-from streamer.services.usubscription.remote_topic import OpenCommand, RemoteTopic, Step
-from streamer.services.usubscription.timers import Timers
+from streamer.services.usubscription.remote_topic import RemoteTopic, Step
+from streamer.services.usubscription.remote_topics import RemoteTopics
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 
@@ -40,11 +41,7 @@ class SubscriptionRegistry:
         self._access = access
         self.limits = limits
         self._book = Book()
-        self._remotes: dict[UUri, RemoteTopic] = {}
-        self._commands: dict[bytes, UUri] = {}  # the topic of every open command
-        # Commands that were open at the last Reset, until somebody subscribes to their topic again.
-        self._flushed: dict[UUri, tuple[OpenCommand, ...]] = {}
-        self._repeats: Timers[UUri] = Timers()
+        self._remotes = RemoteTopics()
 
     @property
     def _index(self) -> Index:
@@ -64,7 +61,7 @@ class SubscriptionRegistry:
 
     @property
     def remotes(self) -> Mapping[UUri, RemoteTopic]:
-        return self._remotes
+        return self._remotes.by_topic
 
     @property
     def topics(self) -> Collection[UUri]:
@@ -80,7 +77,7 @@ class SubscriptionRegistry:
             "observers": self._index.observers,
             "set_aside": len(self._book.aside.by_number) + self._book.aside.observers,
             "remote_topics": len(self._remotes),
-            "remote_pending": sum(not remote.is_confirmed for remote in self._remotes.values()),
+            "remote_pending": sum(not remote.is_confirmed for remote in self._remotes.all()),
         }
 
     def interested(self, topic: UUri) -> dict[str, int]:
@@ -89,26 +86,18 @@ class SubscriptionRegistry:
         interested.pop(self._access.authority, None)
         return interested
 
-    def of_topic(self, topic: UUri, offset: int, most: int) -> tuple[list[Subscription], bool]:
-        """At most ``most`` subscriptions after ``offset``, and whether there are more (004 §4.3, §4.4)."""
-        return page_of(self._index.topic(topic).subscriptions.values(), offset, most)
-
-    def of_subscriber(self, subscriber: UUri, offset: int, most: int) -> tuple[list[Subscription], bool]:
-        """As `of_topic`, for one subscriber."""
-        return page_of(self._index.subscribers.get(subscriber, {}).values(), offset, most)
-
-    def of_everybody(self, offset: int, most: int) -> tuple[list[Subscription], bool]:
-        """As `of_topic`, for every topic: dispatchers ask for that, the document does not mention it."""
-        return page_of(self._index.all(), offset, most)
+    def matching(self, topic: UUri | None, subscriber: UUri | None) -> Iterable[Subscription]:
+        """The subscriptions that match both patterns (None: all), oldest first, without those that are leaving."""
+        return listed(self._index.matching(topic, subscriber))
 
     def topic_of(self, command: bytes) -> UUri | None:
         """The topic of an open command."""
-        return self._commands.get(command)
+        return self._remotes.topic_of(command)
 
     def next_ms(self) -> int | None:
         """When `tick` is needed next."""
         return min(
-            (time for time in (self._book.expiries.next_ms(), self._repeats.next_ms()) if time is not None), default=None
+            (time for time in (self._book.expiries.next_ms(), self._remotes.next_ms()) if time is not None), default=None
         )
 
     # Start
@@ -118,11 +107,9 @@ class SubscriptionRegistry:
         for entry in entries:
             self._book.load(entry, self._counts(entry))
         for observer in observers:
-            self._book.load_observer(observer, self._access.may_subscribe(observer.uri, observer.topic))
+            self._book.load_observer(observer, self._access.may_observe(observer.uri, observer.topic))
         for remote in remotes:
-            remote.topics = self._commands
-            self._commands.update(dict.fromkeys(remote.open_commands, remote.topic))
-            self._remotes[remote.topic] = remote
+            self._remotes.load(remote)
 
     def begin(self, now_ms: int) -> Change:
         """After `load`: send again what may not have been sent, and adapt to a change of the configuration."""
@@ -130,7 +117,7 @@ class SubscriptionRegistry:
         for entry in self._book.aside.all():
             self._book.say_aside(change, entry)
         self._adapt(change, now_ms)
-        for remote in [remote for topic, remote in self._remotes.items() if topic not in change.remotes]:
+        for remote in [remote for remote in self._remotes.all() if remote.topic not in change.remotes]:
             change.commands += remote.resume(now_ms)
             self._leave_if_unwanted(change, now_ms, remote)
         return change
@@ -142,9 +129,9 @@ class SubscriptionRegistry:
         for entry in [entry for entry in book.index.all() if not self._counts(entry)]:
             book.set_aside(change, entry)
         book.take_back(entry for entry in book.aside.all() if self._counts(entry))
-        book.sort_observers(access.may_subscribe)
+        book.sort_observers(access.may_observe)
         self._adapt(change, now_ms)
-        for remote in list(self._remotes.values()):
+        for remote in self._remotes.all():
             self._leave_if_unwanted(change, now_ms, remote)
             self._set_period(change, now_ms, remote.topic)
         return change
@@ -156,7 +143,7 @@ class SubscriptionRegistry:
 
     def _adapt(self, change: Change, now_ms: int) -> None:
         """Give every subscription the state that it has where its topic is, by the configuration of now."""
-        for topic in [topic for topic in self._remotes if topic.authority in self._access.local]:
+        for topic in [topic for topic in self.remotes if topic.authority in self._access.local]:
             self._forget(change, topic)
         for topic, there in list(self._index.topics.items()):
             state, remote = SubscriptionState.SUBSCRIBED, self._remotes.get(topic)
@@ -181,23 +168,35 @@ class SubscriptionRegistry:
 
     def clock_set_back(self, now_ms: int) -> None:
         """The clock was set back."""
-        for remote in self._remotes.values():
-            remote.clock_set_back(now_ms)
-            self._repeats.set(remote.topic, remote.next_ms())
+        self._remotes.clock_set_back(now_ms)
 
     # Requests of clients
 
     def subscribe(
-        self, now_ms: int, topic: UUri, subscriber: UUri, via: str, attributes: SubscribeAttributes
+        self,
+        now_ms: int,
+        topic: UUri,
+        subscriber: UUri,
+        via: str,
+        attributes: SubscribeAttributes,
+        version: int = 3,
     ) -> tuple[SubscriptionState, Change]:
-        """004 §4.1. Returns the state for the response. Raises `UStatusError`: expired already, or too many."""
+        """004 §4.1. Returns the state for the response. Raises `UStatusError` if there are too many.
+
+        With an expiry that has passed there is no subscription, and one that there was ends.
+        """
         change = Change()
         known = known_to(self._index, topic, subscriber)
-        if known is not None and known.state is not SubscriptionState.UNSUBSCRIBE_PENDING:
-            self._renew(change, now_ms, known, via, attributes)
+        is_there = known is not None and known.state is not SubscriptionState.UNSUBSCRIBE_PENDING
+        has_expired = attributes.expire_ms is not None and attributes.expire_ms <= now_ms
+        if known is not None and is_there:
+            self._renew(change, now_ms, known, via, version, attributes, is_told=not has_expired)
+            if has_expired:
+                self._leave(change, now_ms, known, EXPIRED)
+        if has_expired:
+            return SubscriptionState.UNSUBSCRIBED, change
+        if known is not None and is_there:
             return known.state, change
-        if attributes.expire_ms is not None and attributes.expire_ms <= now_ms:
-            raise UStatusError(UCode.INVALID_ARGUMENT, "attributes.expire: expected a time to come")
         self._check_room(topic, subscriber, known)
         if known is not None:  # it was leaving: this is a first subscription again
             self._book.remove(change, known)
@@ -209,7 +208,7 @@ class SubscriptionRegistry:
                     self._book.end(change, leaving)
                 remote = self._subscribe_there(change, now_ms, topic, attributes.period_ms)
             state = remote.state
-        entry = Subscription(self._book.next_number(), topic, subscriber, via, state, attributes)
+        entry = Subscription(self._book.next_number(), topic, subscriber, via, state, attributes, version)
         self._book.add(change, entry)
         self._set_period(change, now_ms, topic)
         return state, change
@@ -219,15 +218,15 @@ class SubscriptionRegistry:
         change = Change()
         entry = known_to(self._index, topic, subscriber)
         if entry is not None and entry.state is not SubscriptionState.UNSUBSCRIBE_PENDING:
-            self._leave(change, now_ms, entry, "")
+            self._leave(change, now_ms, entry, "", Cause.LEFT)
         elif (entry := known_to(self._book.aside, topic, subscriber)) is not None:
             self._book.forget_aside(change, entry)
         return change
 
-    def register(self, topic: UUri, uri: UUri, via: str) -> Change:
-        """004 §7.2.1. Raises `UStatusError` if there are too many observers."""
+    def register(self, topic: UUri | None, uri: UUri, via: str) -> Change:
+        """004 §7.2.1. None: for all topics. Raises `UStatusError` if there are too many observers."""
         change = Change()
-        known = self._index.topic(topic).observers.get(uri)
+        known = self._index.observers_of(topic).get(uri)
         if known is not None and known.via == via:
             return change
         if known is None:
@@ -240,31 +239,26 @@ class SubscriptionRegistry:
         change.observers[known.number] = known
         return change
 
-    def unregister(self, topic: UUri, uri: UUri) -> Change:
+    def unregister(self, topic: UUri | None, uri: UUri) -> Change:
         """004 §7.2.2. Without a registration nothing changes."""
         change = Change()
-        known = self._index.topic(topic).observers.get(uri)
+        known = self._index.observers_of(topic).get(uri)
         if known is not None:
             self._book.remove_observer(change, known)
-        elif (known := self._book.aside.topic(topic).observers.get(uri)) is not None:
+        elif (known := self._book.aside.observers_of(topic).get(uri)) is not None:
             self._book.forget_observer_aside(change, known)
         return change
 
     def reset(self, now_ms: int) -> Change:
-        """004 §9: delete everything. Other devices' services are sent one Unsubscribe each, which is not repeated."""
+        """004 §9: delete everything, and tell. Services elsewhere are sent one Unsubscribe each, which is not repeated."""
         change = Change(is_flushed=True)
         for entry in self._index.all():
             entry.state = SubscriptionState.UNSUBSCRIBED
             self._book.notify(change, entry)
             change.topics.add(entry.topic)
-        for remote in self._remotes.values():
-            change.commands += remote.leave_for_good(now_ms)
-        self._flushed = {topic: open_ for topic, open_ in self._flushed.items() if open_[-1].deadline_ms > now_ms}
-        self._flushed |= {topic: tuple(remote.open_commands.values()) for topic, remote in self._remotes.items()}
+        self._book.dismiss(change, (each for each in observers_of(self._index) if not self._is_told_of_end(each)))
+        change.commands += self._remotes.flush(now_ms)
         self._book.clear()
-        self._remotes.clear()
-        self._commands.clear()
-        self._repeats.clear()
         return change
 
     def reset_of(self, now_ms: int, authority: str) -> Change:
@@ -287,16 +281,14 @@ class SubscriptionRegistry:
                 self._leave(change, now_ms, entry, EXPIRED)
             elif (entry := self._book.aside.by_number.get(number)) is not None:
                 self._book.forget_aside(change, entry)
-        for topic in list(self._repeats.due(now_ms)):
-            remote = self._remotes.get(topic)
-            if remote is not None:
-                self._apply(change, now_ms, remote, Step(remote.tick(now_ms)))
+        for remote in self._remotes.due(now_ms):
+            self._apply(change, now_ms, remote, remote.tick(now_ms))
         return change
 
     def answered(self, now_ms: int, response: CommandResponse) -> Change:
         """Another device's service, or a dispatcher for it, has answered a command. If that is not open nothing changes."""
         change = Change()
-        remote = self._remotes.get(self._commands.get(response.id, _NO_TOPIC))
+        remote = self._remotes.get(self.topic_of(response.id) or _NO_TOPIC)
         if remote is not None:
             self._apply(change, now_ms, remote, remote.answered(now_ms, response))
         return change
@@ -311,42 +303,56 @@ class SubscriptionRegistry:
 
     # Shared rules
 
+    def _is_told_of_end(self, observer: Observer) -> bool:
+        """Whether a subscription that ends tells this observer, if all end."""
+        return observer.topic is not None and bool(self._index.topic(observer.topic).subscriptions)
+
     def _check_room(self, topic: UUri, subscriber: UUri, known: Subscription | None) -> None:
         most = self.limits.subscriptions
         if known is None:
             if len(self._index.by_number) + len(self._book.aside.by_number) >= most:
                 raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"there are {most} subscriptions already")
             check_subscription(self.limits, self._index, topic, subscriber, self._access.is_named)
-        if topic.authority not in self._access.local and topic not in self._remotes and len(self._remotes) >= most:
+        if topic.authority not in self._access.local and topic not in self.remotes and len(self._remotes) >= most:
             raise UStatusError(UCode.RESOURCE_EXHAUSTED, f"there are {most} topics of other devices already")
 
-    def _renew(self, change: Change, now_ms: int, entry: Subscription, via: str, attributes: SubscribeAttributes) -> None:
-        """Subscribe again: the expiry is never brought forward; everything else is as in the latest request."""
-        expire_ms = entry.attributes.expire_ms
-        if expire_ms is not None:
-            expire_ms = None if attributes.expire_ms is None else max(expire_ms, attributes.expire_ms)
-        attributes = attributes._replace(expire_ms=expire_ms)
-        if (entry.attributes, entry.via) == (attributes, via):
+    def _renew(
+        self,
+        change: Change,
+        now_ms: int,
+        entry: Subscription,
+        via: str,
+        version: int,
+        attributes: SubscribeAttributes,
+        is_told: bool,
+    ) -> None:
+        """Subscribe again: everything is as in the latest request."""
+        if (entry.attributes, entry.via, entry.version) == (attributes, via, version):
             return
+        is_told = is_told and entry.attributes.terms != attributes.terms
         self._index.count(entry, -1)
-        entry.attributes, entry.via = attributes, via
+        entry.attributes, entry.via, entry.version = attributes, via, version
         self._index.count(entry, 1)
         self._book.set_expiry(entry)
         self._book.changed(change, entry)
+        if is_told:
+            self._book.notify(change, entry, cause=Cause.TERMS)
         self._set_period(change, now_ms, entry.topic)
 
-    def _leave(self, change: Change, now_ms: int, entry: Subscription, message: str) -> None:
+    def _leave(self, change: Change, now_ms: int, entry: Subscription, message: str, cause: Cause = Cause.STATE) -> None:
         remote = self._remotes.get(entry.topic)
         is_last = len(self._index.topic(entry.topic).subscriptions) == 1
         if remote is None or not is_last:
-            self._book.end(change, entry, message)
+            self._book.end(change, entry, message, cause)
             self._set_period(change, now_ms, entry.topic)
             return
         if remote.state is SubscriptionState.SUBSCRIBED:
-            self._book.set_state(change, entry, SubscriptionState.UNSUBSCRIBE_PENDING, message)
+            self._book.set_state(change, entry, SubscriptionState.UNSUBSCRIBE_PENDING, message, cause)
             self._book.set_expiry(entry)
+            if cause is Cause.LEFT:
+                entry.attributes = entry.attributes._replace(expire_ms=None)
         else:
-            self._book.end(change, entry, message)
+            self._book.end(change, entry, message, cause)
         change.commands += remote.leave(now_ms)
         self._changed_remote(change, remote)
 
@@ -363,10 +369,7 @@ class SubscriptionRegistry:
 
     def _subscribe_there(self, change: Change, now_ms: int, topic: UUri, period_ms: int | None = None) -> RemoteTopic:
         """Subscribe to a remote topic at its service, for the first time or again."""
-        remote = self._remotes.get(topic)
-        if remote is None:
-            remote = self._remotes[topic] = RemoteTopic(topic, self.limits.remote_timeout_ms, topics=self._commands)
-            remote.inherit(now_ms, self._flushed.pop(topic, ()))
+        remote = self._remotes.open(now_ms, topic, self.limits.remote_timeout_ms)
         if period_ms is None:
             period_ms = min(self._index.interested(topic).values(), default=0)
         change.commands += remote.subscribe(now_ms, period_ms)
@@ -381,14 +384,8 @@ class SubscriptionRegistry:
 
     def _changed_remote(self, change: Change, remote: RemoteTopic) -> None:
         change.remotes.add(remote.topic)
-        if remote.is_over:
-            del self._remotes[remote.topic]
-            self._repeats.set(remote.topic, None)
-        else:
-            self._repeats.set(remote.topic, remote.next_ms())
+        self._remotes.changed(remote)
 
     def _forget(self, change: Change, topic: UUri) -> None:
-        for command in self._remotes.pop(topic).open_commands:
-            self._commands.pop(command, None)
-        self._repeats.set(topic, None)
+        self._remotes.forget(topic)
         change.remotes.add(topic)

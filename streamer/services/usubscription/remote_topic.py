@@ -5,6 +5,8 @@ The law of this file:
 - The state that we want (`wanted`) changes with our subscribers, and each change begins a new epoch. A command is then sent
   at once, and repeated until there is a response: at once if none came within the TTL, after a growing wait if it failed.
 - A response counts only in the epoch of its command.
+- In which version of the service a command goes out, `remote_version` knows. One that goes out in both is one command still:
+  the first OK decides, or a refusal if the other version is silent; it has failed when both have.
 - Commands can overtake each other. As long as an opposite one may still arrive, the service may change the state after its
   response. So when the last of the opposite commands has ended, by its TTL or by a response that is not older than the one
   to the latest command, the latest command is sent once more. Only OK tells when a command was carried out: who sent another
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamer.services.usubscription.entries import Command, CommandResponse, ReceivedUpdate, SubscriptionState
+from streamer.services.usubscription.remote_version import PATIENCE_MS, RemoteVersions
 from streamer.services.usubscription.retry import BACKOFF, wait_ms
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
@@ -40,6 +43,9 @@ REFUSALS = frozenset(
     }
 )
 """Codes after which Subscribe is not repeated. INTERNAL and UNKNOWN may come from a dispatcher in between."""
+
+NOT_SERVED = frozenset({UCode.NOT_FOUND, UCode.UNIMPLEMENTED})
+"""Codes of who may not know the version, or of a service that has something else to say."""
 
 NOT_DELIVERED = frozenset({UCode.DEADLINE_EXCEEDED, UCode.UNAVAILABLE, UCode.RESOURCE_EXHAUSTED})
 """Codes that may come from a dispatcher in between: Unsubscribe is repeated."""
@@ -67,7 +73,9 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class RemoteTopic:
-    """``is_confirmed``: the service has what we want, nothing is to be sent. ``latest``: the last command while open."""
+    """``is_confirmed``: the service has what we want, nothing is to be sent. ``latest``: the last command while open, by
+    its id in each version in which it was sent.
+    """
 
     topic: UUri
     timeout_ms: int
@@ -78,7 +86,13 @@ class RemoteTopic:
     period_ms: int = 0
     answered_ms: int = 0
     open_commands: dict[bytes, OpenCommand] = field(default_factory=dict)
-    latest: bytes | None = None
+    latest: tuple[bytes, ...] = ()
+    untried: tuple[int, ...] = ()
+    """The versions in which the latest command was not sent."""
+    other_ms: int | None = None
+    """When it goes out in the next of them if there was no response."""
+    refusal: str | None = None
+    """Why one version has refused it, while the other one is tried."""
     due_ms: int | None = None
     failures: int = 0
     is_pending_there: bool = False
@@ -91,6 +105,8 @@ class RemoteTopic:
     """A command has ended without a response since the last confirmation: a late Update may still report its effect."""
     topics: dict[bytes, UUri] = field(default_factory=dict)
     """The topic of every open command, of all remote topics."""
+    versions: RemoteVersions = field(default_factory=RemoteVersions)
+    """Shared by all remote topics."""
 
     @property
     def is_over(self) -> bool:
@@ -100,8 +116,8 @@ class RemoteTopic:
     def next_ms(self) -> int | None:
         """When `tick` is needed; None if not before a response."""
         times = [command.deadline_ms for command in self.open_commands.values()]
-        if self.due_ms is not None and self._has_room:
-            times.append(self.due_ms)
+        if self._has_room:
+            times += [time_ms for time_ms in (self.due_ms, self.other_ms) if time_ms is not None]
         return min(times, default=None)
 
     def subscribe(self, now_ms: int, period_ms: int) -> list[Command]:
@@ -117,7 +133,8 @@ class RemoteTopic:
         """Everything is flushed: `leave`, with room for its command. It is not repeated; open commands are for `inherit`."""
         for name in list(self.open_commands)[: -MAX_OPEN // 2]:
             del self.open_commands[name]
-        return self.leave(now_ms)
+        commands = self.leave(now_ms)
+        return commands if self.other_ms is None else commands + self._ask(now_ms)
 
     def inherit(self, now_ms: int, commands: Iterable[OpenCommand]) -> None:
         """Take over commands that were open before everything was flushed: they may arrive, their responses do not count."""
@@ -131,7 +148,7 @@ class RemoteTopic:
         if period_ms == self.period_ms or not self.wanted:
             return []
         self.period_ms = period_ms
-        if self.latest is None and not self.is_confirmed and not self.is_pending_there:
+        if not self.latest and not self.is_confirmed and not self.is_pending_there:
             return []  # the next attempt will carry it
         return self._send(now_ms)
 
@@ -149,24 +166,38 @@ class RemoteTopic:
                 self.open_commands[command.id] = command._replace(deadline_ms=now_ms + self.timeout_ms)
         if self.due_ms is not None:
             self.due_ms = min(self.due_ms, now_ms + max(self.timeout_ms, BACKOFF.max_ms))
+        if self.other_ms is not None:
+            self.other_ms = min(self.other_ms, now_ms + PATIENCE_MS)
 
-    def tick(self, now_ms: int) -> list[Command]:
+    def tick(self, now_ms: int) -> Step:
         """Time has passed: end and repeat commands."""
+        step = Step([])
         for command in [each for each in self.open_commands.values() if each.deadline_ms <= now_ms]:
-            if command.id == self.latest:
-                self.failures = 0
+            is_latest = command.id in self.latest
             self._end(command, None)
-        return self._pump(now_ms)
+            if is_latest:
+                self.failures = 0
+                self.versions.doubt(self.topic.authority)
+                if self.refusal is not None and not self.latest and self.wanted:
+                    step = self._refused_for_good(self.refusal)
+        return step._replace(commands=self._pump(now_ms))
 
     def answered(self, now_ms: int, response: CommandResponse) -> Step:
         """There is a response to one of `open_commands`."""
         command = self.open_commands[response.id]
-        is_latest = command.id == self.latest
+        is_latest = command.id in self.latest
         done_ms = response.created_ms if response.code is UCode.OK else None
         self._end(command, done_ms)
+        if done_ms is not None:
+            self.versions.learn(self.topic.authority, response.version, now_ms)
+            if is_latest:
+                self._close()
         if done_ms is not None and done_ms <= self.opposite_ms:
             is_latest = False  # an opposite one may have been carried out after it: it is sent once more
         step = Step([])
+        if is_latest and done_ms is None and self._goes_on(response):
+            commands = [] if self.latest else self._ask(now_ms)
+            return Step(commands + self._pump(now_ms))
         if command.epoch == self.epoch:
             if self.wanted:
                 step = self._subscribe_answered(now_ms, response, is_latest)
@@ -205,6 +236,18 @@ class RemoteTopic:
         self.failures = 0
         return self._send(now_ms)
 
+    def _goes_on(self, response: CommandResponse) -> bool:
+        """Whether the latest command, which has failed in one version, is open in another, or is to be sent in one."""
+        is_refused = response.code in REFUSALS - NOT_SERVED
+        is_doubtful = response.code is UCode.UNIMPLEMENTED or not self.versions.is_sure(self.topic.authority)
+        if self.latest:
+            return not is_refused or not self.wanted
+        if self.untried and is_doubtful:
+            if is_refused:
+                self.refusal = response.message or response.code.name
+            return True
+        return False
+
     def _subscribe_answered(self, now_ms: int, response: CommandResponse, is_latest: bool) -> Step:
         if response.code is UCode.OK and response.state is not None:
             self.answered_ms = max(self.answered_ms, response.created_ms)
@@ -222,7 +265,11 @@ class RemoteTopic:
             self.failures = 0
             self.due_ms = now_ms + self.timeout_ms  # unless its Update arrives
         elif response.code in REFUSALS and is_latest:
-            return self._refused_for_good(response.message or response.code.name)
+            if response.code in NOT_SERVED:
+                self.versions.doubt(self.topic.authority)
+            return self._refused_for_good(self.refusal or response.message or response.code.name)
+        elif response.code is UCode.DEADLINE_EXCEEDED and is_latest and self.refusal is not None:
+            return self._refused_for_good(self.refusal)
         elif is_latest:
             self._failed(now_ms, response)
         return Step([])
@@ -258,11 +305,19 @@ class RemoteTopic:
         self.is_confirmed = True
         self.is_pending_there = False
         self.is_unconfirmed = False
-        self.latest = None
+        self._close()
         self.due_ms = None
         self.failures = 0
 
+    def _close(self) -> None:
+        """Nothing more comes of the latest command."""
+        self.latest = ()
+        self.untried = ()
+        self.other_ms = None
+        self.refusal = None
+
     def _failed(self, now_ms: int, response: CommandResponse) -> None:
+        self.versions.doubt(self.topic.authority)
         self.failures += 1
         self.due_ms = max(now_ms, min(created_ms(response.id), now_ms) + wait_ms(self.failures))
 
@@ -277,8 +332,7 @@ class RemoteTopic:
     def _forget(self, command: OpenCommand) -> None:
         del self.open_commands[command.id]
         self.topics.pop(command.id, None)
-        if command.id == self.latest:
-            self.latest = None
+        self.latest = tuple(each for each in self.latest if each != command.id)
 
     def _end(self, command: OpenCommand, done_ms: int | None) -> None:
         """``done_ms``: when the command was carried out (the other's clock), if that is known."""
@@ -292,14 +346,17 @@ class RemoteTopic:
         if self._has_opposite:
             return
         is_late = self.opposite_ms >= self.answered_ms and (self.is_confirmed or self.is_pending_there)
-        if is_late or (self.opposite_ms == _UNKNOWN_MS and self.latest is not None):
+        if is_late or (self.opposite_ms == _UNKNOWN_MS and self.latest):
             self.is_confirmed = False
             self.is_pending_there = False
-            self.latest = None
+            self._close()
             self.due_ms = None
 
     def _pump(self, now_ms: int) -> list[Command]:
-        if self.is_confirmed or self.latest is not None or (self.due_ms is not None and self.due_ms > now_ms):
+        if self.latest:
+            is_time = self.other_ms is not None and self.other_ms <= now_ms
+            return self._ask(now_ms) if is_time and self._has_room else []
+        if self.is_confirmed or (self.due_ms is not None and self.due_ms > now_ms):
             return []
         return self._send(now_ms)
 
@@ -308,12 +365,23 @@ class RemoteTopic:
         self.is_pending_there = False
         self.opposite_ms = 0
         self.unsubscribed_ms = None  # the response to this command will be newer
-        self.latest = None
+        self._close()
         self.due_ms = None
         if not self._has_room:
             return []
-        command = OpenCommand(new_id(now_ms), self.wanted, self.epoch, now_ms + self.timeout_ms)
+        self.untried = self.versions.order(self.topic.authority, now_ms)
+        return self._ask(now_ms)
+
+    def _ask(self, now_ms: int) -> list[Command]:
+        """Send the latest command in the next version."""
+        version, *untried = self.untried
+        self.untried = tuple(untried)
+        is_doubtful = bool(untried) and not self.versions.is_sure(self.topic.authority)
+        self.other_ms = now_ms + PATIENCE_MS if is_doubtful else None
+        timeout_ms = self.versions.timeout_ms(version, self.timeout_ms)
+        command = OpenCommand(new_id(now_ms), self.wanted, self.epoch, now_ms + timeout_ms)
         self.open_commands[command.id] = command
         self.topics[command.id] = self.topic
-        self.latest = command.id
-        return [Command(command.id, self.topic, self.wanted, self.period_ms if self.wanted else 0, self.timeout_ms)]
+        self.latest += (command.id,)
+        period_ms = self.period_ms if self.wanted else 0
+        return [Command(command.id, self.topic, self.wanted, period_ms, timeout_ms, version)]

@@ -22,6 +22,10 @@ TABLES = {
     "usubscription_observers": """CREATE TABLE usubscription_observers (
         number INTEGER PRIMARY KEY, topic TEXT NOT NULL, uri TEXT NOT NULL, via TEXT NOT NULL
     ) STRICT""",
+    # The version of the service that a subscriber called last, if it was not 3, which is all that 0.1 has
+    "usubscription_versions": """CREATE TABLE usubscription_versions (
+        topic TEXT NOT NULL, subscriber TEXT NOT NULL, version INTEGER NOT NULL, PRIMARY KEY (topic, subscriber)
+    ) STRICT""",
     # Commands that may still arrive, as JSON: [[id, subscribe, epoch, deadline_ms], ...]
     "usubscription_remotes": """CREATE TABLE usubscription_remotes (
         topic TEXT PRIMARY KEY, wanted INTEGER NOT NULL, standing INTEGER NOT NULL, is_confirmed INTEGER NOT NULL,
@@ -31,14 +35,15 @@ TABLES = {
     "usubscription_outbox": "CREATE TABLE usubscription_outbox (number INTEGER PRIMARY KEY, message BLOB NOT NULL) STRICT",
 }
 
-_FLUSHED = ("usubscription_subscriptions", "usubscription_observers", "usubscription_remotes")
+_FLUSHED = ("usubscription_subscriptions", "usubscription_versions", "usubscription_observers", "usubscription_remotes")
+_OLDEST = 3
 
 
 def statements(change: Change, remotes: Callable[[UUri], RemoteTopic | None]) -> list[Statement]:
     """What to write after ``change``, with its entries as they are now."""
     found: list[Statement] = [(f"DELETE FROM {table}", ()) for table in _FLUSHED] if change.is_flushed else []
     for number, entry in change.subscriptions.items():
-        found.append(_delete("subscriptions", "number", number) if entry is None else _subscription(entry))
+        found += _no_subscription(number) if entry is None else _subscription(entry)
     for number, observer in change.observers.items():
         found.append(_delete("observers", "number", number) if observer is None else _observer(observer))
     for topic in sorted(change.remotes):
@@ -60,8 +65,8 @@ def delete_message(number: int) -> Statement:
 def subscriptions(file: StateFile) -> list[Subscription]:
     """In the order of their numbers. Raises `StateError`."""
     return file.read(
-        "SELECT number, topic, subscriber, via, standing, expire_ms, sample_period_ms, details"
-        " FROM usubscription_subscriptions ORDER BY number",
+        "SELECT number, topic, subscriber, via, standing, expire_ms, sample_period_ms, details, version"
+        " FROM usubscription_subscriptions LEFT JOIN usubscription_versions USING (topic, subscriber) ORDER BY number",
         lambda row: Subscription(
             number=row[0],
             topic=UUri.parse(row[1]),
@@ -69,6 +74,7 @@ def subscriptions(file: StateFile) -> list[Subscription]:
             via=row[3],
             state=SubscriptionState(row[4]),
             attributes=SubscribeAttributes(row[5], row[6], bytes(row[7])),
+            version=_OLDEST if row[8] is None else row[8],
         ),
     )
 
@@ -77,7 +83,7 @@ def observers(file: StateFile) -> list[Observer]:
     """In the order of their numbers. Raises `StateError`."""
     return file.read(
         "SELECT number, topic, uri, via FROM usubscription_observers ORDER BY number",
-        lambda row: Observer(row[0], UUri.parse(row[1]), UUri.parse(row[2]), row[3]),
+        lambda row: Observer(row[0], UUri.parse(row[1]) if row[1] else None, UUri.parse(row[2]), row[3]),
     )
 
 
@@ -122,14 +128,23 @@ def _delete(table: str, key: str, value: int | str) -> Statement:
     return f"DELETE FROM usubscription_{table} WHERE {key} = ?", (value,)
 
 
-def _subscription(entry: Subscription) -> Statement:
+def _no_subscription(number: int) -> list[Statement]:
+    about = "SELECT topic, subscriber FROM usubscription_subscriptions WHERE number = ?"
+    forget = f"DELETE FROM usubscription_versions WHERE (topic, subscriber) IN ({about})"
+    return [(forget, (number,)), _delete("subscriptions", "number", number)]
+
+
+def _subscription(entry: Subscription) -> list[Statement]:
     attributes = entry.attributes
-    return _replace(
+    about = str(entry.topic), str(entry.subscriber)
+    version: Statement = "DELETE FROM usubscription_versions WHERE topic = ? AND subscriber = ?", about
+    if entry.version != _OLDEST:
+        version = _replace("versions", (*about, entry.version))
+    values = _replace(
         "subscriptions",
         (
             entry.number,
-            str(entry.topic),
-            str(entry.subscriber),
+            *about,
             entry.via,
             int(entry.state),
             attributes.expire_ms,
@@ -137,10 +152,12 @@ def _subscription(entry: Subscription) -> Statement:
             attributes.details,
         ),
     )
+    return [values, version]
 
 
 def _observer(observer: Observer) -> Statement:
-    return _replace("observers", (observer.number, str(observer.topic), str(observer.uri), observer.via))
+    topic = "" if observer.topic is None else str(observer.topic)
+    return _replace("observers", (observer.number, topic, str(observer.uri), observer.via))
 
 
 def _remote(remote: RemoteTopic) -> Statement:

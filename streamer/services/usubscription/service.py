@@ -28,9 +28,9 @@ from streamer.services.usubscription.methods import Methods
 from streamer.services.usubscription.outbox import Entry, Outbox
 from streamer.services.usubscription.quotas import Limits
 from streamer.services.usubscription.registry import SubscriptionRegistry
+from streamer.services.usubscription.versions import VERSIONS
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import InvalidMessageError, UMessage, UMessageType
-from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import message_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
@@ -64,10 +64,11 @@ class Turn:
     topics: dict[UUri, None] = field(default_factory=dict)
     messages: list[tuple[list[UMessage], Done]] = field(default_factory=list)
     kept: list[Entry] = field(default_factory=list)
-    observed: dict[tuple[UUri, UUri, UUri], Update] = field(default_factory=dict)
-    """What observers are told, by observer, topic and subscriber: of many changes in one turn, the last one."""
+    observed: dict[tuple[UUri | None, UUri, UUri], Update] = field(default_factory=dict)
+    """What observers are told, and (None) what is published, by observer, topic and subscriber: of many changes in one turn,
+    the last one."""
     left_out: int = 0
-    """What observers are not told, because too much changed in one turn."""
+    """What is not told to them, because too much changed in one turn."""
 
 
 class USubscription:
@@ -90,13 +91,14 @@ class USubscription:
         self._clock = clock
         self._authority = access.authority
         self._registry = SubscriptionRegistry(access, Limits.of(options))
-        self._methods = Methods(self._registry, options.page, access)
+        self._methods = Methods(self._registry, options, access)
         self._next: tuple[config.UsubscriptionConfig, Access] | None = None
         self._inbox: list[tuple[UMessage, Done]] = []
         self._woken = asyncio.Event()
         self._outbox = Outbox(transport)
         self._last_ms = 0
-        transport.serve(USUBSCRIPTION, self._take)
+        for version in VERSIONS.values():
+            transport.serve(version.ENTITY, self._take)
 
     def restore(self) -> None:
         """Read the file, and tell the router the interest. Blocks: before the router starts. Raises `StateError`."""
@@ -144,7 +146,7 @@ class USubscription:
         self._note(turn, now_ms, self._registry.tick(now_ms), [], _nothing)
         if self._next is not None:
             (options, access), self._next = self._next, None
-            self._methods.access, self._methods.page = access, options.page
+            self._methods.access, self._methods.options = access, options
             self._registry.limits = Limits.of(options)
             self._note(turn, now_ms, self._registry.permit(now_ms, access), [], _nothing)
             self._say_what_is_set_aside()
@@ -181,22 +183,23 @@ class USubscription:
             return [], Change()  # the requester has its DEADLINE_EXCEEDED, or no longer waits
         if attributes.type is UMessageType.REQUEST:
             try:
-                proto, change = self._methods.call(now_ms, message)
+                proto, change, is_reset = self._methods.call(now_ms, message)
             except UStatusError as exc:
                 if exc.code is UCode.PERMISSION_DENIED:
                     audit(DENIED, **self._caller(message), reason=exc.message)
                 log_refusal(message, exc)
                 return _refused(now_ms, message, exc.code, exc.message), Change()
-            if isinstance(proto, pb.ResetResponse):
+            if is_reset:
                 audit("reset", **self._caller(message), subscriptions=len(change.subscriptions))
             return [wire.granted(now_ms, message, proto)], change
-        if attributes.sink == USUBSCRIPTION.at(self._authority):
+        version = VERSIONS.get(attributes.source.version)
+        if attributes.sink == USUBSCRIPTION.at(self._authority) and version is not None:
             if attributes.type is UMessageType.RESPONSE and attributes.reqid is not None:
                 topic = self._registry.topic_of(attributes.reqid)
                 if topic is not None and attributes.source.authority == topic.authority:
-                    return [], self._registry.answered(now_ms, wire.command_response(message))
+                    return [], self._registry.answered(now_ms, version.command_response(message))
             elif attributes.type is UMessageType.NOTIFICATION:
-                update = wire.received_update(message, attributes.sink)
+                update = version.received_update(message, attributes.sink)
                 if update is not None:
                     return [], self._registry.update_received(now_ms, update)
         return [], Change()
@@ -209,15 +212,20 @@ class USubscription:
         turn.statements += rows.statements(change, self._registry.remotes.get)
         turn.topics.update(dict.fromkeys(sorted(change.topics)))
         turn.messages.append((response, done))
-        kept = [wire.update_message(now_ms, update) for update in change.updates if update.sink == update.subscriber]
+        kept = []
         for update in change.updates:
-            if update.sink != update.subscriber:
-                key = update.sink, update.topic, update.subscriber
-                if turn.observed.pop(key, None) is None and len(turn.observed) >= _OBSERVED_AT_ONCE:
-                    turn.left_out += 1
-                else:
-                    turn.observed[key] = update
-        commands = [wire.command_message(self._authority, command) for command in change.commands]
+            version = VERSIONS[update.version]
+            if not version.tells(update):
+                continue
+            if not update.is_observed:
+                kept.append(version.update_message(now_ms, update))
+                continue
+            key = update.sink, update.topic, update.subscriber
+            if turn.observed.pop(key, None) is None and len(turn.observed) >= _OBSERVED_AT_ONCE:
+                turn.left_out += 1
+            else:
+                turn.observed[key] = update
+        commands = [VERSIONS[each.version].command_message(self._authority, each) for each in change.commands]
         if change.is_flushed:
             kept += commands  # nothing else remembers them
         elif commands:
@@ -231,7 +239,8 @@ class USubscription:
             turn.kept.append((number, message))
 
     async def _finish(self, turn: Turn) -> None:
-        self._keep(turn, [wire.update_message(self._last_ms, update) for update in turn.observed.values()])
+        observed = turn.observed.values()
+        self._keep(turn, [VERSIONS[update.version].update_message(self._last_ms, update) for update in observed])
         if turn.left_out:
             text = "usubscription_updates_given_up count=%d consequence=%s"
             logger.warning(text, turn.left_out, "observers miss some of the changes that came together")

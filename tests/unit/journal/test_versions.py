@@ -198,3 +198,20 @@ def test_a_damaged_earlier_file_is_not_migrated(connection: sqlite3.Connection, 
     with closing(connect(path)) as again, pytest.raises((CorruptFileError, sqlite3.DatabaseError)):
         versions.prepare(again, path, THIRD)
     assert STEPS == []
+
+
+def test_a_file_without_a_table_that_came_later_gets_it_and_keeps_its_version(
+    connection: sqlite3.Connection, path: Path
+) -> None:
+    with_things(connection, path)
+    notes = "CREATE TABLE notes (text TEXT) STRICT"
+    later = replace(FIRST, tables={**FIRST.tables, "notes": notes}, added=frozenset({"notes"}))
+    assert age_of(connection, path, later) is Age.EARLIER
+    prepare(connection, path, later)
+    assert age_of(connection, path, later) is Age.CURRENT
+    assert things(connection) == [(1, "one"), (2, "two")]
+    assert connection.execute("SELECT * FROM notes").fetchall() == []
+    assert age_of(connection, path, FIRST) is Age.CURRENT
+    connection.execute("DROP TABLE things")
+    with pytest.raises(CorruptFileError):
+        age_of(connection, path, later)

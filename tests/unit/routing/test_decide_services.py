@@ -8,7 +8,7 @@ from streamer.routing.outcome import Outcome
 from streamer.routing.table import RoutingTable
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, EntityId
 
 SERVICES = RoutingTable.from_config(
@@ -69,3 +69,20 @@ def test_a_service_of_ours_that_is_not_there_is_unavailable() -> None:
     failure = decide(REQUEST, APP, UUri("gw", 9, 1, 1), "zenoh", SERVICES).failure
     assert failure is not None
     assert (failure.outcome, failure.code) == (Outcome.REJECTED, UCode.UNAVAILABLE)
+
+
+def test_what_a_service_publishes_goes_to_the_networks_of_its_device_and_to_those_interested() -> None:
+    changes = UUri("veh1", 0, 4, 0x8000)
+    decision = decide(UMessageType.PUBLISH, changes, None, LOCAL_ENDPOINT, SERVICES)
+    assert [(hop.route.target, hop.sink) for hop in decision.hops] == [("mqtt", None), ("zenoh", None)]
+    of_ours = decide(UMessageType.PUBLISH, changes._replace(authority="gw"), None, LOCAL_ENDPOINT, SERVICES)
+    assert [hop.route.target for hop in of_ours.hops] == ["mqtt", "zenoh"]
+    interested = decide(UMessageType.PUBLISH, changes, None, LOCAL_ENDPOINT, SERVICES, {"phone": 50, "hpc": 70})
+    assert [(hop.route.target, hop.sink, hop.period_ms) for hop in interested.hops] == [
+        ("mqtt", None, 0),
+        ("zenoh", None, 0),
+        ("cloud", everything_at("phone"), 50),
+    ]
+    nowhere = decide(UMessageType.PUBLISH, changes._replace(authority="backend"), None, LOCAL_ENDPOINT, SERVICES)
+    assert nowhere.failure is not None
+    assert nowhere.failure.outcome is Outcome.UNWANTED

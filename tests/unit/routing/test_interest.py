@@ -114,3 +114,18 @@ def test_ids_from_the_future_count_from_their_arrival() -> None:
 
 def test_a_message_that_was_overtaken_within_the_period_is_left_out() -> None:
     assert passed(Sampler(100), 100, 50) == [100]
+
+
+def test_interest_in_any_instance_or_version_is_interest_in_each() -> None:
+    interest = Interest()
+    wide = [SPEED._replace(ue_id=0xFFFF_000A), SPEED._replace(version=0xFF), SPEED._replace(ue_id=0xFFFF_000A, version=0xFF)]
+    for period_ms, topic in enumerate(wide, start=1):
+        assert interest.change(topic, {"cloud": period_ms, f"app{period_ms}": 9}, "usubscription")
+    interest.change(SPEED, {"cloud": 5}, "usubscription")
+    assert interest.of(SPEED) == {"cloud": 1, "app1": 9, "app2": 9, "app3": 9}
+    assert interest.of(SPEED._replace(ue_id=0x7000A, version=2)) == {"cloud": 3, "app3": 9}
+    assert interest.of(SPEED._replace(ue_id=0x7000B)) == interest.of(DOORS) == {}
+    assert interest.at(SPEED) == {"cloud": 5}
+    for topic in wide:
+        interest.change(topic, {}, "usubscription")
+    assert interest.of(SPEED) == {"cloud": 5}

@@ -3,9 +3,9 @@
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from streamer.services.usubscription import wire
+from streamer.services.usubscription import v3
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
-from streamer.uprotocol.well_known import USUBSCRIPTION
+from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION
 
 PACKAGE = "uprotocol.core.usubscription.v3"
 URI = "uprotocol.v1.UUri"
@@ -118,15 +118,15 @@ def test_a_fetch_is_for_a_topic_or_a_subscriber() -> None:
 
 
 def test_methods_and_topic_have_the_numbers_of_the_contract() -> None:
-    assert (*USUBSCRIPTION, wire.CHANGES) == (0, 3, 0x8000)
+    assert (*USUBSCRIPTION, CHANGES) == (0, 3, 0x8000)
     assert {
-        "Subscribe": wire.SUBSCRIBE,
-        "Unsubscribe": wire.UNSUBSCRIBE,
-        "FetchSubscriptions": wire.FETCH_SUBSCRIPTIONS,
-        "RegisterForNotifications": wire.REGISTER,
-        "UnregisterForNotifications": wire.UNREGISTER,
-        "FetchSubscribers": wire.FETCH_SUBSCRIBERS,
-        "Reset": wire.RESET,
+        "Subscribe": v3.SUBSCRIBE,
+        "Unsubscribe": v3.UNSUBSCRIBE,
+        "FetchSubscriptions": v3.FETCH_SUBSCRIPTIONS,
+        "RegisterForNotifications": v3.REGISTER,
+        "UnregisterForNotifications": v3.UNREGISTER,
+        "FetchSubscribers": v3.FETCH_SUBSCRIBERS,
+        "Reset": v3.RESET,
     } == {
         "Subscribe": 1,
         "Unsubscribe": 2,

@@ -8,14 +8,14 @@ from google.protobuf.message import Message
 from streamer.config.services import UsubscriptionConfig
 from streamer.services.access import Access, SubscribeRule
 from streamer.services.state import StateFile
-from streamer.services.usubscription import USubscription, wire
+from streamer.services.usubscription import USubscription, v3, wire
 from streamer.services.usubscription.entries import SubscriptionState
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, request, response
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
-from streamer.uprotocol.well_known import USUBSCRIPTION
+from streamer.uprotocol.well_known import USUBSCRIPTION, USUBSCRIPTIONS
 from tests.clock import FakeClock
 from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.local_transport import RecordingLocalTransport
@@ -39,13 +39,13 @@ PLAIN = Options(payload_format=UPayloadFormat.PROTOBUF)
 TIMEOUT_MS = 300_000
 
 ANSWERS = {
-    wire.SUBSCRIBE: pb.SubscriptionResponse,
-    wire.UNSUBSCRIBE: pb.UnsubscribeResponse,
-    wire.FETCH_SUBSCRIPTIONS: pb.FetchSubscriptionsResponse,
-    wire.REGISTER: pb.NotificationsResponse,
-    wire.UNREGISTER: pb.NotificationsResponse,
-    wire.FETCH_SUBSCRIBERS: pb.FetchSubscribersResponse,
-    wire.RESET: pb.ResetResponse,
+    v3.SUBSCRIBE: pb.SubscriptionResponse,
+    v3.UNSUBSCRIBE: pb.UnsubscribeResponse,
+    v3.FETCH_SUBSCRIPTIONS: pb.FetchSubscriptionsResponse,
+    v3.REGISTER: pb.NotificationsResponse,
+    v3.UNREGISTER: pb.NotificationsResponse,
+    v3.FETCH_SUBSCRIBERS: pb.FetchSubscribersResponse,
+    v3.RESET: pb.ResetResponse,
 }
 
 
@@ -55,13 +55,24 @@ def method_of(asked: UMessage) -> int:
     return asked.attributes.sink.resource
 
 
+def version_of(asked: UMessage) -> int:
+    """The version of the service that a Request is for."""
+    assert asked.attributes.sink is not None
+    return asked.attributes.sink.version
+
+
 def status(standing: int, message: str = "") -> pb.SubscriptionStatus:
     number: Any = int(standing)  # the generated types want a name
     return pb.SubscriptionStatus(state=number, message=message)
 
 
 class UsubscriptionHarness:
-    """``options`` as in the configuration file. Tests read the messages that were sent since the last `forget`."""
+    """``options`` as in the configuration file. Tests read the messages that were sent since the last `forget`.
+
+    Of the services at ``known`` it is known that they have version 3.
+    """
+
+    known: tuple[str, ...] = ("dev2", "dev3", "x", "y", "z")
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
@@ -73,12 +84,14 @@ class UsubscriptionHarness:
 
     def open(self) -> None:
         """As the daemon does before it starts the router."""
-        self.core = RecordingLocalTransport("gw1", USUBSCRIPTION)
+        self.core = RecordingLocalTransport("gw1", *USUBSCRIPTIONS)
         self.state = StateFile(self.path, USubscription.TABLES)
         self.router = FakeRouter()
         self.service = USubscription(self.core, self.state, self.router, self.options, self.access, self.clock)
         self.state.open()
         self.service.restore()
+        for authority in self.known:
+            self.service._registry._remotes.versions.learn(authority, 3, self.clock.ms)
 
     async def restart(self) -> None:
         """As after kill -9: what is not in the file is gone."""
@@ -131,23 +144,23 @@ class UsubscriptionHarness:
             proto.attributes.expire.FromMilliseconds(attributes["expire_ms"])
         if "sample_period_ms" in attributes:
             proto.attributes.sample_period_ms = attributes["sample_period_ms"]
-        answer = await self.call(wire.SUBSCRIBE, proto, source, at)
+        answer = await self.call(v3.SUBSCRIBE, proto, source, at)
         assert uri_from_proto(answer.topic) == topic
         return SubscriptionState(answer.status.state)
 
     async def unsubscribe(self, topic: UUri, source: UUri = APP) -> None:
-        await self.call(wire.UNSUBSCRIBE, pb.UnsubscribeRequest(topic=uri_to_proto(topic)), source)
+        await self.call(v3.UNSUBSCRIBE, pb.UnsubscribeRequest(topic=uri_to_proto(topic)), source)
 
     async def register(self, topic: UUri, source: UUri = WATCHER, at: str = "dev1") -> None:
-        await self.call(wire.REGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)), source, at)
+        await self.call(v3.REGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)), source, at)
 
     async def unregister(self, topic: UUri, source: UUri = WATCHER) -> None:
-        await self.call(wire.UNREGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)), source)
+        await self.call(v3.UNREGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)), source)
 
     async def subscribers(self, topic: UUri) -> dict[UUri, SubscriptionState]:
         """The listed subscribers of a topic, in order."""
         asked = pb.FetchSubscriptionsRequest(topic=uri_to_proto(topic))
-        answer = await self.call(wire.FETCH_SUBSCRIPTIONS, asked, WATCHER)
+        answer = await self.call(v3.FETCH_SUBSCRIPTIONS, asked, WATCHER)
         return {uri_from_proto(each.subscriber.uri): SubscriptionState(each.status.state) for each in answer.subscriptions}
 
     # Time
@@ -179,9 +192,9 @@ class UsubscriptionHarness:
         """Of every Update to ``sink``."""
         return [state for _, _, state in self.updates(sink)]
 
-    def commands(self, method: int | None = None) -> list[UMessage]:
-        """Requests to other services."""
-        found = self.messages(UMessageType.REQUEST)
+    def commands(self, method: int | None = None, any_version: bool = False) -> list[UMessage]:
+        """Requests to other services, in version 3 unless ``any_version``."""
+        found = [each for each in self.messages(UMessageType.REQUEST) if any_version or version_of(each) == 3]
         return [each for each in found if method is None or method_of(each) == method]
 
     # Other services
@@ -195,9 +208,13 @@ class UsubscriptionHarness:
         await self.send(response(self.clock.ms, command, payload, None, UPayloadFormat.PROTOBUF))
 
     async def failed(self, command: UMessage, code: UCode, text: str = "no") -> None:
-        """The other service, or a dispatcher for it, answers with an error."""
+        """The other service, or a dispatcher for it, answers with an error, in whichever version it is asked then."""
+        before = len(self.core.said)
         payload = status_to_proto(code, text).SerializeToString()
         await self.send(response(self.clock.ms, command, payload, code, UPayloadFormat.PROTOBUF))
+        for again in self.core.said[before:]:
+            if again.attributes.type is UMessageType.REQUEST and version_of(again) == 4:
+                await self.send(response(self.clock.ms, again, payload, code, UPayloadFormat.PROTOBUF))
 
     async def update_received(
         self, topic: UUri, state: SubscriptionState, about: UUri = US, source: UUri | None = None, sink: UUri = US

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.services.usubscription import wire
+from streamer.services.usubscription import v3
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.uri import UUri
@@ -24,14 +24,14 @@ TOPICS = [UUri("dev1", 0xB5, 1, 0x8000 + number) for number in (7, 3, 9, 1, 5, 2
 
 
 async def _subscribers(harness: UsubscriptionHarness, offset: int | None = None) -> tuple[list[UUri], bool]:
-    answer = await harness.call(wire.FETCH_SUBSCRIBERS, pb.FetchSubscribersRequest(topic=uri_to_proto(LOCAL), offset=offset))
+    answer = await harness.call(v3.FETCH_SUBSCRIBERS, pb.FetchSubscribersRequest(topic=uri_to_proto(LOCAL), offset=offset))
     assert answer.HasField("has_more_records")
     return [uri_from_proto(each.uri) for each in answer.subscribers], answer.has_more_records
 
 
 async def _subscriptions(harness: UsubscriptionHarness, offset: int | None = None) -> tuple[list[UUri], bool]:
     asked = pb.FetchSubscriptionsRequest(subscriber=pb.SubscriberInfo(uri=uri_to_proto(APP)), offset=offset)
-    answer = await harness.call(wire.FETCH_SUBSCRIPTIONS, asked)
+    answer = await harness.call(v3.FETCH_SUBSCRIPTIONS, asked)
     assert {uri_from_proto(each.subscriber.uri) for each in answer.subscriptions} <= {APP}
     return [uri_from_proto(each.topic) for each in answer.subscriptions], answer.has_more_records
 
@@ -64,7 +64,7 @@ async def test_the_topics_of_a_subscriber_are_returned(harness: UsubscriptionHar
 async def test_the_subscriptions_of_a_topic_are_returned_with_state_and_attributes(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE, sample_period_ms=40)
     await harness.subscribe(LOCAL)
-    answer = await harness.call(wire.FETCH_SUBSCRIPTIONS, pb.FetchSubscriptionsRequest(topic=uri_to_proto(REMOTE)))
+    answer = await harness.call(v3.FETCH_SUBSCRIPTIONS, pb.FetchSubscriptionsRequest(topic=uri_to_proto(REMOTE)))
     [entry] = answer.subscriptions
     assert (uri_from_proto(entry.topic), uri_from_proto(entry.subscriber.uri)) == (REMOTE, APP)
     assert entry.status.state == SUBSCRIBE_PENDING
@@ -78,7 +78,7 @@ async def test_without_entries_the_list_is_empty(harness: UsubscriptionHarness) 
 
 async def test_subscribers_have_the_same_order_page_by_page(paged: UsubscriptionHarness) -> None:
     for _ in range(2):
-        assert await _subscribers(paged) == (APPS[:3], True)
+        assert await _subscribers(paged, 0) == (APPS[:3], True)
         assert await _subscribers(paged, 3) == (APPS[3:6], True)
         assert await _subscribers(paged, 6) == (APPS[6:], False)
         await paged.restart()
@@ -86,7 +86,7 @@ async def test_subscribers_have_the_same_order_page_by_page(paged: Usubscription
 
 async def test_subscriptions_have_the_same_order_page_by_page(paged: UsubscriptionHarness) -> None:
     for _ in range(2):
-        assert await _subscriptions(paged) == (TOPICS[:3], True)
+        assert await _subscriptions(paged, 0) == (TOPICS[:3], True)
         assert await _subscriptions(paged, 3) == (TOPICS[3:6], True)
         assert await _subscriptions(paged, 6) == (TOPICS[6:], False)
         await paged.restart()
@@ -110,7 +110,7 @@ async def test_an_offset_omits_the_entries_up_to_it(paged: UsubscriptionHarness)
 
 async def test_the_order_stays_when_a_subscriber_leaves(paged: UsubscriptionHarness) -> None:
     await paged.unsubscribe(LOCAL, APPS[1])
-    assert await _subscribers(paged) == ([APPS[0], *APPS[2:4]], True)
+    assert await _subscribers(paged, 0) == ([APPS[0], *APPS[2:4]], True)
     assert await paged.subscribe(LOCAL, APPS[1]) is SUBSCRIBED
     assert await _subscribers(paged, 6) == ([APPS[1]], False)
 
@@ -120,8 +120,30 @@ async def test_neither_topic_nor_subscriber_returns_all_subscriptions_page_by_pa
     for _ in range(2):
         for offset in range(0, len(every), 3):
             asked = pb.FetchSubscriptionsRequest(offset=offset)
-            answer = await paged.call(wire.FETCH_SUBSCRIPTIONS, asked if offset else None)
+            answer = await paged.call(v3.FETCH_SUBSCRIPTIONS, asked)
             found = [(uri_from_proto(each.topic), uri_from_proto(each.subscriber.uri)) for each in answer.subscriptions]
             assert found == every[offset : offset + 3]
             assert answer.has_more_records is (offset + 3 < len(every))
         await paged.restart()
+
+
+async def test_without_an_offset_everything_is_returned_at_once(paged: UsubscriptionHarness) -> None:
+    assert await _subscribers(paged) == (APPS, False)
+    assert await _subscriptions(paged) == (TOPICS, False)
+    answer = await paged.call(v3.FETCH_SUBSCRIPTIONS, None)
+    assert (len(answer.subscriptions), answer.has_more_records) == (len(APPS) + len(TOPICS), False)
+
+
+async def test_without_an_offset_as_much_is_returned_as_a_message_may_carry(tmp_path: Path) -> None:
+    harness = UsubscriptionHarness(tmp_path / "small.db", page=100, max_answer_bytes=64)
+    for app in APPS:
+        await harness.subscribe(LOCAL, app)
+    first, has_more = await _subscribers(harness)
+    assert has_more
+    assert 0 < len(first) < len(APPS)
+    found = list(first)
+    while has_more:
+        entries, has_more = await _subscribers(harness, len(found))
+        found += entries
+    assert found == APPS
+    harness.state.close()

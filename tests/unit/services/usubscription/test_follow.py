@@ -10,13 +10,13 @@ from google.protobuf.message import Message
 
 from streamer.config.services import UsubscriptionConfig
 from streamer.services.state import StateFile
-from streamer.services.usubscription import Follower, wire
+from streamer.services.usubscription import Follower, v3, wire
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, request, response
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.well_known import USUBSCRIPTION
+from streamer.uprotocol.well_known import USUBSCRIPTION, USUBSCRIPTIONS
 from tests.clock import FakeClock
 from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.local_transport import RecordingLocalTransport
@@ -60,7 +60,7 @@ class FollowerHarness:
         self.open()
 
     def open(self) -> None:
-        self.core = RecordingLocalTransport("gw1", USUBSCRIPTION)
+        self.core = RecordingLocalTransport("gw1", *USUBSCRIPTIONS)
         self.state = StateFile(self.path, Follower.TABLES)
         self.router = FakeRouter()
         self.follower = Follower(self.core, self.state, self.router, self.options, ACCESS, self.clock)
@@ -78,14 +78,14 @@ class FollowerHarness:
     def queries(self) -> dict[str, UMessage]:
         """The latest query for each topic or subscriber."""
         found = {}
-        for message in self.asked(wire.FETCH_SUBSCRIPTIONS):
+        for message in self.asked(v3.FETCH_SUBSCRIPTIONS):
             proto = wire.read(message, pb.FetchSubscriptionsRequest)
             about = proto.topic if proto.WhichOneof("request") == "topic" else proto.subscriber.uri
             found[str(uri_from_proto(about)) if proto.WhichOneof("request") else EMPTY] = message
         return found
 
     def registered(self) -> list[UUri]:
-        return [uri_from_proto(wire.read(each, pb.NotificationsRequest).topic) for each in self.asked(wire.REGISTER)]
+        return [uri_from_proto(wire.read(each, pb.NotificationsRequest).topic) for each in self.asked(v3.REGISTER)]
 
     async def take(self, message: UMessage) -> None:
         done: list[bool] = []
@@ -289,7 +289,7 @@ async def test_the_last_result_counts_after_a_restart_until_the_service_answers(
 async def test_a_topic_without_subscriptions_is_unregistered(narrow: FollowerHarness) -> None:
     await narrow.answer(narrow.queries()[str(CLOUD)], entry(REMOTE, CLOUD))
     await narrow.tell(REMOTE, CLOUD, UNSUBSCRIBED)
-    [message] = narrow.asked(wire.UNREGISTER)
+    [message] = narrow.asked(v3.UNREGISTER)
     assert uri_from_proto(wire.read(message, pb.NotificationsRequest).topic) == REMOTE
 
 

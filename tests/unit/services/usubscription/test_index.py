@@ -1,10 +1,11 @@
 """Subscriptions by topic and subscriber: counted in and out exactly, and listed in pages."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.services.usubscription.entries import Observer, SubscribeAttributes, Subscription, SubscriptionState
-from streamer.services.usubscription.index import Index, page_of
+from streamer.services.usubscription.index import Index, listed
 from streamer.uprotocol.uri import UUri
 
 SPEED, DOORS = UUri("veh1", 0xA, 1, 0x8000), UUri("veh1", 0xA, 1, 0x8001)
@@ -91,12 +92,29 @@ def test_whatever_is_added_and_removed_the_interest_is_that_of_the_rest(
         assert index.interested(topic) == expected
 
 
-def test_a_page_leaves_out_those_that_are_leaving_and_says_whether_there_are_more() -> None:
-    listed = [subscription(1), subscription(2, state=LEAVING), subscription(3), subscription(4)]
-    assert [[entry.number for entry in page_of(listed, offset, 2)[0]] for offset in (0, 1, 2, 3)] == [
-        [1, 3],
-        [3, 4],
-        [4],
-        [],
-    ]
-    assert [page_of(listed, offset, 2)[1] for offset in (0, 1)] == [True, False]
+def test_what_is_leaving_is_not_listed() -> None:
+    entries = [subscription(1), subscription(2, state=LEAVING), subscription(3)]
+    assert [entry.number for entry in listed(entries)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("topic", "subscriber", "numbers"),
+    [
+        (None, None, [1, 2, 3, 4]),
+        (SPEED, None, [1, 2, 4]),
+        (DOORS, APP, [3]),
+        (None, PHONE, [4]),
+        (SPEED._replace(resource=0xFFFF), None, [1, 2, 3, 4]),
+        (SPEED._replace(resource=0xFFFF), APP, [1, 3]),
+        (None, APP._replace(ue_id=0xFFFFFFFF), [1, 2, 3]),
+        (SPEED._replace(authority="*"), APP._replace(authority="*"), [1, 4]),
+        (SPEED._replace(version=0xFF, ue_id=0xFFFF000A), PHONE, [4]),
+        (SPEED._replace(authority="veh2"), None, []),
+        (None, APP._replace(version=9), []),
+    ],
+)
+def test_both_patterns_choose(topic: UUri | None, subscriber: UUri | None, numbers: list[int]) -> None:
+    index = Index()
+    for number, (name, app) in enumerate([(SPEED, APP), (SPEED, OTHER_APP), (DOORS, APP), (SPEED, PHONE)], start=1):
+        index.add(subscription(number, name, app))
+    assert [entry.number for entry in index.matching(topic, subscriber)] == numbers

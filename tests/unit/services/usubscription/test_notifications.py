@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from streamer.services.usubscription import wire
+from streamer.services.usubscription import v3, wire
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
@@ -117,7 +117,7 @@ async def test_too_many_registrations_are_refused(tmp_path: Path) -> None:
     harness = UsubscriptionHarness(tmp_path / "state.db", max_observers=1)
     await harness.register(LOCAL)
     proto = pb.NotificationsRequest(topic=uri_to_proto(REMOTE))
-    assert await harness.refused(wire.REGISTER, proto, WATCHER) is UCode.RESOURCE_EXHAUSTED
+    assert await harness.refused(v3.REGISTER, proto, WATCHER) is UCode.RESOURCE_EXHAUSTED
     await harness.unregister(LOCAL)
     await harness.register(REMOTE)
     harness.state.close()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.services.usubscription import wire
+from streamer.services.usubscription import v3
 from streamer.uprotocol.status import UCode
 from tests.unit.services.usubscription.harness import (
     APP,
@@ -52,7 +52,7 @@ async def test_a_subscribe_that_was_carried_out_before_the_unsubscribe_is_sent_a
         harness.clock.ms = start_ms + (1 + later_ms if each == "U" else 1)
         await harness.answered(unsubscribe if each == "U" else subscribe, None if each == "U" else SUBSCRIBED)
     [_, _, _, again] = harness.commands()
-    assert method_of(again) == wire.SUBSCRIBE
+    assert method_of(again) == v3.SUBSCRIBE
     harness.clock.ms = start_ms + 5
     await harness.answered(again, SUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
@@ -80,12 +80,12 @@ async def test_the_unsubscribe_that_was_carried_out_last_counts(harness: Usubscr
         await harness.subscribe(REMOTE)
         await harness.unsubscribe(REMOTE)
     await harness.subscribe(REMOTE)
-    first, second = harness.commands(wire.UNSUBSCRIBE)
+    first, second = harness.commands(v3.UNSUBSCRIBE)
     start_ms = harness.clock.ms
     for command, ms in ((harness.commands()[-1], 2), (second, 3), (first, 1)):
         harness.clock.ms = start_ms + ms
         await harness.answered(command, None if ms != 2 else SUBSCRIBED)
-    assert len(harness.commands(wire.SUBSCRIBE)) == 4
+    assert len(harness.commands(v3.SUBSCRIBE)) == 4
 
 
 @pytest.mark.parametrize("code", [UCode.UNAVAILABLE, UCode.INTERNAL, UCode.NOT_FOUND], ids=lambda code: code.name)
@@ -96,10 +96,10 @@ async def test_an_error_does_not_tell_when_an_unsubscribe_was_carried_out(
     await harness.answered(harness.commands()[0], SUBSCRIBED)
     await harness.unsubscribe(REMOTE)
     await harness.subscribe(REMOTE)
-    await harness.failed(harness.commands(wire.UNSUBSCRIBE)[0], code)
+    await harness.failed(harness.commands(v3.UNSUBSCRIBE)[0], code)
     harness.clock.ms += 1
     await harness.answered(harness.commands()[2], SUBSCRIBED)
-    assert len(harness.commands(wire.SUBSCRIBE)) == 3
+    assert len(harness.commands(v3.SUBSCRIBE)) == 3
 
 
 async def test_after_a_restart_it_is_unknown_when_commands_were_carried_out(harness: UsubscriptionHarness) -> None:
@@ -113,7 +113,7 @@ async def test_after_a_restart_it_is_unknown_when_commands_were_carried_out(harn
     await harness.restart()
     harness.clock.ms = start_ms + 1
     await harness.answered(unsubscribe)
-    assert len(harness.commands(wire.SUBSCRIBE)) == 1
+    assert len(harness.commands(v3.SUBSCRIBE)) == 1
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
 
 
@@ -130,7 +130,7 @@ async def test_an_update_is_followed_while_another_sample_period_is_asked_for(
     assert await harness.subscribers(REMOTE) == ({} if later_ms == 1 else {APP: SUBSCRIBED})
     harness.clock.ms += 10
     await harness.answered(command, SUBSCRIBED)  # after that, so this subscription has to be undone there
-    assert len(harness.commands(wire.UNSUBSCRIBE)) == (later_ms == 1)
+    assert len(harness.commands(v3.UNSUBSCRIBE)) == (later_ms == 1)
 
 
 async def test_nothing_is_sent_for_a_subscribe_that_was_open_when_another_one_was_refused_for_good(
@@ -157,8 +157,8 @@ async def test_an_unsubscribe_that_was_open_at_a_refusal_may_arrive_after_the_ne
     await harness.subscribe(REMOTE)
     await harness.answered(harness.commands()[-1], SUBSCRIBED)
     await harness.pass_ms(TIMEOUT_MS)
-    assert len(harness.commands(wire.SUBSCRIBE)) == 2
-    assert harness.commands(wire.UNSUBSCRIBE) == []
+    assert len(harness.commands(v3.SUBSCRIBE)) == 2
+    assert harness.commands(v3.UNSUBSCRIBE) == []
 
 
 async def test_a_late_update_may_report_an_unsubscribe_that_was_not_answered(harness: UsubscriptionHarness) -> None:
@@ -168,6 +168,6 @@ async def test_a_late_update_may_report_an_unsubscribe_that_was_not_answered(har
     await harness.subscribe(REMOTE)
     await harness.answered(harness.commands()[-1], SUBSCRIBED)
     await harness.pass_ms(TIMEOUT_MS)
-    assert len(harness.commands(wire.SUBSCRIBE)) == 3
+    assert len(harness.commands(v3.SUBSCRIBE)) == 3
     await harness.update_received(REMOTE, UNSUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}

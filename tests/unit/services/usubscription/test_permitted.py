@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from streamer.services.access import Access, SubscribeRule
-from streamer.services.usubscription import wire
+from streamer.services.usubscription import v3
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
@@ -79,13 +79,13 @@ async def test_remote_topic_is_left_and_subscribed_again(harness: UsubscriptionH
     await harness.answered(harness.commands()[0], SUBSCRIBED)
     harness.forget()
     await use(harness, NOBODY, is_reload)
-    (command,) = harness.commands(wire.UNSUBSCRIBE)
+    (command,) = harness.commands(v3.UNSUBSCRIBE)
     await harness.answered(command)
     assert harness.router.interest == {}
     assert harness.service.gauges()["remote_topics"] == 0
     harness.forget()
     await use(harness, ACCESS, is_reload)
-    (command,) = harness.commands(wire.SUBSCRIBE)
+    (command,) = harness.commands(v3.SUBSCRIBE)
     await harness.answered(command, SUBSCRIBED)
     assert harness.states(CLOUD) == [SUBSCRIBE_PENDING, SUBSCRIBED]
     assert harness.router.interest == {REMOTE: {"cloud": 0}}
@@ -113,7 +113,7 @@ async def test_remote_topic_that_is_being_left_is_subscribed_again(harness: Usub
     await harness.unsubscribe(REMOTE)
     harness.forget()
     await use(harness, ACCESS, True)
-    (command,) = harness.commands(wire.SUBSCRIBE)
+    (command,) = harness.commands(v3.SUBSCRIBE)
     await harness.answered(command, SUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {CLOUD: SUBSCRIBED}
     assert harness.states(APP)[-1] is UNSUBSCRIBED
@@ -162,12 +162,12 @@ async def test_permission_can_be_for_one_topic_only(harness: UsubscriptionHarnes
     await use(harness, REMOTE_ONLY, True)
     assert harness.router.interest == {REMOTE: {"cloud": 0}}
     proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
-    assert await harness.refused(wire.SUBSCRIBE, proto, CLOUD) is UCode.PERMISSION_DENIED
+    assert await harness.refused(v3.SUBSCRIBE, proto, CLOUD) is UCode.PERMISSION_DENIED
 
 
 async def test_topic_becomes_local_by_a_reload(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
-    assert harness.commands(wire.SUBSCRIBE)
+    assert harness.commands(v3.SUBSCRIBE)
     await use(harness, replace(ACCESS, local=ACCESS.local | {"dev2"}), True)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
     assert harness.service.gauges()["remote_topics"] == 0
@@ -183,13 +183,13 @@ async def test_reset_of_a_service_elsewhere_deletes_what_belongs_to_its_authorit
     await harness.subscribe(REMOTE, CLOUD)
     await harness.register(LOCAL, CLOUD)
     await harness.register(LOCAL)
-    assert await harness.refused(wire.RESET, pb.ResetRequest(), far) is UCode.PERMISSION_DENIED
+    assert await harness.refused(v3.RESET, pb.ResetRequest(), far) is UCode.PERMISSION_DENIED
     await use(harness, replace(REMOTE_ONLY, reset=(far,)), True)
     harness.forget()
-    await harness.call(wire.RESET, pb.ResetRequest(), far)
+    await harness.call(v3.RESET, pb.ResetRequest(), far)
     assert harness.router.interest == {LOCAL: {"dev1": 0}}
     assert harness.updates(CLOUD) == [(REMOTE, CLOUD, UNSUBSCRIBED)]
-    assert [uri_of.attributes.sink for uri_of in harness.commands(wire.UNSUBSCRIBE)] == [UUri("dev2", 0, 3, 2)]
+    assert [uri_of.attributes.sink for uri_of in harness.commands(v3.UNSUBSCRIBE)] == [UUri("dev2", 0, 3, 2)]
     assert rows(harness) == [(str(APP), 2)]
     gauges = harness.service.gauges()
     assert (gauges["observers"], gauges["set_aside"]) == (1, 0)

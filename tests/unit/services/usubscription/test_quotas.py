@@ -6,7 +6,7 @@ import pytest
 
 from streamer.config.services import UsubscriptionConfig
 from streamer.services.access import Access, SubscribeRule
-from streamer.services.usubscription import rows, service, wire
+from streamer.services.usubscription import rows, service, v3
 from streamer.services.usubscription.outbox import AT_ONCE
 from streamer.services.usubscription.quotas import Limits
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
@@ -47,8 +47,8 @@ def limits(**options: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("limited", [options], indirect=True, ids=[""])
 
 
-async def exhausted(harness: UsubscriptionHarness, topic: UUri, source: UUri, method: int = wire.SUBSCRIBE) -> None:
-    kind = pb.SubscriptionRequest if method == wire.SUBSCRIBE else pb.NotificationsRequest
+async def exhausted(harness: UsubscriptionHarness, topic: UUri, source: UUri, method: int = v3.SUBSCRIBE) -> None:
+    kind = pb.SubscriptionRequest if method == v3.SUBSCRIBE else pb.NotificationsRequest
     assert await harness.refused(method, kind(topic=uri_to_proto(topic)), source) is UCode.RESOURCE_EXHAUSTED
 
 
@@ -107,9 +107,9 @@ async def test_observers_are_bounded_for_each_topic_and_each_authority(limited: 
     watchers = [WATCHER._replace(ue_id=0x300 + number) for number in range(3)]
     for watcher in watchers[:2]:
         await limited.register(LOCAL, watcher)
-    await exhausted(limited, LOCAL, watchers[2], wire.REGISTER)
+    await exhausted(limited, LOCAL, watchers[2], v3.REGISTER)
     await limited.register(topic(1), watchers[2])
-    await exhausted(limited, topic(2), watchers[2], wire.REGISTER)
+    await exhausted(limited, topic(2), watchers[2], v3.REGISTER)
     await limited.register(LOCAL, watchers[0], "gw1")  # again, at another authority of the service
     await limited.register(topic(2), CLOUD)
     await limited.unregister(LOCAL, watchers[0])
@@ -122,9 +122,9 @@ async def test_observer_hears_the_last_of_many_changes_that_are_handled_together
     harness.forget()
     for number in range(101):
         proto = pb.SubscriptionRequest if number % 2 == 0 else pb.UnsubscribeRequest
-        method = wire.SUBSCRIBE if number % 2 == 0 else wire.UNSUBSCRIBE
+        method = v3.SUBSCRIBE if number % 2 == 0 else v3.UNSUBSCRIBE
         harness.take(harness.request(method, proto(topic=uri_to_proto(LOCAL))))
-    harness.take(harness.request(wire.SUBSCRIBE, pb.SubscriptionRequest(topic=uri_to_proto(LOCAL)), APP2))
+    harness.take(harness.request(v3.SUBSCRIBE, pb.SubscriptionRequest(topic=uri_to_proto(LOCAL)), APP2))
     await harness.service.turn()
     assert harness.updates(WATCHER) == [(LOCAL, APP, SUBSCRIBED), (LOCAL, APP2, SUBSCRIBED)]
     assert len(harness.updates(APP)) == 101  # the subscriber itself hears of each
@@ -133,7 +133,7 @@ async def test_observer_hears_the_last_of_many_changes_that_are_handled_together
 async def test_what_observers_hear_of_one_turn_is_bounded(
     harness: UsubscriptionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "_OBSERVED_AT_ONCE", 3)
+    monkeypatch.setattr(service, "_OBSERVED_AT_ONCE", 6)  # each change is published, too
     await harness.register(LOCAL)
     apps = [APP._replace(ue_id=0x100 + number) for number in range(10)]
     for app in apps:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.services.usubscription import wire
+from streamer.services.usubscription import v3, wire
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto
 from streamer.uprotocol.status import UCode
@@ -25,7 +25,7 @@ OTHER_SERVICE = UUri.parse("//dev1/0/3/0")
 
 async def _reset(harness: UsubscriptionHarness) -> None:
     reason = pb.ResetRequest.Reason(code=pb.ResetRequest.Reason.FACTORY_RESET)
-    await harness.call(wire.RESET, pb.ResetRequest(reason=reason), OTHER_SERVICE, "gw1")
+    await harness.call(v3.RESET, pb.ResetRequest(reason=reason), OTHER_SERVICE, "gw1")
 
 
 async def _filled(harness: UsubscriptionHarness) -> None:
@@ -53,7 +53,7 @@ async def test_reset_flushes_everything_on_disk_too(harness: UsubscriptionHarnes
 
 async def test_reset_without_a_payload_is_an_empty_request(harness: UsubscriptionHarness) -> None:
     await _filled(harness)
-    await harness.call(wire.RESET, None, OTHER_SERVICE, "gw1")
+    await harness.call(v3.RESET, None, OTHER_SERVICE, "gw1")
     assert await harness.subscribers(LOCAL) == {}
 
 
@@ -68,9 +68,9 @@ async def test_reset_is_notified_to_subscribers_and_observers(harness: Usubscrip
 async def test_reset_unsubscribes_each_remote_topic_once(harness: UsubscriptionHarness) -> None:
     await _filled(harness)
     await _reset(harness)
-    asked = [uri_from_proto(wire.read(each, pb.UnsubscribeRequest).topic) for each in harness.commands(wire.UNSUBSCRIBE)]
+    asked = [uri_from_proto(wire.read(each, pb.UnsubscribeRequest).topic) for each in harness.commands(v3.UNSUBSCRIBE)]
     assert sorted(asked) == [REMOTE, REMOTE2]
-    assert harness.commands(wire.SUBSCRIBE) == []
+    assert harness.commands(v3.SUBSCRIBE) == []
     harness.forget()
     await harness.pass_ms(10_000_000)
     assert harness.commands() == []
@@ -87,7 +87,7 @@ async def test_the_unsubscribe_of_a_reset_may_arrive_after_the_subscribe_that_fo
     [command] = harness.commands()
     await harness.answered(command, SUBSCRIBED)
     await harness.pass_ms(TIMEOUT_MS)  # until now, the Unsubscribe might have been carried out
-    [_, again] = harness.commands(wire.SUBSCRIBE)
+    [_, again] = harness.commands(v3.SUBSCRIBE)
     await harness.answered(again, SUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
     await harness.pass_ms(2 * TIMEOUT_MS)
@@ -106,5 +106,5 @@ async def test_the_service_goes_on_after_reset(harness: UsubscriptionHarness) ->
 @pytest.mark.parametrize("source", ["//dev1/A1/1/0", "//dev2/10000/3/0"], ids=["app", "instance"])
 async def test_reset_is_for_other_usubscription_services_only(harness: UsubscriptionHarness, source: str) -> None:
     await _filled(harness)
-    assert await harness.refused(wire.RESET, pb.ResetRequest(), UUri.parse(source)) is UCode.PERMISSION_DENIED
+    assert await harness.refused(v3.RESET, pb.ResetRequest(), UUri.parse(source)) is UCode.PERMISSION_DENIED
     assert await harness.subscribers(LOCAL) == {APP: SUBSCRIBED, APP2: SUBSCRIBED}

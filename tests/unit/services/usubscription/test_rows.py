@@ -1,6 +1,7 @@
 """The tables of the service: what is written is read as it was."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,9 @@ FULL = SubscribeAttributes(expire_ms=START_MS, sample_period_ms=100, details=b"\
 SUBSCRIPTIONS = [
     Subscription(1, SPEED, APP, "veh1", SubscriptionState.SUBSCRIBED, SubscribeAttributes()),
     Subscription(5, DOORS, PHONE, "gateway", SubscriptionState.UNSUBSCRIBE_PENDING, FULL),
+    Subscription(6, DOORS, APP, "gateway", SubscriptionState.SUBSCRIBED, FULL, version=4),
 ]
-OBSERVERS = [Observer(2, SPEED, PHONE, "veh1"), Observer(4, DOORS, APP, "gateway")]
+OBSERVERS = [Observer(2, SPEED, PHONE, "veh1"), Observer(4, DOORS, APP, "gateway"), Observer(7, None, APP, "veh1")]
 
 
 @pytest.fixture
@@ -67,11 +69,22 @@ async def test_entries_are_read_as_they_were_written_in_the_order_of_their_numbe
 
 
 async def test_an_entry_that_is_none_is_deleted_and_one_that_changed_is_replaced(file: StateFile) -> None:
-    first, second = SUBSCRIPTIONS
+    first, second, _ = SUBSCRIPTIONS
     await file.write(rows.statements(Change(subscriptions={1: first, 5: second}), lambda topic: None))
     changed = Subscription(5, DOORS, PHONE, "gateway", SubscriptionState.SUBSCRIBED, SubscribeAttributes())
     await file.write(rows.statements(Change(subscriptions={1: None, 5: changed}), lambda topic: None))
     assert rows.subscriptions(file) == [changed]
+
+
+async def test_the_version_of_a_subscriber_ends_with_its_subscription(file: StateFile) -> None:
+    *_, newer = SUBSCRIPTIONS
+    await file.write(rows.statements(Change(subscriptions={6: newer}), lambda topic: None))
+    await file.write(rows.statements(Change(subscriptions={6: replace(newer, version=3)}), lambda topic: None))
+    assert [entry.version for entry in rows.subscriptions(file)] == [3]
+    await file.write(rows.statements(Change(subscriptions={6: newer}), lambda topic: None))
+    await file.write(rows.statements(Change(subscriptions={6: None}), lambda topic: None))
+    await file.write(rows.statements(Change(subscriptions={6: replace(newer, version=3)}), lambda topic: None))
+    assert [entry.version for entry in rows.subscriptions(file)] == [3]
 
 
 async def test_a_remote_topic_is_read_with_the_commands_that_may_still_arrive(file: StateFile) -> None:

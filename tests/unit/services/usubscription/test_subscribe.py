@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from streamer.services.usubscription import wire
+from streamer.services.usubscription import v3, wire
+from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
@@ -39,13 +40,13 @@ async def test_a_subscriber_of_a_local_topic_is_subscribed_at_once(harness: Usub
 
 async def test_the_answer_comes_before_the_update(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(LOCAL)
-    assert [message.attributes.type.name for message in harness.core.said] == ["RESPONSE", "NOTIFICATION"]
+    assert [message.attributes.type.name for message in harness.core.said] == ["RESPONSE", "NOTIFICATION", "PUBLISH"]
 
 
 async def test_a_subscription_is_kept_across_restarts(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(LOCAL, expire_ms=harness.clock.ms + HOUR_MS, sample_period_ms=20)
     await harness.restart()
-    [entry] = (await harness.call(wire.FETCH_SUBSCRIPTIONS, _of(APP))).subscriptions
+    [entry] = (await harness.call(v3.FETCH_SUBSCRIPTIONS, _of(APP))).subscriptions
     assert uri_from_proto(entry.topic) == LOCAL
     assert entry.attributes.expire.ToMilliseconds() == harness.clock.ms + HOUR_MS
     assert entry.attributes.sample_period_ms == 20
@@ -83,10 +84,12 @@ async def test_a_subscription_without_expiration_lasts_indefinitely_and_across_r
 
 
 @pytest.mark.parametrize("is_late", [0, 1])
-async def test_a_first_expiration_in_the_past_is_refused(harness: UsubscriptionHarness, is_late: int) -> None:
-    proto = pb.SubscriptionRequest(topic=_uri(LOCAL))
-    proto.attributes.expire.FromMilliseconds(harness.clock.ms - is_late)
-    assert await harness.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
+async def test_a_first_expiration_in_the_past_subscribes_nobody(harness: UsubscriptionHarness, is_late: int) -> None:
+    for topic in (LOCAL, REMOTE):
+        assert await harness.subscribe(topic, expire_ms=harness.clock.ms - is_late) is UNSUBSCRIBED
+        assert await harness.subscribers(topic) == {}
+    assert harness.updates(APP) == []
+    assert harness.commands(any_version=True) == []
 
 
 async def test_a_repeated_subscribe_returns_the_current_state(harness: UsubscriptionHarness) -> None:
@@ -106,22 +109,34 @@ async def test_a_repeated_subscribe_notifies_nobody(harness: UsubscriptionHarnes
 
 @pytest.mark.parametrize(
     ("first_ms", "second_ms", "lasts_ms"),
-    [(1000, 5000, 5000), (5000, 1000, 5000), (5000, -1, 5000), (1000, None, None), (None, 1000, None), (None, -1, None)],
-    ids=["later", "earlier", "past", "for-ever", "was-for-ever", "was-for-ever-past"],
+    [(1000, 5000, 5000), (5000, 1000, 1000), (1000, None, None), (None, 1000, 1000)],
+    ids=["later", "earlier", "for-ever", "was-for-ever"],
 )
-async def test_a_repeated_subscribe_updates_the_expiration_only_if_it_exceeds_the_current_one(
+async def test_a_repeated_subscribe_replaces_the_expiration(
     harness: UsubscriptionHarness, first_ms: int | None, second_ms: int | None, lasts_ms: int | None
 ) -> None:
     for each in (first_ms, second_ms):
         attributes: dict[str, Any] = {} if each is None else {"expire_ms": harness.clock.ms + each}
         await harness.subscribe(LOCAL, **attributes)
-    [entry] = (await harness.call(wire.FETCH_SUBSCRIPTIONS, _of(APP))).subscriptions
+    [entry] = (await harness.call(v3.FETCH_SUBSCRIPTIONS, _of(APP))).subscriptions
     expire_ms = entry.attributes.expire.ToMilliseconds() if entry.attributes.HasField("expire") else None
     assert expire_ms == (None if lasts_ms is None else harness.clock.ms + lasts_ms)
     await harness.pass_ms((lasts_ms or 100_000) - 1)
     assert await harness.subscribers(LOCAL) == {APP: SUBSCRIBED}
     await harness.pass_ms(1)
     assert await harness.subscribers(LOCAL) == ({APP: SUBSCRIBED} if lasts_ms is None else {})
+
+
+@pytest.mark.parametrize("first_ms", [None, 5000])
+async def test_a_repeated_subscribe_with_an_expiration_in_the_past_ends_the_subscription(
+    harness: UsubscriptionHarness, first_ms: int | None
+) -> None:
+    attributes: dict[str, Any] = {} if first_ms is None else {"expire_ms": harness.clock.ms + first_ms}
+    await harness.subscribe(LOCAL, **attributes)
+    assert await harness.subscribe(LOCAL, expire_ms=harness.clock.ms - 1) is UNSUBSCRIBED
+    assert await harness.subscribers(LOCAL) == {}
+    assert harness.states(APP) == [SUBSCRIBED, UNSUBSCRIBED]
+    assert harness.router.interest == {}
 
 
 async def test_an_updated_expiration_is_kept_across_restarts(harness: UsubscriptionHarness) -> None:
@@ -202,7 +217,7 @@ async def test_a_definite_refusal_is_followed_with_its_message(harness: Usubscri
     [command] = harness.commands()
     await harness.failed(command, code, "never")
     assert await harness.subscribers(REMOTE) == {}
-    last = harness.core.said[-2]  # before the response to the last request
+    last = harness.messages(UMessageType.NOTIFICATION)[-1]
     update = wire.read(last, pb.Update)
     assert (update.status.state, update.status.message) == (UNSUBSCRIBED, "never")
     await harness.pass_ms(TIMEOUT_MS)
@@ -262,7 +277,7 @@ async def test_another_subscriber_of_a_topic_that_is_being_left_ends_the_subscri
     await harness.unsubscribe(REMOTE)
     await harness.subscribe(REMOTE, APP2)
     assert harness.states(APP)[-2:] == [UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
-    await harness.answered(harness.commands(wire.SUBSCRIBE)[-1], SUBSCRIBED)
+    await harness.answered(harness.commands(v3.SUBSCRIBE)[-1], SUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP2: SUBSCRIBED}
 
 
@@ -295,7 +310,7 @@ async def test_too_many_subscriptions_are_refused_and_the_others_stay(tmp_path: 
     await harness.subscribe(LOCAL)
     await harness.subscribe(REMOTE)
     proto = pb.SubscriptionRequest(topic=_uri(LOCAL))
-    assert await harness.refused(wire.SUBSCRIBE, proto, APP2) is UCode.RESOURCE_EXHAUSTED
+    assert await harness.refused(v3.SUBSCRIBE, proto, APP2) is UCode.RESOURCE_EXHAUSTED
     assert await harness.subscribe(LOCAL) is SUBSCRIBED
     await harness.unsubscribe(LOCAL)
     assert await harness.subscribe(LOCAL, APP2) is SUBSCRIBED
@@ -308,7 +323,7 @@ async def test_remote_topics_that_wait_for_the_response_to_unsubscribe_are_bound
         await harness.subscribe(REMOTE._replace(authority=name))
         await harness.unsubscribe(REMOTE._replace(authority=name))
     proto = pb.SubscriptionRequest(topic=_uri(REMOTE._replace(authority="z")))
-    assert await harness.refused(wire.SUBSCRIBE, proto) is UCode.RESOURCE_EXHAUSTED
+    assert await harness.refused(v3.SUBSCRIBE, proto) is UCode.RESOURCE_EXHAUSTED
     assert await harness.subscribe(LOCAL) is SUBSCRIBED
     harness.state.close()
 

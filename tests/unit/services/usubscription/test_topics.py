@@ -3,7 +3,7 @@
 import pytest
 from google.protobuf.message import Message
 
-from streamer.services.usubscription import wire
+from streamer.services.usubscription import v3
 from streamer.uprotocol.message import Options, UPayloadFormat, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
@@ -14,12 +14,12 @@ from streamer.uprotocol.well_known import USUBSCRIPTION
 from tests.unit.services.usubscription.harness import APP, LOCAL, UsubscriptionHarness
 
 METHODS = {
-    "Subscribe": (wire.SUBSCRIBE, pb.SubscriptionRequest),
-    "Unsubscribe": (wire.UNSUBSCRIBE, pb.UnsubscribeRequest),
-    "FetchSubscribers": (wire.FETCH_SUBSCRIBERS, pb.FetchSubscribersRequest),
-    "FetchSubscriptions": (wire.FETCH_SUBSCRIPTIONS, pb.FetchSubscriptionsRequest),
-    "RegisterForNotifications": (wire.REGISTER, pb.NotificationsRequest),
-    "UnregisterForNotifications": (wire.UNREGISTER, pb.NotificationsRequest),
+    "Subscribe": (v3.SUBSCRIBE, pb.SubscriptionRequest),
+    "Unsubscribe": (v3.UNSUBSCRIBE, pb.UnsubscribeRequest),
+    "FetchSubscribers": (v3.FETCH_SUBSCRIBERS, pb.FetchSubscribersRequest),
+    "FetchSubscriptions": (v3.FETCH_SUBSCRIPTIONS, pb.FetchSubscriptionsRequest),
+    "RegisterForNotifications": (v3.REGISTER, pb.NotificationsRequest),
+    "UnregisterForNotifications": (v3.UNREGISTER, pb.NotificationsRequest),
 }
 
 BAD_TOPICS = {
@@ -60,7 +60,7 @@ async def test_a_bad_topic_is_refused(harness: UsubscriptionHarness, method: str
 @pytest.mark.parametrize("subscriber", BAD_SUBSCRIBERS)
 async def test_a_bad_subscriber_is_refused(harness: UsubscriptionHarness, subscriber: str) -> None:
     proto = pb.FetchSubscriptionsRequest(subscriber=pb.SubscriberInfo(uri=uri_to_proto(BAD_SUBSCRIBERS[subscriber])))
-    answer = await harness.ask(harness.request(wire.FETCH_SUBSCRIPTIONS, proto))
+    answer = await harness.ask(harness.request(v3.FETCH_SUBSCRIPTIONS, proto))
     assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
     assert v1.UStatus.FromString(answer.payload or b"").message.startswith("subscriber")
 
@@ -72,7 +72,7 @@ async def test_an_absent_topic_is_refused(harness: UsubscriptionHarness, method:
         assert await harness.refused(number, proto) is UCode.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize("method", [*METHODS.values(), (wire.RESET, pb.ResetRequest)], ids=[*METHODS, "Reset"])
+@pytest.mark.parametrize("method", [*METHODS.values(), (v3.RESET, pb.ResetRequest)], ids=[*METHODS, "Reset"])
 @pytest.mark.parametrize(
     ("payload", "form"),
     [(b"\xff\xff", 2), (b"\xff\xff", 1), (b"\xff\xff", 0), (b"{}", 3)],
@@ -102,14 +102,14 @@ async def test_an_unknown_method_is_not_implemented(harness: UsubscriptionHarnes
 
 async def test_a_topic_without_authority_is_the_requesters_own(harness: UsubscriptionHarness) -> None:
     proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL._replace(authority="")))
-    answer = await harness.call(wire.SUBSCRIBE, proto)
+    answer = await harness.call(v3.SUBSCRIBE, proto)
     assert answer.topic == uri_to_proto(LOCAL)
 
 
 async def test_details_beyond_the_bound_are_refused(harness: UsubscriptionHarness) -> None:
     proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
-    proto.attributes.details.add(type_url="x", value=bytes(wire.MAX_DETAILS_BYTES))
-    assert await harness.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
+    proto.attributes.details.add(type_url="x", value=bytes(v3.MAX_DETAILS_BYTES))
+    assert await harness.refused(v3.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,4 @@ async def test_an_expiration_that_is_not_a_valid_timestamp_is_refused(
     proto = pb.SubscriptionRequest(topic=uri_to_proto(LOCAL))
     proto.attributes.expire.seconds = expire["seconds"]
     proto.attributes.expire.nanos = expire.get("nanos", 0)
-    assert await harness.refused(wire.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT
+    assert await harness.refused(v3.SUBSCRIBE, proto) is UCode.INVALID_ARGUMENT

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.services.usubscription import wire
+from streamer.services.usubscription import v3, wire
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
@@ -40,7 +40,7 @@ async def test_a_subscriber_that_unsubscribes_is_no_longer_tracked(harness: Usub
 
 
 async def test_unsubscribing_without_a_subscription_succeeds_and_changes_nothing(harness: UsubscriptionHarness) -> None:
-    answer = await harness.ask(harness.request(wire.UNSUBSCRIBE, pb.UnsubscribeRequest(topic=uri_to_proto(LOCAL))))
+    answer = await harness.ask(harness.request(v3.UNSUBSCRIBE, pb.UnsubscribeRequest(topic=uri_to_proto(LOCAL))))
     assert answer.attributes.commstatus is UCode.OK
     assert pb.SubscriptionStatus.FromString(answer.payload or b"").state == UNSUBSCRIBED  # an empty message means that
     assert harness.updates(APP) == []
@@ -133,6 +133,6 @@ async def test_the_last_one_to_expire_leaves_a_remote_topic(harness: Usubscripti
     harness.forget()
     await harness.pass_ms(1000)
     assert (harness.states(APP), harness.states(APP2)) == ([UNSUBSCRIBED], [UNSUBSCRIBE_PENDING])
-    [command] = harness.commands(wire.UNSUBSCRIBE)
+    [command] = harness.commands(v3.UNSUBSCRIBE)
     await harness.answered(command)
     assert harness.states(APP2) == [UNSUBSCRIBE_PENDING, UNSUBSCRIBED]

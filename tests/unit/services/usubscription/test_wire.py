@@ -6,8 +6,9 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.services.usubscription import wire
+from streamer.services.usubscription import v3, wire
 from streamer.services.usubscription.entries import Command, SubscribeAttributes, Subscription, SubscriptionState, Update
+from streamer.services.usubscription.requests import Subscribed
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
@@ -47,7 +48,7 @@ def test_a_request_is_read_in_every_form(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_an_answer_has_the_form_of_the_request(form: str) -> None:
     message, is_wrapped = FORMS[form]
-    answer = wire.granted(NOW_MS, message, wire.subscription_response(LOCAL, SubscriptionState.SUBSCRIBED))
+    answer = wire.granted(NOW_MS, message, v3.subscription_response(Subscribed(LOCAL, SubscriptionState.SUBSCRIBED)))
     failure = wire.refused(NOW_MS, message, UCode.INTERNAL, "why")
     assert answer.attributes.commstatus is UCode.OK
     assert failure.attributes.commstatus is UCode.INTERNAL
@@ -89,7 +90,7 @@ def test_any_payload_is_read_or_refused(payload: bytes, form: int) -> None:
 def test_an_expiration_is_never_earlier_than_asked_and_less_than_a_millisecond_later(seconds: int, nanos: int) -> None:
     attributes = pb.SubscribeAttributes()
     attributes.expire.seconds, attributes.expire.nanos = seconds, nanos
-    expire_ms = wire.subscribe_attributes(attributes).expire_ms
+    expire_ms = v3.subscribe_attributes(attributes).expire_ms
     assert expire_ms is not None
     assert 0 <= expire_ms * 1_000_000 - (seconds * 1_000_000_000 + nanos) < 1_000_000
 
@@ -103,16 +104,14 @@ def test_attributes_come_back_as_they_were_given(sample_period_ms: int | None, e
         attributes.expire.FromMilliseconds(expire_ms)
     for number in range(details):
         attributes.details.add(type_url=f"type.googleapis.com/x{number}", value=bytes([number]))
-    entry = Subscription(1, LOCAL, APP, "dev1", SubscriptionState.SUBSCRIBED, wire.subscribe_attributes(attributes))
-    assert wire.subscription(entry).attributes == attributes
-    message = wire.update_message(
-        NOW_MS, Update(APP, "dev1", LOCAL, APP, SubscriptionState.SUBSCRIBED, "", entry.attributes)
-    )
+    entry = Subscription(1, LOCAL, APP, "dev1", SubscriptionState.SUBSCRIBED, v3.subscribe_attributes(attributes))
+    assert v3.subscription(entry).attributes == attributes
+    message = v3.update_message(NOW_MS, Update(APP, "dev1", LOCAL, APP, SubscriptionState.SUBSCRIBED, "", entry.attributes))
     assert wire.read(message, pb.Update).attributes == attributes
 
 
 def test_an_update_says_what_has_changed() -> None:
-    message = wire.update_message(
+    message = v3.update_message(
         NOW_MS, Update(APP, "dev1", REMOTE, APP, SubscriptionState.UNSUBSCRIBED, "why", SubscribeAttributes())
     )
     assert wire.read(message, pb.Update).status == pb.SubscriptionStatus(
@@ -123,14 +122,14 @@ def test_an_update_says_what_has_changed() -> None:
 @pytest.mark.parametrize("subscribe", [True, False])
 def test_a_command_message_has_the_id_and_the_ttl_of_the_command(subscribe: bool) -> None:
     command = Command(new_id(NOW_MS), REMOTE, subscribe, 0, 300_000)
-    message = wire.command_message("gw1", command)
+    message = v3.command_message("gw1", command)
     assert (message.id, message.attributes.ttl) == (command.id, 300_000)
     assert message.check() is message
 
 
 def test_a_response_with_an_unknown_state_does_not_count() -> None:
     command = Command(new_id(NOW_MS), REMOTE, True, 0, 300_000)
-    answer = wire.granted(NOW_MS, wire.command_message("gw1", command), pb.SubscriptionResponse())
+    answer = wire.granted(NOW_MS, v3.command_message("gw1", command), pb.SubscriptionResponse())
     unknown = pb.SubscriptionResponse.FromString(b"\x0a\x02\x08\x09").SerializeToString()
-    found = wire.command_response(answer._replace(payload=unknown))
+    found = v3.command_response(answer._replace(payload=unknown))
     assert (found.code, found.state) == (UCode.OK, None)

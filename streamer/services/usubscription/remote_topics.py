@@ -1,0 +1,90 @@
+"""All remote topics that somebody here has subscribed to, or that are being left; when each is due. Pure; no rules."""
+
+from collections.abc import Iterator
+
+from streamer.services.usubscription.entries import Command
+from streamer.services.usubscription.remote_topic import OpenCommand, RemoteTopic
+from streamer.services.usubscription.remote_version import RemoteVersions
+from streamer.services.usubscription.timers import Timers
+from streamer.uprotocol.uri import UUri
+
+
+class RemoteTopics:
+    """``by_topic`` has them, in the order in which they were opened."""
+
+    def __init__(self) -> None:
+        self.by_topic: dict[UUri, RemoteTopic] = {}
+        self.versions = RemoteVersions()
+        self._commands: dict[bytes, UUri] = {}  # the topic of every open command
+        # Commands that were open at the last flush, until somebody subscribes to their topic again.
+        self._flushed: dict[UUri, tuple[OpenCommand, ...]] = {}
+        self._repeats: Timers[UUri] = Timers()
+
+    def __len__(self) -> int:
+        return len(self.by_topic)
+
+    def get(self, topic: UUri) -> RemoteTopic | None:
+        return self.by_topic.get(topic)
+
+    def all(self) -> list[RemoteTopic]:
+        """Those of now."""
+        return list(self.by_topic.values())
+
+    def load(self, remote: RemoteTopic) -> None:
+        """Take over what was on disk."""
+        remote.topics, remote.versions = self._commands, self.versions
+        self._commands.update(dict.fromkeys(remote.open_commands, remote.topic))
+        self.by_topic[remote.topic] = remote
+
+    def open(self, now_ms: int, topic: UUri, timeout_ms: int) -> RemoteTopic:
+        """The remote topic; a new one if there is none."""
+        remote = self.by_topic.get(topic)
+        if remote is None:
+            remote = self.by_topic[topic] = RemoteTopic(topic, timeout_ms, topics=self._commands, versions=self.versions)
+            remote.inherit(now_ms, self._flushed.pop(topic, ()))
+        return remote
+
+    def changed(self, remote: RemoteTopic) -> None:
+        """Forget it if it is over; else it is due when it says."""
+        if remote.is_over:
+            del self.by_topic[remote.topic]
+            self._repeats.set(remote.topic, None)
+        else:
+            self._repeats.set(remote.topic, remote.next_ms())
+
+    def forget(self, topic: UUri) -> None:
+        """Forget a remote topic and its commands."""
+        for command in self.by_topic.pop(topic).open_commands:
+            self._commands.pop(command, None)
+        self._repeats.set(topic, None)
+
+    def topic_of(self, command: bytes) -> UUri | None:
+        """The topic of an open command."""
+        return self._commands.get(command)
+
+    def next_ms(self) -> int | None:
+        """When the first one is due; None if none is before a response."""
+        return self._repeats.next_ms()
+
+    def due(self, now_ms: int) -> Iterator[RemoteTopic]:
+        """Take those that are due."""
+        for topic in list(self._repeats.due(now_ms)):
+            remote = self.by_topic.get(topic)
+            if remote is not None:
+                yield remote
+
+    def clock_set_back(self, now_ms: int) -> None:
+        """The clock was set back."""
+        for remote in self.by_topic.values():
+            remote.clock_set_back(now_ms)
+            self._repeats.set(remote.topic, remote.next_ms())
+
+    def flush(self, now_ms: int) -> list[Command]:
+        """Forget all. Returns one Unsubscribe for each, in every version that is in question; they are not repeated."""
+        commands = [command for remote in self.by_topic.values() for command in remote.leave_for_good(now_ms)]
+        self._flushed = {topic: open_ for topic, open_ in self._flushed.items() if open_[-1].deadline_ms > now_ms}
+        self._flushed |= {topic: tuple(remote.open_commands.values()) for topic, remote in self.by_topic.items()}
+        self.by_topic.clear()
+        self._commands.clear()
+        self._repeats.clear()
+        return commands

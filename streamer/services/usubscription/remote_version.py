@@ -1,0 +1,74 @@
+"""In which version the services of other devices are asked. Pure.
+
+The law of this file:
+
+- A service is asked in the version in which it answered last, and in the newest one if it has never answered.
+- While it has never answered, or if the last attempt failed, the version is in doubt: a command goes out in the other
+  version, too, after a short wait, and at once if it fails.
+- A service that answers an older version only is tried once a day in the newest, too: it may have been upgraded.
+- What is known is not on disk: it is found out again in seconds.
+"""
+
+from typing import NamedTuple
+
+NEWEST, OLDEST = 4, 3
+
+PATIENCE_MS = 10_000
+"""How long a service may take to answer before it is asked in the other version as well."""
+
+TRY_NEWEST_MS = 24 * 3_600_000
+
+MAX_SERVICES = 10_000
+
+_TIMEOUT_MS = 300_000
+
+
+class _Known(NamedTuple):
+    version: int
+    learned_ms: int
+    is_sure: bool
+
+
+class RemoteVersions:
+    """What is known of the services, by authority. The longest unused of too many is forgotten."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def order(self, authority: str, now_ms: int) -> tuple[int, int]:
+        """The versions to try, in this order."""
+        known = self._known.get(authority)
+        if known is None or known.version == NEWEST:
+            return NEWEST, OLDEST
+        if not 0 <= now_ms - known.learned_ms < TRY_NEWEST_MS:
+            self._keep(authority, _Known(known.version, now_ms, False))
+            return NEWEST, OLDEST
+        return OLDEST, NEWEST
+
+    def is_sure(self, authority: str) -> bool:
+        """Whether the first version of `order` is all that there is to try."""
+        known = self._known.get(authority)
+        return known is not None and known.is_sure
+
+    def learn(self, authority: str, version: int, now_ms: int) -> None:
+        """The service has answered in this version."""
+        known = self._known.get(authority)
+        if version < NEWEST and known is not None and known.is_sure and known.version == NEWEST:
+            return  # it was asked in both
+        self._keep(authority, _Known(version, now_ms, True))
+
+    def doubt(self, authority: str) -> None:
+        """An attempt has failed."""
+        known = self._known.get(authority)
+        if known is not None:
+            self._known[authority] = known._replace(is_sure=False)
+
+    def timeout_ms(self, version: int, configured_ms: int) -> int:
+        """How long a command waits for its answer: version 4 says exactly, version 3 at least."""
+        return configured_ms if version == OLDEST else _TIMEOUT_MS
+
+    def _keep(self, authority: str, known: _Known) -> None:
+        self._known.pop(authority, None)
+        self._known[authority] = known
+        if len(self._known) > MAX_SERVICES:
+            del self._known[next(iter(self._known))]

@@ -1,0 +1,274 @@
+"""Version 3 on the wire: translates between its messages and the service's records. Pure.
+
+An Update tells the state of a subscription: a change of its terms alone is not told.
+"""
+
+from streamer.services.usubscription import wire
+from streamer.services.usubscription.entries import (
+    Cause,
+    Command,
+    CommandResponse,
+    ReceivedUpdate,
+    SubscribeAttributes,
+    Subscription,
+    SubscriptionState,
+    Update,
+)
+from streamer.services.usubscription.followed import Page, Query, Relation
+from streamer.services.usubscription.requests import (
+    Fetch,
+    Listed,
+    Register,
+    Reset,
+    Subscribe,
+    Subscribed,
+    Unregister,
+    Unsubscribe,
+    VersionMethod,
+)
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
+from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
+from streamer.uprotocol.uuid import created_ms
+from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION
+
+ENTITY = USUBSCRIPTION
+SUBSCRIBE, UNSUBSCRIBE, FETCH_SUBSCRIPTIONS, REGISTER, UNREGISTER, FETCH_SUBSCRIBERS, RESET = 1, 2, 3, 6, 7, 8, 9
+
+MAX_DETAILS_BYTES = 2048
+
+REGISTERS_BY_TOPIC = True
+
+_COUNTS = (pb.SubscriptionStatus.SUBSCRIBED, pb.SubscriptionStatus.SUBSCRIBE_PENDING)
+
+
+def topic(is_set: bool, uri: v1.UUri, requester: UUri) -> UUri:
+    """The topic in a request; without authority it is the requester's own. Raises `UStatusError` (INVALID_ARGUMENT)."""
+    if not is_set:
+        raise wire.invalid("topic: expected one, found none")
+    return wire.check_topic(wire.exact("topic", uri, requester))
+
+
+def subscriber(is_set: bool, uri: v1.UUri, requester: UUri) -> UUri:
+    """The subscriber in a request, as `topic`."""
+    if not is_set:
+        raise wire.invalid("subscriber: expected one, found none")
+    found = wire.exact("subscriber", uri, requester)
+    if not found.is_entity:
+        raise wire.invalid(f"subscriber {found}: expected a uEntity (resource 0)")
+    return found
+
+
+def subscribe_attributes(attributes: pb.SubscribeAttributes) -> SubscribeAttributes:
+    """The attributes in a request. Times are rounded up to milliseconds. Raises `UStatusError` (INVALID_ARGUMENT)."""
+    expire_ms = wire.time_ms("attributes.expire", attributes.expire) if attributes.HasField("expire") else None
+    details = pb.SubscribeAttributes(details=attributes.details).SerializeToString(deterministic=True)
+    if len(details) > MAX_DETAILS_BYTES:
+        raise wire.invalid(f"attributes.details: expected at most {MAX_DETAILS_BYTES} bytes, found {len(details)}")
+    sample_period_ms = attributes.sample_period_ms if attributes.HasField("sample_period_ms") else None
+    return SubscribeAttributes(expire_ms, sample_period_ms, details)
+
+
+# Requests and responses
+
+
+def _subscribe(request: UMessage, source: UUri) -> Subscribe:
+    proto = wire.read(request, pb.SubscriptionRequest)
+    name = topic(proto.HasField("topic"), proto.topic, source)
+    return Subscribe(name, subscribe_attributes(proto.attributes))
+
+
+def subscription_response(result: Subscribed) -> pb.SubscriptionResponse:
+    """The payload of the response to Subscribe."""
+    return pb.SubscriptionResponse(status=_status(result.state, ""), topic=uri_to_proto(result.topic))
+
+
+def _unsubscribe(request: UMessage, source: UUri) -> Unsubscribe:
+    proto = wire.read(request, pb.UnsubscribeRequest)
+    return Unsubscribe(topic(proto.HasField("topic"), proto.topic, source))
+
+
+def _fetch_subscriptions(request: UMessage, source: UUri) -> Fetch:
+    proto = wire.read(request, pb.FetchSubscriptionsRequest)
+    offset = proto.offset if proto.HasField("offset") else None
+    match proto.WhichOneof("request"):
+        case "topic":
+            return Fetch(topic(True, proto.topic, source), None, offset)
+        case "subscriber":
+            info = proto.subscriber
+            return Fetch(None, subscriber(info.HasField("uri"), info.uri, source), offset)
+        case _:
+            return Fetch(None, None, offset)
+
+
+def subscription(entry: Subscription) -> pb.Subscription:
+    """An entry of the response to FetchSubscriptions."""
+    return pb.Subscription(
+        topic=uri_to_proto(entry.topic),
+        subscriber=_info(entry),
+        status=_status(entry.state, ""),
+        attributes=_attributes(entry.attributes),
+    )
+
+
+def _subscriptions(result: Listed) -> pb.FetchSubscriptionsResponse:
+    return pb.FetchSubscriptionsResponse(subscriptions=result.entries, has_more_records=result.has_more)  # type: ignore[arg-type]  # made by `entry`
+
+
+def _fetch_subscribers(request: UMessage, source: UUri) -> Fetch:
+    proto = wire.read(request, pb.FetchSubscribersRequest)
+    name = topic(proto.HasField("topic"), proto.topic, source)
+    return Fetch(name, None, proto.offset if proto.HasField("offset") else None)
+
+
+def _info(entry: Subscription) -> pb.SubscriberInfo:
+    return pb.SubscriberInfo(uri=uri_to_proto(entry.subscriber))
+
+
+def _subscribers(result: Listed) -> pb.FetchSubscribersResponse:
+    return pb.FetchSubscribersResponse(subscribers=result.entries, has_more_records=result.has_more)  # type: ignore[arg-type]  # made by `entry`
+
+
+def _notified(request: UMessage, source: UUri) -> UUri:
+    proto = wire.read(request, pb.NotificationsRequest)
+    return topic(proto.HasField("topic"), proto.topic, source)
+
+
+def _register(request: UMessage, source: UUri) -> Register:
+    return Register(_notified(request, source))
+
+
+def _unregister(request: UMessage, source: UUri) -> Unregister:
+    return Unregister(_notified(request, source))
+
+
+def _reset(request: UMessage, source: UUri) -> Reset:
+    wire.read(request, pb.ResetRequest)
+    return Reset()
+
+
+METHODS = {
+    SUBSCRIBE: VersionMethod(_subscribe, subscription_response),
+    UNSUBSCRIBE: VersionMethod(_unsubscribe, lambda _: pb.UnsubscribeResponse()),
+    FETCH_SUBSCRIPTIONS: VersionMethod(_fetch_subscriptions, _subscriptions, subscription),
+    REGISTER: VersionMethod(_register, lambda _: pb.NotificationsResponse()),
+    UNREGISTER: VersionMethod(_unregister, lambda _: pb.NotificationsResponse()),
+    FETCH_SUBSCRIBERS: VersionMethod(_fetch_subscribers, _subscribers, _info),
+    RESET: VersionMethod(_reset, lambda _: pb.ResetResponse()),
+}
+
+# Changes
+
+
+def tells(update: Update) -> bool:
+    """Whether this version tells such a change."""
+    return update.sink is not None and update.cause is not Cause.TERMS
+
+
+def update_message(now_ms: int, update: Update) -> UMessage:
+    """The Notification of a change (004 §7)."""
+    proto = pb.Update(
+        topic=uri_to_proto(update.topic),
+        subscriber=pb.SubscriberInfo(uri=uri_to_proto(update.subscriber)),
+        status=_status(update.state, update.message),
+        attributes=_attributes(update.attributes),
+    )
+    return wire.told(now_ms, ENTITY, update, proto)
+
+
+# Other devices' services
+
+
+def command_message(authority: str, command: Command) -> UMessage:
+    """The Request to the service at the topic's authority, with ourselves as the subscriber (004 §4.1, §4.2)."""
+    name = uri_to_proto(command.topic)
+    if not command.subscribe:
+        return wire.asked(authority, ENTITY, UNSUBSCRIBE, command, pb.UnsubscribeRequest(topic=name))
+    proto = pb.SubscriptionRequest(topic=name)
+    if command.period_ms:
+        proto.attributes.sample_period_ms = command.period_ms
+    return wire.asked(authority, ENTITY, SUBSCRIBE, command, proto)
+
+
+def command_response(message: UMessage) -> CommandResponse:
+    """What a Response to one of our commands says. An OK to Subscribe that is not understood does not count."""
+    if message.attributes.commstatus in (None, UCode.OK) and message.attributes.source.resource == SUBSCRIBE:
+        try:
+            proto = wire.read(message, pb.SubscriptionResponse)
+            if proto.HasField("status"):
+                return wire.command_response(message, SubscriptionState(proto.status.state), proto.status.message)
+        except (UStatusError, ValueError):
+            pass
+    return wire.command_response(message)
+
+
+def received_update(message: UMessage, ourselves: UUri) -> ReceivedUpdate | None:
+    """What another service's Update says about ourselves; None if it is about others, or a topic of another authority."""
+    try:
+        proto = wire.read(message, pb.Update)
+        state = SubscriptionState(proto.status.state)
+    except (UStatusError, ValueError):
+        return None
+    name = uri_from_proto(proto.topic)
+    is_from_its_service = message.attributes.source == ENTITY.at(name.authority, CHANGES)
+    if not is_from_its_service or uri_from_proto(proto.subscriber.uri) != ourselves or not proto.HasField("status"):
+        return None
+    return ReceivedUpdate(name, state, proto.status.message, created_ms(message.id))
+
+
+# A service that is followed
+
+
+def query_request(query: Query) -> pb.FetchSubscriptionsRequest:
+    """The Request for the next page of a query. That for everybody names a wildcard, which some services know."""
+    proto = pb.FetchSubscriptionsRequest()
+    if query.topic is not None:
+        proto.topic.CopyFrom(uri_to_proto(query.topic))
+    elif not query.is_bare:
+        proto.subscriber.uri.CopyFrom(uri_to_proto(query.subscriber or everything_at(ANY_AUTHORITY)))
+    if query.offset:
+        proto.offset = query.offset
+    return proto
+
+
+def page(message: UMessage) -> Page:
+    """What the Response to it lists. Raises `UStatusError`."""
+    proto = wire.read(message, pb.FetchSubscriptionsResponse)
+    found: dict[Relation, int] = {}
+    for entry in proto.subscriptions:
+        if entry.status.state in _COUNTS:
+            relation = uri_from_proto(entry.topic), uri_from_proto(entry.subscriber.uri)
+            found[relation] = entry.attributes.sample_period_ms
+    return Page(found, len(proto.subscriptions), proto.has_more_records)
+
+
+def registration(name: UUri | None) -> pb.NotificationsRequest:
+    """The Request for the notifications about a topic, or their end."""
+    assert name is not None
+    return pb.NotificationsRequest(topic=uri_to_proto(name))
+
+
+def followed_change(message: UMessage) -> tuple[Relation, int | None]:
+    """What an Update says: a subscription with its period, None if it counts no more. Raises `UStatusError`."""
+    update = wire.read(message, pb.Update)
+    relation = uri_from_proto(update.topic), uri_from_proto(update.subscriber.uri)
+    return relation, update.attributes.sample_period_ms if update.status.state in _COUNTS else None
+
+
+def _status(state: SubscriptionState, text: str) -> pb.SubscriptionStatus:
+    # The generated stubs want the generated enum type; any int of the enum is what the runtime takes.
+    return pb.SubscriptionStatus(state=int(state), message=text)  # type: ignore[arg-type]
+
+
+def _attributes(attributes: SubscribeAttributes) -> pb.SubscribeAttributes | None:
+    if attributes == SubscribeAttributes():
+        return None
+    proto = pb.SubscribeAttributes.FromString(attributes.details)
+    if attributes.expire_ms is not None:
+        proto.expire.CopyFrom(wire.timestamp(attributes.expire_ms))
+    if attributes.sample_period_ms is not None:
+        proto.sample_period_ms = attributes.sample_period_ms
+    return proto

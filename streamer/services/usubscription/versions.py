@@ -1,0 +1,47 @@
+"""The versions of core.usubscription: one module each, all alike. What differs between them is nowhere else."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from google.protobuf.message import Message
+
+from streamer.services.usubscription import v3, v4
+from streamer.services.usubscription.entries import Command, CommandResponse, ReceivedUpdate, Update
+from streamer.services.usubscription.followed import Page, Query, Relation
+from streamer.services.usubscription.requests import VersionMethod
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import EntityId
+
+
+class Version(Protocol):
+    """What each module has."""
+
+    ENTITY: EntityId
+    METHODS: dict[int, VersionMethod]
+    FETCH_SUBSCRIPTIONS: int
+    REGISTER: int
+    UNREGISTER: int
+    REGISTERS_BY_TOPIC: bool
+    """Whether one registers for the changes of each topic, or once for all."""
+
+    def tells(self, update: Update) -> bool: ...
+
+    def update_message(self, now_ms: int, update: Update) -> UMessage: ...
+
+    def command_message(self, authority: str, command: Command) -> UMessage: ...
+
+    def command_response(self, message: UMessage) -> CommandResponse: ...
+
+    def received_update(self, message: UMessage, ourselves: UUri) -> ReceivedUpdate | None: ...
+
+    def query_request(self, query: Query) -> Message: ...
+
+    def page(self, message: UMessage) -> Page: ...
+
+    def registration(self, name: UUri | None) -> Message: ...
+
+    def followed_change(self, message: UMessage) -> tuple[Relation, int | None]: ...
+
+
+VERSIONS: Mapping[int, Version] = {3: v3, 4: v4}
