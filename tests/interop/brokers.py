@@ -1,7 +1,9 @@
 """MQTT 5 brokers that package registries of other languages bring."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from tests.brokers import HOST, BrokerProcess
@@ -12,6 +14,8 @@ class OtherBroker(BrokerProcess):
     """Keeps sessions and messages in its directory."""
 
     start_timeout_s = 120.0  # a JVM on a busy machine
+    shortcomings: Mapping[str, str] = MappingProxyType({})
+    """What the broker cannot do: names of tests, with the reason."""
 
     def __init__(self, port: int | None = None) -> None:
         self.program = need(type(self).__name__.lower(), self.built())
@@ -25,6 +29,14 @@ class OtherBroker(BrokerProcess):
 
 class Mochi(OtherBroker):
     """Mochi, in Go. ``as_it_is`` leaves its PUBACKs as they are (go/main.go)."""
+
+    shortcomings = MappingProxyType(
+        {
+            "test_the_broker_keeps_to_our_receive_maximum": "what is beyond it comes out of order, then nothing comes",
+            "test_the_broker_keeps_for_a_streamer_that_is_away_what_has_not_expired": "what it has kept comes out of order",
+            "test_nothing_is_missing_after_a_restart_of_the_broker": "it stalls, or what it has kept comes out of order",
+        }
+    )
 
     def __init__(self, port: int | None = None, as_it_is: bool = False) -> None:
         super().__init__(port)

@@ -53,7 +53,9 @@ class Between:
         network = self.networks[side]
         if network.kind == "zenoh":
             addresses = network.reach["zenoh"]["connect/endpoints"]
-            return await self._stack.enter_async_context(ZenohSide(connect=addresses, keys=keys or EVERYTHING))
+            return await self._stack.enter_async_context(
+                ZenohSide(connect=addresses, keys=keys or EVERYTHING, settings={"mode": "client"})
+            )
         port = int(network.endpoint["options"]["broker"].rpartition(":")[2])
         return await self._stack.enter_async_context(MqttSide(port, network.kind, keys))
 
