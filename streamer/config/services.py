@@ -19,7 +19,10 @@ from streamer.config.types import (
     Topic,
     TopicResource,
     at_least_one,
+    expected,
 )
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USUBSCRIPTIONS
 
 
 class StateConfig(Section):
@@ -29,11 +32,17 @@ class StateConfig(Section):
     """A SQLite file. None: beside the journal (``journal.db``: ``journal-state.db``), or memory if there is no journal."""
 
 
+def _usubscription(service: UUri) -> UUri:
+    if service not in [entity.at(service.authority) for entity in USUBSCRIPTIONS]:
+        raise expected("a uSubscription service of version 3 or 4, such as //veh1/0/3/0")
+    return service
+
+
 class ExternalUsubscriptionConfig(Section):
     """A uSubscription service elsewhere, which is followed instead of running one here."""
 
-    service: Entity
-    """Such as //veh1/0/3/0."""
+    service: Annotated[Entity, AfterValidator(_usubscription)]
+    """Such as //veh1/0/3/0. It is asked in the version that is named."""
     topics: list[Topic] = []
     """Topics whose subscribers are followed."""
     subscribers: list[Entity] = []
