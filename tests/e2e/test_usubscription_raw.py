@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.proto import usubscription_v4_pb2 as pb4
 from tests.e2e.topology import BROKER_CLASSES
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
@@ -19,6 +20,7 @@ from tests.usubscription_client import (
     FETCH_SUBSCRIBERS,
     INVALID_ARGUMENT,
     PERMISSION_DENIED,
+    PLAIN,
     REGISTER,
     RESET,
     SUBSCRIBED,
@@ -84,12 +86,14 @@ async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         side: MqttSide | ZenohSide
         if kind == "zenoh":
             address = free_endpoint()
-            side = await stack.enter_async_context(ZenohSide(listen=[address], keys=["up/*/*/*/*/*/dev1/**"]))
+            side = await stack.enter_async_context(
+                ZenohSide(listen=[address], keys=["up/*/*/*/*/*/dev1/**", "up/dev1/0/0/4/8000/{}/{}/{}/{}/{}"])
+            )
             endpoint = {"transport": "zenoh", "options": {"connect": [address], "uncertain_s": 1}}
         else:
             name, _, structure = kind.partition("/")
             broker = stack.enter_context(BROKER_CLASSES[name]())
-            topics = ["+/dev1"] if structure == "off-vehicle" else ["+/+/+/+/+/dev1/#"]
+            topics = ["+/dev1"] if structure == "off-vehicle" else ["+/+/+/+/+/dev1/#", "dev1/0/0/4/8000"]
             side = await stack.enter_async_context(MqttSide(broker.port, structure, topics))
             endpoint = {"transport": "mqtt5", "options": {"broker": broker.url, "topics": structure}}
         config = {
@@ -193,3 +197,26 @@ async def test_garbage_is_refused_and_the_next_one_is_served(setup: Usubscriptio
     assert refused.code == INVALID_ARGUMENT
     assert await setup.app.subscribe(TOPIC) == SUBSCRIBED
     setup.daemon.check_books()
+
+
+@on("mosquitto/in-vehicle", "zenoh")
+async def test_version_4_is_answered_and_publishes_every_change(setup: UsubscriptionSetup) -> None:
+    changes = ("dev1", 0, 4, 0x8000)
+    side = setup.app.side
+    request = pb4.SubscribeRequest(topic=proto_uri(TOPIC), sample_period=50)
+    asked = Plain(2, APP, ("dev1", 0, 4, 1), request.SerializeToString(), 5, 30_000, payload_format=PLAIN)
+    await side.send([asked])
+    answer = await setup.app.answer_to(asked, pb4.SubscribeResponse)
+    assert answer == pb4.SubscribeResponse(topic=proto_uri(TOPIC), status=pb4.STATUS_SUBSCRIBED)
+    assert await setup.watcher.subscribe(TOPIC) == SUBSCRIBED
+
+    def told(kind: int) -> list[pb4.Subscription]:
+        found = [each for each in list(side.arrived) if each.type == kind and each.source == changes]
+        return [pb4.Subscription.FromString(each.payload) for each in found]
+
+    await until(lambda: len(told(1)) == 2 and len(told(4)) == 1, within_s=30, what="both changes")
+    ours = pb4.Subscription(
+        topic=proto_uri(TOPIC), subscriber=proto_uri(APP), status=pb4.STATUS_SUBSCRIBED, sample_period=50
+    )
+    theirs = pb4.Subscription(topic=proto_uri(TOPIC), subscriber=proto_uri(WATCHER), status=pb4.STATUS_SUBSCRIBED)
+    assert (told(1), told(4)) == ([ours, theirs], [ours])
