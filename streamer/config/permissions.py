@@ -11,6 +11,7 @@ from streamer import plugins
 from streamer.config.checks import check_installed, check_options
 from streamer.config.types import AnyPattern, MethodPattern, Name, RateConfig, Section, SpokenFor
 from streamer.uprotocol.uri import ANY_RESOURCE, FIRST_TOPIC, LAST_METHOD, UUri, everything_at
+from streamer.uprotocol.well_known import USUBSCRIPTIONS
 
 TypeName = Literal["publish", "request", "response", "notification"]
 PriorityName = Literal["CS0", "CS1", "CS2", "CS3", "CS4", "CS5", "CS6"]
@@ -185,6 +186,18 @@ def hints(section: PermissionsConfig | None, endpoints: Mapping[str, bool]) -> I
             yield f"{here}.identities: the network of {name} proves no identity, so nothing that comes in there is allowed"
         for index, earlier in _unreachable([rule.allow or rule.deny or DenyConfig() for rule in endpoint.rules]):
             yield f"{here}.rules[{index}]: never reached; rules[{earlier}] matches everything that it matches"
+        for index, other in _half_named([(rule.allow or rule.deny or DenyConfig()).to for rule in endpoint.rules]):
+            yield f"{here}.rules[{index}]: about one version of uSubscription; no rule is about {other}"
+
+
+def _half_named(named: list[UUri]) -> Iterator[tuple[int, UUri]]:
+    """Patterns for one version of uSubscription whose other version none for that service matches, each with that."""
+    of_service = [to for to in named if to.ue_id == USUBSCRIPTIONS[0].ue_id]
+    for index, to in enumerate(named):
+        for entity in USUBSCRIPTIONS if to[1:3] in USUBSCRIPTIONS else ():
+            other = to._replace(version=entity.version)
+            if not any(each.matches(other) for each in of_service):
+                yield index, other
 
 
 def _unreachable(rules: list[DenyConfig]) -> Iterator[tuple[int, int]]:

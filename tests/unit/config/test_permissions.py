@@ -182,6 +182,20 @@ def test_identities_that_no_network_proves_are_told(is_proven: bool, told: int) 
 
 
 @pytest.mark.parametrize(
+    ("rules", "forgotten"),
+    [
+        ([{"deny": {"to": "//veh1/0/3/FFFF"}}, {"allow": {}}], "//veh1/0/4/FFFF"),
+        ([{"allow": {"to": "//veh1/0/4/1"}}], "//veh1/0/3/1"),
+        ([{"deny": {"to": "//veh1/0/FF/FFFF"}}, {"allow": {}}], None),
+        ([{"allow": {"to": "//veh1/0/3/FFFF"}}, {"allow": {"to": "//veh1/0/4/FFFF"}}], None),
+    ],
+)
+def test_a_rule_for_one_version_of_usubscription_is_told(rules: list[dict[str, Any]], forgotten: str | None) -> None:
+    text = f"permissions.endpoints.cloud.rules[0]: about one version of uSubscription; no rule is about {forgotten}"
+    assert list(hints(parsed(*rules), {"cloud": False})) == ([text] if forgotten else [])
+
+
+@pytest.mark.parametrize(
     "rules",
     [
         ({"deny": {}}, {"allow": {"to": "//veh1/B/1/7"}}),
