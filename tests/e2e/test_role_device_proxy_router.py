@@ -29,6 +29,7 @@ together = pytest.mark.asyncio(loop_scope="module")
 A_APP, B_APP = ("dev-a", 0x100, 1, 0), ("dev-b", 0x100, 1, 0)
 A_METHOD, B_METHOD = ("dev-a", 0x200, 1, 7), ("dev-b", 0x200, 1, 7)
 A_TOPIC, B_TOPIC = ("dev-a", 0x200, 1, 0x8001), ("dev-b", 0x200, 1, 0x8001)
+UNWANTED_OF_B = {"outcome": "unwanted", "ingress": "dev-b"}
 
 
 @dataclass
@@ -98,16 +99,16 @@ async def test_what_a_publishes_reaches_b_while_b_subscribes(devices: Devices, s
 async def test_what_b_publishes_to_the_proxy_reaches_a_while_a_subscribes(devices: Devices, service: str) -> None:
     client = UsubscriptionClient(devices.a, A_APP, service)
     before, during, after = (Plain(1, B_TOPIC, payload=text).addressed_to("proxy") for text in (b"1", b"2", b"3"))
-    unwanted = devices.proxy.total("ustreamer_outcomes_total", outcome="unwanted")
+    unwanted = devices.proxy.total("ustreamer_outcomes_total", **UNWANTED_OF_B)
     await devices.b.send([before])
-    await devices.proxy.until_total(unwanted + 1, "ustreamer_outcomes_total", outcome="unwanted")
+    await devices.proxy.until_total(unwanted + 1, "ustreamer_outcomes_total", **UNWANTED_OF_B)
     assert await client.subscribe(B_TOPIC) == SUBSCRIBED
     await devices.b.send([during])
     arrived = await arrival(devices.a, during)
     assert (arrived.payload, arrived.sink) == (b"2", None)
     assert await client.unsubscribe(B_TOPIC) is None
     await devices.b.send([after])
-    await devices.proxy.until_total(unwanted + 2, "ustreamer_outcomes_total", outcome="unwanted")
+    await devices.proxy.until_total(unwanted + 2, "ustreamer_outcomes_total", **UNWANTED_OF_B)
     assert client.payloads(B_TOPIC) == [b"2"]
 
 
