@@ -77,6 +77,13 @@ class Methods:
                 change = self._reset(now_ms, source)
         return Called(method.write(result), change, isinstance(asked, Reset))
 
+    def is_list(self, message: UMessage) -> bool:
+        """Whether it asks for a list, which may be long."""
+        sink = message.attributes.sink
+        assert sink is not None
+        method = VERSIONS[sink.version].METHODS.get(sink.resource)
+        return method is not None and method.entry is not None
+
     def _fetch(self, asked: Fetch, source: UUri, method: VersionMethod) -> Listed:
         """All that fits into a message; of a client that asks page by page, at most a page."""
         if asked.subscriber != source:

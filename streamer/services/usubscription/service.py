@@ -3,7 +3,8 @@
     endpoint `core` ──► inbox ──► one turn: decide all ──► one transaction ──► interest ──► responses, Updates ──► done
 
 Messages that arrive while a transaction is being written wait for the next turn: under a flood, a turn has many of them, and
-observers are told only the last of all changes of one subscription in it. For the router, a request is delivered once
+observers are told only the last of all changes of one subscription in it. A list ends the turn: making one of all
+subscriptions takes a tenth of a second, in which nothing else goes on. For the router, a request is delivered once
 its response is safe with the router. Updates are kept in an outbox until they are safe: written in the same transaction as
 the change that they report.
 """
@@ -64,9 +65,9 @@ class Turn:
     topics: dict[UUri, None] = field(default_factory=dict)
     messages: list[tuple[list[UMessage], Done]] = field(default_factory=list)
     kept: list[Entry] = field(default_factory=list)
-    observed: dict[tuple[UUri | None, UUri, UUri], Update] = field(default_factory=dict)
-    """What observers are told, and (None) what is published, by observer, topic and subscriber: of many changes in one turn,
-    the last one."""
+    observed: dict[tuple[UUri | None, int, UUri, UUri], Update] = field(default_factory=dict)
+    """What observers are told, and (None) what is published, by observer, version, topic and subscriber: of many changes in
+    one turn, the last one."""
     left_out: int = 0
     """What is not told to them, because too much changed in one turn."""
 
@@ -150,7 +151,7 @@ class USubscription:
             self._registry.limits = Limits.of(options)
             self._note(turn, now_ms, self._registry.permit(now_ms, access), [], _nothing)
             self._say_what_is_set_aside()
-        for message, done in batch:
+        for taken, (message, done) in enumerate(batch, 1):
             try:
                 response, change = self._decide(now_ms, message)
             except Exception:  # a fault in handling one message must not cost the others their responses
@@ -159,6 +160,9 @@ class USubscription:
                 )
                 response, change = _refused(now_ms, message, UCode.INTERNAL, "the service failed"), Change()
             self._note(turn, now_ms, change, response, done)
+            if self._methods.is_list(message):
+                self._inbox = batch[taken:]
+                break
         await self._finish(turn)
 
     def _take(self, message: UMessage, done: Done) -> None:
@@ -166,7 +170,9 @@ class USubscription:
         self._woken.set()
 
     async def _wait(self) -> None:
-        if not self._inbox:
+        if self._inbox:
+            await asyncio.sleep(0)  # a turn that writes nothing does not wait for anything
+        else:
             self._woken.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
@@ -220,7 +226,7 @@ class USubscription:
             if not update.is_observed:
                 kept.append(version.update_message(now_ms, update))
                 continue
-            key = update.sink, update.topic, update.subscriber
+            key = update.sink, update.version, update.topic, update.subscriber
             if turn.observed.pop(key, None) is None and len(turn.observed) >= _OBSERVED_AT_ONCE:
                 turn.left_out += 1
             else:

@@ -29,6 +29,7 @@ from tests.unit.services.usubscription.harness import (
     SUBSCRIBED,
     UNSUBSCRIBED,
     US,
+    WATCHER,
     UsubscriptionHarness,
 )
 from tests.waiting import until
@@ -100,6 +101,24 @@ async def test_messages_that_arrive_during_a_transaction_are_written_in_the_next
     assert len(failing.attempts) == 1
     assert len(harness.done) == 50
     assert len(await harness.subscribers(LOCAL)) == 50
+
+
+async def test_a_list_ends_the_turn_and_what_came_after_it_keeps_its_order(harness: UsubscriptionHarness) -> None:
+    await harness.subscribe(LOCAL)
+    harness.forget()
+    lists = [harness.request(v3.FETCH_SUBSCRIPTIONS, pb.FetchSubscriptionsRequest(), WATCHER) for _ in range(3)]
+    harness.done.clear()
+    asked = [lists[0], lists[1], _subscribe(harness, APP2), lists[2]]
+    for each in asked:
+        harness.take(each)
+    await harness.service.turn()
+    assert harness.done == [lists[0].id]
+    async with _running(harness):
+        await until(lambda: len(harness.done) == len(asked))
+    assert harness.done == [each.id for each in asked]
+    answers = {each.attributes.reqid: each for each in harness.messages(UMessageType.RESPONSE)}
+    listed = [wire.read(answers[each.id], pb.FetchSubscriptionsResponse).subscriptions for each in lists]
+    assert [len(each) for each in listed] == [1, 1, 2]
 
 
 async def test_a_request_is_done_once_its_response_is_safe(harness: UsubscriptionHarness) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from streamer.services.usubscription import v3, v4
 from streamer.uprotocol.message import UMessageType
+from streamer.uprotocol.proto import usubscription_v3_pb2 as p3
 from streamer.uprotocol.proto import usubscription_v4_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
@@ -172,3 +173,14 @@ async def test_reset_in_version_3_tells_observers_of_topics_without_subscribers(
     harness.forget()
     await harness.call(v3.RESET, None, UUri.parse("//dev1/0/3/0"), "gw1")
     assert sorted(harness.updates(WATCHER)) == [(LOCAL, APP, UNSUBSCRIBED), (REMOTE, WATCHER, UNSUBSCRIBED)]
+
+
+async def test_who_observes_in_both_versions_is_told_in_both(harness: UsubscriptionHarness, client: V4) -> None:
+    await client.register()
+    await harness.call(v3.REGISTER, p3.NotificationsRequest(topic=uri_to_proto(LOCAL)), WATCHER)
+    await client.subscribe(LOCAL)
+    told = [each.attributes for each in harness.messages(UMessageType.NOTIFICATION)]
+    assert {each.source for each in told if each.sink == WATCHER} == {
+        USUBSCRIPTION.at("dev1", 0x8000),
+        USUBSCRIPTION_4.at("dev1", 0x8000),
+    }
