@@ -25,7 +25,6 @@ from streamer.services.usubscription.versions import VERSIONS
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.well_known import USUBSCRIPTION
 
 _OVERHEAD_BYTES = 8  # of an entry in a list
 
@@ -101,8 +100,6 @@ class Methods:
         return Listed(entries, has_more=False)
 
     def _reset(self, now_ms: int, source: UUri) -> Change:
-        if source.ue_id != USUBSCRIPTION.ue_id:
-            raise UStatusError(UCode.PERMISSION_DENIED, f"source {source}: only another uSubscription service (ue_id 0) may")
         if not self.access.may_reset(source):
             raise UStatusError(UCode.PERMISSION_DENIED, f"{source} may not reset subscriptions here (usubscription.reset)")
         if source.authority in self.access.local:

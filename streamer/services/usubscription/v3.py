@@ -147,6 +147,7 @@ def _unregister(request: UMessage, source: UUri) -> Unregister:
 
 def _reset(request: UMessage, source: UUri) -> Reset:
     wire.read(request, pb.ResetRequest)
+    wire.check_service(source, source.ue_id)
     return Reset()
 
 

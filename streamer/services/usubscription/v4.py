@@ -106,7 +106,9 @@ def _unregister(request: UMessage, source: UUri) -> Unregister:
 
 
 def _reset(request: UMessage, source: UUri) -> Reset:
+    """Any instance of the service may."""
     wire.read(request, pb.ResetRequest)
+    wire.check_service(source, source.type_id)
     return Reset()
 
 

@@ -89,6 +89,12 @@ def exact(what: str, uri: v1.UUri, requester: UUri) -> UUri:
     return found
 
 
+def check_service(source: UUri, number: int) -> None:
+    """Raises `UStatusError` unless ``number``, of the source, is that of a uSubscription service."""
+    if number != USUBSCRIPTION.ue_id:
+        raise UStatusError(UCode.PERMISSION_DENIED, f"source {source}: only another uSubscription service (ue_id 0) may")
+
+
 def check_topic(topic: UUri) -> UUri:
     """Return the topic if it can be subscribed to; any instance or version will do. Raises `UStatusError`."""
     if not topic.is_topic:

@@ -159,11 +159,17 @@ async def test_reset_deletes_everything_and_tells_all_who_subscribed_or_observe(
     assert await client.fetch() == [Told(LOCAL, APP, SUBSCRIBED)]
 
 
-@pytest.mark.parametrize("source", ["//dev1/A1/1/0", "//dev1/10000/4/0", "//dev2/A1/4/0"])
+@pytest.mark.parametrize("source", ["//dev1/A1/1/0", "//dev1/100A1/4/0", "//dev2/A1/4/0"])
 async def test_reset_is_for_other_services_only(harness: UsubscriptionHarness, client: V4, source: str) -> None:
     await client.subscribe(LOCAL)
     assert await client.refused(v4.RESET, pb.ResetRequest(), UUri.parse(source)) is UCode.PERMISSION_DENIED
     assert len(await client.fetch()) == 1
+
+
+async def test_any_instance_of_another_service_may_reset(harness: UsubscriptionHarness, client: V4) -> None:
+    await client.subscribe(LOCAL)
+    await client.call(v4.RESET, pb.ResetRequest(), UUri.parse("//dev1/10000/4/0"))
+    assert await client.fetch() == []
 
 
 async def test_reset_in_version_3_tells_observers_of_topics_without_subscribers(harness: UsubscriptionHarness) -> None:
