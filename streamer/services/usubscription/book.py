@@ -106,12 +106,13 @@ class Book:
     def notify(self, change: Change, entry: Subscription, message: str = "", cause: Cause = Cause.STATE) -> None:
         """Tell the subscriber, those who observe, and who listens (004 §7; v4, "Subscription Change Notifications").
 
-        A subscriber that observes its own subscription is told once.
+        A subscriber that observes its own subscription is told once in each version.
         """
         about = entry.topic, entry.subscriber, entry.state, message, entry.attributes
         change.updates.append(Update(entry.subscriber, entry.via, *about, entry.version, cause))
         for observer in (*self.index.topic(entry.topic).observers.values(), *self.index.of_all.values()):
-            if observer.uri != entry.subscriber or (cause is Cause.LEFT and observer.version == entry.version == NEWEST):
+            is_told = observer.uri == entry.subscriber and observer.version == entry.version
+            if not is_told or (cause is Cause.LEFT and entry.version == NEWEST):
                 change.updates.append(Update(observer.uri, observer.via, *about, observer.version, cause, is_observed=True))
         change.updates.append(Update(None, entry.via, *about, NEWEST, cause, is_observed=True))
 

@@ -188,14 +188,15 @@ class RemoteTopic:
         is_latest = command.id in self.latest
         done_ms = response.created_ms if response.code is UCode.OK else None
         self._end(command, done_ms)
-        if done_ms is not None:
+        is_understood = done_ms is not None and (response.state is not None or not command.subscribe)
+        if is_understood:
             self.versions.learn(self.topic.authority, response.version, now_ms)
             if is_latest:
                 self._close()
         if done_ms is not None and done_ms <= self.opposite_ms:
             is_latest = False  # an opposite one may have been carried out after it: it is sent once more
         step = Step([])
-        if is_latest and done_ms is None and self._goes_on(response):
+        if is_latest and not is_understood and self._goes_on(response):
             commands = [] if self.latest else self._ask(now_ms)
             return Step(commands + self._pump(now_ms))
         if command.epoch == self.epoch:

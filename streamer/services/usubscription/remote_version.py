@@ -3,6 +3,7 @@
 The law of this file:
 
 - A service is asked in the version in which it answered last, and in the newest one if it has never answered.
+  An OK that is not understood is no answer, but a failure.
 - While it has never answered, or if the last attempt failed, the version is in doubt: a command goes out in the other
   version, too, after a short wait, and at once if it fails.
 - A service that answers an older version only is tried once a day in the newest, too: it may have been upgraded.

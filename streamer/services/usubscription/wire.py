@@ -33,6 +33,7 @@ from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION, EntityId
 
 _ANY_PREFIX = "type.googleapis.com/"
 _TIMES_S = range(-62_135_596_800, 253_402_300_800)  # of a Timestamp: years 1 to 9999
+_LAST_MS = _TIMES_S.stop * 1000 - 1
 _NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
 _WRAPPED = UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY
@@ -112,8 +113,8 @@ def time_ms(what: str, time: Timestamp) -> int:
 
 
 def timestamp(time_ms: int) -> Timestamp:
-    """Unix milliseconds as protobuf."""
-    seconds, ms = divmod(time_ms, 1000)
+    """Unix milliseconds as protobuf, which ends with the year 9999."""
+    seconds, ms = divmod(min(time_ms, _LAST_MS), 1000)
     return Timestamp(seconds=seconds, nanos=ms * _NS_PER_MS)
 
 

@@ -232,3 +232,15 @@ async def _told(harness: Unknown, status: pb.SubscriptionStatus) -> None:
     proto = pb.Subscription(topic=uri_to_proto(REMOTE), subscriber=uri_to_proto(US), status=status)
     source = USUBSCRIPTION_4.at("dev2", 0x8000)
     await harness.send(notification(harness.clock.ms, source, US, proto.SerializeToString(), PLAIN))
+
+
+async def test_an_answer_that_is_not_understood_does_not_tell_the_version(harness: Unknown) -> None:
+    await harness.subscribe(REMOTE)
+    [first] = harness.commands(any_version=True)
+    await harness.send(response(harness.clock.ms, first, b"\xff", None, UPayloadFormat.PROTOBUF))
+    assert harness.asked() == [(1, 4), (1, 3)]
+    harness.versions = (3,)
+    await harness.serve()
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
+    await harness.subscribe(REMOTE2)
+    assert harness.asked() == [(1, 3)]

@@ -190,3 +190,13 @@ async def test_who_observes_in_both_versions_is_told_in_both(harness: Usubscript
         USUBSCRIPTION.at("dev1", 0x8000),
         USUBSCRIPTION_4.at("dev1", 0x8000),
     }
+
+
+async def test_who_asks_in_version_3_and_observes_in_version_4_hears_of_its_own_terms(
+    harness: UsubscriptionHarness, client: V4
+) -> None:
+    await harness.subscribe(LOCAL)
+    await client.register(APP)
+    harness.forget()
+    await harness.subscribe(LOCAL, sample_period_ms=50)
+    assert client.notified(APP) == [Told(LOCAL, APP, SUBSCRIBED, None, 50)]

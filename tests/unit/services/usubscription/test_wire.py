@@ -3,6 +3,7 @@
 import pytest
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,6 +94,12 @@ def test_an_expiration_is_never_earlier_than_asked_and_less_than_a_millisecond_l
     expire_ms = v3.subscribe_attributes(attributes).expire_ms
     assert expire_ms is not None
     assert 0 <= expire_ms * 1_000_000 - (seconds * 1_000_000_000 + nanos) < 1_000_000
+
+
+def test_the_last_time_that_there_is_is_answered_as_a_time() -> None:
+    last = Timestamp(seconds=253_402_300_799, nanos=999_999_999)
+    answered = wire.timestamp(wire.time_ms("expiration", last))
+    assert (answered.seconds, answered.nanos) == (253_402_300_799, 999_000_000)
 
 
 @pytest.mark.parametrize("sample_period_ms", [None, 0, 40])
