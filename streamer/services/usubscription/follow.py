@@ -27,8 +27,10 @@ from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION
 
-_REFUSALS = (UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNIMPLEMENTED, UCode.RESOURCE_EXHAUSTED)
-"""Codes of a service that does not list everybody's subscriptions, or cannot in one message."""
+_REFUSALS = (UCode.INVALID_ARGUMENT, UCode.PERMISSION_DENIED, UCode.UNIMPLEMENTED)
+"""Codes of a service that does not list everybody's subscriptions. RESOURCE_EXHAUSTED is none: a list that is too long for a
+message is answered with it, and so is a Request that some dispatcher had no room for. What is known stays, and is asked for
+again."""
 
 logger = logging.getLogger("ustreamer.usubscription")
 

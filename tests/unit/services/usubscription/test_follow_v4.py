@@ -84,18 +84,30 @@ async def test_what_is_listed_and_told_becomes_interest(following: Following) ->
         assert following.router.interest == {REMOTE: {"cloud": 40}} | expected
 
 
-@pytest.mark.parametrize("code", [UCode.PERMISSION_DENIED, UCode.RESOURCE_EXHAUSTED])
-async def test_a_service_that_does_not_list_everything_is_asked_for_what_is_configured(
-    following: Following, code: UCode
-) -> None:
+async def test_a_service_that_does_not_list_everything_is_asked_for_what_is_configured(following: Following) -> None:
     for _ in range(2):
         everything = following.asked(v4.FETCH_SUBSCRIPTIONS)[-1]
-        await following.respond(everything, status_to_proto(code, "no"), code)
+        await following.respond(everything, status_to_proto(UCode.PERMISSION_DENIED, "no"), UCode.PERMISSION_DENIED)
     following.core.said.clear()
     following.clock.advance(60_000)
     await following.follower.turn()
     [about_topic] = following.asked(v4.FETCH_SUBSCRIPTIONS)
     assert uri_from_proto(wire.read(about_topic, pb.FetchSubscriptionsRequest).topic_filter) == LOCAL
+
+
+async def test_where_there_was_no_room_for_a_list_what_is_known_stays_and_is_asked_for_again(following: Following) -> None:
+    everything = following.asked(v4.FETCH_SUBSCRIPTIONS)[-1]
+    found = [entry(REMOTE, CLOUD, pb.STATUS_SUBSCRIBED)]
+    await following.respond(everything, pb.FetchSubscriptionsResponse(subscriptions=found))
+    for _ in range(3):
+        following.core.said.clear()
+        following.clock.advance(600_000)
+        await following.follower.turn()
+        everything = following.asked(v4.FETCH_SUBSCRIPTIONS)[-1]
+        assert not wire.read(everything, pb.FetchSubscriptionsRequest).HasField("topic_filter")
+        code = UCode.RESOURCE_EXHAUSTED
+        await following.respond(everything, status_to_proto(code, "the egress queue is full"), code)
+        assert following.router.interest == {REMOTE: {"cloud": 0}}
 
 
 def test_other_versions_cannot_be_followed() -> None:
