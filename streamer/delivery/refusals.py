@@ -25,10 +25,13 @@ def invalid(problems: list[str] | tuple[str, ...]) -> Failure:
 def by_transport(refused: Refused, decided: Failure | None) -> Failure:
     """The transport could not hand it over. What was ``decided`` about its addresses comes first, as for other messages.
 
-    Whether a message of which only a part is known is valid cannot be said.
+    Whether a message of which only a part is known is valid cannot be said. That it was not allowed may come of what is
+    missing, such as its token.
     """
     if decided is None or decided.code is UCode.INVALID_ARGUMENT:
         decided = Failure(Outcome.REJECTED, refused.code, refused.text)
+    elif refused.payload_bytes is not None:
+        decided = decided._replace(text=f"{decided.text}; {refused.text}")
     return decided._replace(payload_bytes=refused.payload_bytes)
 
 

@@ -197,6 +197,7 @@ class RemoteTopic:
             is_latest = False  # an opposite one may have been carried out after it: it is sent once more
         step = Step([])
         if is_latest and not is_understood and self._goes_on(response):
+            self.versions.doubt(self.topic.authority)
             commands = [] if self.latest else self._ask(now_ms)
             return Step(commands + self._pump(now_ms))
         if command.epoch == self.epoch:

@@ -82,7 +82,9 @@ class RemoteTopics:
     def flush(self, now_ms: int) -> list[Command]:
         """Forget all. Returns one Unsubscribe for each, in every version that is in question; they are not repeated."""
         commands = [command for remote in self.by_topic.values() for command in remote.leave_for_good(now_ms)]
-        self._flushed = {topic: open_ for topic, open_ in self._flushed.items() if open_[-1].deadline_ms > now_ms}
+        self._flushed = {
+            topic: open_ for topic, open_ in self._flushed.items() if any(each.deadline_ms > now_ms for each in open_)
+        }
         self._flushed |= {topic: tuple(remote.open_commands.values()) for topic, remote in self.by_topic.items()}
         self.by_topic.clear()
         self._commands.clear()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from streamer.services.usubscription.remote_topics import RemoteTopics
 from streamer.services.usubscription.remote_version import MAX_SERVICES, PATIENCE_MS, TRY_NEWEST_MS, RemoteVersions
 from streamer.uprotocol.message import UMessage, UPayloadFormat, notification, response
 from streamer.uprotocol.proto import usubscription_v4_pb2 as pb
@@ -244,3 +245,27 @@ async def test_an_answer_that_is_not_understood_does_not_tell_the_version(harnes
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
     await harness.subscribe(REMOTE2)
     assert harness.asked() == [(1, 3)]
+
+
+async def test_a_service_that_has_lost_a_version_is_asked_in_the_other_from_then_on(harness: Unknown) -> None:
+    await harness.subscribe(REMOTE)
+    await harness.serve()
+    harness.versions = (3,)
+    await harness.subscribe(REMOTE2)
+    await harness.serve(UCode.UNIMPLEMENTED)
+    assert harness.asked() == [(1, 3)]
+    await harness.serve()
+    await harness.unsubscribe(REMOTE2)
+    assert harness.asked() == [(2, 3)]
+
+
+def test_what_was_open_at_a_flush_is_kept_until_it_has_ended_in_every_version() -> None:
+    topics = RemoteTopics()
+    topics.versions.learn("dev2", 3, 0)
+    topics.versions.doubt("dev2")
+    topics.changed(topics.open(0, REMOTE, 3_600_000))
+    topics.open(0, REMOTE, 3_600_000).subscribe(0, 0)
+    [older, newer] = topics.flush(0)
+    assert (older.version, newer.version) == (3, 4)
+    topics.flush(newer.ttl_ms)
+    assert older.id in topics.open(newer.ttl_ms, REMOTE, 3_600_000).open_commands
