@@ -25,9 +25,14 @@ from streamer.transports.base import TransportContext
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import Attributes, UMessageType, UPriority
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import UriError, UUri
+from streamer.uprotocol.uri import ANY_AUTHORITY, UriError, UUri
 from streamer.uprotocol.uuid import new_id
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
+
+_LOCAL_SOURCE = (
+    "a --source without authority is local to its network, whose topics or keys name it: "
+    "it needs one, or --from with an endpoint that lists a single authority"
+)
 
 _TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
 
@@ -88,13 +93,19 @@ def _explain(arguments: argparse.Namespace) -> int:
     finally:
         logger.setLevel(level)
     kind = _TYPES[arguments.type]
-    homes = table.homes(arguments.source.authority)
     if (kind is not UMessageType.PUBLISH) and arguments.sink is None:
         print(f"a {arguments.type} needs --sink", file=sys.stderr)
         return 2
     if arguments.ingress is not None and arguments.ingress not in table.authorities:
         print(f"no endpoint {arguments.ingress!r}; there are {', '.join(table.authorities)}", file=sys.stderr)
         return 2
+    if not arguments.source.authority:
+        names = table.authorities.get(arguments.ingress, ())
+        if len(names) != 1 or ANY_AUTHORITY in names:
+            print(_LOCAL_SOURCE, file=sys.stderr)
+            return 2
+        arguments.source = arguments.source._replace(authority=names[0])
+    homes = table.homes(arguments.source.authority)
     ingress = arguments.ingress or (homes[0] if homes else next(iter(table.authorities)))
     attributes = _attributes(kind, arguments)
     if attributes.problems:

@@ -21,6 +21,11 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION
 from tests.unit.cli.commands import GOOD, SPEED
 
+LOCAL_SOURCE = (
+    "a --source without authority is local to its network, whose topics or keys name it: "
+    "it needs one, or --from with an endpoint that lists a single authority"
+)
+
 
 @pytest.mark.parametrize(
     ("arguments", "status", "printed"),
@@ -121,7 +126,6 @@ def test_the_rates_of_a_route_are_explained(tmp_path: Path, capsys: pytest.Captu
         ),
         (["--source", "//veh1/FFFF8000/2/8A50", "--type", "publish"], ["source: //veh1/FFFF8000/2/8A50 has a wildcard"]),
         (["--source", "//*/A8000/2/8A50", "--type", "publish"], ["source: //*/A8000/2/8A50 has a wildcard"]),
-        (["--source", "/A8000/2/8A50", "--type", "publish"], ["source: expected an authority"]),
         (
             ["--source", SPEED, "--sink", "//phone1/1/1/0", "--type", "request"],
             ["source: expected a uEntity (resource 0)", "sink: expected a method (resource 1 to 7FFF)"],
@@ -140,6 +144,14 @@ def test_message_that_breaks_the_rules_of_its_type_goes_nowhere(
         *(f"  {problem}" for problem in problems),
         f"goes nowhere: rejected (INVALID_ARGUMENT), invalid attributes: {'; '.join(problems)}",
     ]
+
+
+@pytest.mark.parametrize("source", ["/A8000/2/8A50", "up:/A8000/2/8A50"])
+def test_source_without_authority_is_that_of_the_endpoint(
+    good: str, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "--config", good, "--type", "publish", "--source", source, "--from", "vehicle"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"publish {SPEED} from vehicle"
 
 
 @pytest.mark.parametrize(
@@ -166,6 +178,8 @@ def test_addresses_that_fit_the_type_are_all_that_a_message_needs(
             ["--source", SPEED, "--type", "publish", "--from", "moon"],
             "no endpoint 'moon'; there are vehicle, cloud, phone",
         ),
+        (["--source", "/A8000/2/8A50", "--type", "publish"], LOCAL_SOURCE),
+        (["--source", "/A8000/2/8A50", "--type", "publish", "--from", "cloud"], LOCAL_SOURCE),
     ],
 )
 def test_question_that_makes_no_sense_is_wrong_usage(
