@@ -177,6 +177,34 @@ def test_measuring_raises_nothing_but_malformed(rest: bytes, first: int) -> None
         frames.check_header(memoryview(bytes((first, len(rest))) + rest), 8)
 
 
+WITH_TOKEN = mqtt5.PublishPacket(
+    "a/b",
+    b"payload",
+    qos=QOS_1,
+    packet_id=3,
+    correlation_data=b"c" * 16,
+    user_properties=[("uP", "1"), ("10", "t" * 200), ("2", "up-pub.v1"), ("10", "t"), ("x", "y" * 50)],
+).write()
+
+
+@codec_panics
+@given(
+    st.lists(st.tuples(st.integers(1, len(WITH_TOKEN) - 1), st.integers(0, 255)), max_size=4),
+    st.integers(2, len(WITH_TOKEN)),
+    st.integers(0, 400),
+)
+def test_what_is_cut_is_bounded_and_has_no_token_however_the_packet_is_damaged(
+    damage: list[tuple[int, int]], end: int, max_header_bytes: int
+) -> None:
+    frame = bytearray(WITH_TOKEN)
+    for position, value in damage:
+        frame[position] = value
+    with suppress(IndexError, MalformedPacketError):
+        part, _, _ = frames.cut(memoryview(bytes(frame[:end])), max_header_bytes, 4)
+        assert len(part) <= end + 10
+        assert "10" not in dict(frames.read(part).user_properties)
+
+
 @pytest.mark.parametrize("first", [0x20, 0x40, 0x90, 0xB0, 0xE0])
 def test_other_packets_are_small(first: int) -> None:
     complete, error = frames.FrameReader(1 << 24).feed(bytes((first, 0x80, 0x80, 0x01)) + bytes(100))
