@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from streamer.services.state import Row, StateFile, Statement
 from streamer.services.usubscription.entries import Change, Observer, SubscribeAttributes, Subscription, SubscriptionState
 from streamer.services.usubscription.remote_topic import OpenCommand, RemoteTopic
+from streamer.services.usubscription.remote_version import NEWEST, OLDEST
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.protobuf import message_from_proto
@@ -36,7 +37,6 @@ TABLES = {
 }
 
 _FLUSHED = ("usubscription_subscriptions", "usubscription_versions", "usubscription_observers", "usubscription_remotes")
-_OLDEST = 3
 
 
 def statements(change: Change, remotes: Callable[[UUri], RemoteTopic | None]) -> list[Statement]:
@@ -63,7 +63,7 @@ def delete_message(number: int) -> Statement:
 
 
 def subscriptions(file: StateFile) -> list[Subscription]:
-    """In the order of their numbers. Raises `StateError`."""
+    """In the order of their numbers. A version that only a later release has becomes the oldest. Raises `StateError`."""
     return file.read(
         "SELECT number, topic, subscriber, via, standing, expire_ms, sample_period_ms, details, version"
         " FROM usubscription_subscriptions LEFT JOIN usubscription_versions USING (topic, subscriber) ORDER BY number",
@@ -74,7 +74,7 @@ def subscriptions(file: StateFile) -> list[Subscription]:
             via=row[3],
             state=SubscriptionState(row[4]),
             attributes=SubscribeAttributes(row[5], row[6], bytes(row[7])),
-            version=_OLDEST if row[8] is None else row[8],
+            version=NEWEST if row[8] == NEWEST else OLDEST,
         ),
     )
 
@@ -138,7 +138,7 @@ def _subscription(entry: Subscription) -> list[Statement]:
     attributes = entry.attributes
     about = str(entry.topic), str(entry.subscriber)
     version: Statement = "DELETE FROM usubscription_versions WHERE topic = ? AND subscriber = ?", about
-    if entry.version != _OLDEST:
+    if entry.version != OLDEST:
         version = _replace("versions", (*about, entry.version))
     values = _replace(
         "subscriptions",

@@ -87,6 +87,12 @@ async def test_the_version_of_a_subscriber_ends_with_its_subscription(file: Stat
     assert [entry.version for entry in rows.subscriptions(file)] == [3]
 
 
+async def test_a_version_that_a_later_release_has_written_becomes_the_oldest(file: StateFile) -> None:
+    *_, newer = SUBSCRIPTIONS
+    await file.write(rows.statements(Change(subscriptions={6: replace(newer, version=5)}), lambda topic: None))
+    assert [entry.version for entry in rows.subscriptions(file)] == [3]
+
+
 async def test_a_remote_topic_is_read_with_the_commands_that_may_still_arrive(file: StateFile) -> None:
     remote = remote_topic()
     await file.write(rows.statements(Change(remotes={SPEED}), lambda topic: remote))
