@@ -189,6 +189,13 @@ class Endpoint(EventLog):
     async def up(self) -> None:
         await until(lambda: self.is_up, "UP")
 
+    async def heard_out(self) -> None:
+        """The broker has answered a ping, which comes after everything that it had to say."""
+        connection = self.transport._connection
+        assert connection is not None
+        answered_s = connection.last_read_s
+        await until(lambda: connection.last_read_s > answered_s, "the answer to a ping")
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Endpoint"]:
         await self.transport.authenticate(everything_at(self.authority))
