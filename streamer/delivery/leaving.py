@@ -89,11 +89,14 @@ async def stop_receiving(ingress: Ingress, transport: UTransport, beyond_bounds:
     logger.info("receiving_ended endpoint=%s received=%d", ingress.name, ingress.stats.received)
 
 
-def excludes(transport: UTransport, others: Iterable[UTransport]) -> bool:
-    """Whether a transport cannot work beside the others: it wants the port of one, or its session."""
+def may_exclude(transport: UTransport, others: Iterable[UTransport]) -> bool:
+    """Whether a transport may not work beside the others: it wants the port of one, or its session.
+
+    A broker ends a session when another connection comes with its client id, whatever address that came by.
+    """
     authority = transport.context.authority
     held = [claim for other in others for claim in other.options.claims(authority)]
-    return any(claim.excludes(other) for claim in transport.options.claims(authority) for other in held)
+    return any(claim.may_exclude(other) for claim in transport.options.claims(authority) for other in held)
 
 
 def movable(egress: Egress) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from streamer.config.models import Config
-from streamer.delivery.leaving import PATIENCE_S, Leaving, Parts, attempt, excludes
+from streamer.delivery.leaving import PATIENCE_S, Leaving, Parts, attempt, may_exclude
 from streamer.delivery.subscriber import Subscriber
 from streamer.routing.table import RoutingTable
 from streamer.transports.base import UTransport
@@ -67,7 +67,7 @@ class Reload:
             ingress.admit_backlog()
         router.pump.run()
         going = [router.transports[name] for name in self._gone]
-        later = [name for name, transport in self._transports.items() if excludes(transport, going)]
+        later = [name for name, transport in self._transports.items() if may_exclude(transport, going)]
         await asyncio.gather(*(self._start(name) for name in self._transports if name not in later))
         await asyncio.gather(*(leaving[name].deliver() for name in self._gone))
         for name in self._gone:

@@ -8,12 +8,14 @@ class Claim(NamedTuple):
     """Somebody's need for a thing of which there is one.
 
     ``key`` is the place in the options. Claims of the same ``thing`` (``TCP port 7447``) exclude each other. With hosts they
-    do so only where these mean the same address of this machine.
+    do so only where these mean the same address of this machine. ``behind_any_address``: what is the same thing if two
+    addresses lead to one server, which no text tells.
     """
 
     key: tuple[str | int, ...]
     thing: str
     host: str | None = None
+    behind_any_address: str | None = None
 
     def excludes(self, other: "Claim") -> bool:
         """Whether both together cannot work, as far as the texts tell."""
@@ -23,6 +25,11 @@ class Claim(NamedTuple):
             return True
         here, there = _addresses(self.host), _addresses(other.host)
         return any(_meet(one, another) for one in here for another in there)
+
+    def may_exclude(self, other: "Claim") -> bool:
+        """Whether both together may not work: for who can just as well let one wait for the end of the other."""
+        alike = self.behind_any_address is not None and self.behind_any_address == other.behind_any_address
+        return alike or self.excludes(other)
 
 
 def tcp(key: tuple[str | int, ...], host: str, port: int) -> list[Claim]:

@@ -9,7 +9,8 @@ import pytest
 
 from streamer.config.models import Config
 from streamer.transports.base import LinkState, ListenerOptions, Presence
-from streamer.transports.memory import MemoryReceived
+from streamer.transports.claims import Claim
+from streamer.transports.memory import MemoryOptions, MemoryReceived
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
@@ -247,6 +248,35 @@ async def test_an_endpoint_that_goes_holds_up_only_those_that_want_what_it_has()
         assert len(harness.sent("vehicle")) == WAITING
         harness.transports["phone"].release_held()
         await reloading
+
+
+@pytest.mark.parametrize("may_be_its", [True, False])
+async def test_who_may_have_the_session_of_one_that_goes_starts_when_that_has_drained(
+    monkeypatch: pytest.MonkeyPatch, may_be_its: bool
+) -> None:
+    """A broker that is reached by two addresses ends the old session at the new connection, with all that is in flight."""
+
+    def claims(options: MemoryOptions, authority: str) -> list[Claim]:
+        return [Claim((), f"the session at {id(options)}", behind_any_address="the session" if may_be_its else None)]
+
+    monkeypatch.setattr(MemoryOptions, "claims", claims)
+    async with RouterHarness(with_phone()) as harness:
+        phone = harness.transports["phone"]
+        phone.hold = True
+        harness.arrive("cloud", *orders(harness, 1, PHONE_APP))
+        new = harness.other_transport("vehicle")
+        start, found_there = new.start, []
+
+        async def start_and_look() -> None:
+            found_there.append("phone" in endpoints(harness))
+            await start()
+
+        monkeypatch.setattr(new, "start", start_and_look)
+        reloading = asyncio.create_task(harness.router.reload(without_phone(), {"vehicle": new}))
+        await until(lambda: "phone" not in harness.router.table.authorities, "the new table")
+        phone.release_held()
+        await reloading
+        assert found_there == [not may_be_its]
 
 
 async def test_what_waits_goes_on_in_order_over_the_new_transport() -> None:

@@ -185,8 +185,8 @@ class Mqtt5Options(WireOptions):
 
     def claims(self, authority: str) -> Sequence[Claim]:
         """Two connections with one client id end each other for ever (MQTT 5, 3.1.4-3)."""
-        client_id = self.effective_client_id(authority)
-        return (Claim(("client_id",), f"the client id {client_id!r} at {self.host}:{self.port}"),)
+        name = f"the client id {self.effective_client_id(authority)!r}"
+        return (Claim(("client_id",), f"{name} at {self.host}:{self.port}", behind_any_address=name),)
 
     def exposures(self) -> Sequence[str]:
         if self.uses_tls or is_loopback(self.host):

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from streamer.config.load import ConfigError, load, warnings
 from streamer.config.models import Config
-from streamer.transports.claims import Claim
+from streamer.transports.claims import Claim, tcp
+from streamer.transports.mqtt5.options import Mqtt5Options
 
 
 def zenoh(*listen: str, **options: Any) -> dict[str, Any]:
@@ -118,6 +119,22 @@ def test_sessions_that_differ_are_none(other: dict[str, Any]) -> None:
 def test_claims_without_hosts_exclude_each_other() -> None:
     assert Claim((), "x").excludes(Claim((), "x"))
     assert not Claim((), "x").excludes(Claim((), "y"))
+
+
+def test_one_client_id_at_two_addresses_may_be_one_session() -> None:
+    """Of a configuration it is no mistake; who can wait does."""
+    here, there, other = (
+        Mqtt5Options(broker=broker, client_id=client_id).claims("gw")[0]
+        for broker, client_id in (("mqtt://a", "x"), ("mqtt://b", "x"), ("mqtt://b", "y"))
+    )
+    assert [here.may_exclude(there), here.excludes(there)] == [True, False]
+    assert not here.may_exclude(other)
+
+
+@pytest.mark.parametrize(("host", "may"), [("127.0.0.1", True), ("127.0.0.2", False)])
+def test_a_port_at_another_address_is_another_port(host: str, may: bool) -> None:
+    (one,), (another,) = tcp((), "127.0.0.1", 7447), tcp((), host, 7447)
+    assert one.may_exclude(another) is may
 
 
 def test_the_mistake_has_its_line(tmp_path: Path) -> None:
