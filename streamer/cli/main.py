@@ -1,5 +1,5 @@
-"""The command line: ``streamer run | check | config | reload | explain | pause | resume | dead-letters | traces | schema |
-demo``.
+"""The command line: ``streamer init | run | check | config | reload | explain | pause | resume | dead-letters | traces |
+schema | demo``.
 
 Exit status: 0 fine; 1 the answer is no, or something failed; 2 wrong usage; 74 the journal or the traces cannot be read
 (EX_IOERR); 78 the configuration cannot be used, or a newer version wrote the files (EX_CONFIG).
@@ -19,7 +19,7 @@ import uvloop
 
 from streamer import __version__
 from streamer.cli import config as config_commands
-from streamer.cli import dead_letters, explain, pause, probe, traces
+from streamer.cli import dead_letters, explain, init, pause, probe, traces
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration file")
         return sub
 
+    init.add_to(commands)
     command("run", _run, "Route messages until told to stop (SIGTERM drains, SIGHUP reloads the configuration).")
     text = "Report everything that is wrong with a configuration file. Without --probe it connects to nothing."
     check = command("check", _check, text)

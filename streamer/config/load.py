@@ -45,7 +45,12 @@ class ConfigError(ValueError):
 
 def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """Read and check ``path``; ``${NAME}`` comes from ``environ``. Raises `ConfigError`."""
-    document = read(_text(path), environ)
+    return load_text(_text(path), path, environ)
+
+
+def load_text(text: str, path: Path, environ: Mapping[str, str] = os.environ) -> Config:
+    """The same for a text that is, or will be, in ``path``."""
+    document = read(text, environ)
     if document.data is None and not document.mistakes:
         raise _unusable(path, Position(1, 1), "the file is empty; expected the keys authority, endpoints and routes")
     if not isinstance(document.data, dict) and not document.mistakes:
