@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ustreamer.daemon")
 
-_IDLE_TICK_S = 0.5  # while nothing waits for the clock: waking up is what costs an idle gateway CPU
+_IDLE_TICK_S = 1.0  # while nothing waits for the clock: waking up is what costs an idle gateway CPU
 _OPEN_JOURNAL_S = 30.0
 _CLOSE_JOURNAL_S = 5.0
 _LETTERS_SHARE = 4  # dead letters take at most this part of the journal

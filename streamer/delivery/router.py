@@ -47,7 +47,7 @@ _UNCONFIRMED_SHARE = 2
 _UNCONFIRMED_BYTES = 64 * 1024 * 1024
 
 _FEW = 2000
-_SELDOM_S = 0.5  # with the ticks of an idle daemon: within a second
+_SELDOM_S = 0.5  # of an idle daemon: with its next tick
 
 
 class Router:

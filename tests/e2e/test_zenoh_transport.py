@@ -1,6 +1,7 @@
 """Messages through the Zenoh transport, with real eclipse-zenoh sessions on the other side."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.transports.zenoh.wire import key_for
 from streamer.uprotocol.message import Options, UMessage, UPriority, notification, publish, request, response
 from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.uri import UUri, everything_at
+from streamer.uprotocol.uri import ANY_RESOURCE, UUri, everything_at
 from tests.listeners import RecordingListener
 from tests.transport_events import EventLog
 from tests.waiting import until
@@ -136,6 +137,30 @@ async def test_more_topics_than_threads_are_received_alike_and_a_closed_one_make
             for topic in later:
                 await transport.register_listener(topic, None, inbox)
             await all_arrive(topics[4:] + later)
+
+
+async def test_what_services_are_asked_needs_no_thread() -> None:
+    """A thread that waits for samples wakes up ten times a second. Services are asked too seldom for that."""
+    endpoint = free_endpoint()
+    async with running(listen=[endpoint]) as transport:
+        inbox = RecordingListener()
+        ours = METHOD._replace(authority=transport.context.authority)
+        before = _receiving_threads()
+        await transport.register_listener(ANYTHING, METHOD._replace(resource=ANY_RESOURCE), inbox)
+        await transport.register_listener(ANYTHING, everything_at(ours.authority), inbox)
+        with raw_peer(connect=[endpoint]) as peer:
+            sent = [request(now_ms(), ENTITY, asked, 5000, b"ask") for asked in (METHOD, ours)]
+            for message in sent:
+                await until_matched(peer, key_for(message.attributes, ""))
+                put(peer, message)
+            await until(lambda: len(inbox.messages) == len(sent), "both Requests")
+            assert _receiving_threads() == before
+            await transport.register_listener(ANYTHING, everything_at(ENTITY.authority), inbox)
+            await until(lambda: _receiving_threads() == before + 1, "the thread of a filter for all uEntities there")
+
+
+def _receiving_threads() -> int:
+    return sum(thread.name == "zenoh-recv" for thread in threading.enumerate())
 
 
 async def test_order_is_kept_over_many_messages_in_both_directions() -> None:

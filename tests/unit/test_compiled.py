@@ -24,7 +24,7 @@ from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.session import MqttReceived, Session
 from streamer.transports.received import Received
-from streamer.transports.zenoh.filter_subscription import FilterSubscription
+from streamer.transports.zenoh.fifo_subscription import FifoSubscription
 from streamer.transports.zenoh.sender import Publishers, Sender
 from streamer.transports.zenoh.wire import SampleDecoder
 from streamer.uprotocol.message import Attributes
@@ -39,7 +39,7 @@ HOT = (
     Connection,
     Delivery,
     Egress,
-    FilterSubscription,
+    FifoSubscription,
     Ingress,
     Lane,
     MqttReceived,

@@ -8,7 +8,7 @@ from streamer.transports.mqtt5.session import Session
 
 MIN_PING_ANSWER_S = 5.0
 FAREWELL_S = 2.0
-_TICK_S = 0.5
+_TICK_S = 1.0
 
 
 class KeepAlive:

@@ -13,16 +13,16 @@ import zenoh
 from streamer.transports.base import Received, Refused, TransportContext
 from streamer.transports.errors import TOO_LARGE, MalformedPacketError, Unwanted
 from streamer.transports.listeners import Filter, FilterIndex, ListenerRegistry, filter_matches, forget, is_topic
+from streamer.transports.zenoh.callback_subscription import CallbackSubscription
 from streamer.transports.zenoh.control import ControlThread
-from streamer.transports.zenoh.filter_subscription import FilterSubscription
+from streamer.transports.zenoh.fifo_subscription import FifoSubscription
 from streamer.transports.zenoh.receipts import Receipted, Receipts
 from streamer.transports.zenoh.subscription import KeySubscription
-from streamer.transports.zenoh.topic_subscription import TopicSubscription
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uri import ANY_UE_ID, UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
 
@@ -111,18 +111,22 @@ class Intake:
         forget(self._canonical, (source, sink))
 
     def _declare(self, session: zenoh.Session, part: Filter) -> KeySubscription:
-        if is_topic(part) and len(self._with_thread) >= THREADS_AT_MOST:
-            kind: type[KeySubscription] = TopicSubscription
-        else:
-            kind = FilterSubscription
+        is_one_of_many = is_topic(part) and len(self._with_thread) >= THREADS_AT_MOST
+        is_quiet = is_one_of_many or self._is_for_a_service(part)
+        kind: type[KeySubscription] = CallbackSubscription if is_quiet else FifoSubscription
         subscription = kind(self._loop, part, self._take, self._ended)
-        if is_topic(part) and kind is FilterSubscription:
+        if is_topic(part) and kind is FifoSubscription:
             self._with_thread.add(subscription)
         if self._paused:
             subscription.pause()
         key = key_filter(*part, self._context.authority)
         self._control.post(lambda: subscription.declare(session, key, self._buffer))
         return subscription
+
+    def _is_for_a_service(self, part: Filter) -> bool:
+        """Whether a filter is for what one uEntity is asked, or a streamer: little, compared with what others are sent."""
+        _, sink = part
+        return sink is not None and (sink.ue_id != ANY_UE_ID or sink.authority in ("", self._context.authority))
 
     def close_filter(self, source: UUri, sink: UUri | None) -> None:
         """Unsubscribe; what has arrived is still delivered."""

@@ -3,7 +3,7 @@
 Everything here runs on the event loop. Three kinds of thread do what can block:
 
     control   open, declare, undeclare, close       (`control`)
-    watchers  one per filter, waiting in recv       (`filter_subscription`)
+    watchers  one per filter, waiting in recv       (`fifo_subscription`)
     sender    put, while that would have to wait    (`sender`)
 
 Three signs tell what became of a message that was put: whether anybody listens to its key (`presence_watch`, `presence`),

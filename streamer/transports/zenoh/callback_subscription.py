@@ -1,8 +1,9 @@
-"""The subscription of one topic among thousands: Zenoh calls back for each sample, which waits here for the loop.
+"""The subscription of a filter that little traffic comes through, such as one topic among thousands: Zenoh calls back for
+each sample, which waits here for the loop.
 
-The thread of a `FilterSubscription` wakes up ten times a second to look for signals. That suits the few filters that most
-traffic comes through, but not thousands of topics of which most are silent. Here nothing runs while nothing comes. The
-price is that each sample takes the GIL on one of Zenoh's threads.
+The thread of a `FifoSubscription` wakes up ten times a second to look for signals. That suits the few filters that most
+traffic comes through, but not those that are mostly silent. Here nothing runs while nothing comes. The price is that each
+sample takes the GIL on one of Zenoh's threads.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from streamer.transports.zenoh.subscription import BATCH, Ended, KeySubscription
 _LOOK_S = 1.0  # how often a thread of Zenoh that is held back looks whether it may go on, in case nobody tells it
 
 
-class TopicSubscription(KeySubscription):
+class CallbackSubscription(KeySubscription):
     """A subscription with a callback."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import zenoh
 
-from streamer.transports.zenoh.filter_subscription import FilterSubscription
+from streamer.transports.zenoh.fifo_subscription import FifoSubscription
 from streamer.transports.zenoh.subscription import BATCH
 from streamer.uprotocol.uri import UUri
 from tests.unit.transports.zenoh_deliveries import Deliveries
@@ -55,7 +55,7 @@ class FilterHarness(Deliveries):
     def __init__(self, room: int = 10_000, is_declared: bool = True) -> None:
         super().__init__()
         self.fifo = FakeFifo(room)
-        self.subscription = FilterSubscription(asyncio.get_running_loop(), FILTER, self.take, self.end)
+        self.subscription = FifoSubscription(asyncio.get_running_loop(), FILTER, self.take, self.end)
         if is_declared:
             self.subscription.declare(self.fifo, "key", room)  # type: ignore[arg-type]
 

@@ -4,8 +4,8 @@ import asyncio
 import threading
 from typing import Any
 
+from streamer.transports.zenoh.callback_subscription import CallbackSubscription
 from streamer.transports.zenoh.subscription import BATCH
-from streamer.transports.zenoh.topic_subscription import TopicSubscription
 from streamer.uprotocol.uri import UUri
 from tests.unit.transports.zenoh_deliveries import Deliveries
 from tests.waiting import until
@@ -31,7 +31,7 @@ class TopicHarness(Deliveries):
         super().__init__()
         self.session = FakeSession()
         loop = asyncio.get_running_loop()
-        self.subscription = TopicSubscription(loop, TOPIC, self.take, self.end)
+        self.subscription = CallbackSubscription(loop, TOPIC, self.take, self.end)
         self.subscription.declare(self.session, "key", buffer)  # type: ignore[arg-type]
 
 
@@ -117,6 +117,6 @@ async def test_it_ends_once_when_it_was_paused_at_the_end() -> None:
 
 async def test_one_that_was_never_declared_ends_too() -> None:
     ended: list[object] = []
-    subscription = TopicSubscription(asyncio.get_running_loop(), TOPIC, lambda *_: None, ended.append)
+    subscription = CallbackSubscription(asyncio.get_running_loop(), TOPIC, lambda *_: None, ended.append)
     subscription.undeclare()
     await until(lambda: ended == [subscription])

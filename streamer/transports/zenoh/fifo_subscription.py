@@ -25,7 +25,7 @@ _FEW = 16
 """The most samples that the watcher takes at a time, and that wait for the loop before it passes the token."""
 
 
-class FilterSubscription(KeySubscription):
+class FifoSubscription(KeySubscription):
     """A subscription with a FIFO, and a thread that watches it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended) -> None:
