@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-PROGRAMS = ("mosquitto", "chromium")
+PROGRAMS = ("mosquitto", "chromium", "promtool")
 """Each is a marker too."""
 
 

@@ -70,8 +70,10 @@ class RouterCollector:
         yield from self._endpoints(self._router.endpoint_accounts())
         yield from self._paused(routes, router)
         yield from self._subscriptions(router)
-        build = GaugeMetricFamily("ustreamer_build_info", "Version of the daemon.", labels=("version",))
-        build.add_metric((__version__,), 1)
+        build = GaugeMetricFamily(
+            "ustreamer_build_info", "Version and authority of the daemon.", labels=("version", "authority")
+        )
+        build.add_metric((__version__, self._router.table.authority), 1)
         yield build
         yield GaugeMetricFamily(
             "ustreamer_remembered_ids", "Message ids that are kept to recognise duplicates.", router.remembered_ids

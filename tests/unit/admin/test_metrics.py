@@ -51,7 +51,7 @@ NAMES = {
     "ustreamer_usubscription_entries": ("gauge", {"kind"}),
     "ustreamer_paused_lanes": ("gauge", {"route", "ingress", "egress"}),
     "ustreamer_paused_messages": ("gauge", {"route", "ingress", "egress"}),
-    "ustreamer_build_info": ("gauge", {"version"}),
+    "ustreamer_build_info": ("gauge", {"version", "authority"}),
     "ustreamer_remembered_ids": ("gauge", set()),
     "ustreamer_event_loop_lag_seconds": ("histogram", set()),
     "ustreamer_reloads_total": ("counter", {"result"}),
