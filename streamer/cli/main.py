@@ -1,5 +1,5 @@
 """The command line: ``streamer init | run | check | config | reload | explain | pause | resume | dead-letters | traces |
-schema | demo``.
+schema | demo | completion``.
 
 Exit status: 0 fine; 1 the answer is no, or something failed; 2 wrong usage; 74 the journal or the traces cannot be read
 (EX_IOERR); 78 the configuration cannot be used, or a newer version wrote the files (EX_CONFIG).
@@ -18,8 +18,8 @@ from pathlib import Path
 import uvloop
 
 from streamer import __version__
+from streamer.cli import completion, dead_letters, explain, init, pause, probe, traces
 from streamer.cli import config as config_commands
-from streamer.cli import dead_letters, explain, init, pause, probe, traces
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--seconds", type=float, metavar="N", help="end after so many seconds")
     demo.add_argument("--plain", action="store_true", help="print lines instead of a live table")
+    completion.add_to(commands, parser)
     return parser
 
 

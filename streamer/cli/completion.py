@@ -1,0 +1,39 @@
+"""``streamer completion``: a script with which a shell completes commands, options and files."""
+
+import argparse
+from collections.abc import Iterator
+
+from streamer.cli.text import complain, lines_out
+
+SHELLS = ("bash", "zsh", "fish")
+_FILES = {"FILE": "FILE", "DIR": "DIRECTORY"}
+"""By what stands for an option's value: the kind of completion."""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", parser: argparse.ArgumentParser) -> None:
+    """Add the command to the command line of ``parser``."""
+    text = "Print a script that completes commands and options in a shell."
+    completion = commands.add_parser("completion", help=text, description=text)
+    completion.set_defaults(command=_completion, whole=parser)
+    completion.add_argument("shell", choices=SHELLS, help="which shell")
+
+
+def _completion(arguments: argparse.Namespace) -> int:
+    try:
+        import shtab  # noqa: PLC0415  # it comes with an extra
+    except ModuleNotFoundError:
+        return complain("completion needs shtab; install with: pip install 'ustreamer[completion]'", 1)
+    for action in _actions(arguments.whole):
+        if isinstance(action.metavar, str) and action.metavar in _FILES:
+            action.complete = getattr(shtab, _FILES[action.metavar])  # type: ignore[attr-defined]  # where shtab looks
+    lines_out(shtab.complete(arguments.whole, shell=arguments.shell).splitlines())
+    return 0
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The options and arguments of all commands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from _actions(each)
