@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from streamer import __version__, systemd
 from streamer.admin.config import ConfigPages
+from streamer.admin.live import LivePages
 from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages
 from streamer.admin.server import AdminServer, unready
@@ -72,13 +73,18 @@ class Daemon:
         self.service_host = ServiceHost(config, local_transport, self.router, self._clock)
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin: AdminServer | None = None
+        self._live = LivePages(self.router, lambda: self.config)
         if config.metrics is not None:
             self._admin = AdminServer(
                 self.router,
                 self._exposition,
                 config.metrics,
                 config.control,
-                [*PausePages(self.service_host.pause_service).routes(), *ConfigPages(self).routes()],
+                [
+                    *PausePages(self.service_host.pause_service).routes(),
+                    *ConfigPages(self).routes(),
+                    *self._live.routes(),
+                ],
             )
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
         self._reload_turn = asyncio.Lock()
@@ -149,6 +155,7 @@ class Daemon:
             await asyncio.to_thread(self.service_host.close)
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.stop)
+            self._live.close()
             if self._admin is not None:
                 await self._admin.stop()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -219,6 +226,7 @@ class Daemon:
                 self._exposition.observe_lag(max(0.0, loop.time() - asked_s - TICK_S))
             now_s = loop.time()
             self.router.tick()
+            self._live.tick(now_s)
             write_left_out()
             if self.tracing is not None:
                 self.tracing.recorder.tick(now_s)

@@ -8,7 +8,7 @@ none of those about accepted messages. If no route took it they have a rate. If 
 they go nowhere but there, and to nobody in particular.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from streamer.clock import Clock
@@ -37,6 +37,9 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 # Source authorities with a rate of their own, at all endpoints together. Further ones share one.
 _MAX_RATES = 256
 _REFUSALS = (UCode.UNAUTHENTICATED, UCode.PERMISSION_DENIED)
+
+Watcher = Callable[[FailedMessage, int | None], None]
+"""Is told of every dead letter, with its number in the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,11 @@ class FailureNotices:
         self._custody = custody
         self._clock = clock
         self._paths: dict[str, NoticePath] = {}
+        self._watcher: Watcher | None = None
+
+    def watch(self, watcher: "Watcher | None") -> None:
+        """Tell of every dead letter from now on; None: nobody listens."""
+        self._watcher = watcher
 
     def add_endpoint(
         self, name: str, owner: LaneOwner, authorities: tuple[str, ...], addressed: bool
@@ -157,8 +165,11 @@ class FailureNotices:
         )
         counted = (failed.route, failure.code)
         self.dead_letters[counted] = self.dead_letters.get(counted, 0) + 1
-        if self._custody.journal is not None:
-            self._custody.letter(letter_of(failed, ingress, self._custody.number()))
+        number = None if self._custody.journal is None else self._custody.number()
+        if number is not None:
+            self._custody.letter(letter_of(failed, ingress, number))
+        if self._watcher is not None:
+            self._watcher(failed, number)
         if failed.was_accepted or failed.route:
             notices = self._told(failed, ingress, ())
         else:

@@ -331,12 +331,16 @@ class Router:
             self._recover()
             self.redrive.go_on()
 
+    def queues(self) -> list[RouteQueue]:
+        """Those of every route, of removed routes that still hold something, and of the failure notices."""
+        return [*self._queues.values(), *self._retired, *self.notices.queues()]
+
     def accounts(self) -> Iterator[RouteAccount]:
         """The accounts of every route, of the failure notices, and of messages that no route takes.
 
         Each is made when it is its turn, and balances.
         """
-        queues, ingresses = [*self._queues.values(), *self._retired, *self.notices.queues()], list(self.ingresses.items())
+        queues, ingresses = self.queues(), list(self.ingresses.items())
         for queue in queues:
             yield queue.account(self.clock.monotonic_s())
         for name, ingress in ingresses:

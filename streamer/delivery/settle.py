@@ -1,4 +1,4 @@
-"""Settling: the only way out. Outcome → counters, trace record, log line, dead letter, RPC error response, source
+"""Settling: the only way out. Outcome → counters, trace record, tap, log line, dead letter, RPC error response, source
 acknowledgement.
 
 Every delivery comes through here exactly once.
@@ -15,6 +15,7 @@ from streamer.delivery.flow_log import FlowLog
 from streamer.delivery.lane import Delivery, Lane, LaneQueue
 from streamer.delivery.queue import Room, RouteQueue, size_of
 from streamer.delivery.stats import RouteStats
+from streamer.delivery.tap import Taps
 from streamer.delivery.tracer import Tracer
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.delivery.unconfirmed_batch import LaneShare
@@ -49,17 +50,24 @@ class Settler:
         self._custody = custody
         self._notices = notices
         self._tracer = tracer
+        self._taps: Taps | None = None  # while somebody looks
         self.log = FlowLog(clock)
 
     def use_tracer(self, tracer: Tracer | None) -> None:
         """Tell another tracer of every outcome from now on, or none."""
         self._tracer = tracer
 
+    def use_taps(self, taps: Taps | None) -> None:
+        """Show these what ends from now on; None: nobody looks."""
+        self._taps = taps
+
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
         """The destination has confirmed these."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         if self._tracer is not None:
             self._tracer.delivered(deliveries, now_s)
+        if self._taps is not None:
+            self._taps.delivered(deliveries, now_s, now_ms)
         for delivery in deliveries:
             queue = delivery.lane.queue
             queue.leave(delivery)
@@ -76,6 +84,8 @@ class Settler:
         """The network has these and does not confirm them: packed until they are confirmed. Latencies are counted now."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         store.add(deliveries, now_s)
+        if self._taps is not None:
+            self._taps.sent(deliveries, now_s, now_ms)
         for delivery in deliveries:
             queue = delivery.lane.queue
             queue.pack_away(delivery)
@@ -98,6 +108,8 @@ class Settler:
         if self._tracer is not None:
             now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
             self._tracer.lost(lane, share.traces, share.count, UNREADABLE, now_s, now_ms)
+        if self._taps is not None:
+            self._taps.lost(lane, share.count, UNREADABLE)
 
     def unheard(self, delivery: Delivery) -> None:
         """Nobody listens to a Publish, so there is nobody to deliver it to."""
@@ -115,6 +127,8 @@ class Settler:
             self.log.failed(delivery.message, failure, names, delivery.attempts, is_accepted=True)
         if self._tracer is not None:
             self._tracer.failed(delivery, failure, self._clock.monotonic_s())
+        if self._taps is not None:
+            self._taps.failed(delivery, failure, self._clock.monotonic_s(), self._clock.wall_ms())
         if delivery.journaled:
             self._custody.settled(delivery)
         if queue.source and failure.is_reported:
@@ -135,7 +149,7 @@ class Settler:
         stats.accepted += 1
         stats.count(failure.outcome, failure.code)
         names = (NO_ROUTE, ingress, "")
-        self._trace(received, names, failure)
+        self._record(received, names, failure)
         if failure.is_reported:
             self.log.failed(received.message, failure, names)
             self._notify(received, ingress, failure)
@@ -145,13 +159,13 @@ class Settler:
         """A message whose id was seen before counts on the account ``stats``. The caller acknowledges it."""
         stats.accepted += 1
         stats.count(_COPY.outcome)
-        self._trace(copy, (NO_ROUTE, ingress, "") if queue is None else (queue.name, ingress, queue.target), _COPY)
+        self._record(copy, (NO_ROUTE, ingress, "") if queue is None else (queue.name, ingress, queue.target), _COPY)
 
     def leave_out(self, received: Received, queue: RouteQueue) -> None:
         """A route carries a topic less often than it is published, as its subscribers asked."""
         queue.stats.accepted += 1
         queue.stats.count(_LEFT_OUT.outcome)
-        self._trace(received, (queue.name, queue.source, queue.target), _LEFT_OUT)
+        self._record(received, (queue.name, queue.source, queue.target), _LEFT_OUT)
         self._seen.release(received)
 
     def refuse(self, received: Received, queue: RouteQueue, failure: Failure) -> None:
@@ -159,7 +173,7 @@ class Settler:
         queue.stats.accepted += 1
         queue.stats.count(failure.outcome, failure.code)
         names = (queue.name, queue.source, queue.target)
-        self._trace(received, names, failure)
+        self._record(received, names, failure)
         self.log.failed(received.message, failure, names)
         if queue.source:  # failure notices cause none
             self._notify(received, queue.source, failure, queue)
@@ -173,10 +187,12 @@ class Settler:
             self.fail(victim, failure)
         return victims is not None
 
-    def _trace(self, received: Received, names: tuple[str, str, str], failure: Failure) -> None:
+    def _record(self, received: Received, names: tuple[str, str, str], failure: Failure) -> None:
         if self._tracer is not None:
             now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
             self._tracer.turned_away(received.message, names, failure, now_s, now_ms)
+        if self._taps is not None:
+            self._taps.turned_away(received.message, names, failure, self._clock.wall_ms())
 
     def _notify(
         self,

@@ -1,6 +1,7 @@
 """A router on memory transports, with a clock that the test advances."""
 
 import itertools
+import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from streamer.config.models import Config
 from streamer.delivery.arrivals import Arrivals
 from streamer.delivery.router import Router
+from streamer.delivery.tap import SENT, Tap, TapFilter, Taps
 from streamer.journal.journal import Journal
 from streamer.traces.record import DTYPE, OUTCOMES, Buffer, to_columns
 from streamer.traces.recorder import Recorder
@@ -86,6 +88,7 @@ class RouterHarness:
         journal: Journal | None = None,
         clock: FakeClock | None = None,
         is_traced: bool = True,
+        is_tapped: bool = True,
     ) -> None:
         """``unconfirmed_s``: nobody confirms on the vehicle's network, as with Zenoh."""
         self.config = config or configuration()
@@ -111,6 +114,11 @@ class RouterHarness:
             tracer=self.tracer if is_traced else None,
         )
         self.router.custody.patience_s = 0
+        self._tap = Tap(TapFilter(), sys.maxsize, with_payload=False, max_bytes=sys.maxsize)
+        self.tapped: Counter[tuple[str, str, str, str, str]] = Counter()
+        self._is_tapped = is_traced and is_tapped
+        if self._is_tapped:
+            self.router.settler.use_taps(Taps([self._tap]))
 
     def other_transport(self, name: str, **options: Any) -> MemoryTransport:
         """A transport for the next reload. What has left through an earlier one of that name stays in ``sent``."""
@@ -194,6 +202,7 @@ class RouterHarness:
                 counted[account.name, account.source, account.target, outcome.value, code.name] += number
         names = {(account.name, account.source, account.target) for account in self.router.accounts()}
         assert {key: number for key, number in self.traced.items() if key[:3] in names} == counted
+        self._check_tap(counted, names)
         delivered: Counter[str] = Counter()
         for (_, _, egress, result, _), number in self.traced.items():
             delivered[egress] += number if result == "delivered" else 0
@@ -208,6 +217,19 @@ class RouterHarness:
         """Every trace record so far, in the order of the outcomes."""
         self.tracer.hand_on()
         return [row for buffer in self._buffers for row in to_columns(buffer, 0).to_pylist()]
+
+    def _check_tap(self, counted: Counter[tuple[str, str, str, str, str]], names: set[tuple[str, str, str]]) -> None:
+        """Every outcome was shown once: as delivered or as sent; what could not be read later was shown as sent."""
+        if not self._is_tapped:
+            return
+        for each in self._tap.take():
+            self.tapped[each.route, each.ingress, each.egress, each.outcome, each.code.name] += 1
+        for key, number in counted.items():
+            shown = self.tapped[key]
+            sent = self.tapped[(*key[:3], SENT, "OK")]
+            is_settled_later = key[3] == "delivered" or key[4] == "DATA_LOSS"
+            assert shown <= number <= shown + (sent if is_settled_later else 0), (key, number, shown, sent)
+        assert {key for key in self.tapped if key[:3] in names and key[3] != SENT} <= counted.keys()
 
     def _take_traces(self, buffer: Buffer) -> bool:
         self._buffers.append(buffer)

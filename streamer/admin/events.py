@@ -1,0 +1,202 @@
+"""What happens, as it happens: `GET /api/v1/events`, a stream of server-sent events without any payload.
+
+The law of this file:
+- Nothing is computed while nobody listens. While somebody does, once a second everything is looked at that has no hook of
+  its own, and what has changed is told.
+- An event is encoded once, for all who listen. Each of them has a queue, bounded in number and bytes; what does not fit is
+  counted, and told when there is room.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from streamer.admin.access import refused
+from streamer.admin.rates import Rates
+from streamer.admin.server import unready
+from streamer.admin.streams import Streams, event, moment
+from streamer.config.models import Config
+from streamer.config.shown import fingerprint
+from streamer.delivery.dead_letter import FailedMessage
+from streamer.delivery.router import Router
+from streamer.uprotocol.uuid import format_id
+
+KINDS = ("state", "dead_letter", "rates", "config", "paused")
+LETTERS_PER_S = 50
+MAX_EVENTS = 256
+MAX_BYTES = 512 * 1024
+"""So much waits for one reader."""
+
+_INTERVAL_S = 1.0
+_TEXT = 500  # characters of a reason: it may contain what others wrote
+
+_Key = tuple[str, str]
+_State = tuple[str, tuple[str, ...]]
+
+
+class Listener:
+    """The queue of one reader, who wants to hear of some kinds of events."""
+
+    pace_s = 0.25
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        self.kinds = frozenset(kinds)
+        self.left_out = 0
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+
+    def tell(self, kind: str, data: bytes) -> None:
+        """Add an event, if it fits."""
+        if kind not in self.kinds:
+            return
+        if len(self._waiting) >= MAX_EVENTS or self._bytes + len(data) > MAX_BYTES:
+            self.left_out += 1
+            return
+        self._waiting.append(data)
+        self._bytes += len(data)
+
+    def take(self) -> bytes:
+        """Everything that waits."""
+        data = b"".join(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        if self.left_out:
+            data += event("left_out", {"events": self.left_out})
+            self.left_out = 0
+        return data
+
+
+class Events:
+    """Finds out what has happened, and tells who listens."""
+
+    def __init__(self, router: Router, config: Callable[[], Config], streams: Streams) -> None:
+        """``config`` returns the configuration in use."""
+        self._router = router
+        self._config_in_use = config
+        self._clock = router.clock
+        self._streams = streams
+        self._listeners: list[Listener] = []
+        self._rates = Rates(router)
+        self._due_s = 0.0
+        self._config = config()
+        self._rules = router.pause_rules.rules
+        self._states: dict[_Key, _State] = {}
+        self._letters = 0  # told in this second
+        self._letters_left_out = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes."""
+        return [web.get("/api/v1/events", self._stream)]
+
+    def tick(self, now_s: float) -> None:
+        """The clock's work: look at everything, if somebody listens and it is time."""
+        if self._listeners and now_s >= self._due_s:
+            late_s = now_s - self._due_s
+            self._due_s = now_s + _INTERVAL_S - (late_s if late_s < _INTERVAL_S else 0.0)
+            self._tell_left_out()
+            self._tell_states()
+            self._tell_changes()
+            self._tell("rates", {"t": moment(self._clock.wall_ms()), **self._rates.read(now_s)})
+
+    def letter(self, failed: FailedMessage, number: int | None) -> None:
+        """A dead letter was made; ``number`` is that in the journal."""
+        if not self._listeners:
+            return
+        if self._letters >= LETTERS_PER_S:
+            self._letters_left_out += 1
+            return
+        self._letters += 1
+        message, failure = failed.message, failed.failure
+        attributes = message.attributes
+        size = len(message.payload or b"") if failure.payload_bytes is None else failure.payload_bytes
+        self._tell(
+            "dead_letter",
+            {
+                "number": number,
+                "id": format_id(message.id),
+                "route": failed.route,
+                "reason": failure.code.name,
+                "text": failure.text[:_TEXT],
+                "type": attributes.type.name.lower(),
+                "source": str(attributes.source),
+                "sink": None if attributes.sink is None else str(attributes.sink),
+                "size": size,
+                "when": moment(failed.last_ms),
+            },
+        )
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        kinds = request.query.get("kinds", ",".join(KINDS)).split(",")
+        if unknown := [kind for kind in kinds if kind not in KINDS]:
+            raise refused(f"kinds: {unknown[0]!r}: expected {', '.join(KINDS)}", web.HTTPBadRequest)
+        self._streams.check()
+        listener = Listener(kinds)
+        if not self._listeners:
+            self._begin()
+        for key, state in self._states.items():
+            listener.tell("state", event("state", _as_json(key, state)))
+        self._listeners.append(listener)
+        try:
+            return await self._streams.serve(request, listener)
+        finally:
+            self._listeners.remove(listener)
+            if not self._listeners:
+                self._router.notices.watch(None)
+
+    def _begin(self) -> None:
+        """Somebody listens again: what was may be long ago."""
+        self._rates.forget()
+        self._states = self._now()
+        self._config, self._rules = self._config_in_use(), self._router.pause_rules.rules
+        self._letters = self._letters_left_out = 0
+        self._due_s = self._clock.monotonic_s()
+        self._router.notices.watch(self.letter)
+
+    def _tell(self, kind: str, data: dict[str, Any]) -> None:
+        if any(kind in listener.kinds for listener in self._listeners):
+            encoded = event(kind, data)
+            for listener in self._listeners:
+                listener.tell(kind, encoded)
+
+    def _tell_left_out(self) -> None:
+        if self._letters_left_out:
+            self._tell("dead_letter", {"left_out": self._letters_left_out})
+        self._letters = self._letters_left_out = 0
+
+    def _tell_states(self) -> None:
+        now, before = self._now(), self._states
+        self._states = now
+        for key, state in now.items():
+            if before.get(key) != state:
+                self._tell("state", _as_json(key, state))
+        for key in before.keys() - now.keys():
+            self._tell("state", _as_json(key, ("removed", ())))
+
+    def _tell_changes(self) -> None:
+        config, rules = self._config_in_use(), self._router.pause_rules.rules
+        if config is not self._config:
+            self._config = config
+            self._tell("config", {"fingerprint": fingerprint(config)})
+        if rules != self._rules:
+            self._rules = rules
+            self._tell("paused", {})
+
+    def _now(self) -> dict[_Key, _State]:
+        """The state of everything that has one."""
+        found: dict[_Key, _State] = {
+            ("endpoint", account.name): (account.state.value, tuple(account.problems))
+            for account in self._router.endpoint_accounts()
+        }
+        journal = self._router.journal
+        if journal is not None:
+            problems = (journal.problem,) if journal.problem else ()
+            found["journal", str(journal.path)] = (journal.state.value, problems)
+        reasons = tuple(unready(self._router))
+        found["ready", ""] = ("not ready" if reasons else "ready", reasons)
+        return found
+
+
+def _as_json(key: _Key, state: _State) -> dict[str, Any]:
+    return {"what": key[0], "name": key[1], "state": state[0], "problems": list(state[1])}

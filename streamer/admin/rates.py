@@ -1,0 +1,119 @@
+"""How much moves: what the counters of routes and endpoints have grown by since they were last read.
+
+Reading costs a look at three integers for a route on which nothing happens.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from streamer.delivery.queue import RouteQueue
+from streamer.delivery.router import Router
+from streamer.delivery.settle import NO_ROUTE
+from streamer.delivery.stats import RouteStats
+from streamer.routing.outcome import FAILURES, Outcome
+from streamer.uprotocol.status import UCode
+
+_DELIVERED = (Outcome.DELIVERED, UCode.OK)
+_LANES = 2000
+"""Flows that are looked at for the oldest message, in one reading of all routes. It is not told of the routes beyond."""
+
+
+class Book(NamedTuple):
+    """One route's counters at a moment. ``queue``: None for messages that no route took."""
+
+    name: str
+    stats: RouteStats
+    queued: int
+    queue: RouteQueue | None
+
+
+class Read(NamedTuple):
+    """What was read of a route."""
+
+    accepted: int
+    delivered: int
+    failed: int
+    queued: int
+
+
+def books(router: Router) -> Iterator[Book]:
+    """Those of every route, of the failure notices, and of what no route took at each endpoint (``none/ENDPOINT``)."""
+    for queue in router.queues():
+        yield Book(queue.name, queue.stats, queue.messages + queue.unconfirmed, queue)
+    for name, ingress in router.ingresses.items():
+        yield Book(f"{NO_ROUTE}/{name}", ingress.unrouted, 0, None)
+
+
+def delivered(stats: RouteStats) -> int:
+    """How many messages of a route were delivered."""
+    return stats.outcomes.get(_DELIVERED, 0)
+
+
+class Rates:
+    """Reads the counters, and says what has changed since it read them before. The first time it says nothing of rates."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._routes: dict[str, Read] = {}
+        self._received: dict[str, int] = {}
+        self._read_s: float | None = None
+
+    def forget(self) -> None:
+        """Begin anew: nobody has read for a while."""
+        self._routes.clear()
+        self._received.clear()
+        self._read_s = None
+
+    def read(self, now_s: float) -> dict[str, Any]:
+        """Routes that have changed or hold something, every endpoint, the number of dead letters since the start."""
+        span_s = 0.0 if self._read_s is None else now_s - self._read_s
+        self._read_s = now_s
+        return {
+            "routes": self._read_routes(span_s, now_s),
+            "endpoints": self._read_endpoints(span_s),
+            "dead_letters": sum(self._router.notices.dead_letters.values()),
+        }
+
+    def _read_routes(self, span_s: float, now_s: float) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        lanes = _LANES
+        before, self._routes = self._routes, {}
+        for name, stats, queued, queue in books(self._router):
+            last = before.get(name)
+            if last is not None and not queued and not last.queued and stats.accepted == last.accepted:
+                self._routes[name] = last  # nothing has come, so nothing has gone
+                continue
+            failed = sum(count for (outcome, _), count in stats.outcomes.items() if outcome in FAILURES)
+            read = self._routes[name] = Read(stats.accepted, delivered(stats), failed, queued)
+            if last is None and not queued:
+                continue
+            oldest_s = None
+            if queue is not None and queue.messages and len(queue.lanes) <= lanes:
+                lanes -= len(queue.lanes)
+                oldest_s = queue.oldest_entered_s()
+            last = last or read
+            found[name] = {
+                "accepted_per_s": _per_s(read.accepted - last.accepted, span_s),
+                "delivered_per_s": _per_s(read.delivered - last.delivered, span_s),
+                "failed_per_s": _per_s(read.failed - last.failed, span_s),
+                "queued": queued,
+                "oldest_age_s": None if oldest_s is None else round(max(0.0, now_s - oldest_s), 3),
+            }
+        return found
+
+    def _read_endpoints(self, span_s: float) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        before, self._received = self._received, {}
+        for account in self._router.endpoint_accounts():
+            received = self._received[account.name] = account.stats.received
+            found[account.name] = {
+                "received_per_s": _per_s(received - before.get(account.name, received), span_s),
+                "in_flight": account.in_flight,
+                "backlog": account.backlog,
+                "state": account.state.value,
+            }
+        return found
+
+
+def _per_s(count: int, span_s: float) -> float:
+    return round(max(0, count) / span_s, 1) if span_s > 0 else 0.0

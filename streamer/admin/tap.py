@@ -1,0 +1,213 @@
+"""The page `GET /api/v1/tap`: a stream of the messages that end, some of them, with the beginning of their payload.
+
+Only programs on this machine may read it, with a permission, whatever the configuration allows others. Who reads it, and
+with which filters, is in the audit log. What is shown, and what is left out, is up to `streamer.delivery.tap`.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from streamer.admin.access import client_of, refused
+from streamer.admin.streams import Streams, event, moment
+from streamer.delivery.router import Router
+from streamer.delivery.tap import OUTCOMES, Tap, TapFilter, Tapped, Taps
+from streamer.logs.audit import audit
+from streamer.uprotocol.message import UMessageType, UPayloadFormat
+from streamer.uprotocol.uri import UriError, UUri
+from streamer.uprotocol.uuid import format_id
+
+MAX_TAPS = 4
+MAX_RATE = 10_000
+PAYLOADS = ("none", "length", "hex", "json", "text")
+TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
+
+_TURNS_PER_S = 10
+_NAMES = ("route", "endpoint", "source", "sink", "type", "outcome", "payload", "rate")
+_LONGEST_NAME = 256
+
+
+class Wish(NamedTuple):
+    """What a reader wants to see. ``rate``: messages per second at most."""
+
+    filter: TapFilter
+    payload: str
+    rate: int
+    asked: dict[str, str]
+
+    @classmethod
+    def of(cls, query: dict[str, str]) -> "Wish":
+        """Read the parameters of a request. Raises ValueError: one of them cannot be understood."""
+        if unknown := [name for name in query if name not in _NAMES]:
+            raise ValueError(f"{unknown[0]!r}: expected {', '.join(_NAMES)}")
+        asked = {name: value for name, value in query.items() if value}
+        wanted = TapFilter(
+            asked.get("route"),
+            asked.get("endpoint"),
+            _pattern("source", asked),
+            _pattern("sink", asked),
+            _types(asked),
+            _several("outcome", asked, OUTCOMES),
+        )
+        payload = asked.get("payload", "length")
+        if payload not in PAYLOADS:
+            raise ValueError(f"payload: {payload!r}: expected {', '.join(PAYLOADS)}")
+        rate = asked.get("rate", "100")
+        if not (rate.isascii() and rate.isdecimal() and len(rate) < 6 and 0 < int(rate) <= MAX_RATE):
+            raise ValueError(f"rate: expected 1 to {MAX_RATE} messages per second")
+        return cls(wanted, payload, int(rate), asked)
+
+
+class TapStream:
+    """What one reader sees."""
+
+    def __init__(self, wish: Wish, router: Router) -> None:
+        most = max(1, wish.rate // _TURNS_PER_S)
+        self.pace_s = most / wish.rate
+        self.tap = Tap(wish.filter, most, wish.payload not in ("none", "length"))
+        self.shown = self.left_out = 0
+        self._payload = wish.payload
+        self._clock = router.clock
+        self._since_ms = self._clock.wall_ms()
+        self._due_s = self._clock.monotonic_s() + 1.0
+
+    def take(self) -> bytes:
+        """The messages since the last time, and once a second how many were left out."""
+        kept = self.tap.take()
+        self.shown += len(kept)
+        events = [event("message", as_json(tapped, self._payload)) for tapped in kept]
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._due_s:
+            self._due_s = now_s + 1.0
+            left_out, since_ms = self.tap.left_out, self._since_ms
+            self._since_ms = self._clock.wall_ms()
+            self.tap.left_out = 0
+            self.left_out += left_out
+            if left_out:
+                events.append(event("left_out", {"messages": left_out, "since": moment(since_ms)}))
+        return b"".join(events)
+
+
+class TapPages:
+    """Lets readers see what the router settles."""
+
+    def __init__(self, router: Router, streams: Streams, permit: Callable[[web.Request], None]) -> None:
+        """``permit`` raises the refusal of a request that may not see payloads, or is not from this machine."""
+        self._router = router
+        self._streams = streams
+        self._permit = permit
+        self._open: list[TapStream] = []
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes."""
+        return [web.get("/api/v1/tap", self._stream)]
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        self._permit(request)
+        try:
+            wish = Wish.of(dict(request.query))
+        except ValueError as exc:
+            raise refused(str(exc), web.HTTPBadRequest) from exc
+        self._streams.check()
+        if len(self._open) >= MAX_TAPS:
+            raise refused(f"there are {MAX_TAPS} taps already", web.HTTPServiceUnavailable, {"Retry-After": "5"})
+        stream = TapStream(wish, self._router)
+        who: dict[str, Any] = {"who": "http", "where": client_of(request)}
+        audit("tap_began", **who, filters=_shown(wish))
+        self._open.append(stream)
+        self._use()
+        try:
+            return await self._streams.serve(request, stream)
+        finally:
+            self._open.remove(stream)
+            self._use()
+            left_out = stream.left_out + stream.tap.left_out
+            audit("tap_ended", **who, filters=_shown(wish), messages=stream.shown, left_out=left_out)
+
+    def _use(self) -> None:
+        taps = [stream.tap for stream in self._open]
+        self._router.settler.use_taps(Taps(taps) if taps else None)
+
+
+def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:
+    """One message, with its payload in one of the forms of `PAYLOADS`."""
+    attributes = tapped.attributes
+    shown: dict[str, Any] = {
+        "t": moment(tapped.when_ms),
+        "route": tapped.route,
+        "ingress": tapped.ingress,
+        "egress": tapped.egress,
+        "type": attributes.type.name.lower(),
+        "source": str(attributes.source),
+        "sink": None if attributes.sink is None else str(attributes.sink),
+        "id": format_id(tapped.id),
+        "priority": f"CS{attributes.priority_class}",
+        "ttl_ms": attributes.ttl,
+        "outcome": tapped.outcome,
+        "code": tapped.code.name,
+        "text": tapped.text,
+        "attempts": tapped.attempts,
+        "in_daemon_s": None if tapped.in_daemon_s is None else round(tapped.in_daemon_s, 6),
+    }
+    if payload != "none":
+        shown["bytes"] = tapped.payload_bytes
+        shown["payload_format"] = UPayloadFormat(attributes.payload_format).name.lower()
+    if tapped.payload is not None:
+        cut = (tapped.payload_bytes or 0) - len(tapped.payload)
+        shown["payload"] = payload_as(tapped.payload, payload, is_cut=cut > 0)
+        shown["cut_bytes"] = cut
+    return shown
+
+
+def payload_as(payload: bytes, form: str, is_cut: bool = False) -> dict[str, Any]:
+    """The payload as JSON if that is asked for and it is that, else as text if it is asked for or is text, else as hex."""
+    if form == "json" and not is_cut:
+        try:
+            return {"json": json.loads(payload, parse_constant=_refuse_constant)}
+        except (ValueError, RecursionError):
+            pass
+    if form == "text":
+        return {"text": payload.decode(errors="replace")}
+    if form == "json":
+        try:
+            return {"text": payload.decode()}
+        except UnicodeDecodeError:
+            pass
+    return {"hex": payload.hex()}
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _pattern(name: str, asked: dict[str, str]) -> UUri | None:
+    if name not in asked:
+        return None
+    try:
+        pattern = UUri.parse(asked[name])
+    except UriError as exc:
+        raise ValueError(f"{name}: {exc}") from exc
+    if not pattern.authority:
+        raise ValueError(f"{name}: {pattern}: expected an authority, or * for any")
+    return pattern
+
+
+def _several(name: str, asked: dict[str, str], known: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The values between commas."""
+    if name not in asked:
+        return None
+    found = tuple(asked[name].split(","))
+    if unknown := [each for each in found if each not in known]:
+        raise ValueError(f"{name}: {unknown[0]!r}: expected {', '.join(known)}")
+    return found
+
+
+def _types(asked: dict[str, str]) -> tuple[UMessageType, ...] | None:
+    found = _several("type", asked, tuple(TYPES))
+    return None if found is None else tuple(TYPES[each] for each in found)
+
+
+def _shown(wish: Wish) -> str:
+    return " ".join(f"{name}={value[:_LONGEST_NAME]}" for name, value in wish.asked.items()) or "none"

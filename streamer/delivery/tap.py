@@ -1,0 +1,241 @@
+"""The tap: shows people the messages that end, as they end, while somebody looks.
+
+The law of this file:
+- It holds nothing up, and nothing waits for it. A tap keeps as many messages as it may show at its next turn, with the
+  beginning of their payload, and no more bytes than `MAX_BYTES`. Whoever reads slowly sees fewer messages.
+- What is not shown is counted.
+- If there is more than may be shown, flows that have little take the place of those that have much; in one flow, each
+  message is as likely to be shown as any other.
+- It keeps nothing that proves an identity: no token.
+
+Pure: no event loop, no clock, no logger; time is passed in.
+"""
+
+from collections.abc import Sequence
+from random import random
+from typing import NamedTuple
+
+from streamer.delivery.lane import RESTORED, Delivery, Lane
+from streamer.routing.outcome import Failure, Outcome
+from streamer.uprotocol.message import Attributes, UMessage, UMessageType, authority_only
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
+
+SENT = "sent"
+"""What a message has come to that a network has taken which does not confirm (Zenoh). It will not be shown again."""
+
+OUTCOMES = (SENT, *(outcome.value for outcome in Outcome))
+
+PAYLOAD_BYTES = 2048
+"""So much of a payload is shown."""
+
+MAX_BYTES = 1024 * 1024
+"""So much a tap keeps between two turns, unless told otherwise."""
+
+_ENTRY_BYTES = 1000  # what a message costs beside its payload
+_TEXT = 500  # characters of a reason: it may contain what others wrote
+_PICKS = 3  # messages that are looked at, to find one that may go
+
+
+class TapFilter(NamedTuple):
+    """What a tap shows; None: whatever it is. ``endpoint``: where messages come in or go out."""
+
+    route: str | None = None
+    endpoint: str | None = None
+    source: UUri | None = None
+    sink: UUri | None = None
+    types: tuple[UMessageType, ...] | None = None
+    outcomes: tuple[str, ...] | None = None
+
+
+class Tapped(NamedTuple):
+    """One message that has ended, as far as it is shown. ``in_daemon_s``: None if that is not known.
+
+    ``payload``: its beginning; None if there is none, or nobody asked for it. ``payload_bytes``: None without a payload.
+    """
+
+    when_ms: int
+    route: str
+    ingress: str
+    egress: str
+    id: bytes
+    attributes: Attributes
+    outcome: str
+    code: UCode
+    text: str
+    attempts: int
+    in_daemon_s: float | None
+    payload: bytes | None
+    payload_bytes: int | None
+
+
+class Tap:
+    """Keeps up to ``most`` messages that a filter lets through, until they are taken. ``left_out`` counts the others."""
+
+    def __init__(self, wanted: TapFilter, most: int, with_payload: bool, max_bytes: int = MAX_BYTES) -> None:
+        self.left_out = 0
+        self._max_bytes = max_bytes
+        self._wanted = wanted
+        self._most = most
+        self._with_payload = with_payload
+        self._kept: list[tuple[int, Tapped]] = []  # with the number of each in the order in which they ended
+        self._bytes = 0
+        self._seen = 0
+        self._of_flow: dict[Attributes, int] = {}
+
+    def take(self) -> list[Tapped]:
+        """What was kept since the last time, in the order in which it ended."""
+        kept, self._kept = self._kept, []
+        self._of_flow = {}
+        self._bytes = self._seen = 0
+        kept.sort(key=_number)
+        return [tapped for _, tapped in kept]
+
+    def wants(self, names: tuple[str, str, str], attributes: Attributes, outcome: str) -> bool:
+        """Whether the filter lets a message through. ``names``: of route, ingress and egress."""
+        wanted = self._wanted
+        if wanted.outcomes is not None and outcome not in wanted.outcomes:
+            return False
+        if wanted.route is not None and wanted.route != names[0]:
+            return False
+        if wanted.endpoint is not None and wanted.endpoint != names[1] and wanted.endpoint != names[2]:
+            return False
+        if wanted.types is not None and attributes.type not in wanted.types:
+            return False
+        if wanted.source is not None and not wanted.source.matches(attributes.source):
+            return False
+        return wanted.sink is None or _is_sink(wanted.sink, attributes.sink)
+
+    def offer(self, tapped: Tapped, payload: bytes | None) -> None:
+        """Keep a message, or count it as left out. It comes without its payload, and is kept with the beginning of it."""
+        flow = tapped.attributes
+        self._seen += 1
+        size = _ENTRY_BYTES
+        if self._with_payload and payload is not None:
+            size += min(len(payload), PAYLOAD_BYTES)
+        if len(self._kept) >= self._most or self._bytes + size > self._max_bytes:
+            self.left_out += 1  # this one, or the one that goes for it
+            if not self._make_room(flow, size):
+                return
+        if self._with_payload and payload is not None:
+            tapped = tapped._replace(payload=payload[:PAYLOAD_BYTES])
+        self._kept.append((self._seen, tapped))
+        self._bytes += size
+        self._of_flow[flow] = self._of_flow.get(flow, 0) + 1
+
+    def _make_room(self, flow: Attributes, size: int) -> bool:
+        """Let go of a message of a flow that has more than this one, or of this one by chance. False: the new one goes."""
+        if not self._kept:
+            return False
+        own = self._of_flow.get(flow, 0)
+        is_drawn = random() * self._seen < len(self._kept)
+        for _ in range(_PICKS):
+            at = int(random() * len(self._kept))
+            _, victim = self._kept[at]
+            other = victim.attributes
+            has_more = self._of_flow[other] > own + 1
+            if not has_more and not (is_drawn and (other == flow or not own)):
+                continue
+            left = _ENTRY_BYTES + len(victim.payload or b"")
+            if self._bytes - left + size > self._max_bytes:
+                continue
+            self._kept[at] = self._kept[-1]
+            self._kept.pop()
+            self._bytes -= left
+            self._of_flow[other] -= 1
+            return True
+        return False
+
+
+class Taps:
+    """All taps. The settler tells them what has ended, while there is one."""
+
+    def __init__(self, taps: Sequence[Tap]) -> None:
+        self._taps = tuple(taps)
+
+    def delivered(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int) -> None:
+        """The destination has confirmed these."""
+        for delivery in deliveries:
+            self._ended(delivery, Outcome.DELIVERED.value, UCode.OK, "", now_s, now_ms)
+
+    def sent(self, deliveries: Sequence[Delivery], now_s: float, now_ms: int) -> None:
+        """A network has these, and does not confirm them."""
+        for delivery in deliveries:
+            self._ended(delivery, SENT, UCode.OK, "", now_s, now_ms)
+
+    def failed(self, delivery: Delivery, failure: Failure, now_s: float, now_ms: int) -> None:
+        """It will not be delivered."""
+        self._ended(delivery, failure.outcome.value, failure.code, failure.text, now_s, now_ms)
+
+    def lost(self, lane: Lane, count: int, failure: Failure) -> None:
+        """So many messages of a lane cannot be read any more. They were shown when they were sent."""
+        attributes = Attributes(UMessageType.UNSPECIFIED, lane.key[0], lane.key[1])
+        for tap in self._taps:
+            if tap.wants(_names(lane), attributes, failure.outcome.value):
+                tap.left_out += count
+
+    def turned_away(self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_ms: int) -> None:
+        """It never became a delivery. ``names``: of route, ingress and egress."""
+        outcome = failure.outcome.value
+        tapped: Tapped | None = None
+        for tap in self._taps:
+            if tap.wants(names, message.attributes, outcome):
+                if tapped is None:
+                    tapped = _tapped(message, names, outcome, failure.code, failure.text, 0, None, now_ms)
+                tap.offer(tapped, message.payload)
+
+    def _ended(self, delivery: Delivery, outcome: str, code: UCode, text: str, now_s: float, now_ms: int) -> None:
+        message, names = delivery.message, _names(delivery.lane)
+        tapped: Tapped | None = None
+        for tap in self._taps:
+            if tap.wants(names, message.attributes, outcome):
+                if tapped is None:
+                    in_daemon_s = None if delivery.history & RESTORED else now_s - delivery.entered_s
+                    tapped = _tapped(message, names, outcome, code, text, delivery.attempts, in_daemon_s, now_ms)
+                tap.offer(tapped, message.payload)
+
+
+def _tapped(
+    message: UMessage,
+    names: tuple[str, str, str],
+    outcome: str,
+    code: UCode,
+    text: str,
+    attempts: int,
+    in_daemon_s: float | None,
+    now_ms: int,
+) -> Tapped:
+    payload = message.payload
+    return Tapped(
+        now_ms,
+        names[0],
+        names[1],
+        names[2],
+        message.id,
+        message.attributes.shared,  # without the token
+        outcome,
+        code,
+        text[:_TEXT],
+        attempts,
+        in_daemon_s,
+        None,
+        None if payload is None else len(payload),
+    )
+
+
+def _names(lane: Lane) -> tuple[str, str, str]:
+    queue = lane.queue
+    return queue.name, queue.source, queue.target
+
+
+def _is_sink(wanted: UUri, sink: UUri | None) -> bool:
+    """Of a Publish that is addressed to an authority, only that is compared."""
+    if sink is None:
+        return False
+    if authority_only(sink):
+        return wanted.authority == ANY_AUTHORITY or wanted.authority == sink.authority
+    return wanted.matches(sink)
+
+
+def _number(entry: tuple[int, Tapped]) -> int:
+    return entry[0]

@@ -1,0 +1,53 @@
+"""A router and the live pages of the HTTP port, as the daemon has them. No tests."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from streamer.admin.live import LivePages
+from streamer.admin.metrics import Exposition
+from streamer.admin.server import AdminServer
+from streamer.config.models import Config, MetricsConfig
+from streamer.config.services import ControlConfig
+from tests.flow.harness import RouterHarness, configuration
+from tests.unit.admin.test_server import free_port
+
+TOKEN = "0123456789abcdef0123"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class LiveHarness:
+    """``tick`` is the daemon's: the time is that of the router's clock."""
+
+    def __init__(self, folder: Path, changes: Mapping[str, object]) -> None:
+        (folder / "token").write_text(TOKEN)
+        self.config: Config = configuration(control={"http_token_file": str(folder / "token")}, **changes)
+        self.flow = RouterHarness(self.config, is_tapped=False)
+        self.live = LivePages(self.flow.router, lambda: self.config)
+        self.port = free_port()
+        self.server = AdminServer(
+            self.flow.router,
+            Exposition(self.flow.router),
+            MetricsConfig(listen=f"127.0.0.1:{self.port}"),
+            ControlConfig(),
+            self.live.routes(),
+        )
+
+    def tick(self, after_ms: int = 0) -> None:
+        self.flow.clock.advance(after_ms)
+        self.live.tick(self.flow.clock.monotonic_s())
+
+
+@asynccontextmanager
+async def serving(folder: Path, **changes: object) -> AsyncIterator[tuple[LiveHarness, aiohttp.ClientSession]]:
+    """The pages, and a client of them."""
+    live = LiveHarness(folder, changes)
+    await live.server.start()
+    try:
+        async with live.flow, aiohttp.ClientSession(f"http://127.0.0.1:{live.port}") as session:
+            yield live, session
+    finally:
+        live.live.close()
+        await live.server.stop()

@@ -1,0 +1,157 @@
+"""`GET /api/v1/events`, asked over HTTP."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from streamer.admin.events import LETTERS_PER_S, MAX_BYTES, MAX_EVENTS, Listener
+from streamer.admin.streams import MAX_STREAMS, event
+from streamer.config.shown import fingerprint
+from streamer.routing.pause_rules import PauseRule
+from tests.flow.harness import CLOUD_APP, SPEED, configuration
+from tests.sse import next_event, until_event
+from tests.unit.admin.live import LiveHarness, serving
+from tests.waiting import until
+
+Pages = tuple[LiveHarness, aiohttp.ClientSession]
+
+
+@pytest.fixture
+async def pages(tmp_path: Path) -> AsyncIterator[Pages]:
+    async with serving(tmp_path) as pages:
+        yield pages
+
+
+async def test_every_state_is_told_at_the_beginning_and_then_what_changes(pages: Pages) -> None:
+    live, http = pages
+    async with http.get("/api/v1/events?kinds=state") as answer:
+        assert answer.headers["Content-Type"] == "text/event-stream"
+        first = [await next_event(answer) for _ in range(3)]
+        assert first == [
+            ("state", {"what": "endpoint", "name": "vehicle", "state": "up", "problems": []}),
+            ("state", {"what": "endpoint", "name": "cloud", "state": "up", "problems": []}),
+            ("state", {"what": "ready", "name": "", "state": "ready", "problems": []}),
+        ]
+        live.flow.transports["cloud"].lose_link()
+        live.tick(1000)
+        assert await until_event(answer, "state", name="cloud") == {
+            "what": "endpoint",
+            "name": "cloud",
+            "state": "down",
+            "problems": [],
+        }
+        assert (await until_event(answer, "state", what="ready"))["state"] == "not ready"
+
+
+async def test_rates_are_told_once_a_second_of_routes_that_change_or_hold_something(pages: Pages) -> None:
+    live, http = pages
+    async with http.get("/api/v1/events?kinds=rates") as answer:
+        live.tick(1000)
+        assert (await until_event(answer, "rates"))["routes"] == {}
+        live.flow.arrive("vehicle", *(live.flow.speed() for _ in range(30)))
+        live.tick(2000)
+        told = await until_event(answer, "rates")
+        route = {"accepted_per_s": 15.0, "delivered_per_s": 15.0, "failed_per_s": 0.0, "queued": 0, "oldest_age_s": None}
+        assert told["routes"] == {"vehicle-cloud": route}
+        assert told["endpoints"]["vehicle"] == {"received_per_s": 15.0, "in_flight": 0, "backlog": 0, "state": "up"}
+        live.tick(1000)
+        assert (await until_event(answer, "rates"))["routes"] == {}  # nothing has moved since
+        live.flow.transports["cloud"].lose_link()
+        live.flow.arrive("vehicle", live.flow.speed())
+        live.tick(1000)
+        waiting = (await until_event(answer, "rates"))["routes"]["vehicle-cloud"]
+        assert (waiting["queued"], waiting["oldest_age_s"]) == (1, 1.0)
+
+
+async def test_dead_letters_are_told_and_beyond_a_bound_counted(pages: Pages) -> None:
+    live, http = pages
+    async with http.get("/api/v1/events?kinds=dead_letter") as answer:
+        stranger = live.flow.notify(b"12345", source=SPEED._replace(authority="nobody"))
+        await until(lambda: live.flow.router.notices._watcher is not None)
+        live.flow.arrive("vehicle", stranger)
+        told = await until_event(answer, "dead_letter")
+        assert (told["type"], told["source"], told["sink"]) == (
+            "notification",
+            str(stranger.attributes.source),
+            str(CLOUD_APP),
+        )
+        assert (told["size"], told["number"]) == (5, None)
+        live.flow.arrive(
+            "vehicle", *(live.flow.notify(source=SPEED._replace(authority="nobody")) for _ in range(LETTERS_PER_S + 6))
+        )
+        live.tick(1000)
+        assert await until_event(answer, "dead_letter", left_out=7) == {"left_out": 7}
+
+
+async def test_another_configuration_and_other_rules_are_told(pages: Pages) -> None:
+    live, http = pages
+    async with http.get("/api/v1/events?kinds=config,paused") as answer:
+        live.tick(1000)
+        live.config = configuration(authority="other")
+        live.flow.router.pause_rules.add(PauseRule.parse(str(SPEED)))
+        live.tick(1000)
+        assert await next_event(answer) == ("config", {"fingerprint": fingerprint(live.config)})
+        assert await next_event(answer) == ("paused", {})
+
+
+async def test_nothing_is_watched_while_nobody_listens(pages: Pages) -> None:
+    live, http = pages
+    notices = live.flow.router.notices
+    async with http.get("/api/v1/events") as answer:
+        await next_event(answer)
+        assert notices._watcher is not None
+    await until(lambda: notices._watcher is None)
+
+
+async def test_there_are_only_so_many_streams(pages: Pages) -> None:
+    _, http = pages
+    answers = [await http.get("/api/v1/events") for _ in range(MAX_STREAMS)]
+    async with http.get("/api/v1/events") as answer:
+        assert answer.status == 503
+        assert "streams already" in (await answer.json())["error"]
+    answers.pop().close()
+
+    async def has_room() -> bool:
+        async with http.get("/api/v1/events") as answer:
+            return answer.status == 200
+
+    while not await has_room():
+        pass
+    for each in answers:
+        each.close()
+
+
+async def test_unknown_kinds_are_refused_with_those_that_there_are(pages: Pages) -> None:
+    async with pages[1].get("/api/v1/events?kinds=rates,payloads") as answer:
+        assert answer.status == 400
+        assert "'payloads': expected state, dead_letter" in (await answer.json())["error"]
+
+
+async def test_streams_end_when_the_daemon_stops(pages: Pages) -> None:
+    live, http = pages
+    async with http.get("/api/v1/events?kinds=config") as answer:
+        live.live.close()
+        with pytest.raises(EOFError):
+            await next_event(answer)
+    async with http.get("/api/v1/events") as answer:
+        assert answer.status == 503
+
+
+def test_a_reader_that_stalls_loses_events_and_is_told_how_many() -> None:
+    listener = Listener(["rates"])
+    for number in range(MAX_EVENTS + 5):
+        listener.tell("rates", event("rates", number))
+    listener.tell("state", event("state", "nobody asked"))
+    data = listener.take()
+    assert data.count(b"event: rates") == MAX_EVENTS
+    assert data.endswith(event("left_out", {"events": 5}))
+    assert listener.take() == b""
+
+
+def test_what_waits_for_a_reader_is_bounded_in_bytes() -> None:
+    listener = Listener(["rates"])
+    for _ in range(10):
+        listener.tell("rates", b"x" * (MAX_BYTES // 4))
+    assert len(listener.take()) == MAX_BYTES + len(event("left_out", {"events": 6}))

@@ -1,0 +1,198 @@
+"""`GET /api/v1/tap`, asked over HTTP."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from streamer.admin.tap import MAX_TAPS, payload_as
+from streamer.uprotocol.message import Options, UPayloadFormat, publish
+from streamer.uprotocol.uuid import format_id
+from tests.flow.harness import CLIMATE, CLOUD_APP, SPEED
+from tests.sse import next_event, until_event
+from tests.unit.admin.live import BEARER, LiveHarness, serving
+from tests.waiting import until
+
+Pages = tuple[LiveHarness, aiohttp.ClientSession]
+
+
+@pytest.fixture
+async def pages(tmp_path: Path) -> AsyncIterator[Pages]:
+    async with serving(tmp_path) as pages:
+        yield pages
+
+
+async def tap(http: aiohttp.ClientSession, **query: str) -> aiohttp.ClientResponse:
+    """A tap that sees everything from now on."""
+    answer = await http.get("/api/v1/tap", params=query, headers=BEARER)
+    assert answer.status == 200, await answer.text()
+    return answer
+
+
+async def test_a_message_is_shown_with_what_became_of_it(pages: Pages) -> None:
+    live, http = pages
+    answer = await tap(http, route="vehicle-cloud", payload="text")
+    message = live.flow.speed(b"fast", ttl=5000, payload_format=UPayloadFormat.TEXT)
+    live.flow.arrive("vehicle", message)
+    kind, shown = await next_event(answer)
+    assert kind == "message"
+    assert shown == {
+        "t": "2023-11-14T22:13:20.000Z",
+        "route": "vehicle-cloud",
+        "ingress": "vehicle",
+        "egress": "cloud",
+        "type": "publish",
+        "source": str(SPEED),
+        "sink": None,
+        "id": format_id(message.id),
+        "priority": "CS1",
+        "ttl_ms": 5000,
+        "outcome": "delivered",
+        "code": "OK",
+        "text": "",
+        "attempts": 0,
+        "in_daemon_s": 0.0,
+        "bytes": 4,
+        "payload_format": "text",
+        "payload": {"text": "fast"},
+        "cut_bytes": 0,
+    }
+    answer.close()
+
+
+async def test_what_is_turned_away_is_shown_with_the_reason_and_without_token(pages: Pages) -> None:
+    live, http = pages
+    answer = await tap(http, outcome="rejected,duplicate", payload="hex")
+    message = live.flow.ask(token="top-secret", payload=b"\x00\xff")
+    live.flow.arrive("cloud", message, message)
+    stranger = live.flow.notify(source=SPEED._replace(authority="nobody"), token="top-secret")
+    live.flow.arrive("vehicle", stranger)
+    live.flow.pass_time(2000)
+    seen: list[Any] = [await until_event(answer, "message") for _ in range(2)]
+    assert [each["outcome"] for each in seen] == ["duplicate", "rejected"]
+    assert (seen[0]["route"], seen[0]["sink"], seen[0]["payload"]) == ("none", str(CLIMATE), {"hex": "00ff"})
+    assert (seen[1]["code"], seen[1]["egress"]) == ("UNAUTHENTICATED", "")
+    assert "top-secret" not in json.dumps(seen)
+    answer.close()
+
+
+async def test_only_what_was_asked_for_is_shown(pages: Pages) -> None:
+    live, http = pages
+    answer = await tap(http, type="request", source="//cloud/FFFF00C0/FF/FFFF", sink=str(CLIMATE), endpoint="vehicle")
+    live.flow.arrive("vehicle", live.flow.speed(), live.flow.notify())
+    live.flow.arrive("cloud", live.flow.notify(source=SPEED._replace(authority="cloud")), live.flow.ask())
+    _, shown = await next_event(answer)
+    assert (shown["type"], shown["source"]) == ("request", str(CLOUD_APP))
+    assert "payload" not in shown  # its length is told unless more is asked for
+    answer.close()
+
+
+async def test_beyond_the_rate_messages_are_left_out_and_counted(pages: Pages) -> None:
+    live, http = pages
+    answer = await tap(http, rate="1")
+    live.flow.arrive("vehicle", *(live.flow.speed() for _ in range(50)))
+    live.flow.clock.advance(1000)
+    assert (await until_event(answer, "message"))["source"] == str(SPEED)
+    left_out = await until_event(answer, "left_out")
+    assert left_out == {"messages": 49, "since": "2023-11-14T22:13:20.000Z"}
+    answer.close()
+
+
+async def test_acts_are_audited_with_the_filters(pages: Pages, caplog: pytest.LogCaptureFixture) -> None:
+    live, http = pages
+    caplog.set_level(logging.INFO, "streamer.audit")
+    answer = await tap(http, route="vehicle-cloud", payload="hex")
+    live.flow.arrive("vehicle", live.flow.speed())
+    await next_event(answer)
+    answer.close()
+    await until(lambda: any("tap_ended" in each.getMessage() for each in caplog.records))
+    began, ended = (each.getMessage() for each in caplog.records if "tap_" in each.getMessage())
+    assert began == "tap_began who=http where=127.0.0.1 filters=route=vehicle-cloud payload=hex"
+    assert ended == "tap_ended who=http where=127.0.0.1 filters=route=vehicle-cloud payload=hex messages=1 left_out=0"
+
+
+async def test_nothing_is_told_to_taps_that_are_gone(pages: Pages) -> None:
+    live, http = pages
+    answer = await tap(http)
+    assert live.flow.router.settler._taps is not None
+    answer.close()
+    await until(lambda: live.flow.router.settler._taps is None)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong-wrong-wrong"}])
+async def test_without_the_token_nothing_is_shown(pages: Pages, headers: dict[str, str]) -> None:
+    live, http = pages
+    async with http.get("/api/v1/tap", headers=headers) as answer:
+        assert answer.status == 401
+        assert "expected Authorization: Bearer" in (await answer.json())["error"]
+    assert live.flow.router.settler._taps is None
+
+
+async def test_there_are_only_so_many_taps(pages: Pages) -> None:
+    _, http = pages
+    answers = [await tap(http) for _ in range(MAX_TAPS)]
+    async with http.get("/api/v1/tap", headers=BEARER) as answer:
+        assert answer.status == 503
+        assert "taps already" in (await answer.json())["error"]
+    for each in answers:
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "complaint"),
+    [
+        ({"rote": "x"}, "'rote': expected route, endpoint"),
+        ({"source": "veh1"}, "source: 'veh1': expected up://"),
+        ({"sink": "/A/1/1"}, "sink: /A/1/1: expected an authority"),
+        ({"type": "publish,post"}, "type: 'post': expected publish, request"),
+        ({"outcome": "lost"}, "outcome: 'lost': expected sent, delivered"),
+        ({"payload": "xml"}, "payload: 'xml': expected none, length"),
+        ({"rate": "0"}, "rate: expected 1 to 10000"),
+        ({"rate": "1e3"}, "rate: expected 1 to 10000"),
+        ({"rate": "99999"}, "rate: expected 1 to 10000"),
+    ],
+)
+async def test_what_cannot_be_understood_is_refused(pages: Pages, query: dict[str, str], complaint: str) -> None:
+    async with pages[1].get("/api/v1/tap", params=query, headers=BEARER) as answer:
+        assert answer.status == 400
+        assert complaint in (await answer.json())["error"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "form", "shown"),
+    [
+        (b'{"speed": 12.5}', "json", {"json": {"speed": 12.5}}),
+        (b"[" * 100_000, "json", {"text": "[" * 100_000}),
+        (b'{"speed": NaN}', "json", {"text": '{"speed": NaN}'}),
+        (b'"\\ud800"', "json", {"json": "\ud800"}),
+        (b"9" * 5000, "json", {"text": "9" * 5000}),
+        (b"plain", "json", {"text": "plain"}),
+        (b"\xff\x00", "json", {"hex": "ff00"}),
+        (b"\xff\x1b[2J", "text", {"text": "\N{REPLACEMENT CHARACTER}\x1b[2J"}),
+        (b"\x00\xff", "hex", {"hex": "00ff"}),
+        (b"", "hex", {"hex": ""}),
+    ],
+)
+def test_a_payload_is_shown_in_the_form_that_was_asked_for_or_one_that_fits(
+    payload: bytes, form: str, shown: dict[str, Any]
+) -> None:
+    assert payload_as(payload, form) == shown
+    assert json.dumps(shown).isascii()
+
+
+def test_json_that_was_cut_is_text() -> None:
+    assert payload_as(b"[1, 2]", "json", is_cut=True) == {"text": "[1, 2]"}
+
+
+async def test_hostile_payloads_stay_one_line(pages: Pages) -> None:
+    live, http = pages
+    answer = await tap(http, payload="text")
+    hostile = b"\n\nevent: message\ndata: {}\n\n\r\x1b[2J"
+    live.flow.arrive("vehicle", publish(live.flow.clock.ms, SPEED, hostile, Options()))
+    _, shown = await next_event(answer)
+    assert shown["payload"] == {"text": hostile.decode()}
+    answer.close()
