@@ -18,7 +18,7 @@ _LANES = 2000
 """Flows that are looked at for the oldest message, in one reading of all routes. It is not told of the routes beyond."""
 
 
-class Book(NamedTuple):
+class Counters(NamedTuple):
     """One route's counters at a moment. ``queue``: None for messages that no route took."""
 
     name: str
@@ -36,12 +36,12 @@ class Read(NamedTuple):
     queued: int
 
 
-def books(router: Router) -> Iterator[Book]:
+def books(router: Router) -> Iterator[Counters]:
     """Those of every route, of the failure notices, and of what no route took at each endpoint (``none/ENDPOINT``)."""
     for queue in router.queues():
-        yield Book(queue.name, queue.stats, queue.messages + queue.unconfirmed, queue)
+        yield Counters(queue.name, queue.stats, queue.messages + queue.unconfirmed, queue)
     for name, ingress in router.ingresses.items():
-        yield Book(f"{NO_ROUTE}/{name}", ingress.unrouted, 0, None)
+        yield Counters(f"{NO_ROUTE}/{name}", ingress.unrouted, 0, None)
 
 
 def delivered(stats: RouteStats) -> int:
