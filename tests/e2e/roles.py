@@ -14,6 +14,8 @@ from tests.usubscription_client import Answer, Refused
 from tests.waiting import until
 
 ROLES = ROOT / "config" / "roles"
+TTL_MS = 30_001
+"""No whole number of seconds: those travel as the expiry alone, which a broker that is slow counts down."""
 
 
 class Role(StreamerProcess):
@@ -29,7 +31,7 @@ class Role(StreamerProcess):
         """The file is the one that is shipped."""
 
 
-def request(source: Uri, method: Uri, payload: bytes = b"", ttl: int = 30_000, payload_format: int = 0) -> Plain:
+def request(source: Uri, method: Uri, payload: bytes = b"", ttl: int = TTL_MS, payload_format: int = 0) -> Plain:
     return Plain(2, source, method, payload, priority=5, ttl=ttl, payload_format=payload_format)
 
 

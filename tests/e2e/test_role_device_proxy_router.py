@@ -87,7 +87,7 @@ async def test_what_a_publishes_reaches_b_while_b_subscribes(devices: Devices, s
     await until_heard(devices.a, Plain(1, A_TOPIC), zenoh_key, is_heard=False)
     assert await client.subscribe(A_TOPIC) == SUBSCRIBED
     await until_heard(devices.a, Plain(1, A_TOPIC), zenoh_key)
-    message = Plain(1, A_TOPIC, payload=b"asked for", ttl=20_000)
+    message = Plain(1, A_TOPIC, payload=b"asked for", ttl=20_001)
     await devices.a.send([message])
     assert await arrival(devices.b, message) == message.addressed_to("dev-b")
     assert await client.unsubscribe(A_TOPIC) is None
@@ -120,7 +120,7 @@ async def test_what_is_for_a_device_that_is_away_waits_over_a_kill_of_the_proxy(
         await devices.proxy.until_down("dev-b")
         await devices.proxy.until_total(0, "ustreamer_queue_messages")
         written = devices.proxy.total("ustreamer_journal_written_messages_total")
-        sent = [Plain(1, A_TOPIC, payload=b"%d" % number, ttl=120_000) for number in range(20)]
+        sent = [Plain(1, A_TOPIC, payload=b"%d" % number, ttl=120_001) for number in range(20)]
         await devices.a.send(sent)
         await devices.proxy.until_total(20, "ustreamer_queue_messages", route="dev-a-dev-b")
         await devices.proxy.until_total(written + 20, "ustreamer_journal_written_messages_total")

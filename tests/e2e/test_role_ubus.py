@@ -69,7 +69,7 @@ async def bus(tmp_path: Path) -> AsyncIterator[Bus]:
 
 async def test_rpc_and_notifications_leave_through_the_port_of_their_sink_only(bus: Bus) -> None:
     await ask_and_answer(bus.sides["hpc"], bus.sides["zone-front"], request(HPC_APP, FRONT_METHOD, b"ping"))
-    notification = Plain(4, ("zone-front", 0x200, 1, 0x8005), REAR_APP, b"hello", priority=3, ttl=20_000)
+    notification = Plain(4, ("zone-front", 0x200, 1, 0x8005), REAR_APP, b"hello", priority=3, ttl=20_001)
     await bus.sides["zone-front"].send([notification])
     assert await arrival(bus.sides["zone-rear"], notification) == notification
     await bus.fence("hpc", "zone-rear")

@@ -62,7 +62,7 @@ class Devices:
             return bool(arrived)
 
         for _ in range(100):
-            sent.append(Plain(1, source, payload=payload, priority=2, ttl=60_000))
+            sent.append(Plain(1, source, payload=payload, priority=2, ttl=60_001))
             await self.sides[source[0]].send([sent[-1]])
             try:
                 await until(has_arrived, within_s=0.3)
@@ -142,7 +142,7 @@ async def test_what_is_for_a_device_that_is_away_waits_and_survives_a_kill(tmp_p
     async with running(tmp_path) as devices:
         devices.broker.stop()
         await devices.daemon.until_down("ivi")
-        sent = [Plain(4, topic("hpc"), app("ivi"), str(number).encode(), ttl=120_000) for number in range(20)]
+        sent = [Plain(4, topic("hpc"), app("ivi"), str(number).encode(), ttl=120_001) for number in range(20)]
         await devices.sides["hpc"].send(sent)
         await devices.daemon.until_total(20, "ustreamer_queue_messages", route="hpc-ivi")
         await devices.daemon.until_total(20, "ustreamer_journal_written_messages_total")
