@@ -18,7 +18,7 @@ from pathlib import Path
 import uvloop
 
 from streamer import __version__
-from streamer.cli import completion, dead_letters, explain, init, pause, probe, traces
+from streamer.cli import completion, dead_letters, explain, init, pause, probe, tap, traces
 from streamer.cli import config as config_commands
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
@@ -80,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     dead_letters.add_to(commands)
     traces.add_to(commands)
     pause.add_to(commands)
+    tap.add_to(commands)
     command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)
     demo = command(
         "demo", _demo, "Show everything at work: a broker, a vehicle, a cloud, and the streamer.", needs_config=False

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
@@ -29,11 +29,12 @@ class NotAskedError(Exception):
 
 
 class DaemonRefusedError(NotAskedError):
-    """The daemon refused. ``answer`` is all that it says."""
+    """The daemon refused. ``answer`` is all that it says, ``code`` the status of HTTP."""
 
-    def __init__(self, text: str, answer: Any) -> None:
+    def __init__(self, text: str, answer: Any, code: int) -> None:
         super().__init__(text)
         self.answer = answer
+        self.code = code
 
 
 def ask(
@@ -48,19 +49,44 @@ def ask(
 
     ``config`` is what the file at ``path`` contains. ``read`` may raise KeyError and TypeError: no streamer answers that.
     """
+    with opened(path, config, page, asked, within_s, with_token=asked is not None) as answer:
+        try:
+            return read(json.loads(answer.read(_ANSWER_BYTES)))
+        except (OSError, ValueError, KeyError, TypeError, HTTPException) as exc:
+            raise NotAskedError(f"{_where(config)}: what answers there is not a streamer") from exc
+
+
+def opened(
+    path: Path, config: Config, page: str, asked: dict[str, str] | None, within_s: float, with_token: bool
+) -> HTTPResponse:
+    """The answer of a page, to be read and closed. Raises `NotAskedError`."""
     metrics, token_file = config.metrics, config.control.http_token_file
     if metrics is None:
         raise NotAskedError(f"{path}: metrics: null: the daemon is told over that port", EX_CONFIG)
     if not metrics.port:
         raise NotAskedError(f"{path}: metrics.listen: {metrics.listen}: the port is not known", EX_CONFIG)
     headers = {"Content-Type": "application/json", "Host": "localhost"}  # the daemon may not know its other names
-    if token_file is not None and asked is not None:
+    if token_file is not None and with_token:
         try:
             headers["Authorization"] = f"Bearer {read_token(token_file).decode()}"
         except (OSError, ValueError) as exc:
             reason = exc.strerror if isinstance(exc, OSError) else exc
             raise NotAskedError(f"{path}: control.http_token_file: {token_file}: {reason}") from exc
-    return _fetch(metrics, Request(_url(metrics, page), _body(asked), headers), read, within_s)
+    try:
+        request = Request(_url(metrics, page), _body(asked), headers)
+        answer: HTTPResponse = build_opener(ProxyHandler({})).open(request, timeout=within_s)
+        return answer
+    except HTTPError as exc:
+        raise _refusal(exc) from exc
+    except (URLError, OSError) as exc:
+        text = f"{_where(config)}: no streamer answers there ({getattr(exc, 'reason', None) or exc})"
+        raise NotAskedError(text) from exc
+    except HTTPException as exc:
+        raise NotAskedError(f"{_where(config)}: what answers there is not a streamer") from exc
+
+
+def _where(config: Config) -> str:
+    return f"{config.metrics.listen if config.metrics else None} (metrics.listen)"
 
 
 def _url(metrics: MetricsConfig, page: str) -> str:
@@ -72,23 +98,11 @@ def _body(asked: dict[str, str] | None) -> bytes | None:
     return None if asked is None else json.dumps(asked).encode()
 
 
-def _fetch(metrics: MetricsConfig, request: Request, read: Callable[[Any], T], within_s: float) -> T:
-    where = f"{metrics.listen} (metrics.listen)"
-    try:
-        with build_opener(ProxyHandler({})).open(request, timeout=within_s) as answer:
-            return read(json.loads(answer.read(_ANSWER_BYTES)))
-    except HTTPError as exc:
-        raise _refusal(exc) from exc
-    except (URLError, OSError) as exc:
-        text = f"{where}: no streamer answers there ({getattr(exc, 'reason', None) or exc})"
-        raise NotAskedError(text) from exc
-    except (ValueError, KeyError, TypeError, HTTPException) as exc:
-        raise NotAskedError(f"{where}: what answers there is not a streamer") from exc
-
-
 def _refusal(error: HTTPError) -> DaemonRefusedError:
     try:
         answer = json.loads(error.read(_ANSWER_BYTES))
-        return DaemonRefusedError(str(answer["error"]), answer)
+        return DaemonRefusedError(str(answer["error"]), answer, error.code)
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
-        return DaemonRefusedError(f"it answers {error.code} {error.reason}; is it a streamer, and of this version?", None)
+        return DaemonRefusedError(
+            f"it answers {error.code} {error.reason}; is it a streamer, and of this version?", None, error.code
+        )

@@ -1,0 +1,133 @@
+"""``streamer tap``: prints the messages that end in a running daemon, as they end, until Ctrl-C.
+
+What comes from the network is printed without control characters, which a terminal would obey.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from streamer.cli.running import DaemonRefusedError, NotAskedError, opened
+from streamer.cli.text import complain, lines_out, plain
+from streamer.config.load import load
+
+_SILENT_S = 40.0  # a daemon says every 15 seconds that it is alive
+_AGAIN_S = 0.5
+_LINE_BYTES = 1 << 20
+_BUSY = 503
+_FILTERS = ("route", "endpoint", "source", "sink", "type", "outcome", "payload", "rate")
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the command line."""
+    text = (
+        "Print messages of the running daemon as they end, until Ctrl-C. Nothing waits for that; what is left out is said."
+    )
+    tap = commands.add_parser("tap", help=text, description=text)
+    tap.set_defaults(command=_tap)
+    tap.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration file")
+    tap.add_argument("--route", metavar="NAME", help="only those on this route; none: those that no route takes")
+    tap.add_argument("--endpoint", metavar="NAME", help="only those that come in or go out here")
+    tap.add_argument("--source", metavar="URI", help="only those from there: a UUri (//veh1/A8000/2/8A50) or a pattern")
+    tap.add_argument("--sink", metavar="URI", help="only those to there: a UUri or a pattern")
+    tap.add_argument("--type", metavar="NAME", help="such as publish, request; several with commas")
+    tap.add_argument("--outcome", metavar="NAME", help="such as delivered, sent, dead_lettered; several with commas")
+    forms = ("none", "length", "hex", "json", "text")
+    tap.add_argument("--payload", choices=forms, default="length", help="how its beginning is shown; default: length")
+    tap.add_argument("--rate", type=int, default=100, metavar="N", help="at most so many messages a second; default: 100")
+    tap.add_argument("--count", type=int, metavar="N", help="end after so many messages")
+    tap.add_argument("--json", action="store_true", help="one JSON object per line")
+
+
+def _tap(arguments: argparse.Namespace) -> int:
+    if arguments.count is not None and arguments.count < 1:
+        return complain("--count: expected at least 1", 2)
+    config = load(arguments.config)
+    asked = {name: getattr(arguments, name) for name in _FILTERS if getattr(arguments, name) is not None}
+    left = arguments.count
+    has_begun = is_lost = False
+    try:
+        while True:
+            try:
+                with opened(arguments.config, config, f"/api/v1/tap?{urlencode(asked)}", None, _SILENT_S, True) as answer:
+                    if is_lost:
+                        complain("the streamer is there again", 0)
+                    has_begun, is_lost = True, False
+                    for kind, data in _events(answer):
+                        lines_out([_line(kind, data, arguments.json)])
+                        sys.stdout.flush()
+                        if left is not None and kind == "message" and (left := left - 1) == 0:
+                            return 0
+            except NotAskedError as exc:
+                is_busy = isinstance(exc, DaemonRefusedError) and exc.code == _BUSY
+                if not has_begun or (isinstance(exc, DaemonRefusedError) and not is_busy):
+                    return complain(str(exc), exc.status)
+            if not is_lost:
+                complain("the streamer has ended the tap, or is gone; waiting until it is there again", 0)
+                is_lost = True
+            time.sleep(_AGAIN_S)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _events(answer: HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The events of a stream, until it ends or breaks off."""
+    kind = ""
+    with suppress(OSError, HTTPException):
+        while line := answer.readline(_LINE_BYTES):
+            name, _, value = line.rstrip(b"\n").partition(b": ")
+            if name == b"event":
+                kind = value.decode(errors="replace")
+            elif name == b"data":
+                with suppress(ValueError):
+                    data = json.loads(value)
+                    if isinstance(data, dict):
+                        yield kind, data
+
+
+def _line(kind: str, data: dict[str, Any], as_json: bool) -> str:
+    if kind == "left_out":
+        left_out = data.get("messages", 0)
+        if as_json:
+            return json.dumps({"left_out": left_out, "since": data.get("since")})
+        return plain(f"... {left_out} {'message' if left_out == 1 else 'messages'} left out")
+    return json.dumps(data) if as_json else plain("  ".join(_cells(data)))
+
+
+def _cells(shown: dict[str, Any]) -> Iterator[str]:
+    """One message for people. What comes from the daemon may be anything."""
+    yield str(shown.get("t"))
+    yield str(shown.get("outcome")).ljust(13)
+    yield _way(shown)
+    yield str(shown.get("type"))
+    sink = shown.get("sink")
+    yield str(shown.get("source")) if sink is None else f"{shown.get('source')} → {sink}"
+    yield str(shown.get("id"))
+    if isinstance(in_daemon_s := shown.get("in_daemon_s"), float | int):
+        yield f"{in_daemon_s * 1000:.1f} ms"
+    if shown.get("bytes") is not None:
+        yield f"{shown['bytes']} B"
+    if shown.get("code") not in ("OK", None):
+        yield f"{shown['code']}: {shown.get('text')}"
+    if isinstance(payload := shown.get("payload"), dict):
+        yield _payload(payload)
+        if shown.get("cut_bytes"):
+            yield f"(and {shown['cut_bytes']} B more)"
+
+
+def _way(shown: dict[str, Any]) -> str:
+    ends = f"{shown.get('ingress') or 'here'} → {shown.get('egress') or 'nowhere'}"
+    return f"{shown.get('route')} ({ends})"
+
+
+def _payload(payload: dict[str, Any]) -> str:
+    if "json" in payload:
+        return json.dumps(payload["json"], ensure_ascii=False)
+    return str(payload.get("text", payload.get("hex", "")))
