@@ -1,0 +1,58 @@
+"""The web console: files that are served as they are. What they show, the page asks of the administration API.
+
+A page that changes things must not be run, framed or fed by anything else: the policy allows its own script, style and
+requests, and nothing more.
+"""
+
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+from aiohttp import web
+
+from streamer.admin.access import refused
+
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_OFF = "the console is off here: metrics.console turns it on"
+
+
+class ConsolePages:
+    """`/console/` with its files, and `/`, which leads there."""
+
+    def __init__(self, is_on: Callable[[], bool]) -> None:
+        """``is_on`` is asked at every request: a reload may change it."""
+        self._is_on = is_on
+        found = (files("streamer.admin") / "console").iterdir()
+        self._files = {file.name: file.read_bytes() for file in found if Path(file.name).suffix in _TYPES}
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes."""
+        return [web.get("/", self._lead), web.get("/console", self._lead), web.get("/console/{name:[a-z.]*}", self._file)]
+
+    async def _lead(self, request: web.Request) -> web.Response:
+        self._check()
+        raise web.HTTPFound("/console/", headers=_HEADERS)
+
+    async def _file(self, request: web.Request) -> web.Response:
+        self._check()
+        name = request.match_info["name"] or "index.html"
+        if name not in self._files:
+            raise refused("there is no such file", web.HTTPNotFound)
+        kind = _TYPES[Path(name).suffix]
+        return web.Response(body=self._files[name], content_type=kind, charset="utf-8", headers=_HEADERS)
+
+    def _check(self) -> None:
+        if not self._is_on():
+            raise refused(_OFF, web.HTTPNotFound)

@@ -1,0 +1,57 @@
+/* The section that is shown: what in it is kept up to date, and how it is asked for anew. */
+
+import { el, show } from "./elements.js"
+
+/** live: [element, text()]; charts: draw(); on: listeners by event; refresh(signal, isAnew); every_s: how often. */
+export let page = { live: [], charts: [], on: {}, abort: new AbortController(), params: new URLSearchParams() }
+
+export function turn(section, params) {
+  page.abort.abort()
+  page.leave?.()
+  page = { section, params, live: [], charts: [], on: {}, abort: new AbortController(), refreshed: Date.now(),
+    root: el("div", { class: `section ${section}` }), wrong: el("div", { class: "wrong", role: "alert" }) }
+  return page
+}
+
+/** A text that `tick` keeps up to date. */
+export function live(text, props = {}) {
+  const node = el("span", props, text())
+  page.live.push([node, text])
+  return node
+}
+
+export function tick() {
+  page.live = page.live.filter(([node]) => node.isConnected)
+  for (const [node, text] of page.live) {
+    const now = text()
+    if (node.textContent !== now) node.textContent = now
+  }
+}
+
+export function redrawCharts() {
+  page.charts = page.charts.filter(([node]) => node.isConnected)
+  for (const [, draw] of page.charts) draw()
+}
+
+/** Replace what is in a box, and leave the focus where it was: on what has the same `data-keep`, else on the heading. */
+export function redraw(box, ...nodes) {
+  const held = box.contains(document.activeElement) ? document.activeElement : null
+  box.replaceChildren(...nodes.flat().filter(Boolean))
+  if (!held) return
+  const again = held.dataset.keep && box.querySelector(`[data-keep="${CSS.escape(held.dataset.keep)}"]`)
+  const target = again && !again.disabled ? again : document.querySelector("main h1")
+  target.focus({ preventScroll: true })
+}
+
+/** Ask for what the section shows. `isAnew`: everything may be different. */
+export async function refresh(isAnew = false) {
+  const mine = page
+  if (!mine.refresh || mine.abort.signal.aborted) return
+  mine.refreshed = Date.now()
+  try {
+    await mine.refresh(mine.abort.signal, isAnew)
+    mine.wrong.replaceChildren()
+  } catch (error) {
+    if (!error.isLost) show(mine.wrong, error)
+  }
+}
