@@ -13,6 +13,7 @@ from streamer.admin.config import ConfigPages
 from streamer.admin.live import LivePages
 from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages
+from streamer.admin.pushing import Pushing
 from streamer.admin.server import AdminServer, unready
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, load
@@ -62,13 +63,13 @@ class Daemon:
         self.journal = _journal(config)
         self._kinds = {name: transport.kind for name, transport in self.transports.items()}
         self.tracing = _tracing(config, self._kinds)
-        tracer = None if self.tracing is None else self.tracing.recorder
+        self.pushing = Pushing(config.otel, config.authority, self._clock.wall_ms)
         self.router = Router(
             config,
             self.transports,
             self._clock,
             journal=self.journal,
-            tracer=tracer,
+            tracer=self.pushing.tracer(self.tracing),
         )
         self.service_host = ServiceHost(config, local_transport, self.router, self._clock)
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
@@ -127,6 +128,7 @@ class Daemon:
                 await self._admin.start()
             if self.tracing is not None:
                 self.tracing.start()
+            self.pushing.start(self._exposition)
             self.service_host.open()
             if self.journal is not None:
                 await self._open_journal(self.journal)
@@ -156,6 +158,7 @@ class Daemon:
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.stop)
             self._live.close()
+            await self.pushing.stop()
             if self._admin is not None:
                 await self._admin.stop()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -304,6 +307,8 @@ class Daemon:
         self.service_host.use(config)
         if self.journal is not None:
             self.journal.use(_letter_bounds(config, self.journal.max_bytes))
+        if await self.pushing.use(config.otel):
+            self.router.use_tracer(self.pushing.tracer(self.tracing))
         await self._use_traces(before.trace, config)
         if self._admin is not None and config.metrics is not None:
             self._admin.use(config.metrics, config.control)
@@ -323,7 +328,7 @@ class Daemon:
         self.tracing = await asyncio.to_thread(_tracing, config, self._kinds)  # the first one loads pyarrow
         if self.tracing is not None:
             self.tracing.start()
-        self.router.use_tracer(None if self.tracing is None else self.tracing.recorder)
+        self.router.use_tracer(self.pushing.tracer(self.tracing))
         self._exposition.use_tracing(self.tracing)
         if old is not None:
             await asyncio.to_thread(old.stop)

@@ -13,9 +13,11 @@ import yaml
 from spark_jobs.schema import TRACE
 from spark_jobs.tables import TABLES
 from streamer.admin.metrics import Exposition
+from streamer.admin.otel.push import Push
 from streamer.cli.main import _parser
 from streamer.config.load import json_schema
 from streamer.config.models import Config
+from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
 from streamer.routing.outcome import Outcome
 from streamer.traces.reader import COLUMNS
@@ -122,7 +124,9 @@ def exported(tmp_path: Path) -> set[str]:
     raw = yaml.safe_load((ROOT / "config/minimal.yaml").read_text())
     raw |= {"journal": {"path": str(tmp_path / "journal.db")}, "trace": {"path": str(tmp_path / "traces")}}
     daemon = Daemon(Config.model_validate(raw))
-    text = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges).text().decode()
+    exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges)
+    exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
+    text = exposition.text().decode()
     return set(re.findall(r"^# TYPE (ustreamer_\w+) ", text, re.MULTILINE))
 
 

@@ -26,6 +26,7 @@ from streamer.journal.journal import Journal, JournalState
 from streamer.transports.base import LinkState
 
 if TYPE_CHECKING:
+    from streamer.admin.otel.push import Push
     from streamer.traces.tracing import Tracing
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -48,6 +49,7 @@ class RouterCollector:
         """``services``: returns the gauges of the streamer's own services, by name."""
         self._router = router
         self.tracing = tracing
+        self.push: Push | None = None
         self._services = services
         self.lag = Histogram()
         self.reloads: dict[ReloadResult, int] = {"ok": 0, "refused": 0}
@@ -85,6 +87,8 @@ class RouterCollector:
             yield from self._journal(self._router.journal, router)
         if self.tracing is not None:
             yield from self._traces(self.tracing)
+        if self.push is not None:
+            yield from self.push.families()
         reloads = CounterMetricFamily("ustreamer_reloads", "Reloads of the configuration file.", labels=("result",))
         for result, number in self.reloads.items():
             reloads.add_metric((result,), number)
@@ -345,22 +349,32 @@ class Exposition:
     def _scraped(self, scrape: "asyncio.Task[bytes]") -> None:
         self._scrape = None
 
+    async def families(self) -> Iterable[Metric]:
+        """All metrics, copied without holding up the event loop for long. To be read once, on any thread."""
+        return self._all(await self._copied())
+
     async def _render(self) -> bytes:
+        return await asyncio.to_thread(self._text_of, await self.families())
+
+    async def _copied(self) -> list[RouteAccount]:
         accounts: list[RouteAccount] = []
         each = self._collector.snapshot()
         while some := list(islice(each, _AT_ONCE)):
             accounts += some
             await asyncio.sleep(0)
-        return await asyncio.to_thread(self._text_of, self._collector.families(accounts))
+        return accounts
 
     def text(self) -> bytes:
         """The same at once, for whoever has no event loop to hold up."""
-        return self._text_of(self._collector.families(list(self._collector.snapshot())))
+        return self._text_of(self._all(list(self._collector.snapshot())))
+
+    def _all(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
+        of_process = (family for collector in self._process for family in collector.collect())
+        return chain(self._collector.families(accounts), of_process)
 
     def _text_of(self, families: Iterable[Metric]) -> bytes:
         registry = CollectorRegistry()
-        for collector in (_Fixed(families), *self._process):
-            registry.register(collector)
+        registry.register(_Fixed(families))
         return generate_latest(registry)
 
     def observe_lag(self, lag_s: float) -> None:
@@ -370,6 +384,10 @@ class Exposition:
     def use_tracing(self, tracing: "Tracing | None") -> None:
         """The traces go somewhere else from now on, or nowhere."""
         self._collector.tracing = tracing
+
+    def use_push(self, push: "Push | None") -> None:
+        """Its numbers are exposed from now on."""
+        self._collector.push = push
 
     def count_reload(self, result: ReloadResult) -> None:
         """The configuration file was reloaded, or refused."""

@@ -22,6 +22,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, check_options, findings
 from streamer.config.claims import conflicts, path_claim
 from streamer.config.permissions import PermissionsConfig
+from streamer.config.push import OtelConfig
 from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
 from streamer.config.stores import DeadLetterStoreConfig, JournalConfig, TraceConfig
 from streamer.config.types import (
@@ -292,6 +293,8 @@ class Config(Section):
     """The HTTP port for metrics, health and administration. None: no port."""
     trace: TraceConfig | None = None
     """A record of what became of each message. None: off."""
+    otel: OtelConfig | None = None
+    """A collector of OpenTelemetry that metrics and spans are sent to. None: off."""
     log: LogConfig = LogConfig()
     """What is logged, and how."""
     shutdown: ShutdownConfig = ShutdownConfig()

@@ -37,7 +37,7 @@ def is_secret_name(name: object) -> bool:
 def is_secret_file(name: str) -> bool:
     """Whether the file that a key with this name names holds a secret."""
     stem = name.removesuffix("_file")
-    return stem != name and (is_secret_name(stem) or stem == "key" or stem.endswith("_key"))
+    return stem != name and (is_secret_name(stem) or stem in ("key", "headers") or stem.endswith("_key"))
 
 
 def is_secret_location(location: tuple[str | int, ...]) -> bool:

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from streamer.admin.metrics import Exposition
+from streamer.admin.otel.push import Push
 from streamer.config.models import Config
+from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
 from streamer.delivery.settle import NO_ROUTE
 from streamer.routing.outcome import Outcome
@@ -30,6 +33,7 @@ OF_TARGETS = {"job", "instance"}
 VALUES = {
     "outcome": {outcome.value for outcome in Outcome},
     "reason": {reason.value for reason in Malformed},
+    "result": {"ok", "failed"},
     "route": {NO_ROUTE, "dead-letter/.*", "rpc-error/.*"},
 }
 """What a label with such a name may be compared with."""
@@ -95,9 +99,11 @@ async def exported(tmp_path: Path) -> dict[str, set[str]]:
     raw = yaml.safe_load((ROOT / "config/minimal.yaml").read_text())
     raw |= {"journal": {"path": str(tmp_path / "journal.db")}, "trace": {"path": str(tmp_path / "traces")}}
     daemon = Daemon(Config.model_validate(raw))
-    text = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges).text().decode()
-    for name in re.findall(r"^(\w+)[ {]", text, re.MULTILINE):
-        found.setdefault(name, set())
+    exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges)
+    exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
+    for family in text_string_to_metric_families(exposition.text().decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
     return found
 
 

@@ -42,6 +42,19 @@ def test_traces_in_the_configuration_are_a_mistake_that_says_what_to_install(
     assert run("run", "--config", file, missing=missing).returncode == 78
 
 
+def test_otel_in_the_configuration_is_a_mistake_that_says_what_to_install(tmp_path: Path) -> None:
+    file = tmp_path / "streamer.yaml"
+    file.write_text(f"{CONFIG}otel: {{endpoint: 'https://collector.example:4318'}}\n")
+    missing = ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter")
+    checked = run("check", "--config", file, missing=missing)
+    assert (checked.returncode, checked.stdout) == (78, "")
+    expected = "otel.endpoint: expected otel: null, or opentelemetry installed (pip install 'ustreamer[otel]')"
+    assert checked.stderr.startswith(f"{file}:7:18: {expected}")
+    assert run("run", "--config", file, missing=missing).returncode == 78
+    file.write_text(CONFIG)
+    assert run("check", "--config", file, missing=missing).returncode == 0
+
+
 def test_without_traces_nothing_asks_for_them(tmp_path: Path) -> None:
     file = tmp_path / "streamer.yaml"
     file.write_text(CONFIG)

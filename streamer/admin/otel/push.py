@@ -1,0 +1,231 @@
+"""Sends metrics and spans to a collector, on a thread of its own.
+
+Metrics are cumulative: what could not be sent is in the next export. Spans wait in a bounded queue, and those of one export
+that failed are sent again, until the collector has taken them or says that it never will.
+"""
+
+import asyncio
+import gzip
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import Metric as Family
+
+from streamer.admin.otel.convert import metrics_data, resource_of, spans_of
+from streamer.admin.otel.spans import SpanRecord, Spans
+from streamer.config.push import OtelConfig
+
+logger = logging.getLogger("ustreamer.otel")
+
+_TURN_S = 5.0
+"""How often spans are sent, and what failed is tried again."""
+
+_LONGEST_PAUSE_S = 300.0
+"""That a collector may ask for."""
+
+_SPANS_AT_ONCE = 512
+_COLLECT_S = 10.0
+_ANSWER_BYTES = 65_536
+_STOP_S = 5.0
+
+Collect = Callable[[], Coroutine[Any, Any, Iterable[Family]]]
+"""Copies all metrics on the event loop. What it returns may be read on any thread."""
+
+
+class _Answer(NamedTuple):
+    """What came of an export: the status, or why there is none."""
+
+    status: int | None
+    reason: str
+    retry_after_s: float = 0
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the same would be refused again. A missing permission or address may be mended meanwhile."""
+        return self.status is not None and 300 <= self.status < 500 and self.status not in (401, 403, 404, 408, 429)
+
+
+class Push:
+    """Sends to one collector until `stop`. Its numbers may be read at any time."""
+
+    def __init__(self, options: OtelConfig, authority: str, collect: Collect, spans: Spans | None, since_ns: int) -> None:
+        """``since_ns``: since when the metrics have counted."""
+        self.options = options
+        self.exports: dict[tuple[str, str], int] = {
+            (signal, result): 0
+            for signal, is_on in (("metrics", options.metrics), ("spans", options.spans is not None))
+            if is_on
+            for result in ("ok", "failed")
+        }
+        self.spans_sent = 0
+        self._spans_refused = 0
+        self._resource = resource_of(authority, options.attributes)
+        self._collect = collect
+        self._spans = spans
+        self._since_ns = since_ns
+        self._path = urlsplit(options.endpoint).path
+        self._pending: list[SpanRecord] = []
+        self._failing: set[str] = set()
+        self._headers: dict[str, str] = {}
+        self._not_before_s = 0.0  # the collector has asked for a pause
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="otel", daemon=True)
+
+    @property
+    def spans_dropped(self) -> int:
+        """Spans for which there was no room, or that the collector does not take."""
+        return self._spans_refused + (0 if self._spans is None else self._spans.dropped)
+
+    def families(self) -> Iterable[Family]:
+        """How it is going, for the metrics themselves."""
+        exports = CounterMetricFamily(
+            "ustreamer_otel_exports", "Exports to the collector of OpenTelemetry.", labels=("signal", "result")
+        )
+        for labels, number in self.exports.items():
+            exports.add_metric(labels, number)
+        yield exports
+        yield CounterMetricFamily("ustreamer_otel_sent_spans", "Spans that the collector has taken.", self.spans_sent)
+        dropped = "Spans for which there was no room, or that the collector does not take."
+        yield CounterMetricFamily("ustreamer_otel_dropped_spans", dropped, self.spans_dropped)
+
+    def start(self) -> None:
+        """Begin. The metrics are copied on the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send what there is, once and within some seconds, and end. Blocks; the event loop has to run meanwhile."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        due_s = time.monotonic() + self.options.interval_s
+        while True:
+            is_ending = self._ending.wait(min(_TURN_S, self.options.interval_s, max(0.0, due_s - time.monotonic())))
+            now_s = time.monotonic()
+            try:
+                if (is_ending or now_s >= self._not_before_s) and self._read_headers():
+                    self._send_spans()
+                    if self.options.metrics and (is_ending or now_s >= due_s or "metrics" in self._failing):
+                        self._send_metrics()
+            except Exception:  # a bug in here must not end it
+                logger.exception("otel_failed")
+            if now_s >= due_s:
+                due_s = now_s + self.options.interval_s
+            if is_ending:
+                return
+
+    def _read_headers(self) -> bool:
+        """They may have changed."""
+        path = self.options.headers_file
+        try:
+            self._headers = {} if path is None else read_headers(path)
+        except (OSError, ValueError) as exc:
+            self._note("headers", f"{path}: {exc.strerror if isinstance(exc, OSError) else exc}")
+            return False
+        self._note("headers", "")
+        return True
+
+    def _send_metrics(self) -> None:
+        assert self._loop is not None
+        copying = asyncio.run_coroutine_threadsafe(self._collect(), self._loop)
+        try:
+            families = copying.result(_COLLECT_S)
+        except TimeoutError:
+            copying.cancel()
+            self._count("metrics", _Answer(None, "the event loop is busy"))
+            return
+        data = encode_metrics(metrics_data(families, self._resource, self._since_ns, time.time_ns()))
+        self._count("metrics", self._post("/v1/metrics", data.SerializeToString()))
+
+    def _send_spans(self) -> None:
+        while self._spans is not None and (self._pending or len(self._spans)):
+            self._pending = self._pending or self._spans.take(_SPANS_AT_ONCE)
+            data = encode_spans(spans_of(self._pending, self._resource))
+            answer = self._post("/v1/traces", data.SerializeToString())
+            self._count("spans", answer)
+            if answer.is_ok:
+                self.spans_sent += len(self._pending)
+            elif answer.is_final:
+                self._spans_refused += len(self._pending)
+            else:
+                return
+            self._pending = []
+
+    def _post(self, path: str, body: bytes) -> _Answer:
+        headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip", **self._headers}
+        try:
+            with closing(self._connection()) as connection:
+                connection.request("POST", self._path + path, gzip.compress(body), headers)
+                answer = connection.getresponse()
+                answer.read(_ANSWER_BYTES)
+                after = answer.headers.get("Retry-After", "")
+                return _Answer(answer.status, f"status {answer.status}", float(after) if after.isdecimal() else 0)
+        except (OSError, HTTPException, ValueError) as exc:
+            return _Answer(None, getattr(exc, "strerror", None) or type(exc).__name__)
+
+    def _connection(self) -> HTTPConnection:
+        address, tls, timeout_s = urlsplit(self.options.endpoint), self.options.tls, self.options.timeout_s
+        assert address.hostname is not None
+        if address.scheme == "http":
+            return HTTPConnection(address.hostname, address.port, timeout=timeout_s)
+        context = ssl.create_default_context(cafile=None if tls.ca_file is None else str(tls.ca_file))
+        if tls.cert_file is not None:
+            context.load_cert_chain(tls.cert_file, tls.key_file)
+        return HTTPSConnection(address.hostname, address.port, timeout=timeout_s, context=context)
+
+    def _count(self, signal: str, answer: _Answer) -> None:
+        self.exports[signal, "ok" if answer.is_ok else "failed"] += 1
+        self._not_before_s = time.monotonic() + min(answer.retry_after_s, _LONGEST_PAUSE_S)
+        self._note(signal, "" if answer.is_ok else answer.reason)
+
+    def _note(self, what: str, problem: str) -> None:
+        """Say that something has begun to fail, or works again."""
+        if problem and what not in self._failing:
+            self._failing.add(what)
+            logger.error(
+                "otel_export_failing signal=%s endpoint=%s reason=%s consequence=%s",
+                what,
+                self.options.endpoint,
+                problem,
+                "it is tried again; metrics lose nothing, spans wait in a bounded queue",
+                extra={"state": (f"otel {what}", "failing")},
+            )
+        elif not problem and what in self._failing:
+            self._failing.discard(what)
+            logger.info(
+                "otel_export_works signal=%s endpoint=%s",
+                what,
+                self.options.endpoint,
+                extra={"state": (f"otel {what}", "works")},
+            )
+
+
+def read_headers(path: Path) -> dict[str, str]:
+    """The headers in a file, a line ``Name: value`` each. Raises OSError and ValueError, whose text has none of them."""
+    headers = {}
+    for number, line in enumerate(path.read_text(encoding="ascii", errors="replace").splitlines(), 1):
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if not line.strip() or line.startswith("#"):
+            continue
+        if not colon or not value or not name.replace("-", "").isalnum() or not line.isprintable() or not line.isascii():
+            raise ValueError(f"line {number}: expected a header such as Authorization: Bearer …")
+        headers[name] = value
+    return headers

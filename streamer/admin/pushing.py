@@ -1,0 +1,80 @@
+"""Whether metrics and spans are pushed to a collector: begins it, has a reload change it, ends it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from streamer.admin.metrics import Exposition
+from streamer.admin.otel.spans import Spans, TracerPair
+from streamer.config.push import OtelConfig
+from streamer.delivery.tracer import Tracer
+
+if TYPE_CHECKING:
+    from streamer.admin.otel.push import Push
+    from streamer.traces.tracing import Tracing
+
+
+class Pushing:
+    """At most one push at a time. Spans that wait survive a reload that leaves their sampling as it is."""
+
+    def __init__(self, options: OtelConfig | None, authority: str, wall_ms: Callable[[], int]) -> None:
+        self._options = options
+        self._authority = authority
+        self._wall_ms = wall_ms
+        self._since_ns = time.time_ns()
+        self._spans = self._new_spans(options)
+        self._exposition: Exposition | None = None
+        self._push: Push | None = None
+
+    def tracer(self, tracing: "Tracing | None") -> Tracer | None:
+        """Who is to be told of outcomes: the routing traces, the spans, or both."""
+        recorder = None if tracing is None else tracing.recorder
+        if recorder is None or self._spans is None:
+            return recorder or self._spans
+        return TracerPair(recorder, self._spans)
+
+    def start(self, exposition: Exposition) -> None:
+        """Begin, if the configuration says so."""
+        self._exposition = exposition
+        if self._options is not None:
+            self._begin(self._new_push(self._options))
+
+    async def use(self, options: OtelConfig | None) -> bool:
+        """Push as these options say from now on. Returns whether `tracer` has to be asked again."""
+        before, self._options = self._options, options
+        if options == before or self._exposition is None:
+            return False
+        if before is None or options is None or options.spans != before.spans:
+            spans, self._spans = self._spans, self._new_spans(options)
+        else:
+            spans = self._spans
+        await self.stop()
+        if options is None:
+            self._exposition.use_push(None)
+        else:
+            self._begin(await asyncio.to_thread(self._new_push, options))  # the first one loads the SDK
+        return spans is not self._spans
+
+    async def stop(self) -> None:
+        """Send what there is, and end."""
+        push, self._push = self._push, None
+        if push is not None:
+            await asyncio.to_thread(push.stop)
+
+    def _begin(self, push: "Push") -> None:
+        self._push = push
+        if self._exposition is not None:
+            self._exposition.use_push(push)
+        push.start()
+
+    def _new_push(self, options: OtelConfig) -> "Push":
+        from streamer.admin.otel.push import Push  # noqa: PLC0415  # the SDK takes memory: only who asks for it
+
+        assert self._exposition is not None
+        return Push(options, self._authority, self._exposition.families, self._spans, self._since_ns)
+
+    def _new_spans(self, options: OtelConfig | None) -> Spans | None:
+        if options is None or options.spans is None:
+            return None
+        return Spans(options.spans.sample, options.spans.queue, self._wall_ms)

@@ -1,0 +1,75 @@
+"""The sections of the configuration for what the streamer tells on its own account: to a collector, and on its own topic."""
+
+import re
+from importlib.util import find_spec
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from streamer.config.types import FilePath, Section, expected
+
+OTEL_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.common")
+
+_ENDPOINT = re.compile(r"https?://(?:[^\s/:?#@\[\]]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?(?:/[^\s?#]*)?")
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # not even the package that it is in
+        return False
+
+
+def _endpoint(text: str) -> str:
+    if not _ENDPOINT.fullmatch(text):
+        raise expected("the address of a collector, such as https://collector.example:4318, without user, ? and #")
+    if not all(map(_is_there, OTEL_MODULES)):
+        raise expected("otel: null, or opentelemetry installed (pip install 'ustreamer[otel]')")
+    return text.rstrip("/")
+
+
+class OtelTlsConfig(Section):
+    """PEM files for ``https``."""
+
+    ca_file: FilePath | None = None
+    """The authorities that sign the collector. None: those that come with the program."""
+    cert_file: FilePath | None = None
+    """The streamer's own certificate."""
+    key_file: FilePath | None = None
+    """Its key."""
+
+    @model_validator(mode="after")
+    def _both(self) -> "OtelTlsConfig":
+        if (self.cert_file is None) != (self.key_file is None):
+            raise expected("cert_file and key_file, or neither")
+        return self
+
+
+class OtelSpansConfig(Section):
+    """Spans of single messages."""
+
+    sample: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """The part of the messages without a traceparent that have a span. With one, its own flag says so."""
+    queue: Annotated[int, Field(ge=1, le=100_000)] = 2048
+    """Spans that may wait to be sent. Beyond that they are dropped and counted."""
+
+
+class OtelConfig(Section):
+    """A collector of OpenTelemetry that metrics and spans are sent to, by OTLP over HTTP. Needs the extra ``otel``."""
+
+    endpoint: Annotated[str, AfterValidator(_endpoint)]
+    """Its address; ``/v1/metrics`` and ``/v1/traces`` are appended."""
+    headers_file: FilePath | None = None
+    """A file with headers that it wants, such as ``Authorization: Bearer …``, one in each line."""
+    tls: OtelTlsConfig = OtelTlsConfig()
+    """PEM files for ``https``."""
+    interval_s: Annotated[float, Field(ge=0.1)] = 60
+    """How often metrics are sent. Spans are sent every five seconds, if that is sooner."""
+    timeout_s: Annotated[float, Field(ge=0.1, le=300)] = 10
+    """How long a collector may take to answer."""
+    attributes: dict[str, str] = {}
+    """Attributes of the resource, beside service.name, service.instance.id, service.version and uprotocol.authority."""
+    metrics: bool = True
+    """Whether metrics are sent."""
+    spans: OtelSpansConfig | None = None
+    """Spans of sampled messages. None: off."""

@@ -1,0 +1,122 @@
+"""Which messages have spans, and what these say."""
+
+import pytest
+
+from streamer.admin.otel.spans import SpanRecord, Spans, TracerPair
+from streamer.routing.outcome import Outcome
+from streamer.transports.errors import PermanentError
+from streamer.uprotocol.status import UCode
+from tests.flow.harness import RouterHarness, configuration
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
+SAMPLED = f"00-{TRACE}-{PARENT}-01"
+
+
+def traced(harness: RouterHarness, sample: float = 0, queue: int = 100) -> Spans:
+    spans = Spans(sample, queue, harness.clock.wall_ms)
+    harness.router.use_tracer(TracerPair(harness.tracer, spans))
+    return spans
+
+
+async def test_a_sampled_traceparent_is_continued() -> None:
+    async with RouterHarness() as harness:
+        spans = traced(harness)
+        message = harness.speed(traceparent=SAMPLED)
+        harness.transports["cloud"].hold = True
+        harness.arrive("vehicle", message)
+        harness.pass_time(250)
+        harness.transports["cloud"].release_held()
+        (span,) = spans.take(10)
+        assert (span.trace_id, span.parent_id) == (int(TRACE, 16), int(PARENT, 16))
+        assert (span.names, span.outcome, span.code) == (
+            ("vehicle-cloud", "vehicle", "cloud"),
+            Outcome.DELIVERED,
+            UCode.OK,
+        )
+        assert span.end_ns - span.start_ns == 250_000_000
+        assert span.end_ns == harness.clock.wall_ms() * 1_000_000
+        assert span.attributes.traceparent is None
+        assert (span.message_id, span.attributes) == (message.id, message.attributes.shared)
+        assert harness.sent("cloud")[0].attributes.traceparent == SAMPLED  # every attribute arrives as it was sent
+
+
+@pytest.mark.parametrize(
+    ("traceparent", "is_sampled"),
+    [
+        (f"00-{TRACE}-{PARENT}-00", False),
+        (f"00-{TRACE}-{PARENT}-02", False),
+        (f"00-{TRACE}-{PARENT}-03", True),
+        (f"cc-{TRACE}-{PARENT}-01-later", True),
+    ],
+)
+async def test_the_flag_of_a_traceparent_decides_whatever_the_ratio_is(traceparent: str, is_sampled: bool) -> None:
+    for sample in (0.0, 1.0):
+        async with RouterHarness() as harness:
+            spans = traced(harness, sample)
+            harness.arrive("vehicle", harness.speed(traceparent=traceparent))
+            assert len(spans) == is_sampled
+
+
+@pytest.mark.parametrize("sample", [0.0, 0.25, 1.0])
+async def test_without_a_traceparent_the_ratio_decides_and_the_id_is_the_trace(sample: float) -> None:
+    async with RouterHarness() as harness:
+        spans = traced(harness, sample, 2000)
+        messages = [harness.speed() for _ in range(1000)]
+        harness.arrive("vehicle", *messages)
+        found = spans.take(2000)
+        assert abs(len(found) - 1000 * sample) <= 100
+        assert {span.trace_id for span in found} <= {int.from_bytes(message.id, "big") for message in messages}
+        assert {span.parent_id for span in found} <= {None}
+
+
+async def test_every_streamer_on_the_way_samples_the_same_messages() -> None:
+    async with RouterHarness() as one, RouterHarness() as other:
+        both = [traced(harness, 0.5) for harness in (one, other)]
+        messages = [one.speed() for _ in range(50)]
+        for harness in (one, other):
+            harness.arrive("vehicle", *messages)
+        first, second = ({span.trace_id for span in spans.take(100)} for spans in both)
+        assert first
+        assert first == second
+
+
+async def test_what_fails_or_is_turned_away_has_a_span_that_says_why() -> None:
+    async with RouterHarness(configuration(dead_letter={"endpoints": []})) as harness:
+        spans = traced(harness)
+        harness.transports["cloud"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "never")
+        harness.arrive("vehicle", harness.speed(traceparent=SAMPLED))
+        expired = harness.speed(traceparent=SAMPLED, ttl=1)
+        harness.clock.ms += 10
+        harness.arrive("vehicle", expired)
+
+        def told(span: SpanRecord) -> tuple[object, ...]:
+            return span.names, span.outcome, span.code, span.text
+
+        refused, late = spans.take(10)
+        assert told(refused)[:3] == (("vehicle-cloud", "vehicle", "cloud"), Outcome.DEAD_LETTERED, UCode.PERMISSION_DENIED)
+        assert refused.text == "never"
+        assert told(late)[:3] == (("none", "vehicle", ""), Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED)
+
+
+async def test_what_nobody_confirms_has_its_span_when_it_was_sent() -> None:
+    async with RouterHarness(unconfirmed_s=15) as harness:
+        spans = traced(harness)
+        harness.arrive("cloud", harness.ask(traceparent=SAMPLED))
+        (span,) = spans.take(10)
+        assert (span.outcome, span.is_confirmed) == (Outcome.DELIVERED, False)
+        harness.pass_time(1000)
+        harness.pass_time(20_000)
+        assert len(spans) == 0
+        harness.tracer.hand_on()
+        assert harness.tracer.records == 1  # the routing traces have it once it counts as delivered
+
+
+async def test_the_queue_is_bounded_and_what_is_dropped_is_counted() -> None:
+    async with RouterHarness() as harness:
+        spans = traced(harness, 1.0, queue=3)
+        harness.arrive("vehicle", *(harness.speed() for _ in range(5)))
+        assert (len(spans), spans.dropped) == (3, 2)
+        assert len(spans.take(2)) == 2
+        harness.arrive("vehicle", harness.speed())
+        assert (len(spans), spans.dropped) == (2, 2)
