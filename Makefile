@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs test-compiled wheels lint bench soak profile bench-tests bench-spark interop fault upgrade nightly spark-zip proto lock sbom clean
+.PHONY: demo test test-streamer test-jobs test-compiled test-packages wheels deb lint bench soak profile bench-tests bench-spark interop fault upgrade nightly spark-zip proto lock sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -54,9 +54,34 @@ test-compiled: $(VENV)/.dev
 	cd $(COMPILED) && USTREAMER_COMPILE=1 PYTHONPATH=. $(HERE)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 		$(COMPILED_TESTS)
 
-# A wheel with the hot path compiled, for this Python and this kind of machine. Needs a C compiler.
-wheels: $(VENV)/.dev
-	USTREAMER_COMPILE=1 $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+# A wheel with the hot path compiled, for this Python and this kind of machine. Needs a C compiler. Built in a copy of the tree, so
+# that no module of another day is in it; without the path of this Python's own libraries.
+SOURCES := setup.py build_backend.py pyproject.toml $(shell find streamer -name '*.py' -o -name '*.pyi')
+LEVEL := $(or $(MYPYC_OPT_LEVEL),3)
+WHEEL := build/wheel/$(LEVEL)
+$(WHEEL)/.made: $(VENV)/.dev $(SOURCES)
+	rm -rf $(WHEEL)
+	mkdir -p $(WHEEL)/source
+	cp -R streamer spark_jobs setup.py build_backend.py pyproject.toml README.md LICENSE $(WHEEL)/source
+	cd $(WHEEL)/source && LDSHARED="$(or $(CC),cc) -shared" USTREAMER_COMPILE=1 MYPYC_OPT_LEVEL=$(LEVEL) \
+		$(HERE)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir .. .
+	touch $@
+
+wheels: $(WHEEL)/.made
+	mkdir -p dist
+	cp $(WHEEL)/*.whl dist
+
+# The Debian package, for the Debian and the platform that it is built on, whose Python has to be of the version of $(VENV)'s.
+# Needs dpkg-dev and debhelper. LOCK_OF=trace: with what routing traces need.
+DEB ?= build/deb
+deb: $(WHEEL)/.made
+	PIP=$(HERE)/pip COMPLETION="$(HERE)/streamer completion" \
+		deploy/debian/build.sh $(WHEEL)/*.whl requirements/$(LOCK_OF).lock $(DEB)
+
+# Builds the packages with little effort, and installs, runs, upgrades and removes them. For root, on a machine of its own.
+test-packages: $(VENV)/.dev
+	$(MAKE) --no-print-directory deb MYPYC_OPT_LEVEL=0 COMPRESSION=1 DEB=build/test-deb
+	DEB=build/test-deb $(BIN)/python -m pytest -m packages tests/packages
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -68,7 +93,6 @@ lint: $(VENV)/.dev
 
 # The compiled form for the benchmark, as a wheel has it, in a copy of the tree. Without a C compiler there is none.
 BENCH := build/bench/compiled
-SOURCES := setup.py build_backend.py pyproject.toml $(shell find streamer -name '*.py' -o -name '*.pyi')
 build/bench/.compiled: $(VENV)/.dev $(SOURCES)
 	rm -rf $(BENCH)
 	mkdir -p $(BENCH)

@@ -1,0 +1,1 @@
+"""Tests of the packages: what `make test-packages` runs, as root, on a machine that may be changed."""
