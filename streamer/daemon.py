@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamer import __version__, systemd
-from streamer.admin.config import ConfigPages
-from streamer.admin.live import LivePages
 from streamer.admin.metrics import Exposition
-from streamer.admin.pause import PausePages
+from streamer.admin.port import AdminPort
 from streamer.admin.pushing import Pushing
-from streamer.admin.server import AdminServer, unready
+from streamer.admin.server import unready
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, load
 from streamer.config.models import Config
@@ -50,12 +48,16 @@ _LETTERS_SHARE = 4  # dead letters take at most this part of the journal
 
 
 class Daemon:
-    """One streamer. ``path`` is the configuration's file, which a reload reads again; None if there is none."""
+    """One streamer. ``path`` is the configuration's file, which a reload reads again; None if there is none.
+
+    The constructor raises `ConfigurationError`, and `TlsError` for files of the admin port that cannot be used.
+    """
 
     def __init__(self, config: Config, path: Path | None = None, clock: Clock | None = None) -> None:
         self.config = config
         self._path = path
         self._clock = clock or SystemClock()
+        self.started_ms = self._clock.wall_ms()
         self.router: Router
         self.transports: dict[str, UTransport] = {name: self._transport(config, name) for name in config.endpoints}
         local_transport = LocalTransport(self._context(config, LOCAL_ENDPOINT), entities(config))
@@ -73,20 +75,7 @@ class Daemon:
         )
         self.service_host = ServiceHost(config, local_transport, self.router, self._clock)
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
-        self._admin: AdminServer | None = None
-        self._live = LivePages(self.router, lambda: self.config)
-        if config.metrics is not None:
-            self._admin = AdminServer(
-                self.router,
-                self._exposition,
-                config.metrics,
-                config.control,
-                [
-                    *PausePages(self.service_host.pause_service).routes(),
-                    *ConfigPages(self).routes(),
-                    *self._live.routes(),
-                ],
-            )
+        self._admin = AdminPort(self, self._exposition)
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
         self._reload_turn = asyncio.Lock()
         self._has_started = False
@@ -124,8 +113,7 @@ class Daemon:
         logger.info("starting version=%s authority=%s", __version__, self.config.authority)
         self._say_what_is_given_up()
         try:
-            if self._admin is not None:
-                await self._admin.start()
+            await self._admin.start()
             if self.tracing is not None:
                 self.tracing.start()
             self.pushing.start(self._exposition)
@@ -157,10 +145,9 @@ class Daemon:
             await asyncio.to_thread(self.service_host.close)
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.stop)
-            self._live.close()
+            self._admin.close()
             await self.pushing.stop()
-            if self._admin is not None:
-                await self._admin.stop()
+            await self._admin.stop()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
             self.router.settler.log.tick(is_end=True)
@@ -179,6 +166,7 @@ class Daemon:
 
         def on_opened() -> None:
             opened.set()
+            self._admin.provide_token(self.config)
             self.router.recover()
             logger.info("journal_open file=%s bytes=%d", journal.path, journal.bytes, extra={"state": ("journal", "open")})
 
@@ -229,7 +217,7 @@ class Daemon:
                 self._exposition.observe_lag(max(0.0, loop.time() - asked_s - TICK_S))
             now_s = loop.time()
             self.router.tick()
-            self._live.tick(now_s)
+            self._admin.tick(now_s)
             write_left_out()
             if self.tracing is not None:
                 self.tracing.recorder.tick(now_s)
@@ -294,6 +282,8 @@ class Daemon:
             check_audit_file(config.log.audit)
         except OSError as exc:
             problems.append(f"log.audit: {exc.strerror or type(exc).__name__}")
+        tls, wrong = self._admin.prepare(config)
+        problems += wrong
         if problems:
             return problems
         self._kinds.update({name: transport.kind for name, transport in transports.items()})
@@ -310,8 +300,7 @@ class Daemon:
         if await self.pushing.use(config.otel):
             self.router.use_tracer(self.pushing.tracer(self.tracing))
         await self._use_traces(before.trace, config)
-        if self._admin is not None and config.metrics is not None:
-            self._admin.use(config.metrics, config.control)
+        self._admin.use(config, tls)
         if config.log != before.log:
             set_up(config.log.level, config.log.format, config.log.repeat_s, config.log.audit)
         self.config = config

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import shlex
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -14,9 +15,10 @@ from spark_jobs.schema import TRACE
 from spark_jobs.tables import TABLES
 from streamer.admin.metrics import Exposition
 from streamer.admin.otel.push import Push
+from streamer.admin.server import AdminServer
 from streamer.cli.main import _parser
 from streamer.config.load import json_schema
-from streamer.config.models import Config
+from streamer.config.models import Config, MetricsConfig
 from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
 from streamer.routing.outcome import Outcome
@@ -147,13 +149,8 @@ def test_every_outcome_is_listed() -> None:
 
 
 def test_every_path_of_the_http_port_is_listed_and_no_other() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "streamer/admin").glob("*.py"))
-    served = {f"{method.upper()} {path}" for method, path in re.findall(r'web\.(get|post)\("(/\w+)"', source)}
-    assert served
-    page = DOCS / "operations.md"
-    listed = {f"GET {path}" for row in rows(page, "## Health") for path in INLINE.findall(row[0])}
-    requests = [row for title in ("### Over HTTP", "### Who may ask the HTTP port") for row in rows(page, title)]
-    assert listed | {plain(row[0]) for row in requests} == served
+    served = {route.path for route in AdminServer(Mock(), Mock(), MetricsConfig()).own_pages()}
+    assert {path for row in rows(DOCS / "operations.md", "## Health") for path in INLINE.findall(row[0])} == served
 
 
 @PRESENT

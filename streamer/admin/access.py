@@ -1,21 +1,23 @@
-"""Who may ask the HTTP port, and who may change something over it.
+"""Who may ask the HTTP port, and who may change something or see payloads over it.
 
 A page in a browser can have its own name point to this machine (DNS rebinding), and read what it likes then, with the rights
 of the network that the browser is in. It cannot choose the Host: that is its name. So the Host must be an address, or a name
-that the configuration knows.
+that the configuration knows. Pages of other origins get nothing at all, but a link to a page of ours may be followed.
 
-A change is a POST. It is accepted from programs on this machine only, unless the configuration says otherwise
-(`control.http`), may need a token, and never comes from a page in a browser: its content type must be JSON, which a page
-cannot send to another site without asking first (CORS), and it must not have an Origin.
+To change something (every request that is not a GET), or to see payloads (`shows_payloads`), one needs the token or a
+certificate of a client. Both are accepted from programs on this machine only, unless the configuration says otherwise
+(`control.http`). The body of a change is JSON, which a page of another origin cannot send without asking first (CORS).
+Each refusal of these is in the audit log.
 """
 
 import hmac
 import json
 import logging
+import re
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -24,48 +26,108 @@ from streamer.config.models import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.config.token import read_token
 from streamer.logs.audit import DENIED, audit
+from streamer.services.access import Caller
+
+USER_HEADER = "Ustreamer-User"
+"""The user of the command line, which says so itself. It counts from this machine only, and only for the audit log."""
 
 _READING = ("GET", "HEAD")
+_PORTS = {"http": ":80", "https": ":443"}
+_USER = re.compile(r"[\w.@+-]{1,64}( for [\w.@+-]{1,64})?", re.ASCII)
+_NO_WAY_IN = (
+    "there is no token and no CA for clients: expected control.http_token_file, a journal (beside which the streamer makes "
+    "a token), or metrics.tls.client_ca_file in the configuration"
+)
 
 logger = logging.getLogger("ustreamer.admin")
+
+_Page = TypeVar("_Page", bound=Callable[..., Any])
+
+
+def shows_payloads(page: _Page) -> _Page:
+    """Mark a page that only those may read who may change something."""
+    page.shows_payloads = True  # type: ignore[attr-defined]  # functions have attributes
+    return page
+
+
+def for_this_machine(page: _Page) -> _Page:
+    """Mark a page that is for programs on this machine only, whatever `control.http` says."""
+    page.for_this_machine = True  # type: ignore[attr-defined]  # functions have attributes
+    return page
 
 
 def access(options: Callable[[], tuple[MetricsConfig, ControlConfig]]) -> Middleware:
     """A middleware that refuses what does not come to a known Host, and changes by those who may not make them.
 
-    ``options`` returns what holds now.
+    ``options`` returns what holds now. The token is in ``control.http_token_file``, also if the streamer has made it.
     """
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         metrics, control = options()
-        names = {name.lower() for name in ("localhost", metrics.host, *metrics.hosts)}
-        is_reading = request.method in _READING
-        hosts = request.headers.getall("Host", [])
-        if not all(_is_known(host, names) for host in hosts) or not (hosts or is_reading):  # HTTP/1.0 has none
-            refusal = refused(
-                "expected an IP address or localhost as Host, or a name that metrics.hosts lists", web.HTTPForbidden
-            )
-            raise refusal if is_reading else _audited(request, refusal, "unknown Host")
-        if not is_reading and request.match_info.http_exception is None:  # there is such a page
-            _check_change(request, control)
+        page = request.match_info.handler
+        is_page = request.match_info.http_exception is None
+        is_secret = getattr(page, "shows_payloads", None) is True
+        is_open = request.method in _READING and not is_secret
+        if refusal := _of_stranger(request, metrics, is_open):
+            raise refused(refusal, web.HTTPForbidden) if is_open else denied(request, refusal)
+        if is_page and not is_open:
+            _check_permission(request, metrics, control, getattr(page, "for_this_machine", None) is True)
+            if request.method not in _READING and request.content_type != "application/json":
+                raise refused("expected Content-Type: application/json", web.HTTPUnsupportedMediaType)
         return await handler(request)
 
     return check
 
 
-def _check_change(request: web.Request, control: ControlConfig) -> None:
-    if control.http_token_file is not None and not _has_token(request, control.http_token_file):
-        text = "expected Authorization: Bearer, with the token of control.http_token_file"
-        raise _audited(request, refused(text, web.HTTPUnauthorized, {"WWW-Authenticate": "Bearer"}), "no valid token")
-    if "Origin" in request.headers:
-        text = "refused to pages in a browser: expected no Origin"
-        raise _audited(request, refused(text, web.HTTPForbidden), "a page in a browser")
+def _of_stranger(request: web.Request, metrics: MetricsConfig, is_open: bool) -> str:
+    """Why a request may come from a page that is not ours; empty if it does not."""
+    names = {name.lower() for name in ("localhost", metrics.host, *metrics.hosts)}
+    hosts = request.headers.getall("Host", [])
+    if not all(_is_known(host, names) for host in hosts) or not (hosts or is_open):  # HTTP/1.0 has none
+        return "expected an IP address or localhost as Host, or a name that metrics.hosts lists"
+    for origin in request.headers.getall("Origin", []):
+        if not hosts or _origin(origin) != _origin(f"{request.scheme}://{hosts[0]}"):
+            return "refused to pages of other origins: expected no Origin, or this one"
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    is_followed = (request.headers.get("Sec-Fetch-Mode"), request.headers.get("Sec-Fetch-Dest")) == ("navigate", "document")
+    if site not in ("none", "same-origin") and not (is_open and is_followed):
+        return "refused to pages of other origins: expected Sec-Fetch-Site: same-origin"
+    return ""
+
+
+def _check_permission(request: web.Request, metrics: MetricsConfig, control: ControlConfig, is_for_here: bool) -> None:
+    if is_for_here and not is_near(*_ends(request)):
+        raise denied(request, "accepted only from this machine")
     if control.http != "any" and not is_near(*_ends(request)):
-        text = "accepted only from this machine, unless control.http is any"
-        raise _audited(request, refused(text, web.HTTPForbidden), "not from this machine")
-    if request.content_type != "application/json":
-        raise refused("expected Content-Type: application/json", web.HTTPUnsupportedMediaType)
+        raise denied(request, "accepted only from this machine, unless control.http is any")
+    if certificate_of(request) or _has_token(request, control.http_token_file):
+        return
+    if control.http_token_file is None and (metrics.tls is None or metrics.tls.client_ca_file is None):
+        raise denied(request, _NO_WAY_IN)
+    text = "expected Authorization: Bearer, with the streamer's token"
+    if metrics.tls is not None and metrics.tls.client_ca_file is not None:
+        text += ", or a certificate of a client"
+    raise denied(request, text, web.HTTPUnauthorized, {"WWW-Authenticate": "Bearer"})
+
+
+def caller_of(request: web.Request) -> Caller:
+    """Who sent a request that was let in, and from where, for the audit log."""
+    if certificate := certificate_of(request):
+        return Caller(f"certificate {certificate}", client_of(request))
+    user = request.headers.get(USER_HEADER, "")
+    if _USER.fullmatch(user) and is_near(*_ends(request)):
+        return Caller(user, "command line")
+    return Caller("http", client_of(request))
+
+
+def certificate_of(request: web.Request) -> str:
+    """The name in the certificate of a client, which is verified; empty if it has none."""
+    found = None if request.transport is None else request.transport.get_extra_info("peercert")
+    if not found:
+        return ""
+    names = {key: value for part in found.get("subject", ()) for key, value in part}
+    return str(names.get("commonName") or f"number {found.get('serialNumber', 'unknown')}")
 
 
 def client_of(request: web.Request) -> str:
@@ -102,8 +164,16 @@ def _is_ip_address(name: str) -> bool:
     return True
 
 
-def _has_token(request: web.Request, file: Path) -> bool:
+def _origin(text: str) -> str:
+    """An origin as browsers write it: in lower case, without the port that its scheme has anyway."""
+    text = text.lower()
+    return text.removesuffix(_PORTS.get(text.partition("://")[0], "\0"))
+
+
+def _has_token(request: web.Request, file: Path | None) -> bool:
     """The file is read each time, so that the token can be changed. Without a usable one nobody has it."""
+    if file is None:
+        return False
     try:
         token = read_token(file)
     except (OSError, ValueError) as exc:
@@ -114,9 +184,15 @@ def _has_token(request: web.Request, file: Path) -> bool:
     return hmac.compare_digest(given.strip().encode(errors="surrogateescape"), token) and scheme.lower() == "bearer"
 
 
-def _audited(request: web.Request, refusal: web.HTTPError, reason: str) -> web.HTTPError:
-    audit(DENIED, who="http", where=client_of(request), reason=reason, path=request.path)
-    return refusal
+def denied(
+    request: web.Request,
+    text: str,
+    kind: type[web.HTTPError] = web.HTTPForbidden,
+    headers: dict[str, str] | None = None,
+) -> web.HTTPError:
+    """A refusal that is in the audit log."""
+    audit(DENIED, who="http", where=client_of(request), reason=text, path=request.path)
+    return refused(text, kind, headers)
 
 
 def refused(text: str, kind: type[web.HTTPError], headers: dict[str, str] | None = None) -> web.HTTPError:

@@ -1,51 +1,33 @@
-"""The pages for the configuration: `GET /config` shows what is in use, `POST /reload` reads the file again.
-
-Answers are JSON. Who may ask is decided before (`streamer.admin.access`).
-"""
-
-from collections.abc import Callable
-from typing import Protocol
+"""The pages for the configuration: `config` shows what is in use, `reload` reads the file again."""
 
 from aiohttp import web
 
-from streamer.admin.access import client_of
-from streamer.config.models import Config
+from streamer.admin.access import caller_of
+from streamer.admin.answers import API, PROLONG, body_of
+from streamer.admin.running import RunningStreamer
 from streamer.config.shown import fingerprint, shown
-
-PROLONG: web.AppKey[Callable[[web.Request, float], None]] = web.AppKey("prolong")
-"""What a page calls whose answer takes more seconds than a connection lasts."""
 
 _RELOAD_S = 3600.0  # it waits for deliveries; who asks is trusted
 
 
-class Reloader(Protocol):
-    """Who has the configuration."""
-
-    @property
-    def config(self) -> Config:
-        """What is in use."""
-
-    async def reload(self, who: str, where: str) -> list[str]:
-        """Use the file as it is now; what is wrong with it, which means that nothing has changed."""
-
-
 class ConfigPages:
-    """Passes requests on to a `Reloader`."""
+    """What a `RunningStreamer` streamer is configured to do."""
 
-    def __init__(self, reloader: Reloader) -> None:
-        self._reloader = reloader
+    def __init__(self, running: RunningStreamer) -> None:
+        self._running = running
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
-        return [web.get("/config", self._show), web.post("/reload", self._reload)]
+        return [web.get(f"{API}/config", self._show), web.post(f"{API}/reload", self._reload)]
 
     async def _show(self, request: web.Request) -> web.Response:
-        config = self._reloader.config
+        config = self._running.config
         return web.json_response({"fingerprint": fingerprint(config), "config": shown(config)})
 
     async def _reload(self, request: web.Request) -> web.Response:
+        await body_of(request, ())
         request.app[PROLONG](request, _RELOAD_S)
-        problems = await self._reloader.reload("http", client_of(request))
+        problems = await self._running.reload(*caller_of(request))
         if problems:
             return web.json_response({"error": "; ".join(problems), "problems": problems}, status=422)
-        return web.json_response({"fingerprint": fingerprint(self._reloader.config)})
+        return web.json_response({"fingerprint": fingerprint(self._running.config)})

@@ -1,7 +1,8 @@
 """The TCP listener of the admin pages: accepts a few connections at a time, each for a short while.
 
 A client that holds connections open therefore blocks neither the port nor the process's file descriptors: the oldest
-connection is closed. The event loop's own server is not used, because uvloop closes it for good when it cannot accept.
+connection is closed, and the oldest TLS handshake. The event loop's own server is not used, because uvloop closes it for
+good when it cannot accept.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import errno
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable
 
 MAX_CONNECTIONS = 32
@@ -25,15 +27,19 @@ logger = logging.getLogger("ustreamer.admin")
 
 
 class AdminListener:
-    """Creates a protocol with ``factory`` for every connection that it accepts."""
+    """Creates a protocol with ``factory`` for every connection that it accepts. ``tls``: None: without."""
 
-    def __init__(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> None:
+    def __init__(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.tls = tls
         self._factory = factory
         self._host = host
         self._port = port
         self._sockets: list[socket.socket] = []
-        self._opening: set[asyncio.Task[None]] = set()
-        self._connections: dict[asyncio.Transport, asyncio.TimerHandle] = {}  # oldest first
+        self._opening: dict[asyncio.Task[None], None] = {}  # oldest first, as the connections
+        self._connections: dict[asyncio.Transport, asyncio.TimerHandle] = {}
+        self._prolonged: set[asyncio.Transport] = set()
         self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
 
     async def open(self) -> None:
@@ -77,6 +83,7 @@ class AdminListener:
             if each is transport:
                 self._connections[each].cancel()
                 self._connections[each] = asyncio.get_running_loop().call_later(by_s, self._abort, each)
+                self._prolonged.add(each)
 
     def _listen(self, listening: socket.socket) -> None:
         self._retries.pop(listening, None)
@@ -95,28 +102,44 @@ class AdminListener:
                 self._retries[listening] = loop.call_later(_RETRY_S, self._listen, listening)
                 return
             accepted.setblocking(False)
+            if len(self._opening) >= MAX_CONNECTIONS:
+                next(iter(self._opening)).cancel()
             task = loop.create_task(self._take(accepted), name="admin-accept")
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+            self._opening[task] = None
+            task.add_done_callback(self._opened)
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        del self._opening[task]
 
     async def _take(self, accepted: socket.socket) -> None:
         loop = asyncio.get_running_loop()
+        patience_s = None if self.tls is None else CONNECTION_TIMEOUT_S
         try:
-            transport, _ = await loop.connect_accepted_socket(self._factory, accepted)
+            transport, _ = await loop.connect_accepted_socket(
+                self._factory, accepted, ssl=self.tls, ssl_handshake_timeout=patience_s
+            )
         except BaseException as exc:
             accepted.close()
             if not isinstance(exc, OSError):
                 raise
-            return  # the client is gone already
-        for gone in [each for each in self._connections if each.is_closing()]:
-            self._abort(gone)
-        while len(self._connections) >= MAX_CONNECTIONS:
-            logger.warning("admin_crowded connections=%d consequence=%s", MAX_CONNECTIONS, "the oldest one is closed")
-            self._abort(next(iter(self._connections)))
+            logger.debug("admin_connection_failed reason=%s", exc)  # it is gone already, or does not speak TLS as we do
+            return
+        if len(self._connections) >= MAX_CONNECTIONS:
+            self._abort(self._least())
         self._connections[transport] = loop.call_later(CONNECTION_TIMEOUT_S, self._abort, transport)
+
+    def _least(self) -> asyncio.Transport:
+        """The connection to give up for a new one: one that has its answer, else the oldest that is not prolonged."""
+        for each in self._connections:
+            if each.is_closing():
+                return each
+        logger.warning("admin_crowded connections=%d consequence=%s", MAX_CONNECTIONS, "the oldest one is closed")
+        brief = (each for each in self._connections if each not in self._prolonged)
+        return next(brief, next(iter(self._connections)))
 
     def _abort(self, transport: asyncio.Transport) -> None:
         self._connections.pop(transport).cancel()
+        self._prolonged.discard(transport)
         transport.abort()
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from streamer.admin.access import _audited, _ends, _has_token, is_near, refused
 from streamer.admin.events import Events
 from streamer.admin.history import History
 from streamer.admin.streams import Streams
@@ -18,11 +17,10 @@ class LivePages:
 
     def __init__(self, router: Router, config: Callable[[], Config]) -> None:
         """``config`` returns the configuration in use."""
-        self._config = config
         self._streams = Streams()
         self._history = History(router)
         self._events = Events(router, config, self._streams)
-        self._tap = TapPages(router, self._streams, self._permit)
+        self._tap = TapPages(router, self._streams)
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
@@ -36,12 +34,3 @@ class LivePages:
     def close(self) -> None:
         """End every stream."""
         self._streams.close()
-
-    def _permit(self, request: web.Request) -> None:
-        if not is_near(*_ends(request)):
-            refusal = refused("payloads are shown on this machine only", web.HTTPForbidden)
-            raise _audited(request, refusal, "not from this machine")
-        file = self._config().control.http_token_file
-        if file is None or not _has_token(request, file):
-            text = "expected Authorization: Bearer, with the token of control.http_token_file"
-            raise _audited(request, refused(text, web.HTTPUnauthorized, {"WWW-Authenticate": "Bearer"}), "no valid token")

@@ -1,12 +1,13 @@
 """The HTTP port: `/metrics`, `/healthz` (the event loop runs), `/readyz` (everything works), and further pages."""
 
 from collections.abc import Iterable
+from ssl import SSLContext
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from streamer.admin.access import access
-from streamer.admin.config import PROLONG
+from streamer.admin.answers import PROLONG, errors_in_json
 from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
 from streamer.config.models import MetricsConfig
@@ -15,8 +16,11 @@ from streamer.delivery.router import Router
 from streamer.journal.journal import JournalState
 from streamer.transports.base import LinkState
 
-BODY_BYTES = 4096
+BODY_BYTES = 65_536
 """The most that a request may bring."""
+
+_PAGES_END_S = 2.0
+"""How long a stop waits for pages that are at work."""
 
 
 class AdminServer:
@@ -29,38 +33,44 @@ class AdminServer:
         options: MetricsConfig,
         control: ControlConfig | None = None,
         pages: Iterable[web.RouteDef] = (),
+        tls: SSLContext | None = None,
     ) -> None:
-        """``control``: who may change something."""
+        """``control``: who may change something; its token file may be one that the streamer has made."""
         self._pages = list(pages)
         self._options = options
         self._control = control or ControlConfig()
+        self._tls = tls
         self._router = router
         self._exposition = exposition
         self._runner: web.AppRunner | None = None
         self._listener: AdminListener | None = None
 
-    def use(self, options: MetricsConfig, control: ControlConfig) -> None:
-        """Others may ask from now on. The port stays the same."""
-        self._options, self._control = options, control
+    def own_pages(self) -> list[web.RouteDef]:
+        """The routes that have no version: other programs look there, whatever is behind them."""
+        return [
+            web.get("/metrics", self._metrics),
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+        ]
+
+    def use(self, options: MetricsConfig, control: ControlConfig, tls: SSLContext | None = None) -> None:
+        """Others may ask from now on, with or without TLS. The port stays the same."""
+        self._options, self._control, self._tls = options, control, tls
+        if self._listener is not None:
+            self._listener.tls = tls
 
     async def start(self) -> None:
         """Start listening. Raises OSError, for example if the port is taken."""
         checks = access(lambda: (self._options, self._control))
-        app = web.Application(middlewares=[_close_connection, checks], client_max_size=BODY_BYTES)
-        app.add_routes(
-            [
-                web.get("/metrics", self._metrics),
-                web.get("/healthz", self._healthz),
-                web.get("/readyz", self._readyz),
-            ]
-        )
-        app.add_routes(self._pages)
+        app = web.Application(middlewares=[_close_connection, errors_in_json, checks], client_max_size=BODY_BYTES)
+        app.add_routes([*self.own_pages(), *self._pages])
         app[PROLONG] = self._prolong
-        self._runner = web.AppRunner(app, access_log=None)
+        app.on_response_prepare.append(_set_headers)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_PAGES_END_S)
         await self._runner.setup()
         factory = self._runner.server
         assert factory is not None
-        listener = AdminListener(factory, self._options.host, self._options.port)
+        listener = AdminListener(factory, self._options.host, self._options.port, self._tls)
         await listener.open()
         self._listener = listener
 
@@ -100,6 +110,12 @@ async def _close_connection(request: web.Request, handler: Handler) -> web.Strea
         raise
     answer.force_close()
     return answer
+
+
+async def _set_headers(request: web.Request, answer: web.StreamResponse) -> None:
+    """Nothing is kept, and nothing is taken for something else."""
+    answer.headers.setdefault("X-Content-Type-Options", "nosniff")
+    answer.headers.setdefault("Cache-Control", "no-store")
 
 
 def unready(router: Router) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Protocol
 from aiohttp import web
 
 from streamer.admin.access import refused
-from streamer.admin.config import PROLONG
+from streamer.admin.answers import PROLONG
 
 MAX_STREAMS = 8
 ALIVE_S = 15.0

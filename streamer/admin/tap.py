@@ -5,12 +5,11 @@ with which filters, is in the audit log. What is shown, and what is left out, is
 """
 
 import json
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from streamer.admin.access import client_of, refused
+from streamer.admin.access import caller_of, for_this_machine, refused, shows_payloads
 from streamer.admin.streams import Streams, event, moment
 from streamer.delivery.router import Router
 from streamer.delivery.tap import OUTCOMES, Tap, TapFilter, Tapped, Taps
@@ -93,19 +92,18 @@ class TapStream:
 class TapPages:
     """Lets readers see what the router settles."""
 
-    def __init__(self, router: Router, streams: Streams, permit: Callable[[web.Request], None]) -> None:
-        """``permit`` raises the refusal of a request that may not see payloads, or is not from this machine."""
+    def __init__(self, router: Router, streams: Streams) -> None:
         self._router = router
         self._streams = streams
-        self._permit = permit
         self._open: list[TapStream] = []
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
         return [web.get("/api/v1/tap", self._stream)]
 
+    @shows_payloads
+    @for_this_machine
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        self._permit(request)
         try:
             wish = Wish.of(dict(request.query))
         except ValueError as exc:
@@ -114,7 +112,7 @@ class TapPages:
         if len(self._open) >= MAX_TAPS:
             raise refused(f"there are {MAX_TAPS} taps already", web.HTTPServiceUnavailable, {"Retry-After": "5"})
         stream = TapStream(wish, self._router)
-        who: dict[str, Any] = {"who": "http", "where": client_of(request)}
+        who: dict[str, Any] = caller_of(request)._asdict()
         audit("tap_began", **who, filters=_shown(wish))
         self._open.append(stream)
         self._use()

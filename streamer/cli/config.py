@@ -1,39 +1,37 @@
 """``streamer config | reload``: what a configuration means, what the daemon uses, and having it read its file again."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from streamer.cli.running import DaemonRefusedError, NotAskedError, ask
+from streamer.cli.running import DaemonRefusedError, add_options, answered, ask, daemon_of, loaded
 from streamer.cli.text import EX_CONFIG, complain, lines_out, plain
-from streamer.config.load import load
 from streamer.config.shown import fingerprint, shown
 
 _RELOAD_S = 60.0  # beside what it waits for deliveries
+_DRAIN_S = 1800.0  # of a daemon elsewhere, whose configuration is not known
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add both commands to the command line."""
     text = "Print the configuration with all its defaults and without secrets: what the file means, or what is in use."
     config = commands.add_parser("config", help=text, description=text)
-    config.set_defaults(command=_config)
+    config.set_defaults(command=answered(_config))
     config.add_argument("--running", action="store_true", help="what the running daemon uses")
     text = "Have the running daemon read its file again, and say whether it accepts it, or everything that is wrong."
     reload = commands.add_parser("reload", help=text, description=text)
-    reload.set_defaults(command=_reload)
+    reload.set_defaults(command=answered(_reload))
     for command in (config, reload):
-        command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration file")
+        add_options(command)
 
 
 def _config(arguments: argparse.Namespace) -> int:
-    config = load(arguments.config)
-    try:
-        in_use = ask(arguments.config, config, "/config", _in_use) if arguments.running else None
-    except NotAskedError as exc:
-        return complain(str(exc), exc.status)
-    data, digits = in_use or (shown(config), fingerprint(config))
+    config = loaded(arguments)
+    if arguments.running or config is None:
+        data, digits = ask(daemon_of(arguments, config), "/config", _in_use)
+    else:
+        data, digits = shown(config), fingerprint(config)
     lines_out([plain(f"# fingerprint {digits}"), *map(plain, yaml.safe_dump(data, sort_keys=False).splitlines())])
     return 0
 
@@ -46,11 +44,11 @@ def _in_use(answer: Any) -> tuple[dict[str, Any], str]:
 
 
 def _reload(arguments: argparse.Namespace) -> int:
-    config = load(arguments.config)
+    config = loaded(arguments)
+    # Endpoints that change are drained, then those that go.
+    within_s = _RELOAD_S + 2 * (_DRAIN_S if config is None else config.shutdown.drain_s)
     try:
-        # Endpoints that change are drained, then those that go.
-        within_s = _RELOAD_S + 2 * config.shutdown.drain_s
-        digits = ask(arguments.config, config, "/reload", lambda answer: str(answer["fingerprint"]), {}, within_s)
+        digits = ask(daemon_of(arguments, config), "/reload", lambda answer: str(answer["fingerprint"]), {}, within_s)
         lines_out([f"accepted: fingerprint {plain(digits)}"])
     except DaemonRefusedError as exc:
         problems = exc.answer.get("problems") if isinstance(exc.answer, dict) else None
@@ -59,6 +57,4 @@ def _reload(arguments: argparse.Namespace) -> int:
         for problem in problems:
             complain(plain(str(problem)), EX_CONFIG)
         return complain("refused: nothing has changed", EX_CONFIG)
-    except NotAskedError as exc:
-        return complain(str(exc), exc.status)
     return 0

@@ -6,8 +6,6 @@ obey.
 
 import argparse
 import json
-import os
-import pwd
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +13,8 @@ from uuid import UUID
 
 from google.protobuf.message import DecodeError
 
-from streamer.cli.text import EX_CONFIG, EX_IOERR, as_moment, as_span, as_table, complain, lines_out, milliseconds, plain
+from streamer.cli.running import user
+from streamer.cli.text import EX_CONFIG, EX_IOERR, as_table, complain, lines_out, milliseconds, plain
 from streamer.config.checks import nearest
 from streamer.config.load import load
 from streamer.config.models import Config
@@ -23,6 +22,7 @@ from streamer.journal import damage
 from streamer.journal.entries import CorruptEntryError, JournalError
 from streamer.journal.letters import LetterFile, LetterFilter, LetterSummary, open_letters
 from streamer.journal.lock import is_in_use
+from streamer.journal.moments import as_moment, as_span
 from streamer.journal.sqlite import CorruptFileError
 from streamer.logs.audit import audit
 from streamer.logs.output import audit_log
@@ -130,15 +130,6 @@ def _filter(arguments: argparse.Namespace, now_ms: int) -> LetterFilter:
     )
 
 
-def _user() -> str:
-    """Who runs the command, and through sudo for whom."""
-    try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        name = f"uid {os.getuid()}"
-    return f"{name} for {os.environ['SUDO_USER']}" if "SUDO_USER" in os.environ else name
-
-
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -201,7 +192,7 @@ def _purge(arguments: argparse.Namespace, file: LetterFile, config: Config, now_
     deleted = file.delete([letter.number for letter in file.find(chosen)])
     if not deleted:
         return _nothing()
-    audit("purged", who=_user(), where="command line", letters=deleted)
+    audit("purged", who=user(), where="command line", letters=deleted)
     lines_out([f"{_count(deleted)} deleted"])
     return 0
 
@@ -225,7 +216,7 @@ def _redrive(arguments: argparse.Namespace, file: LetterFile, config: Config, no
     marked = file.mark_for_redrive(going, now_ms, arguments.ttl)
     if not marked:
         return complain("nothing to redrive", 1)
-    audit("redriven", who=_user(), where="command line", letters=marked)
+    audit("redriven", who=user(), where="command line", letters=marked)
     when = "now, by the running daemon" if is_in_use(config.journal.path) else "when the daemon starts; it is not running"
     lines_out([f"{_count(marked)} to be redriven {when}"])
     return 0

@@ -23,16 +23,16 @@ from streamer.cli import config as config_commands
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
+from streamer.config.tls import TlsError
 from streamer.journal.sqlite import FileError
 from streamer.logs.output import set_up
 from streamer.transports.errors import ConfigurationError
-from streamer.uprotocol import message
+from streamer.uprotocol.form import IS_COMPILED
 from streamer.uprotocol.well_known import USTREAMER
 
 logger = logging.getLogger("ustreamer.cli.main")
 
-FORM = "pure Python" if message.__file__.endswith(".py") else "compiled"
-"""Of the modules that a message passes through: `setup.py` compiles all of them, or none."""
+FORM = "compiled" if IS_COMPILED else "pure Python"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,12 +102,12 @@ def _run(arguments: argparse.Namespace) -> int:
     problems: list[BaseException] = []
     try:
         uvloop.run(_serve(config, arguments.config))
-    except* (ConfigurationError, FileError, OSError) as group:
+    except* (ConfigurationError, TlsError, FileError, OSError) as group:
         problems = _flat(group)
     for problem in problems:
         where = f"options.{problem.key}: " if isinstance(problem, ConfigurationError) else ""
         print(f"{arguments.config}: {where}{plain(str(problem))}", file=sys.stderr)
-    if any(isinstance(problem, ConfigurationError | FileError) for problem in problems):
+    if any(isinstance(problem, ConfigurationError | TlsError | FileError) for problem in problems):
         return EX_CONFIG
     return 1 if problems else 0
 

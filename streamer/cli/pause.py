@@ -4,12 +4,10 @@ The answer is printed without control characters, which a terminal would obey.
 """
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from streamer.cli.running import NotAskedError, ask
+from streamer.cli.running import add_options, answered, ask, daemon_of, loaded
 from streamer.cli.text import as_table, complain, lines_out, plain
-from streamer.config.load import load
 from streamer.routing.pause_rules import PauseRule, PauseRuleError
 
 
@@ -17,12 +15,12 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     """Add both commands to the command line."""
     text = "Pause a topic: its messages wait, as long as their TTL allows. Without --topic: list what is paused."
     pause = commands.add_parser("pause", help=text, description=text)
-    pause.set_defaults(command=_pause)
+    pause.set_defaults(command=answered(_pause))
     text = "Resume a topic, with the same options that paused it. The messages that waited are sent in order."
     resume = commands.add_parser("resume", help=text, description=text)
-    resume.set_defaults(command=_resume)
+    resume.set_defaults(command=answered(_resume))
     for command in (pause, resume):
-        command.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration file")
+        add_options(command)
         command.add_argument(
             "--topic",
             metavar="URI",
@@ -54,15 +52,12 @@ def _change(arguments: argparse.Namespace, what: str) -> int:
 
 
 def _ask(arguments: argparse.Namespace, page: str, asked: dict[str, str] | None) -> int:
-    config = load(arguments.config)
-    try:
-        if asked is None:
-            lines_out(ask(arguments.config, config, page, _listed))
-        else:
-            changed = ask(arguments.config, config, page, lambda answer: bool(answer["changed"]), asked)
-            lines_out([_result(asked, changed, page)])
-    except NotAskedError as exc:
-        return complain(str(exc), exc.status)
+    daemon = daemon_of(arguments, loaded(arguments))
+    if asked is None:
+        lines_out(ask(daemon, page, _listed))
+    else:
+        changed = ask(daemon, page, lambda answer: bool(answer["changed"]), asked)
+        lines_out([_result(asked, changed, page)])
     return 0
 
 
@@ -75,7 +70,7 @@ def _result(asked: dict[str, str], changed: bool, page: str) -> str:
 
 def _listed(answer: Any) -> list[str]:
     rules = [
-        (plain(each["topic"]), plain(each["sink"] or "any"), str(each["lanes"]), str(each["messages"]))
+        (plain(each["topic"]), plain(each["sink"] or "any"), str(each["flows"]), str(each["messages"]))
         for each in answer["paused"]
     ]
     return list(as_table([("TOPIC", "SINK", "FLOWS", "WAITING"), *rules])) if rules else ["nothing is paused"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamer.cli import machine
-from streamer.cli.running import NotAskedError, ask
+from streamer.cli.running import NotAskedError, ask, configured
 from streamer.cli.text import lines_out, plain
 from streamer.config.models import Config, MetricsConfig
 from streamer.transports.installed import load_transport
@@ -65,7 +65,7 @@ async def answers_for(path: Path, config: Config) -> list[tuple[str, Answer]]:
 async def _running(path: Path, config: Config) -> Running | None:
     try:
         async with asyncio.timeout(ASK_S):
-            return await in_thread(partial(ask, path, config, "/config", _of_running, within_s=ASK_S))
+            return await in_thread(partial(ask, configured(path, config), "/config", _of_running, within_s=ASK_S))
     except (NotAskedError, TimeoutError):
         return None
 

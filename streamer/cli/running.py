@@ -1,20 +1,33 @@
-"""Asks a running daemon over its HTTP port. Who configures that port is the same file that the daemon was started from."""
+"""Asks a running daemon over its HTTP port: the one of a configuration file, or the one at ``--url``.
 
+The file says where the port is, which certificate it has, and where the token is: as the daemon knows it.
+"""
+
+import argparse
 import json
+import os
+import pwd
+import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.parse import urlsplit
+from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
-from streamer.cli.text import EX_CONFIG, plain
-from streamer.config.models import Config, MetricsConfig
-from streamer.config.token import read_token
+from streamer.cli.text import EX_CONFIG, complain, plain
+from streamer.config.load import load
+from streamer.config.models import Config
+from streamer.config.token import read_token, token_file, who_may_read
 
-_ANSWER_BYTES = 1 << 20  # a thousand rules with the longest names take half of that
+API = "/api/v1"
+
+_ANSWER_BYTES = 32 << 20  # a thousand dead letters with the longest texts take a part of that
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where to reach a daemon that listens there
+_END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 
 
 T = TypeVar("T")
@@ -28,6 +41,10 @@ class NotAskedError(Exception):
         self.status = status
 
 
+class NobodyThereError(NotAskedError):
+    """No program answers where the daemon would be."""
+
+
 class DaemonRefusedError(NotAskedError):
     """The daemon refused. ``answer`` is all that it says, ``code`` the status of HTTP."""
 
@@ -37,65 +54,209 @@ class DaemonRefusedError(NotAskedError):
         self.code = code
 
 
-def ask(
-    path: Path,
-    config: Config,
-    page: str,
-    read: Callable[[Any], T],
-    asked: dict[str, str] | None = None,
-    within_s: float = 10.0,
-) -> T:
-    """What ``read`` makes of the answer of a page: to a GET, or to a POST of ``asked``. Raises `NotAskedError`.
+@dataclass(frozen=True, slots=True)
+class DaemonAddress:
+    """Where to ask. ``named``: as messages name the place; ``host``: what it is called to, if not as in the URL.
 
-    ``config`` is what the file at ``path`` contains. ``read`` may raise KeyError and TypeError: no streamer answers that.
+    ``token``: returns the token, None if there is none; raises `NotAskedError`.
     """
-    with opened(path, config, page, asked, within_s, with_token=asked is not None) as answer:
-        try:
-            return read(json.loads(answer.read(_ANSWER_BYTES)))
-        except (OSError, ValueError, KeyError, TypeError, HTTPException) as exc:
-            raise NotAskedError(f"{_where(config)}: what answers there is not a streamer") from exc
+
+    url: str
+    named: str
+    token: Callable[[], str | None]
+    tls: ssl.SSLContext | None = None
+    host: str | None = None
 
 
-def opened(
-    path: Path, config: Config, page: str, asked: dict[str, str] | None, within_s: float, with_token: bool
-) -> HTTPResponse:
-    """The answer of a page, to be read and closed. Raises `NotAskedError`."""
-    metrics, token_file = config.metrics, config.control.http_token_file
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--config``, and the options for a daemon elsewhere, to a command."""
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the configuration file that the daemon was started with"
+    )
+    group = parser.add_argument_group("a daemon elsewhere", "Instead of --config, or on top of what it says.")
+    group.add_argument("--url", metavar="URL", help="where its HTTP port is, such as https://gateway:9464")
+    group.add_argument("--token-file", type=Path, metavar="FILE", help="a file with the token that changes need")
+    group.add_argument(
+        "--ca-file", type=Path, metavar="FILE", help="the CAs that sign its certificate; default: the system's"
+    )
+    group.add_argument("--client-cert", type=Path, metavar="FILE", help="a certificate to use instead of a token")
+    group.add_argument("--client-key", type=Path, metavar="FILE", help="the key of --client-cert")
+
+
+def loaded(arguments: argparse.Namespace) -> Config | None:
+    """The configuration, if one is given. Raises `ConfigError`, and `NotAskedError` if neither it nor ``--url`` is."""
+    if arguments.config is None and arguments.url is None:
+        raise NotAskedError("expected --config, or --url for a daemon elsewhere", 2)
+    return None if arguments.config is None else load(arguments.config)
+
+
+def daemon_of(arguments: argparse.Namespace, config: Config | None) -> DaemonAddress:
+    """Whom the options of a command mean. Raises `NotAskedError`."""
+    given = arguments.token_file
+    token = (lambda: _token(given, "--token-file")) if given is not None else None
+    if arguments.url is None:
+        assert config is not None
+        found = configured(arguments.config, config)
+        if arguments.ca_file is None and arguments.client_cert is None and token is None:
+            return found
+        tls = found.tls if found.tls is None else _context(arguments, found.tls)
+        return DaemonAddress(found.url, found.named, token or found.token, tls, found.host)
+    parts = urlsplit(arguments.url)
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.netloc
+        or parts.path.strip("/")
+        or parts.query
+        or "@" in parts.netloc
+    ):
+        raise NotAskedError(f"--url: {arguments.url}: expected http://host:port or https://host:port", 2)
+    tls = _context(arguments, None) if parts.scheme == "https" else None
+    return DaemonAddress(f"{parts.scheme}://{parts.netloc}", parts.netloc, token or (lambda: None), tls)
+
+
+def configured(path: Path, config: Config) -> DaemonAddress:
+    """The daemon that was started from the file at ``path``, which contains ``config``. Raises `NotAskedError`."""
+    metrics = config.metrics
     if metrics is None:
         raise NotAskedError(f"{path}: metrics: null: the daemon is told over that port", EX_CONFIG)
     if not metrics.port:
         raise NotAskedError(f"{path}: metrics.listen: {metrics.listen}: the port is not known", EX_CONFIG)
-    headers = {"Content-Type": "application/json", "Host": "localhost"}  # the daemon may not know its other names
-    if token_file is not None and with_token:
+    host = _ANY_ADDRESS.get(metrics.host, metrics.host)
+    scheme = "http" if metrics.tls is None else "https"
+    tls = None if metrics.tls is None else _trusting(metrics.tls.cert_file, f"{path}: metrics.tls.cert_file")
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{metrics.port}"
+    named = f"{metrics.listen} (metrics.listen)"
+    return DaemonAddress(
+        url, named, lambda: _configured_token(path, config), tls, "localhost"
+    )  # it may not know its other names
+
+
+def ask(
+    daemon: DaemonAddress,
+    page: str,
+    read: Callable[[Any], T],
+    asked: dict[str, Any] | None = None,
+    within_s: float = 10.0,
+    is_secret: bool = False,
+) -> T:
+    """What ``read`` makes of the answer of a page: to a GET, or to a POST of ``asked``. Raises `NotAskedError`.
+
+    ``is_secret``: the page needs the token also to be read. ``read`` may raise KeyError and TypeError: no streamer answers
+    that.
+    """
+    with opened(daemon, page, asked, within_s, is_secret) as answer:
         try:
-            headers["Authorization"] = f"Bearer {read_token(token_file).decode()}"
-        except (OSError, ValueError) as exc:
-            reason = exc.strerror if isinstance(exc, OSError) else exc
-            raise NotAskedError(f"{path}: control.http_token_file: {token_file}: {reason}") from exc
+            return read(json.loads(answer.read(_ANSWER_BYTES)))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, HTTPException) as exc:
+            raise NotAskedError(f"{daemon.named}: what answers there is not a streamer") from exc
+
+
+def opened(
+    daemon: DaemonAddress,
+    page: str,
+    asked: dict[str, Any] | None = None,
+    within_s: float = 10.0,
+    is_secret: bool = False,
+) -> HTTPResponse:
+    """The answer of a page, to be read and closed; as for `ask`."""
+    headers = {"Content-Type": "application/json", "Ustreamer-User": user()}
+    if daemon.host is not None:
+        headers["Host"] = daemon.host
+    if (is_secret or asked is not None) and (token := daemon.token()) is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    handlers: list[BaseHandler] = [ProxyHandler({})]
+    if daemon.tls is not None:
+        handlers.append(HTTPSHandler(context=daemon.tls, check_hostname=daemon.tls.check_hostname))
     try:
-        request = Request(_url(metrics, page), _body(asked), headers)
-        answer: HTTPResponse = build_opener(ProxyHandler({})).open(request, timeout=within_s)
+        body = None if asked is None else json.dumps(asked).encode()
+        request = Request(f"{daemon.url}{API}{page}", body, headers)
+        answer: HTTPResponse = build_opener(*handlers).open(request, timeout=within_s)
         return answer
     except HTTPError as exc:
         raise _refusal(exc) from exc
     except (URLError, OSError) as exc:
-        text = f"{_where(config)}: no streamer answers there ({getattr(exc, 'reason', None) or exc})"
-        raise NotAskedError(text) from exc
+        text = f"{daemon.named}: no streamer answers there ({getattr(exc, 'reason', None) or exc})"
+        raise NobodyThereError(text) from exc
     except HTTPException as exc:
-        raise NotAskedError(f"{_where(config)}: what answers there is not a streamer") from exc
+        raise NotAskedError(f"{daemon.named}: what answers there is not a streamer") from exc
 
 
-def _where(config: Config) -> str:
-    return f"{config.metrics.listen if config.metrics else None} (metrics.listen)"
+def answered(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """A command that says why there was no answer."""
+
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            return command(arguments)
+        except NotAskedError as exc:
+            return complain(str(exc), exc.status)
+
+    return run
 
 
-def _url(metrics: MetricsConfig, page: str) -> str:
-    host = _ANY_ADDRESS.get(metrics.host, metrics.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{metrics.port}{page}"
+def user() -> str:
+    """Who runs the command, and through sudo for whom."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = f"uid-{os.getuid()}"
+    return f"{name} for {os.environ['SUDO_USER']}" if "SUDO_USER" in os.environ else name
 
 
-def _body(asked: dict[str, str] | None) -> bytes | None:
-    return None if asked is None else json.dumps(asked).encode()
+def _configured_token(path: Path, config: Config) -> str | None:
+    file = token_file(config)
+    if file is None:
+        return None
+    if config.control.http_token_file is not None:
+        return _token(file, f"{path}: control.http_token_file")
+    try:
+        return _token(file, f"{path}: the token that the daemon has made")
+    except NotAskedError:
+        if file.exists() or not _can_tell(file):
+            raise
+        return None  # there is none: the daemon says what is missing, or is not there at all
+
+
+def _can_tell(file: Path) -> bool:
+    """Whether a file that does not seem to exist does not exist."""
+    return os.access(file.parent, os.X_OK) or not file.parent.exists()
+
+
+def _token(file: Path, what: str) -> str:
+    try:
+        return read_token(file).decode()
+    except PermissionError as exc:
+        text = f"{what}: {file}: only {who_may_read(file)} may read it; run the command as one of them (sudo)"
+        raise NotAskedError(text) from exc
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else exc
+        raise NotAskedError(f"{what}: {file}: {reason}") from exc
+
+
+def _trusting(cert_file: Path, what: str) -> ssl.SSLContext:
+    """Trusts the certificate of the port and no other: it is on this machine. So its names do not matter."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        first, end, _ = cert_file.read_text(errors="replace").partition(_END_OF_CERTIFICATE)
+        context.load_verify_locations(cadata=first + end)
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError) else "not a certificate"
+        raise NotAskedError(f"{what}: {cert_file}: {reason}") from exc
+    return context
+
+
+def _context(arguments: argparse.Namespace, found: ssl.SSLContext | None) -> ssl.SSLContext:
+    """What the options say about TLS. ``found``: what the configuration says."""
+    try:
+        if arguments.ca_file is not None or found is None:
+            found = ssl.create_default_context(cafile=arguments.ca_file)
+        if arguments.client_cert is not None:
+            found.load_cert_chain(arguments.client_cert, arguments.client_key)
+    except (ssl.SSLError, OSError) as exc:
+        reason = exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror
+        raise NotAskedError(f"--ca-file, --client-cert, --client-key: cannot be used ({reason})", 2) from exc
+    return found
 
 
 def _refusal(error: HTTPError) -> DaemonRefusedError:
@@ -103,6 +264,5 @@ def _refusal(error: HTTPError) -> DaemonRefusedError:
         answer = json.loads(error.read(_ANSWER_BYTES))
         return DaemonRefusedError(str(answer["error"]), answer, error.code)
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
-        return DaemonRefusedError(
-            f"it answers {error.code} {error.reason}; is it a streamer, and of this version?", None, error.code
-        )
+        text = f"it answers {error.code} {error.reason}; is it a streamer, and of this version?"
+        return DaemonRefusedError(text, None, error.code)

@@ -10,13 +10,11 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from http.client import HTTPException, HTTPResponse
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from streamer.cli.running import DaemonRefusedError, NotAskedError, opened
+from streamer.cli.running import DaemonRefusedError, NotAskedError, add_options, answered, daemon_of, loaded, opened
 from streamer.cli.text import complain, lines_out, plain
-from streamer.config.load import load
 
 _SILENT_S = 40.0  # a daemon says every 15 seconds that it is alive
 _AGAIN_S = 0.5
@@ -31,8 +29,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "Print messages of the running daemon as they end, until Ctrl-C. Nothing waits for that; what is left out is said."
     )
     tap = commands.add_parser("tap", help=text, description=text)
-    tap.set_defaults(command=_tap)
-    tap.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration file")
+    tap.set_defaults(command=answered(_tap))
+    add_options(tap)
     tap.add_argument("--route", metavar="NAME", help="only those on this route; none: those that no route takes")
     tap.add_argument("--endpoint", metavar="NAME", help="only those that come in or go out here")
     tap.add_argument("--source", metavar="URI", help="only those from there: a UUri (//veh1/A8000/2/8A50) or a pattern")
@@ -49,14 +47,14 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def _tap(arguments: argparse.Namespace) -> int:
     if arguments.count is not None and arguments.count < 1:
         return complain("--count: expected at least 1", 2)
-    config = load(arguments.config)
+    daemon = daemon_of(arguments, loaded(arguments))
     asked = {name: getattr(arguments, name) for name in _FILTERS if getattr(arguments, name) is not None}
     left = arguments.count
     has_begun = is_lost = False
     try:
         while True:
             try:
-                with opened(arguments.config, config, f"/api/v1/tap?{urlencode(asked)}", None, _SILENT_S, True) as answer:
+                with opened(daemon, f"/tap?{urlencode(asked)}", None, _SILENT_S, is_secret=True) as answer:
                     if is_lost:
                         complain("the streamer is there again", 0)
                     has_begun, is_lost = True, False

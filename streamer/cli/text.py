@@ -1,13 +1,13 @@
-"""How the subcommands print and read: tables, moments, lengths of time, complaints, exit statuses.
+"""How the subcommands print and read: tables, lengths of time, complaints, exit statuses.
 
 What comes from the network is printed without control characters (`plain`), which a terminal would obey.
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+
+from streamer.journal import moments
 
 EX_IOERR = 74
 """The journal or the traces cannot be read (sysexits.h)."""
@@ -15,33 +15,13 @@ EX_IOERR = 74
 EX_CONFIG = 78
 """The configuration cannot be used (sysexits.h)."""
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-
 
 def milliseconds(text: str) -> int:
     """A length of time as people type it, such as 30m. Raises argparse.ArgumentTypeError."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number and a unit (ms, s, m, h, d, w), such as 30m, 2h, 7d")
-    return int(float(match[1]) * _UNITS_MS[match[2]])
-
-
-def as_moment(ms: int) -> str:
-    """Unix milliseconds, in UTC."""
     try:
-        moment = datetime.fromtimestamp(ms // 1000, UTC)
-    except (OverflowError, ValueError):  # an id may contain anything
-        return f"{ms} ms"
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
-
-
-def as_span(ms: int) -> str:
-    """A length of time in the largest unit that it has at least twice: 90s, 119m, 5h."""
-    for unit in ("w", "d", "h", "m", "s"):
-        if ms >= 2 * _UNITS_MS[unit]:
-            return f"{ms // _UNITS_MS[unit]}{unit}"
-    return f"{ms}ms"
+        return moments.milliseconds(text)
+    except ValueError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from exc
 
 
 def as_table(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:

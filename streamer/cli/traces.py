@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from streamer.cli.text import EX_CONFIG, EX_IOERR, as_moment, complain, lines_out, milliseconds
+from streamer.cli.text import EX_CONFIG, EX_IOERR, complain, lines_out, milliseconds
 from streamer.cli.traces_text import Printer, as_json, message_lines, summary_json, summary_lines
 from streamer.config.checks import missing_for_traces, nearest
 from streamer.config.load import load
+from streamer.journal.moments import as_moment
 from streamer.routing.outcome import Outcome
 from streamer.uprotocol.uuid import created_ms
 

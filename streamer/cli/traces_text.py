@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamer.cli.text import as_moment, as_span, as_table, lines_out, plain
+from streamer.cli.text import as_table, lines_out, plain
+from streamer.journal.moments import as_moment, as_span
 from streamer.routing.outcome import FAILURES
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id

@@ -25,17 +25,11 @@ def exposures(config: Config) -> Iterator[str]:
         for text in endpoint.options.exposures():
             yield f"endpoints.{name}.options.{text}"
     metrics, control = config.metrics, config.control
-    if metrics is not None and not is_loopback(metrics.host):
-        if control.http == "any" and control.http_token_file is None:
-            yield (
-                f"control.http: any, and metrics.listen is {metrics.listen}: whoever reaches the port can pause and resume "
-                "topics; set control.http_token_file, or use loopback"
-            )
-        elif control.http == "any":
-            yield (
-                f"control.http: any, and metrics.listen is {metrics.listen}: the token of control.http_token_file "
-                "goes there unencrypted; put a proxy with TLS before the port, or use loopback"
-            )
+    if metrics is not None and metrics.tls is None and control.http == "any" and not is_loopback(metrics.host):
+        yield (
+            f"control.http: any, and metrics.listen is {metrics.listen}: the token goes there unencrypted; "
+            "set metrics.tls, or use loopback"
+        )
     yield from _open_services(config)
     for key, path in paths(config, ""):
         if is_secret_file(key.rpartition(".")[2]):

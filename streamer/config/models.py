@@ -25,6 +25,7 @@ from streamer.config.permissions import PermissionsConfig
 from streamer.config.push import OtelConfig
 from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
 from streamer.config.stores import DeadLetterStoreConfig, JournalConfig, TraceConfig
+from streamer.config.tls import TlsConfig
 from streamer.config.types import (
     MIB,
     Authority,
@@ -41,6 +42,7 @@ from streamer.config.types import (
     expected,
     too_small,
 )
+from streamer.transports.addresses import is_loopback
 from streamer.transports.claims import Claim, tcp
 from streamer.transports.installed import available_transports, load_transport
 from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
@@ -223,6 +225,10 @@ class MetricsConfig(Section):
     """host:port; with port 0 any free one."""
     hosts: list[HostName] = []
     """The names, besides localhost and that in ``listen``, by which clients may call the port. Addresses are always fine."""
+    tls: TlsConfig | None = None
+    """The port speaks TLS. None: it does not."""
+    console: bool | None = None
+    """Whether there is a web console. None: if the port listens on a loopback address."""
 
     @field_validator("listen")
     @classmethod
@@ -231,6 +237,11 @@ class MetricsConfig(Section):
         if not match or int(match[2]) > 0xFFFF:
             raise expected("host:port, such as 127.0.0.1:9464 or [::1]:9464")
         return value
+
+    @property
+    def has_console(self) -> bool:
+        """Whether there is a web console."""
+        return is_loopback(self.host) if self.console is None else self.console
 
     @property
     def host(self) -> str:
@@ -306,7 +317,7 @@ class Config(Section):
     usubscription: UsubscriptionConfig | None = UsubscriptionConfig()
     """The streamer's uSubscription service. None: off."""
     control: ControlConfig = ControlConfig()
-    """Who may pause and resume topics."""
+    """Who may change something over uProtocol and HTTP."""
     multicast: list[MulticastConfig] = []
     """Broadcasts that receivers may listen to by name instead of by number."""
 

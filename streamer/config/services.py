@@ -98,16 +98,16 @@ class UsubscriptionConfig(Section):
 
 
 class ControlConfig(Section):
-    """Who may pause and resume topics."""
+    """Who may change something: pause and resume topics over uProtocol, and everything else over HTTP."""
 
     allow: list[EntityPattern] = []
     """Patterns of uEntities (resource 0) that may do it over uProtocol. Empty: nobody."""
     max_rules: Count = 100
     """Pause rules that one uEntity may have added."""
     http: Literal["loopback", "any"] = "loopback"
-    """Who may do it over HTTP: programs on this machine, or everybody who reaches the port."""
+    """Who may do it over HTTP: programs on this machine, or everybody who reaches the port. Both need the token."""
     http_token_file: FilePath | None = None
-    """A file with a token that they have to send, wherever they are. None: no token is asked for."""
+    """A file with the token. None: the streamer makes one beside the journal (``journal.db``: ``journal-token``)."""
 
 
 class MulticastConfig(Section):

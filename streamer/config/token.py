@@ -1,8 +1,41 @@
-"""The token that changes over HTTP may need (`control.http_token_file`)."""
+"""The token that whoever changes something over HTTP has to send: where it is, and the file that the streamer makes itself.
 
+A file that the streamer makes has 32 random bytes in hexadecimal, mode 0600, and is kept once it is there. It appears with
+its content or not at all, and nothing that is there already is followed or overwritten.
+"""
+
+import contextlib
+import os
+import pwd
+import secrets
+import stat
 from pathlib import Path
 
+from streamer.config.models import Config
+from streamer.config.services import ControlConfig
+
 SHORTEST_TOKEN = 16
+_MADE_BYTES = 32
+
+
+def token_file(config: Config) -> Path | None:
+    """`control.http_token_file`, else the file beside the journal (``journal.db``: ``journal-token``); None: neither."""
+    if config.control.http_token_file is not None:
+        return config.control.http_token_file
+    return made_token_file(config)
+
+
+def with_token_file(config: Config) -> ControlConfig:
+    """The section `control`, with the token file that counts."""
+    return config.control.model_copy(update={"http_token_file": token_file(config)})
+
+
+def made_token_file(config: Config) -> Path | None:
+    """The file that the streamer makes; None: it makes none."""
+    if config.control.http_token_file is not None or config.journal is None or config.metrics is None:
+        return None
+    journal = config.journal.path
+    return journal.with_name(f"{journal.stem}-token")
 
 
 def read_token(path: Path) -> bytes:
@@ -11,3 +44,37 @@ def read_token(path: Path) -> bytes:
     if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.decode("ascii").isprintable():
         raise ValueError(f"expected at least {SHORTEST_TOKEN} printable ASCII characters")
     return token
+
+
+def make_token(path: Path) -> bool:
+    """Make the file with a token of its own; False if it is there already. Raises OSError, also for a symbolic link."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise OSError(f"{path}: not a file")
+        return False
+    fresh = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(f"{secrets.token_hex(_MADE_BYTES)}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(fresh, path)  # fails if somebody was faster
+    except FileExistsError:
+        return False
+    finally:
+        fresh.unlink()
+    return True
+
+
+def who_may_read(path: Path) -> str:
+    """The users who may read a file that has mode 0600: for whoever may not."""
+    try:
+        owner = path.stat().st_uid
+    except OSError:  # nor look into its folder
+        return "root and the user who runs the daemon"
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = f"uid {owner}"
+    return "root" if owner == 0 else f"root and {name}"

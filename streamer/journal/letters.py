@@ -54,32 +54,46 @@ class LetterFilter:
     sink: UUri | None = None
     until_ms: int | None = None
     since_ms: int | None = None
+    numbers: tuple[int, ...] | None = None
 
-    def matches(self, letter: LetterSummary) -> bool:
-        """Whether a letter is selected."""
-        return (
-            self.id in (None, letter.id)
-            and self.route in (None, letter.route)
-            and self.code in (None, letter.code)
-            and (self.until_ms is None or letter.last_ms <= self.until_ms)
-            and (self.since_ms is None or letter.last_ms >= self.since_ms)
-            and _matches(self.source, letter.source)
-            and _matches(self.sink, letter.sink)
-        )
+    def conditions(self) -> Iterator[tuple[str, object]]:
+        """What has to hold, in SQL with one value each."""
+        for condition, value in (
+            ("id = ?", self.id),
+            ("route = ?", self.route),
+            ("code = ?", self.code),
+            ("last_ms <= ?", self.until_ms),
+            ("last_ms >= ?", self.since_ms),
+            ("is_match(?, source)", None if self.source is None else str(self.source)),
+            ("is_match(?, sink)", None if self.sink is None else str(self.sink)),
+            ("number IN (SELECT value FROM json_each(?))", None if self.numbers is None else json.dumps(self.numbers)),
+        ):
+            if value is not None:
+                yield condition, value
 
 
 class LetterFile:
     """The letters of an open journal file. Methods raise `JournalError` and `CorruptFileError`."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        connection.create_function("is_match", 2, _matches, deterministic=True)
         self._connection = connection
         self._path = path
 
-    def find(self, selected: LetterFilter) -> list[LetterSummary]:
-        """The letters that match, oldest first."""
+    def find(self, selected: LetterFilter, after: int | None = None, limit: int = -1) -> list[LetterSummary]:
+        """The letters that match, oldest first; after the one with this number, and no more than ``limit``."""
+        where, values = _where(selected, after)
         with journal_faults(self._path):
-            found = self._connection.execute(f"SELECT {_COLUMNS} FROM letters ORDER BY number")
-            return [letter for letter in map(LetterSummary._make, found) if selected.matches(letter)]
+            query = f"SELECT {_COLUMNS} FROM letters {where} ORDER BY number LIMIT ?"
+            return list(map(LetterSummary._make, self._connection.execute(query, (*values, limit))))
+
+    def count(self, selected: LetterFilter) -> tuple[int, int]:
+        """How many letters match, and their size in bytes."""
+        where, values = _where(selected, None)
+        with journal_faults(self._path):
+            query = f"SELECT count(*), ifnull(sum(size), 0) FROM letters {where}"
+            number, size = self._connection.execute(query, values).fetchone()
+            return number, size
 
     def body(self, number: int) -> bytes:
         """The serialized UMessage. Raises `CorruptEntryError` if it was changed or deleted."""
@@ -127,10 +141,16 @@ def open_letters(path: Path) -> Iterator[LetterFile]:
         connection.close()
 
 
-def _matches(pattern: UUri | None, text: str) -> bool:
-    if pattern is None:
-        return True
+def _where(selected: LetterFilter, after: int | None) -> tuple[str, list[object]]:
+    found = list(selected.conditions())
+    if after is not None:
+        found.append(("number > ?", after))
+    where = " AND ".join(condition for condition, _ in found)
+    return f"WHERE {where}" if where else "", [value for _, value in found]
+
+
+def _matches(pattern: str, text: str) -> bool:
     try:
-        return pattern.matches(UUri.parse(text))
+        return UUri.parse(pattern).matches(UUri.parse(text))
     except UriError:  # none, or not a valid address: that may be why it is a dead letter
         return False

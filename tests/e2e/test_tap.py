@@ -134,4 +134,4 @@ async def test_without_the_token_nothing_is_shown_and_the_reason_is(topology: To
     tap = TapCommand(topology, tmp_path / "tap")
     topology.daemon.path = path
     assert await tap.ended() == 1
-    assert tap.lines == ["expected Authorization: Bearer, with the token of control.http_token_file"]
+    assert tap.lines == ["expected Authorization: Bearer, with the streamer's token"]

@@ -29,7 +29,9 @@ routes:
 metrics: {{listen: "127.0.0.1:{port}"}}
 shutdown: {{drain_s: 3600}}
 log: {{repeat_s: 0}}
+control: {{http_token_file: {token_file}}}
 """
+TOKEN = "not-for-everybody"
 SECOND_ROUTE = "routes:\n  - {from: cloud, to: vehicle, name: down}\n"
 
 
@@ -45,7 +47,9 @@ class Process:
     def __init__(self, tmp_path: Path) -> None:
         self.port = free_port()
         self.file = tmp_path / "streamer.yaml"
-        self.file.write_text(CONFIG.format(port=self.port))
+        token_file = tmp_path / "token"
+        token_file.write_text(TOKEN)
+        self.file.write_text(CONFIG.format(port=self.port, token_file=token_file))
         self.log = tmp_path / "log"
         self.heard: list[str] = []
         self.systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -104,7 +108,8 @@ class Process:
 
     def reload(self) -> int:
         """Have the file read again; the status of the answer."""
-        request = Request(f"http://127.0.0.1:{self.port}/reload", b"{}", {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
+        request = Request(f"http://127.0.0.1:{self.port}/api/v1/reload", b"{}", headers)
         with urlopen(request, timeout=DEADLINE_S) as answer:
             return int(answer.status)
 

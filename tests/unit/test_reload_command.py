@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from streamer.cli.running import user
 from tests.unit.memory_daemon import SECOND_ROUTE, Process, running
 
 
@@ -48,7 +49,7 @@ async def test_an_accepted_file_is_in_use_when_the_command_ends(daemon: Process)
     assert set(daemon.samples("ustreamer_config_last_reload_successful").values()) == {1}
     (reloaded_s,) = daemon.samples("ustreamer_config_last_reload_success_timestamp_seconds").values()
     assert reloaded_s > started_s
-    assert [line["who"] for line in daemon.events("reloaded")] == ["http"]
+    assert [(line["who"], line["where"]) for line in daemon.events("reloaded")] == [(user(), "command line")]
 
 
 async def test_every_reason_is_printed_if_only_the_daemon_can_know_it(daemon: Process) -> None:
@@ -158,9 +159,11 @@ async def test_most_sections_need_no_restart(daemon: Process) -> None:
         "usubscription": {"page": 5, "max_subscriptions": 9, "local": ["veh1"]},
         "queue_policy": {"window": 5},
     }
-    daemon.file.write_text(daemon.file.read_text() + yaml.safe_dump(sections))
+    text = daemon.file.read_text()
+    sections["control"]["http_token_file"] = yaml.safe_load(text)["control"]["http_token_file"]
+    daemon.file.write_text(text[: text.index("control:")] + yaml.safe_dump(sections))
     assert await asyncio.to_thread(daemon.reload) == 200
-    shown = json.loads(await asyncio.to_thread(daemon.get, "/config"))["config"]
+    shown = json.loads(await asyncio.to_thread(daemon.get, "/api/v1/config"))["config"]
     assert {name: {key: shown[name][key] for key in wanted} for name, wanted in sections.items()} == sections
 
 

@@ -10,7 +10,6 @@ from streamer.admin.live import LivePages
 from streamer.admin.metrics import Exposition
 from streamer.admin.server import AdminServer
 from streamer.config.models import Config, MetricsConfig
-from streamer.config.services import ControlConfig
 from tests.flow.harness import RouterHarness, configuration
 from tests.unit.admin.test_server import free_port
 
@@ -31,7 +30,7 @@ class LiveHarness:
             self.flow.router,
             Exposition(self.flow.router),
             MetricsConfig(listen=f"127.0.0.1:{self.port}"),
-            ControlConfig(),
+            self.config.control,
             self.live.routes(),
         )
 

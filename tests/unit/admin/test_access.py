@@ -67,7 +67,7 @@ async def make_port() -> AsyncIterator[Callable[..., Port]]:
         port.state.close()
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/paused", "/nothing"])
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/api/v1/paused", "/nothing"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize(
     "host",
@@ -114,7 +114,7 @@ async def test_the_name_that_the_port_listens_on_is_known() -> None:
     ("head", "status"),
     [
         (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
-        (b"POST /pause HTTP/1.0\r\nContent-Length: 0\r\n\r\n", 403),
+        (b"POST /api/v1/pause HTTP/1.0\r\nContent-Length: 0\r\n\r\n", 403),
         (b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n", (400, 403)),
         (b"GET /healthz HTTP/1.1\r\nHost: evil.example\r\nHost: 127.0.0.1\r\n\r\n", (400, 403)),
         (b"GET http://evil.example/healthz HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403),
@@ -148,7 +148,7 @@ def token_file(tmp_path: Path, content: str = f"{TOKEN}\n") -> Path:
     return file
 
 
-@pytest.mark.parametrize("path", ["/pause", "/resume"])
+@pytest.mark.parametrize("path", ["/api/v1/pause", "/api/v1/resume"])
 @pytest.mark.parametrize(
     "given",
     [None, "", "Bearer", "Bearer ", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN, "Bearer \xe9\xe9"],
@@ -166,17 +166,17 @@ async def test_whoever_has_no_token_changes_nothing_not_even_from_this_machine(
 async def test_whoever_has_the_token_pauses_and_everybody_reads(make_port: Callable[..., Port], tmp_path: Path) -> None:
     port = make_port(ControlConfig(http_token_file=token_file(tmp_path)))
     await port.server.start()
-    assert await port.ask("POST", "/pause", {"Authorization": f"Bearer {TOKEN}"}) == 200
-    assert await port.ask("POST", "/resume", {"Authorization": f"bearer  {TOKEN}"}) == 200
-    assert await port.ask("GET", "/paused") == 200
+    assert await port.ask("POST", "/api/v1/pause", {"Authorization": f"Bearer {TOKEN}"}) == 200
+    assert await port.ask("POST", "/api/v1/resume", {"Authorization": f"bearer  {TOKEN}"}) == 200
+    assert await port.ask("GET", "/api/v1/paused") == 200
 
 
 async def test_a_new_token_counts_at_once(make_port: Callable[..., Port], tmp_path: Path) -> None:
     port = make_port(ControlConfig(http_token_file=token_file(tmp_path)))
     await port.server.start()
     token_file(tmp_path, "another-token-0123456789")
-    assert await port.ask("POST", "/pause", {"Authorization": f"Bearer {TOKEN}"}) == 401
-    assert await port.ask("POST", "/pause", {"Authorization": "Bearer another-token-0123456789"}) == 200
+    assert await port.ask("POST", "/api/v1/pause", {"Authorization": f"Bearer {TOKEN}"}) == 401
+    assert await port.ask("POST", "/api/v1/pause", {"Authorization": "Bearer another-token-0123456789"}) == 200
 
 
 @pytest.mark.parametrize("content", [None, "", "\n", "x" * (SHORTEST_TOKEN - 1), "0123456789\n0123456789"])
@@ -187,7 +187,9 @@ async def test_without_a_usable_token_nobody_gets_in(
     port = make_port(ControlConfig(http_token_file=file))
     await port.server.start()
     with caplog.at_level(logging.ERROR):
-        assert await port.ask("POST", "/pause", {"Authorization": f"Bearer {' '.join((content or '').split())}"}) == 401
+        assert (
+            await port.ask("POST", "/api/v1/pause", {"Authorization": f"Bearer {' '.join((content or '').split())}"}) == 401
+        )
     assert "http_token_unusable" in caplog.text
 
 
@@ -229,6 +231,7 @@ async def test_a_change_by_a_foreign_name_is_in_the_audit_log(
     monkeypatch.setattr(audit, "_denials", audit.denials())
     port = make_port()
     await port.server.start()
-    assert await port.ask(method, "/pause", {"Host": "evil.example"}) == 403
+    assert await port.ask(method, "/api/v1/pause", {"Host": "evil.example"}) == 403
     lines = [record.getMessage() for record in caplog.records if record.name == audit.NAME]
-    assert lines == ["denied who=http where=127.0.0.1 reason=unknown Host path=/pause"] * denied
+    reason = "expected an IP address or localhost as Host, or a name that metrics.hosts lists"
+    assert lines == [f"denied who=http where=127.0.0.1 reason={reason} path=/api/v1/pause"] * denied

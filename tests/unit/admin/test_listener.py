@@ -10,7 +10,7 @@ import uvloop
 from aiohttp import web
 
 from streamer.admin import listener
-from streamer.admin.config import PROLONG
+from streamer.admin.answers import PROLONG
 from streamer.admin.metrics import Exposition
 from streamer.admin.server import AdminServer
 from streamer.config.models import MetricsConfig

@@ -1,4 +1,4 @@
-"""The pages `/pause` and `/resume`, asked over HTTP and by the command line."""
+"""The pages `pause` and `resume`, asked over HTTP and by the command line."""
 
 import asyncio
 import json
@@ -29,6 +29,8 @@ from tests.unit.admin.test_server import free_port
 
 TOPIC = str(SPEED)
 SINK = "//cloud/C0/1/0"
+TOKEN = "T0p-Secret-0123456789"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class FailingState(StateFile):
@@ -43,8 +45,9 @@ class FailingState(StateFile):
 class AdminHarness:
     """A router, the pause service and the HTTP port, as the daemon has them."""
 
-    def __init__(self, options: ControlConfig) -> None:
-        self.options = options
+    def __init__(self, options: ControlConfig, token_file: Path) -> None:
+        token_file.write_text(TOKEN)
+        self.options = options = options.model_copy(update={"http_token_file": token_file})
         self.harness = RouterHarness()
         self.state = FailingState(None, PauseService.TABLES)
         router = self.harness.router
@@ -55,9 +58,9 @@ class AdminHarness:
 
 
 @pytest.fixture
-async def admin(request: pytest.FixtureRequest) -> AsyncIterator[AdminHarness]:
+async def admin(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AdminHarness]:
     """The parameter, if a test gives one, is the setting `control.http`."""
-    admin = AdminHarness(ControlConfig(http=getattr(request, "param", "loopback")))
+    admin = AdminHarness(ControlConfig(http=getattr(request, "param", "loopback")), tmp_path / "token")
     admin.state.open()
     admin.control.restore()
     await admin.server.start()
@@ -69,37 +72,37 @@ async def admin(request: pytest.FixtureRequest) -> AsyncIterator[AdminHarness]:
 
 @pytest.fixture
 async def http(admin: AdminHarness) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{admin.port}") as session:
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{admin.port}", headers=BEARER) as session:
         yield session
 
 
 async def test_pause_list_and_resume_over_http(admin: AdminHarness, http: aiohttp.ClientSession) -> None:
-    async with http.get("/paused") as answer:
+    async with http.get("/api/v1/paused") as answer:
         assert (answer.status, await answer.json()) == (200, {"paused": []})
-    async with http.post("/pause", json={"topic": TOPIC}) as answer:
+    async with http.post("/api/v1/pause", json={"topic": TOPIC}) as answer:
         assert (answer.status, await answer.json()) == (200, {"changed": True})
-    async with http.post("/pause", json={"topic": TOPIC, "sink": SINK}) as answer:
+    async with http.post("/api/v1/pause", json={"topic": TOPIC, "sink": SINK}) as answer:
         assert answer.status == 200
     admin.harness.arrive(
         "vehicle", admin.harness.speed(), admin.harness.speed(), admin.harness.notify(sink=UUri.parse(SINK))
     )
-    async with http.get("/paused") as answer:
+    async with http.get("/api/v1/paused") as answer:
         assert await answer.json() == {
             "paused": [
-                {"topic": TOPIC, "sink": None, "lanes": 2, "messages": 3},
-                {"topic": TOPIC, "sink": SINK, "lanes": 1, "messages": 1},
+                {"topic": TOPIC, "sink": None, "flows": 2, "messages": 3},
+                {"topic": TOPIC, "sink": SINK, "flows": 1, "messages": 1},
             ]
         }
-    async with http.post("/pause", json={"topic": TOPIC, "sink": None}) as answer:
+    async with http.post("/api/v1/pause", json={"topic": TOPIC, "sink": None}) as answer:
         assert (answer.status, await answer.json()) == (200, {"changed": False})
-    async with http.post("/resume", json={"topic": TOPIC}) as answer:
+    async with http.post("/api/v1/resume", json={"topic": TOPIC}) as answer:
         assert (answer.status, await answer.json()) == (200, {"changed": True})
     assert len(admin.harness.sent("cloud")) == 2
     assert admin.harness.router.pause_rules.rules == (PauseRule.parse(TOPIC, SINK),)
 
 
 async def test_resume_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSession) -> None:
-    async with http.post("/resume", json={"topic": TOPIC}) as answer:
+    async with http.post("/api/v1/resume", json={"topic": TOPIC}) as answer:
         assert answer.status == 404
         assert TOPIC in (await answer.json())["error"]
 
@@ -107,20 +110,20 @@ async def test_resume_of_an_unknown_rule_is_not_found(http: aiohttp.ClientSessio
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("", "not JSON: expected"),
-        ("{", "not JSON: expected"),
-        ("[" * 2000, "not JSON: expected"),
-        ("[]", 'expected {"topic"'),
-        ("{}", 'expected {"topic"'),
-        ('{"topic": 7}', 'expected {"topic"'),
-        ('{"topic": "//a/1/1/8000", "sink": 7}', 'expected {"topic"'),
-        ('{"topic": "//a/1/1/8000", "sinc": "//b/1/1/0"}', "unknown keys"),
+        ("", "body: not JSON; expected an object"),
+        ("{", "body: not JSON; expected an object"),
+        ("[" * 2000, "body: not JSON; expected an object"),
+        ("[]", "body: expected a JSON object"),
+        ("{}", "body: topic: expected a text such as"),
+        ('{"topic": 7}', "body: topic: expected a text such as"),
+        ('{"topic": "//a/1/1/8000", "sink": 7}', "body: sink: expected a text such as"),
+        ('{"topic": "//a/1/1/8000", "sinc": "//b/1/1/0"}', "body: unknown key 'sinc'; expected topic, sink"),
         ('{"topic": "//a/1/1/7"}', "a method is a sink"),
         ('{"topic": "nonsense"}', "topic 'nonsense': expected up://"),
         ('{"topic": "//a/1/1/8000", "sink": "//b/1/1/8000"}', "sink //b/1/1/8000: expected a uEntity"),
     ],
 )
-@pytest.mark.parametrize("page", ["/pause", "/resume"])
+@pytest.mark.parametrize("page", ["/api/v1/pause", "/api/v1/resume"])
 async def test_a_bad_body_is_answered_with_what_was_expected(
     admin: AdminHarness, http: aiohttp.ClientSession, page: str, body: str, expected: str
 ) -> None:
@@ -135,7 +138,7 @@ async def test_a_post_that_a_foreign_page_could_send_is_refused(
     admin: AdminHarness, http: aiohttp.ClientSession, content_type: str
 ) -> None:
     body = json.dumps({"topic": TOPIC})
-    async with http.post("/pause", data=body, headers={"Content-Type": content_type}) as answer:
+    async with http.post("/api/v1/pause", data=body, headers={"Content-Type": content_type}) as answer:
         assert answer.status == 415
         assert "application/json" in (await answer.json())["error"]
     assert admin.harness.router.pause_rules.rules == ()
@@ -143,19 +146,19 @@ async def test_a_post_that_a_foreign_page_could_send_is_refused(
 
 @pytest.mark.parametrize("is_chunked", [False, True], ids=["length", "chunked"])
 async def test_large_bodies_are_not_read(admin: AdminHarness, http: aiohttp.ClientSession, is_chunked: bool) -> None:
-    body = json.dumps({"topic": TOPIC, "sink": " " * 5000}).encode()
+    body = json.dumps({"topic": TOPIC, "sink": " " * 70_000}).encode()
 
     async def chunks() -> AsyncIterator[bytes]:
         yield body
 
     headers = {"Content-Type": "application/json"}
-    async with http.post("/pause", data=chunks() if is_chunked else body, headers=headers) as answer:
+    async with http.post("/api/v1/pause", data=chunks() if is_chunked else body, headers=headers) as answer:
         assert answer.status == 413
     assert admin.harness.router.pause_rules.rules == ()
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH"])
-@pytest.mark.parametrize("page", ["/pause", "/resume"])
+@pytest.mark.parametrize("page", ["/api/v1/pause", "/api/v1/resume"])
 async def test_only_a_post_changes_anything(
     admin: AdminHarness, http: aiohttp.ClientSession, page: str, method: str
 ) -> None:
@@ -166,11 +169,11 @@ async def test_only_a_post_changes_anything(
 
 async def test_too_many_rules_and_a_failing_disk_are_told_apart(admin: AdminHarness, http: aiohttp.ClientSession) -> None:
     admin.state.fails = True
-    async with http.post("/pause", json={"topic": TOPIC}) as answer:
+    async with http.post("/api/v1/pause", json={"topic": TOPIC}) as answer:
         assert answer.status == 503
     for number in range(MAX_RULES):
         admin.harness.router.pause_rules.add(PauseRule(UUri("veh2", number, 1, 0x8000)))
-    async with http.post("/pause", json={"topic": TOPIC}) as answer:
+    async with http.post("/api/v1/pause", json={"topic": TOPIC}) as answer:
         assert answer.status == 429
         assert "1000 rules" in (await answer.json())["error"]
 
@@ -179,7 +182,7 @@ async def test_without_control_there_are_no_such_pages() -> None:
     harness, port = RouterHarness(configuration()), free_port()
     server = AdminServer(harness.router, Exposition(harness.router), MetricsConfig(listen=f"127.0.0.1:{port}"))
     await server.start()
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session, session.get("/paused") as answer:
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session, session.get("/api/v1/paused") as answer:
         assert answer.status == 404
     await server.stop()
 
@@ -194,8 +197,8 @@ def remote(body: object, peer: str, own: str) -> web.Request:
     payload.feed_eof()
     ends = {"peername": (peer, 50000), "sockname": (own, 9464)}
     transport = Mock(get_extra_info=lambda name, default=None: ends.get(name, default))
-    given = {"Content-Type": "application/json", "Host": "192.0.2.1:9464"}
-    return make_mocked_request("POST", "/pause", given, transport=transport, payload=payload)
+    given = {"Content-Type": "application/json", "Host": "192.0.2.1:9464", **BEARER}
+    return make_mocked_request("POST", "/api/v1/pause", given, transport=transport, payload=payload)
 
 
 async def posted(admin: AdminHarness, request: web.Request) -> tuple[int, str]:
@@ -231,12 +234,12 @@ async def test_a_post_is_taken_from_this_machine_or_as_configured(
     assert ("accepted only from this machine, unless control.http is any" in text) == (status == 403)
 
 
-@pytest.mark.parametrize("page", ["/pause", "/resume"])
+@pytest.mark.parametrize("page", ["/api/v1/pause", "/api/v1/resume"])
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
-        ({"Origin": "http://127.0.0.1:9464"}, "refused to pages in a browser"),
-        ({"Origin": "null"}, "refused to pages in a browser"),
+        ({"Origin": "http://127.0.0.1:9464"}, "refused to pages of other origins"),
+        ({"Origin": "null"}, "refused to pages of other origins"),
         ({"Host": "evil.example:9464"}, "expected an IP address or localhost as Host"),
         ({"Host": "127.0.0.1.evil.example"}, "expected an IP address or localhost as Host"),
         ({"Host": "127.1"}, "expected an IP address or localhost as Host"),
@@ -257,7 +260,7 @@ async def test_a_page_in_a_browser_can_neither_pause_nor_resume_anything(
 
 
 async def test_a_name_that_the_configuration_lists_is_not_foreign(admin: AdminHarness, http: aiohttp.ClientSession) -> None:
-    async with http.post("/pause", json={"topic": TOPIC}, headers={"Host": "streamer:9464"}) as answer:
+    async with http.post("/api/v1/pause", json={"topic": TOPIC}, headers={"Host": "streamer:9464"}) as answer:
         assert (answer.status, await answer.json()) == (200, {"changed": True})
 
 
@@ -265,7 +268,10 @@ async def test_a_name_that_the_configuration_lists_is_not_foreign(admin: AdminHa
 
 
 def written(path: Path, metrics: object) -> str:
+    """A configuration in the folder where the port has its token, if there is one."""
+    token = path.with_name("token")
     config = {
+        "control": {"http_token_file": str(token)} if token.exists() else {},
         "authority": "gw1",
         "endpoints": {"a": {"transport": "memory", "authorities": ["a"]}},
         "routes": [],
@@ -362,7 +368,7 @@ async def test_an_older_streamer_is_reported(
     await server.start()
     config = written(tmp_path / "s.yaml", {"listen": f"127.0.0.1:{port}"})
     assert await run("pause", "--config", config, "--topic", TOPIC) == 1
-    assert "it answers 404" in capsys.readouterr().err
+    assert "no such page in version" in capsys.readouterr().err
     await server.stop()
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.cli.text import as_moment, as_span, as_table, complain, lines_out, milliseconds, plain
+from streamer.cli.text import as_table, complain, lines_out, milliseconds, plain
+from streamer.journal.moments import as_moment, as_span
 
 
 @pytest.mark.parametrize(

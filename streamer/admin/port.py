@@ -1,0 +1,100 @@
+"""The HTTP port of a running streamer: all its pages, who may ask them, its certificate and its token.
+
+Each kind of page is an object with ``routes()``, and has a module of its own.
+"""
+
+import logging
+from ssl import SSLContext
+
+from aiohttp import web
+
+from streamer.admin.config import ConfigPages
+from streamer.admin.console import ConsolePages
+from streamer.admin.letters import LetterPages
+from streamer.admin.live import LivePages
+from streamer.admin.metrics import Exposition
+from streamer.admin.pause import PausePages
+from streamer.admin.running import RunningStreamer
+from streamer.admin.server import AdminServer
+from streamer.admin.status import StatusPages
+from streamer.config.models import Config
+from streamer.config.tls import TlsError, server_context
+from streamer.config.token import made_token_file, make_token, with_token_file
+
+logger = logging.getLogger("ustreamer.admin")
+
+
+class AdminPort:
+    """The port, if the configuration has one. The constructor raises `TlsError` for files that cannot be used."""
+
+    def __init__(self, running: RunningStreamer, exposition: Exposition) -> None:
+        config = running.config
+        self._live = LivePages(running.router, lambda: running.config)
+        self._server: AdminServer | None = None
+        if config.metrics is not None:
+            self._server = AdminServer(
+                running.router,
+                exposition,
+                config.metrics,
+                with_token_file(config),
+                [*pages(running), *self._live.routes(), *ConsolePages(lambda: _has_console(running.config)).routes()],
+                server_context(config.metrics.tls),
+            )
+
+    async def start(self) -> None:
+        """Start listening. Raises OSError, for example if the port is taken."""
+        if self._server is not None:
+            await self._server.start()
+
+    def tick(self, now_s: float) -> None:
+        """The clock's work, at ``now_s`` on the monotonic clock."""
+        self._live.tick(now_s)
+
+    def prepare(self, config: Config) -> tuple[SSLContext | None, list[str]]:
+        """Read what another configuration needs, for `use`; and what is wrong with it."""
+        try:
+            return (None if config.metrics is None else server_context(config.metrics.tls)), []
+        except TlsError as exc:
+            return None, [str(exc)]
+
+    def use(self, config: Config, tls: SSLContext | None) -> None:
+        """Others may ask from now on, with or without TLS. The port stays the same."""
+        if self._server is not None and config.metrics is not None:
+            self.provide_token(config)
+            self._server.use(config.metrics, with_token_file(config), tls)
+
+    def provide_token(self, config: Config) -> None:
+        """Make the file with the token beside the journal if it is to be there and is not. The folder has to be there."""
+        path = made_token_file(config)
+        if path is None:
+            return
+        try:
+            if make_token(path):
+                logger.info("http_token_made file=%s", path)
+        except OSError as exc:
+            consequence = "nobody can change anything over HTTP, but for whoever has a certificate"
+            logger.error("http_token_not_made file=%s reason=%s consequence=%s", path, exc.strerror or exc, consequence)
+
+    def close(self) -> None:
+        """End every stream: nothing happens any more."""
+        self._live.close()
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            await self._server.stop()
+
+
+def _has_console(config: Config) -> bool:
+    return config.metrics is not None and config.metrics.has_console
+
+
+def pages(running: RunningStreamer) -> list[web.RouteDef]:
+    """The routes of all pages that answer at once."""
+    kinds = (
+        StatusPages(running),
+        LetterPages(running),
+        PausePages(running.service_host.pause_service),
+        ConfigPages(running),
+    )
+    return [route for kind in kinds for route in kind.routes()]

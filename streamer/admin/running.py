@@ -1,0 +1,32 @@
+"""What the pages of the administration API see of the daemon."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from streamer.config.models import Config
+from streamer.delivery.router import Router
+from streamer.services.host import ServiceHost
+
+if TYPE_CHECKING:
+    from streamer.traces.tracing import Tracing
+
+
+class RunningStreamer(Protocol):
+    """A running streamer."""
+
+    router: Router
+    service_host: ServiceHost
+
+    @property
+    def config(self) -> Config:
+        """What is in use."""
+
+    @property
+    def tracing(self) -> "Tracing | None":
+        """Who writes the traces now."""
+
+    @property
+    def started_ms(self) -> int:
+        """When it began to run, in Unix milliseconds."""
+
+    async def reload(self, who: str, where: str) -> list[str]:
+        """Use the file as it is now; what is wrong with it, which means that nothing has changed."""

@@ -1,0 +1,235 @@
+"""The pages that say how the streamer is: itself, its endpoints, its routes, its queues.
+
+Counters are copied, some routes in each turn of the event loop, as for the metrics.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from streamer import __version__
+from streamer.admin.answers import API
+from streamer.admin.running import RunningStreamer
+from streamer.admin.server import unready
+from streamer.config.shown import fingerprint
+from streamer.delivery.lane import CLASSES, Hold, Lane
+from streamer.delivery.queue import RouteQueue
+from streamer.delivery.stats import LATENCY_BOUNDS, EndpointAccount, Histogram, RouteAccount
+from streamer.journal.entries import JournalError
+from streamer.journal.letters import LetterFilter, open_letters
+from streamer.journal.moments import as_moment
+from streamer.journal.sqlite import CorruptFileError
+from streamer.uprotocol.form import IS_COMPILED
+from streamer.uprotocol.message import UPriority
+
+ROUTES_AT_ONCE = 50
+LANES_AT_ONCE = 500
+"""What is looked at in one turn of the event loop."""
+
+
+class StatusPages:
+    """How a `RunningStreamer` streamer is."""
+
+    def __init__(self, running: RunningStreamer) -> None:
+        self._running = running
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes."""
+        return [
+            web.get(API, self._self),
+            web.get(f"{API}/endpoints", self._endpoints),
+            web.get(f"{API}/routes", self._routes),
+            web.get(f"{API}/queues", self._queues),
+        ]
+
+    async def _self(self, request: web.Request) -> web.Response:
+        running = self._running
+        metrics = running.config.metrics
+        reasons = unready(running.router)
+        return web.json_response(
+            {
+                "name": "ustreamer",
+                "version": __version__,
+                "form": "compiled" if IS_COMPILED else "pure",
+                "authority": running.config.authority,
+                "started": as_moment(running.started_ms),
+                "uptime_s": max(0, running.router.clock.wall_ms() - running.started_ms) / 1000,
+                "ready": not reasons,
+                "reasons": reasons,
+                "config_fingerprint": fingerprint(running.config),
+                "console": metrics is not None and metrics.has_console,
+                "journal": await self._journal(),
+                "traces": self._traces(),
+            }
+        )
+
+    async def _journal(self) -> dict[str, Any] | None:
+        journal = self._running.router.journal
+        if journal is None:
+            return None
+        return {
+            "path": str(journal.path),
+            "state": journal.state.value,
+            "problem": journal.problem,
+            "bytes": journal.bytes,
+            "max_bytes": journal.max_bytes,
+            "dead_letters": await asyncio.to_thread(_letters, journal.path),
+        }
+
+    def _traces(self) -> dict[str, Any] | None:
+        tracing, options = self._running.tracing, self._running.config.trace
+        if tracing is None or options is None:
+            return None
+        return {
+            "path": str(options.path),
+            "problem": tracing.problem,
+            "written": tracing.written,
+            "dropped": tracing.dropped,
+            "bytes": tracing.compacted.bytes,
+        }
+
+    async def _endpoints(self, request: web.Request) -> web.Response:
+        endpoints = self._running.config.endpoints
+        found = []
+        for account in self._running.router.endpoint_accounts():
+            configured = endpoints.get(account.name)
+            found.append(_endpoint(account, () if configured is None else configured.authorities))
+        return web.json_response({"endpoints": found})
+
+    async def _routes(self, request: web.Request) -> web.Response:
+        found = []
+        accounts = self._running.router.accounts()
+        while some := list(islice(accounts, ROUTES_AT_ONCE)):
+            found += [_route(account) for account in some]
+            await asyncio.sleep(0)
+        return web.json_response({"routes": found})
+
+    async def _queues(self, request: web.Request) -> web.Response:
+        found = []
+        for queue in self._running.router.queues():
+            counted = Counted()
+            async for lane in lanes_of(queue):
+                counted.add(lane)
+            found.append(_queue(queue, counted))
+        return web.json_response({"queues": found})
+
+
+async def lanes_of(queue: RouteQueue) -> AsyncIterator[Lane]:
+    """The lanes that a queue has now and still has when it is their turn, some in each turn of the event loop."""
+    for number, lane in enumerate(list(queue.lanes.values()), 1):
+        if not lane.retired:
+            yield lane
+        if not number % LANES_AT_ONCE:
+            await asyncio.sleep(0)
+
+
+class Counted:
+    """What waits in lanes: messages by priority class, and lanes by the reason why they are held."""
+
+    def __init__(self) -> None:
+        self.by_class = [0] * CLASSES
+        self.held = dict.fromkeys((Hold.BACKOFF, Hold.ABSENT, Hold.PAUSED), 0)
+
+    def add(self, lane: Lane) -> None:
+        if lane.live:
+            for level, number in enumerate(lane.by_class):
+                self.by_class[level] += number
+        if lane.hold and lane.waiting_messages:
+            for hold in self.held:
+                self.held[hold] += bool(lane.hold & hold)
+
+
+def _letters(journal: Path) -> int | None:
+    """How many dead letters there are; None if the file cannot be read now."""
+    try:
+        with open_letters(journal) as file:
+            return file.count(LetterFilter())[0]
+    except (JournalError, CorruptFileError):
+        return None
+
+
+def _endpoint(account: EndpointAccount, authorities: Iterable[str]) -> dict[str, Any]:
+    stats = account.stats
+    return {
+        "name": account.name,
+        "transport": account.transport,
+        "state": account.state.value,
+        "problems": list(account.problems),
+        "authorities": list(authorities),
+        "received_packets": stats.packets,
+        "received_messages": stats.received,
+        "malformed": dict(stats.malformed),
+        "unwanted": dict(stats.unwanted),
+        "backlog": account.backlog,
+        "in_flight": account.in_flight,
+        "reconnects": stats.reconnects,
+    }
+
+
+def _route(account: RouteAccount) -> dict[str, Any]:
+    stats = account.stats
+    outcomes: dict[str, int] = {}
+    for (outcome, _), number in stats.outcomes.items():
+        outcomes[outcome.value] = outcomes.get(outcome.value, 0) + number
+    return {
+        "name": account.name,
+        "ingress": account.source,
+        "egress": account.target,
+        "accepted": stats.accepted,
+        "outcomes": outcomes,
+        "codes": [
+            {"outcome": outcome.value, "code": code.name, "count": number}
+            for (outcome, code), number in stats.outcomes.items()
+        ],
+        "queued": account.queued,
+        "queued_bytes": account.bytes,
+        "oldest_age_s": round(account.oldest_age_s, 3),
+        "unconfirmed": account.unconfirmed,
+        "paused_flows": account.paused_lanes or 0,
+        "paused_messages": account.paused_messages,
+        "retries": stats.retries,
+        "limited": stats.limited,
+        "latency": {"in_daemon": _latency(stats.in_daemon), "end_to_end": _latency(stats.end_to_end)},
+    }
+
+
+def _latency(histogram: Histogram) -> dict[str, Any]:
+    return {
+        "p50_s": quantile(histogram, 0.5),
+        "p99_s": quantile(histogram, 0.99),
+        "count": sum(histogram.counts),
+        "sum_s": round(histogram.sum, 6),
+    }
+
+
+def quantile(histogram: Histogram, part: float) -> float | None:
+    """The bound below which this part of what was observed lies, or the highest bound; None: nothing was observed."""
+    wanted = part * sum(histogram.counts)
+    if not wanted:
+        return None
+    seen = 0
+    for bound, number in zip(LATENCY_BOUNDS, histogram.counts, strict=False):
+        seen += number
+        if seen >= wanted:
+            return bound
+    return LATENCY_BOUNDS[-1]
+
+
+def _queue(queue: RouteQueue, counted: Counted) -> dict[str, Any]:
+    bounds = queue.policy.queue
+    return {
+        "route": queue.name,
+        "ingress": queue.source,
+        "egress": queue.target,
+        "messages": queue.messages,
+        "max_messages": bounds.messages,
+        "bytes": queue.bytes,
+        "max_bytes": bounds.bytes,
+        "on_full": bounds.on_full,
+        "per_priority": {UPriority(level + 1).name: number for level, number in enumerate(counted.by_class) if number},
+        "held": {str(hold.name).lower(): number for hold, number in counted.held.items()},
+    }

@@ -1,0 +1,54 @@
+"""TLS on the HTTP port (`metrics.tls`)."""
+
+import ssl
+
+from streamer.config.types import FilePath, Section
+
+
+class TlsConfig(Section):
+    """TLS on the HTTP port."""
+
+    cert_file: FilePath
+    """The certificate, and those between it and the CA, as PEM."""
+    key_file: FilePath
+    """Its private key, as PEM and without a passphrase."""
+    client_ca_file: FilePath | None = None
+    """The CAs whose clients may change things without a token, as PEM. None: certificates of clients are not asked for."""
+
+    def files(self) -> list[tuple[str, FilePath]]:
+        """The keys and the files that they name."""
+        found = [("cert_file", self.cert_file), ("key_file", self.key_file)]
+        return found if self.client_ca_file is None else [*found, ("client_ca_file", self.client_ca_file)]
+
+
+class TlsError(ValueError):
+    """The files cannot be used; the text begins with the key of the one that is wrong."""
+
+
+def server_context(options: TlsConfig | None) -> ssl.SSLContext | None:
+    """What a TLS server needs, read from the files; None: no TLS. Raises `TlsError`."""
+    if options is None:
+        return None
+    for key, path in options.files():
+        try:
+            path.read_bytes()
+        except OSError as exc:
+            raise TlsError(f"metrics.tls.{key}: {path}: {exc.strerror or type(exc).__name__}") from exc
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(options.cert_file, options.key_file, password=_no_passphrase)
+    except (ssl.SSLError, OSError, ValueError) as exc:
+        expected = "expected a certificate and the key that belongs to it, as PEM and without a passphrase"
+        raise TlsError(f"metrics.tls.cert_file, key_file: {expected}") from exc
+    if options.client_ca_file is not None:
+        try:
+            context.load_verify_locations(options.client_ca_file)
+        except (ssl.SSLError, OSError) as exc:
+            raise TlsError(f"metrics.tls.client_ca_file: {options.client_ca_file}: expected certificates, as PEM") from exc
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def _no_passphrase() -> str:
+    """OpenSSL would ask for it on the terminal."""
+    raise ValueError("the key has a passphrase")

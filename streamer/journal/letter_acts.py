@@ -1,0 +1,98 @@
+"""Redriving and deleting dead letters: some at a time, so that the daemon's own writing does not wait for all of it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from streamer.journal.entries import CorruptEntryError
+from streamer.journal.letters import LetterFile, LetterFilter, LetterSummary
+from streamer.journal.moments import as_span
+from streamer.uprotocol.message import UMessage, UMessageType
+from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
+from streamer.uprotocol.protobuf import message_from_proto
+
+MAX_TTL_MS = 0xFFFF_FFFF
+"""The longest TTL that a message can have."""
+
+MAX_NAMED = 20
+"""Letters that stay, of which it is told why."""
+
+_AT_ONCE = 500
+
+
+class UnreadableLetterError(ValueError):
+    """The message of a letter cannot be read; the text says why."""
+
+
+class Staying(NamedTuple):
+    """A letter that cannot be redriven."""
+
+    letter: LetterSummary
+    why: str
+
+
+@dataclass(slots=True)
+class Redriven:
+    """How many letters are to be sent again, and how many stay; why, of the first `MAX_NAMED`."""
+
+    going: int = 0
+    staying: int = 0
+    named: list[Staying] = field(default_factory=list)
+
+
+def _always() -> bool:
+    return True
+
+
+def redrive(
+    file: LetterFile, selected: LetterFilter, now_ms: int, ttl_ms: int | None, go_on: Callable[[], bool] = _always
+) -> Redriven:
+    """Ask the daemon to send letters again, each with a new TTL in ms (0: none) or with its own, until ``go_on`` says no."""
+    done = Redriven()
+    for letters in _pages(file, selected, go_on):
+        going: list[int] = []
+        for letter in letters:
+            why = _obstacle(letter, file, ttl_ms, now_ms)
+            if not why:
+                going.append(letter.number)
+                continue
+            done.staying += 1
+            if len(done.named) < MAX_NAMED:
+                done.named.append(Staying(letter, why))
+        done.going += file.mark_for_redrive(going, now_ms, ttl_ms)
+    return done
+
+
+def purge(file: LetterFile, selected: LetterFilter, go_on: Callable[[], bool] = _always) -> int:
+    """Delete letters for good, until ``go_on`` says no; how many."""
+    return sum(file.delete([letter.number for letter in letters]) for letters in _pages(file, selected, go_on))
+
+
+def message_of(letter: LetterSummary, file: LetterFile) -> UMessage:
+    """The message of a letter. Raises `UnreadableLetterError`."""
+    try:
+        return message_from_proto(pb.UMessage.FromString(file.body(letter.number)))
+    except (CorruptEntryError, DecodeError, ValueError) as exc:
+        raise UnreadableLetterError(str(exc)) from exc
+
+
+def _pages(file: LetterFile, selected: LetterFilter, go_on: Callable[[], bool]) -> Iterator[list[LetterSummary]]:
+    after: int | None = None
+    while go_on() and (letters := file.find(selected, after, _AT_ONCE)):
+        yield letters
+        after = letters[-1].number
+
+
+def _obstacle(letter: LetterSummary, file: LetterFile, ttl_ms: int | None, now_ms: int) -> str:
+    """Why a letter cannot be redriven; empty if it can."""
+    if ttl_ms == 0 and letter.type == UMessageType.REQUEST:
+        return "a Request needs a TTL above 0"
+    try:
+        message = message_of(letter, file)
+    except UnreadableLetterError as exc:
+        return str(exc)
+    if ttl_ms is None and message.is_expired(now_ms):
+        return f"expired {as_span(now_ms - (message.deadline_ms or 0))} ago, needs another TTL"
+    return ""

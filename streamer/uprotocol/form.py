@@ -1,0 +1,6 @@
+"""The form that this program has."""
+
+from streamer.uprotocol import message
+
+IS_COMPILED = not message.__file__.endswith(".py")
+"""Whether the modules that a message passes through are compiled: `setup.py` compiles all of them, or none."""
