@@ -1,5 +1,5 @@
 """The command line: ``streamer init | run | check | config | reload | explain | pause | resume | dead-letters | traces |
-schema | demo | completion``.
+tap | top | schema | demo | completion``.
 
 Exit status: 0 fine; 1 the answer is no, or something failed; 2 wrong usage; 74 the journal or the traces cannot be read
 (EX_IOERR); 78 the configuration cannot be used, or a newer version wrote the files (EX_CONFIG).
@@ -18,7 +18,7 @@ from pathlib import Path
 import uvloop
 
 from streamer import __version__
-from streamer.cli import completion, dead_letters, explain, init, pause, probe, tap, traces
+from streamer.cli import completion, dead_letters, explain, init, pause, probe, tap, top, traces
 from streamer.cli import config as config_commands
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     traces.add_to(commands)
     pause.add_to(commands)
     tap.add_to(commands)
+    top.add_to(commands)
     command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)
     demo = command(
         "demo", _demo, "Show everything at work: a broker, a vehicle, a cloud, and the streamer.", needs_config=False

@@ -157,8 +157,9 @@ def opened(
     asked: dict[str, Any] | None = None,
     within_s: float = 10.0,
     is_secret: bool = False,
+    below: str = API,
 ) -> HTTPResponse:
-    """The answer of a page, to be read and closed; as for `ask`."""
+    """The answer of a page, to be read and closed; as for `ask`. ``below``: what its path begins with."""
     headers = {"Content-Type": "application/json", "Ustreamer-User": user()}
     if daemon.host is not None:
         headers["Host"] = daemon.host
@@ -169,7 +170,7 @@ def opened(
         handlers.append(HTTPSHandler(context=daemon.tls, check_hostname=daemon.tls.check_hostname))
     try:
         body = None if asked is None else json.dumps(asked).encode()
-        request = Request(f"{daemon.url}{API}{page}", body, headers)
+        request = Request(f"{daemon.url}{below}{page}", body, headers)
         answer: HTTPResponse = build_opener(*handlers).open(request, timeout=within_s)
         return answer
     except HTTPError as exc:

@@ -1,0 +1,261 @@
+"""``streamer top``: endpoints, routes and waiting flows of a running gateway, drawn anew every few seconds.
+
+It reads `/metrics`, so that any gateway will do that can be scraped, and asks the administration API which flows wait, if it
+answers there. It changes nothing, and needs no permission.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import termios
+import time
+import tty
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any
+
+from streamer.cli.running import API, DaemonAddress, NotAskedError, add_options, answered, daemon_of, loaded, opened
+from streamer.cli.text import complain, plain
+from streamer.cli.top_metrics import Sample, cpu_share, endpoint_figures, read, route_figures
+
+if TYPE_CHECKING:
+    from streamer.cli.top_view import Picture, WaitingFlow
+
+_WITHIN_S = 3.0
+_RECENT_S = 15.0  # latencies are those of so many seconds
+_DRAW_S = 1.0
+_PAGE_BYTES = 256 * 1024 * 1024
+_FLOWS = 50
+_KEYS = "q quit  s sort  p pause  ↑↓ routes"
+
+Fetch = Callable[[str], bytes]
+"""The body of a page. Raises `NotAskedError`."""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the command line."""
+    text = "Show the endpoints, routes and waiting flows of a running gateway, here or elsewhere: rates, depth, latencies."
+    top = commands.add_parser("top", help=text, description=text)
+    top.set_defaults(command=answered(_top))
+    add_options(top)
+    top.add_argument("--once", action="store_true", help="print it once, after one interval, and end")
+    top.add_argument("--plain", action="store_true", help="no colours and no live display: print it at every interval")
+    text = "seconds between two looks; default: 2, with --once: 1"
+    top.add_argument("--interval", type=float, metavar="S", help=text)
+
+
+def _top(arguments: argparse.Namespace) -> int:
+    try:
+        from streamer.cli.top_view import console_of  # noqa: PLC0415  # rich comes with an extra
+    except ModuleNotFoundError as exc:
+        return complain(f"streamer top needs {exc.name}; install with: pip install 'ustreamer[top]'", 1)
+    is_once = arguments.once or not (sys.stdout.isatty() or arguments.plain)
+    interval_s = arguments.interval if arguments.interval is not None else 1.0 if is_once else 2.0
+    if not 0.1 <= interval_s <= 3600:
+        return complain("--interval: expected 0.1 to 3600 seconds", 2)
+    config = loaded(arguments)
+    daemon = daemon_of(arguments, config)
+    name = daemon.named if config is None else f"{config.authority} at {daemon.named}"
+    gateway = Gateway(name, partial(_fetch, daemon))
+    try:
+        if is_once or arguments.plain:
+            console = console_of(is_plain=arguments.plain or not sys.stdout.isatty())
+            return _print(gateway, console, interval_s, is_once)
+        return asyncio.run(_Display(gateway, console_of(is_plain=False), interval_s).run())
+    except KeyboardInterrupt:
+        return 0
+
+
+def _fetch(daemon: DaemonAddress, page: str) -> bytes:
+    try:
+        with opened(daemon, page, within_s=_WITHIN_S, below="") as answer:
+            return bytes(answer.read(_PAGE_BYTES))
+    except (OSError, HTTPException) as exc:  # it broke off
+        raise NotAskedError(f"{daemon.named}: no answer ({exc})") from exc
+
+
+class Gateway:
+    """The gateway, and what was read of it. ``problem``: why the last look failed."""
+
+    def __init__(self, name: str, fetch: Fetch) -> None:
+        self.name = name
+        self.problem = ""
+        self.samples: deque[Sample] = deque()
+        self.flows: list[WaitingFlow] | None = None
+        self.flows_in_all = 0
+        self._fetch = fetch
+
+    def look(self) -> None:
+        """Read everything once. Takes seconds if nobody answers."""
+        try:
+            sample = read(self._fetch("/metrics").decode(), time.monotonic())
+            if not sample.is_streamer:
+                raise ValueError
+            self._read_flows()
+        except NotAskedError as exc:
+            self.problem = str(exc)
+            return
+        except ValueError:
+            self.problem = f"{self.name}: what answers there is not a streamer"
+            return
+        self.problem = ""
+        if self.samples and sample.started_s != self.samples[-1].started_s:
+            self.samples.clear()  # another process, whose counters began anew
+        self.samples.append(sample)
+        while len(self.samples) > 2 and self.samples[1].at_s < sample.at_s - _RECENT_S:
+            self.samples.popleft()
+
+    def _read_flows(self) -> None:
+        try:
+            answer = json.loads(self._fetch(f"{API}/flows?state=waiting&limit={_FLOWS}"))
+            self.flows, self.flows_in_all = [_flow(each) for each in answer["flows"]], int(answer["total"])
+        except (NotAskedError, ValueError, KeyError, TypeError, AttributeError):
+            self.flows, self.flows_in_all = None, 0
+
+    def picture(self, now_s: float) -> "Picture":
+        """What is to be shown at ``now_s`` on the monotonic clock."""
+        from streamer.cli.top_view import Picture  # noqa: PLC0415  # rich comes with an extra
+
+        picture = Picture(plain(f"uStreamer {self.name}"), problems=[self.problem] if self.problem else [])
+        if not self.samples:
+            return picture
+        latest = self.samples[-1]
+        notes = [f"version {latest.version}"]
+        if latest.started_s is not None:
+            notes.append(f"up {_span(time.time() - latest.started_s)}")
+        notes += [f"CPU {cpu_share(self.samples):.0%}", f"{latest.memory_bytes / 1048576:.0f} MiB"]
+        notes.append(f"{latest.dead_letters:.0f} dead letters")
+        if self.problem:
+            notes.append(f"as of {now_s - latest.at_s:.0f} s ago")
+        picture.notes = ["  ".join(notes)]
+        picture.endpoints = list(endpoint_figures(self.samples))
+        picture.routes = list(route_figures(self.samples))
+        picture.flows, picture.flows_in_all = self.flows, self.flows_in_all
+        return picture
+
+
+def _flow(data: dict[str, Any]) -> "WaitingFlow":
+    """One flow of the API. Raises KeyError, TypeError, ValueError, AttributeError: it is no such thing."""
+    from streamer.cli.top_view import WaitingFlow  # noqa: PLC0415  # rich comes with an extra
+
+    oldest = data.get("oldest_age_s")
+    held = tuple(map(str, data.get("held") or ()))
+    age_s = None if oldest is None else float(oldest)
+    return WaitingFlow(
+        str(data["route"]), str(data["source"]), str(data.get("sink") or ""), int(data["waiting"]), age_s, held
+    )
+
+
+def _print(gateway: Gateway, console: Any, interval_s: float, is_once: bool) -> int:
+    """Print it, after an interval, which the rates need; once, or again and again."""
+    from streamer.cli.top_view import draw  # noqa: PLC0415  # rich comes with an extra
+
+    gateway.look()
+    while True:
+        if is_once and gateway.problem:
+            return complain(gateway.problem, 1)
+        time.sleep(interval_s)
+        gateway.look()
+        console.print(draw(gateway.picture(time.monotonic()), console.width, None))
+        sys.stdout.flush()
+        if is_once:
+            return 1 if gateway.problem else 0
+
+
+class _Display:
+    """The live display: looks, draws, obeys keys."""
+
+    def __init__(self, gateway: Gateway, console: Any, interval_s: float) -> None:
+        self._gateway = gateway
+        self._console = console
+        self._interval_s = interval_s
+        self._sort = self._offset = 0
+        self._frozen: Picture | None = None
+        self._changed = asyncio.Event()
+        self._is_over = False
+
+    async def run(self) -> int:
+        """Until q or Ctrl-C."""
+        from rich.live import Live  # noqa: PLC0415  # comes with an extra
+
+        with _keys(self._press), Live(console=self._console, screen=True, auto_refresh=False) as live:
+            looking = asyncio.create_task(self._look(), name="look")
+            try:
+                while not self._is_over:
+                    live.update(self._drawn(), refresh=True)
+                    self._changed.clear()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_DRAW_S):
+                            await self._changed.wait()
+                    if looking.done():
+                        looking.result()  # raises what ended it
+            finally:
+                looking.cancel()
+        return 0
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.to_thread(self._gateway.look)
+            self._changed.set()
+            await asyncio.sleep(self._interval_s)
+
+    def _drawn(self) -> Any:
+        from streamer.cli.top_view import SORTS, draw  # noqa: PLC0415  # rich comes with an extra
+
+        picture = self._frozen or self._gateway.picture(time.monotonic())
+        picture.sort = SORTS[self._sort % len(SORTS)]
+        self._offset = picture.offset = max(0, min(self._offset, len(picture.routes) - 1))
+        picture.keys = f"PAUSED  {_KEYS}" if self._frozen else _KEYS
+        return draw(picture, self._console.width, self._console.height)
+
+    def _press(self, keys: str) -> None:
+        for key in keys.replace("\x1b[A", "k").replace("\x1b[B", "j").replace("\x1bOA", "k").replace("\x1bOB", "j"):
+            if key in "qQ\x04":
+                self._is_over = True
+            elif key in "sS":
+                self._sort += 1
+            elif key in "pP ":
+                self._frozen = None if self._frozen else self._gateway.picture(time.monotonic())
+            elif key in "jk":
+                self._offset += 1 if key == "j" else -1
+        self._changed.set()
+
+
+@contextlib.contextmanager
+def _keys(press: Callable[[str], None]) -> Iterator[None]:
+    """Call ``press`` with the keys that are pressed, unless the input is not a terminal."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    loop, number = asyncio.get_running_loop(), sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+
+    def ready() -> None:
+        if typed := os.read(number, 64):
+            press(typed.decode(errors="ignore"))
+        else:  # the terminal has gone
+            press("q")
+
+    tty.setcbreak(number)
+    loop.add_reader(number, ready)
+    try:
+        yield
+    finally:
+        loop.remove_reader(number)
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+def _span(span_s: float) -> str:
+    """How long it has run: the two largest units."""
+    span_s = max(0.0, span_s)  # the clocks of two machines
+    minutes, hours, days = int(span_s // 60), int(span_s // 3600), int(span_s // 86400)
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min {int(span_s) % 60} s" if minutes else f"{int(span_s)} s"

@@ -1,0 +1,220 @@
+"""What `streamer top` reads out of `/metrics`: routes and endpoints at one moment, and what has changed between two."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from prometheus_client.parser import text_string_to_metric_families
+
+RouteKey = tuple[str, str, str]
+"""Name of the route, of its ingress, of its egress."""
+
+_FAILURES = ("expired", "rejected", "dead_lettered")
+_LATENCIES = {
+    "ustreamer_in_daemon_latency_seconds_bucket": "in_daemon",
+    "ustreamer_end_to_end_latency_seconds_bucket": "end_to_end",
+}
+_OF_ROUTES = {
+    "ustreamer_accepted_messages_total": "accepted",
+    "ustreamer_queue_messages": "queued",
+    "ustreamer_queue_oldest_age_seconds": "oldest_s",
+    "ustreamer_paused_messages": "paused",
+}
+_OF_ENDPOINTS = {
+    "ustreamer_endpoint_up": "up",
+    "ustreamer_received_messages_total": "received",
+    "ustreamer_in_flight_messages": "in_flight",
+    "ustreamer_backlog_messages": "backlog",
+    "ustreamer_endpoint_problems": "problems",
+}
+
+Buckets = dict[float, float]
+"""Upper bound → observations up to it."""
+
+
+@dataclass(slots=True)
+class RouteSample:
+    """One route's counters and gauges."""
+
+    accepted: float = 0
+    delivered: float = 0
+    failed: float = 0
+    queued: float = 0
+    oldest_s: float = 0
+    paused: float = 0
+    in_daemon: Buckets = field(default_factory=dict)
+    end_to_end: Buckets = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class EndpointSample:
+    """One endpoint's counters and gauges."""
+
+    transport: str
+    up: float = 0
+    received: float = 0
+    in_flight: float = 0
+    backlog: float = 0
+    problems: float = 0
+
+
+@dataclass(slots=True)
+class Sample:
+    """All of `/metrics` that is shown, at a moment on the monotonic clock."""
+
+    at_s: float
+    routes: dict[RouteKey, RouteSample] = field(default_factory=dict)
+    endpoints: dict[str, EndpointSample] = field(default_factory=dict)
+    version: str = ""
+    started_s: float | None = None
+    """Unix seconds."""
+    cpu_s: float = 0.0
+    memory_bytes: float = 0.0
+    dead_letters: float = 0.0
+
+    @property
+    def is_streamer(self) -> bool:
+        """Whether it was a streamer's page."""
+        return bool(self.endpoints)
+
+
+def read(text: str, at_s: float) -> Sample:
+    """Raises ValueError: that is not the text format."""
+    sample = Sample(at_s)
+    for family in text_string_to_metric_families(text):
+        for name, labels, value in ((each.name, each.labels, each.value) for each in family.samples):
+            if {"route", "ingress", "egress"} <= labels.keys():
+                _read_route(sample, name, labels, value)
+            elif {"endpoint", "transport"} <= labels.keys() and name in _OF_ENDPOINTS:
+                endpoint = sample.endpoints.setdefault(labels["endpoint"], EndpointSample(labels["transport"]))
+                setattr(endpoint, _OF_ENDPOINTS[name], value)
+            elif name == "ustreamer_build_info":
+                sample.version = labels.get("version", "")
+            elif name == "ustreamer_dead_letters_total":
+                sample.dead_letters += value
+            elif name == "process_start_time_seconds":
+                sample.started_s = value
+            elif name == "process_cpu_seconds_total":
+                sample.cpu_s = value
+            elif name == "process_resident_memory_bytes":
+                sample.memory_bytes = value
+    return sample
+
+
+def _read_route(sample: Sample, name: str, labels: Mapping[str, str], value: float) -> None:
+    route = sample.routes.setdefault((labels["route"], labels["ingress"], labels["egress"]), RouteSample())
+    if name in _OF_ROUTES:
+        setattr(route, _OF_ROUTES[name], value)
+    elif name == "ustreamer_outcomes_total":
+        outcome = labels.get("outcome")
+        route.delivered += value if outcome == "delivered" else 0
+        route.failed += value if outcome in _FAILURES else 0
+    elif name in _LATENCIES:
+        getattr(route, _LATENCIES[name])[float(labels.get("le", "nan"))] = value
+
+
+@dataclass(frozen=True, slots=True)
+class RouteFigures:
+    """What is shown of a route. Rates per second; latencies in seconds: of the last seconds if anything was delivered in
+    them, else since the start; None if nothing ever was.
+    """
+
+    name: str
+    ingress: str
+    egress: str
+    accepted_per_s: float
+    delivered_per_s: float
+    failed_per_s: float
+    queued: float
+    oldest_s: float
+    paused: float
+    in_daemon_s: tuple[float | None, float | None]
+    end_to_end_s: tuple[float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointFigures:
+    """What is shown of an endpoint."""
+
+    name: str
+    transport: str
+    is_up: bool
+    received_per_s: float
+    in_flight: float
+    backlog: float
+    problems: float
+
+
+def route_figures(samples: Sequence[Sample]) -> Iterator[RouteFigures]:
+    """Every route that has moved. ``samples``: of the last seconds, oldest first; the latest two give the rates."""
+    now = samples[-1]
+    before = samples[-2] if len(samples) > 1 else now
+    for key, route in now.routes.items():
+        if not (route.accepted or route.queued):
+            continue
+        last, first = before.routes.get(key, RouteSample()), samples[0].routes.get(key, RouteSample())
+        yield RouteFigures(
+            *key,
+            _rate(last.accepted, route.accepted, before, now),
+            _rate(last.delivered, route.delivered, before, now),
+            _rate(last.failed, route.failed, before, now),
+            route.queued,
+            route.oldest_s,
+            route.paused,
+            _latencies(first.in_daemon, route.in_daemon),
+            _latencies(first.end_to_end, route.end_to_end),
+        )
+
+
+def endpoint_figures(samples: Sequence[Sample]) -> Iterator[EndpointFigures]:
+    """Every endpoint."""
+    now = samples[-1]
+    before = samples[-2] if len(samples) > 1 else now
+    for name, endpoint in now.endpoints.items():
+        last = before.endpoints.get(name)
+        received = 0.0 if last is None else last.received
+        yield EndpointFigures(
+            name,
+            endpoint.transport,
+            bool(endpoint.up),
+            _rate(received, endpoint.received, before, now),
+            endpoint.in_flight,
+            endpoint.backlog,
+            endpoint.problems,
+        )
+
+
+def cpu_share(samples: Sequence[Sample]) -> float:
+    """The part of a processor that the daemon takes."""
+    return 0.0 if len(samples) < 2 else _rate(samples[-2].cpu_s, samples[-1].cpu_s, samples[-2], samples[-1])
+
+
+def quantile(buckets: Buckets, share: float) -> float | None:
+    """Below what so large a share of the observations was, straight lines assumed inside buckets.
+
+    None without any; infinite beyond the last bound.
+    """
+    total = buckets.get(inf, 0)
+    if total <= 0:
+        return None
+    wanted = share * total
+    low = below = 0.0
+    for bound, count in sorted(buckets.items()):
+        if count >= wanted:
+            return bound if bound == inf or count <= below else low + (bound - low) * (wanted - below) / (count - below)
+        low, below = bound, count
+    return inf
+
+
+def _rate(before: float, now: float, then: Sample, current: Sample) -> float:
+    """Of a counter, which may have begun anew with the process."""
+    span_s = current.at_s - then.at_s
+    grown = now - before if now >= before else now
+    return grown / span_s if span_s > 0 else 0.0
+
+
+def _latencies(before: Buckets, now: Buckets) -> tuple[float | None, float | None]:
+    recent = {bound: count - before.get(bound, 0) for bound, count in now.items()}
+    if min(recent.values(), default=0) < 0 or not recent.get(inf):
+        recent = now
+    return quantile(recent, 0.5), quantile(recent, 0.99)

@@ -1,0 +1,144 @@
+"""``streamer top``: what it makes of the pages of a gateway, and what it says if there are none."""
+
+import json
+import sys
+
+import pytest
+
+from streamer.cli.running import NotAskedError
+from streamer.cli.top import Gateway, _span
+from tests.unit.cli.commands import status_of
+
+METRICS = """\
+# TYPE ustreamer_build_info gauge
+ustreamer_build_info{{version="0.1.0"}} 1
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds {started}
+# TYPE ustreamer_endpoint_up gauge
+ustreamer_endpoint_up{{endpoint="cloud",transport="mqtt5"}} 1
+# TYPE ustreamer_accepted_messages counter
+ustreamer_accepted_messages_total{{route="up",ingress="vehicle",egress="cloud"}} {accepted}
+"""
+FLOW = {"route": "up", "source": "//veh1/A/1/8000", "sink": None, "waiting": 7, "oldest_age_s": 1.5, "held": ["absent"]}
+
+
+class Pages:
+    """The pages of a gateway; what is not there is refused."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, str] = {}
+
+    def __call__(self, page: str) -> bytes:
+        for name, text in self.there.items():
+            if page.startswith(name):
+                return text.encode()
+        raise NotAskedError(f"{page}: no answer")
+
+    def metrics(self, accepted: int, started: int = 1000) -> None:
+        self.there["/metrics"] = METRICS.format(accepted=accepted, started=started)
+
+
+@pytest.fixture
+def pages() -> Pages:
+    return Pages()
+
+
+def test_a_gateway_that_goes_away_and_comes_back_is_shown_all_the_time(pages: Pages) -> None:
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    picture = gateway.picture(0)
+    assert (picture.problems, picture.routes) == (["/metrics: no answer"], [])
+    pages.metrics(100)
+    gateway.look()
+    pages.metrics(150)
+    gateway.look()
+    picture = gateway.picture(gateway.samples[-1].at_s)
+    assert picture.problems == []
+    assert picture.routes[0].accepted_per_s > 0
+    del pages.there["/metrics"]
+    gateway.look()
+    picture = gateway.picture(gateway.samples[-1].at_s + 12)
+    assert picture.problems == ["/metrics: no answer"]
+    assert len(picture.routes) == 1  # the last that is known, and how old it is
+    assert picture.notes[0].endswith("as of 12 s ago")
+    pages.metrics(5, started=2000)  # another process
+    gateway.look()
+    assert (gateway.picture(0).problems, gateway.picture(0).routes[0].accepted_per_s) == ([], 0.0)
+
+
+def test_flows_that_wait_are_shown_where_the_gateway_tells(pages: Pages) -> None:
+    pages.metrics(1)
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    assert gateway.picture(0).flows is None
+    pages.there["/api/v1/flows?state=waiting"] = json.dumps({"flows": [FLOW], "next": None, "total": 12})
+    gateway.look()
+    picture = gateway.picture(0)
+    assert picture.flows is not None
+    assert [(flow.source, flow.waiting, flow.held) for flow in picture.flows] == [("//veh1/A/1/8000", 7, ("absent",))]
+    assert picture.flows_in_all == 12
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "[]", "{}", '{"flows": [1], "total": 1}', '{"flows": [{}], "total": 1}', '{"flows": {"a": 1}}']
+)
+def test_other_answers_are_no_flows(pages: Pages, answer: str) -> None:
+    pages.metrics(1)
+    pages.there["/api/v1/flows"] = answer
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    assert gateway.picture(0).flows is None
+    assert not gateway.problem
+
+
+@pytest.mark.parametrize("text", ["", "<html>", "# TYPE other gauge\nother 1\n", "ustreamer_endpoint_up{ 1"])
+def test_what_is_no_streamer_is_said(pages: Pages, text: str) -> None:
+    pages.there["/metrics"] = text
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    assert gateway.problem == "gw: what answers there is not a streamer"
+
+
+def test_what_is_kept_is_bounded(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = Gateway("gw", pages)
+    now_s = iter(range(1000))
+    monkeypatch.setattr("streamer.cli.top.time.monotonic", lambda: float(next(now_s)))
+    for number in range(100):
+        pages.metrics(number)
+        gateway.look()
+    assert len(gateway.samples) < 20
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "complaint"),
+    [
+        (("--url", "127.0.0.1:9464"), 2, "expected http://host:port"),
+        (("--once",), 2, "expected --config, or --url"),
+        (("--url", "http://127.0.0.1:1", "--once"), 1, "no streamer answers there"),
+        (("--url", "http://127.0.0.1:1", "--interval", "0"), 2, "expected 0.1 to 3600"),
+    ],
+)
+def test_what_it_cannot_do_it_says(
+    words: tuple[str, ...], status: int, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of("top", *words) == status
+    assert complaint in capsys.readouterr().err
+
+
+def test_without_rich_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delitem(sys.modules, "streamer.cli.top_view", raising=False)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert status_of("top", "--url", "http://127.0.0.1:1") == 1
+    assert "pip install 'ustreamer[top]'" in capsys.readouterr().err
+
+
+def test_a_port_that_is_not_known_is_a_matter_of_the_configuration(good: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("top", "--config", good, "--once") == 78
+    assert "metrics: null" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("span_s", "text"), [(-1, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (7260, "2 h 1 min"), (200_000, "2 d 7 h")]
+)
+def test_how_long_it_has_run_is_told_in_two_units(span_s: float, text: str) -> None:
+    assert _span(span_s) == text
