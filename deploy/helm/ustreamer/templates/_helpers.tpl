@@ -1,0 +1,61 @@
+{{- define "ustreamer.name" -}}
+{{- $name := printf "%s-%s" .Release.Name .Chart.Name }}
+{{- if contains .Chart.Name .Release.Name }}{{ $name = .Release.Name }}{{ end }}
+{{- $name | trunc 52 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "ustreamer.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "ustreamer.labels" -}}
+{{ include "ustreamer.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "ustreamer.image" -}}
+{{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{/* What the configuration file says, as JSON. It is refused where Kubernetes could not run it. */}}
+{{- define "ustreamer.config" -}}
+{{- $config := fromYaml (required "config: expected the streamer's configuration: --set-file config=streamer.yaml" .Values.config) }}
+{{- if hasKey $config "Error" }}{{ fail (printf "config: expected YAML: %s" $config.Error) }}{{ end }}
+{{- $listen := dig "metrics" "listen" "" $config }}
+{{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\]):[1-9][0-9]*$" $listen) }}
+{{- fail (printf "config: metrics.listen: expected 0.0.0.0:9464, because probes come from outside the container; found %q" $listen) }}
+{{- end }}
+{{- $journal := dig "journal" "path" "" $config }}
+{{- if not (hasPrefix "/var/lib/streamer/" $journal) }}
+{{- fail (printf "config: journal.path: expected a file below /var/lib/streamer, the volume; found %q" $journal) }}
+{{- end }}
+{{- if gt (int .Values.replicas) 1 }}
+{{- if not (contains "${HOSTNAME" (toString $config.authority)) }}
+{{- fail "replicas: more than one need authorities of their own: authority: ${HOSTNAME} in config" }}
+{{- end }}
+{{- if not (regexMatch "(?m)\\bshare:" .Values.config) }}
+{{- fail "replicas: more than one divide what a broker has: expected share in the options of its endpoint in config" }}
+{{- end }}
+{{- end }}
+{{- toJson $config }}
+{{- end }}
+
+{{- define "ustreamer.port" -}}
+{{ (include "ustreamer.config" . | fromJson).metrics.listen | splitList ":" | last }}
+{{- end }}
+
+{{- define "ustreamer.scheme" -}}
+{{ if dig "metrics" "tls" nil (include "ustreamer.config" . | fromJson) }}https{{ else }}http{{ end }}
+{{- end }}
+
+{{- define "ustreamer.grace" -}}
+{{- $drain := include "ustreamer.config" . | fromJson | dig "shutdown" "drain_s" 20 | ceil | int }}
+{{- $given := .Values.terminationGracePeriodSeconds }}
+{{- if and $given (lt (int $given) (add $drain 15 | int)) }}
+{{- fail (printf "terminationGracePeriodSeconds: expected at least shutdown.drain_s and 15 more: %d" (add $drain 15)) }}
+{{- end }}
+{{- $given | default (add $drain 25) | int }}
+{{- end }}

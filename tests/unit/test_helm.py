@@ -1,0 +1,188 @@
+"""The Helm chart: what it renders is good for Kubernetes and for the streamer, and what cannot work it refuses."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from streamer.cli.main import main
+from streamer.config.load import load_text
+from tests.unit.test_deploy import ROOT, dockerfile, instruction, memory_bytes, project
+
+CHART = ROOT / "deploy/helm/ustreamer"
+KUBERNETES = "1.30.0"
+SOME = {
+    "files": {"zenoh.json5": '{ mode: "peer" }\n'},
+    "secrets": [{"secret": "gateway-tls", "path": "/run/secrets/tls"}],
+    "service": {"ports": [{"name": "zenoh", "port": 7447}], "annotations": {"a/b": "c"}},
+    "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "serviceMonitor": {"enabled": True},
+    "networkPolicy": {
+        "enabled": True,
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+        "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+        "egress": [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}], "ports": [{"port": 8883}]}],
+    },
+    "env": [{"name": "A", "value": "b"}],
+    "podLabels": {"team": "gateways"},
+    "podAnnotations": {"note": "x"},
+    "nodeSelector": {"kubernetes.io/arch": "arm64"},
+    "tolerations": [{"operator": "Exists"}],
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+    ],
+    "priorityClassName": "high",
+    "imagePullSecrets": [{"name": "registry"}],
+    "persistence": {"storageClassName": "fast"},
+}
+"""Every part of the chart switched on."""
+
+pytestmark = pytest.mark.helm
+
+
+@pytest.fixture
+def config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What ``streamer init`` writes for a gateway in the cloud."""
+    devices = ("--device", "veh1=mqtts://veh1.example", "--cloud", "backend=mqtts://broker.example")
+    assert main(["init", "--role", "cloud-gateway", *devices, "--metrics", "0.0.0.0:9464", "--output", "-"]) == 0
+    return capsys.readouterr().out
+
+
+def helm(action: str, tmp_path: Path, values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    path = tmp_path / "values.json"
+    path.write_text(json.dumps(values))
+    names = ["gateway"] if action == "template" else ["--strict"]
+    command = ["helm", action, *names, str(CHART), "--values", str(path), "--kube-version", KUBERNETES]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def rendered(tmp_path: Path, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the chart makes, by kind and name."""
+    done = helm("template", tmp_path, values)
+    assert done.returncode == 0, done.stderr
+    found = [each for each in yaml.safe_load_all(done.stdout) if each]
+    return {f"{each['kind']}/{each['metadata']['name']}": each for each in found}
+
+
+def pod(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    spec: dict[str, Any] = found["StatefulSet/gateway-ustreamer"]["spec"]["template"]["spec"]
+    return spec
+
+
+def test_lint_has_nothing_to_say(config: str, tmp_path: Path) -> None:
+    for values in ({"config": config}, {"config": config, **SOME}):
+        done = helm("lint", tmp_path, values)
+        assert done.returncode == 0, done.stdout
+
+
+def test_the_chart_has_the_version_of_the_project() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == project()["version"]
+
+
+@pytest.mark.parametrize("more", [{}, SOME], ids=["defaults", "everything"])
+def test_what_is_rendered_fits_the_schemas_of_kubernetes(more: dict[str, Any], config: str, tmp_path: Path) -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate brings schemas")
+    found = rendered(tmp_path, {"config": config, **more})
+    assert len(found) == (4 if not more else 8)
+    for each in found.values():
+        if not each["apiVersion"].startswith("monitoring.coreos.com/"):
+            kubernetes_validate.validate(each, KUBERNETES.rpartition(".")[0], strict=True)
+
+
+def test_the_configuration_arrives_as_it_is_and_is_good(config: str, tmp_path: Path) -> None:
+    found = rendered(tmp_path, {"config": config, **SOME})
+    data = found["ConfigMap/gateway-ustreamer"]["data"]
+    assert data == {"streamer.yaml": config} | SOME["files"]  # type: ignore[operator]
+    assert load_text(data["streamer.yaml"], Path("streamer.yaml"), {}).authority == "cloud-gateway"
+
+
+def test_a_changed_configuration_restarts_the_pod(config: str, tmp_path: Path) -> None:
+    def annotations(text: str) -> Any:
+        template = rendered(tmp_path, {"config": text})["StatefulSet/gateway-ustreamer"]["spec"]["template"]
+        return template["metadata"]["annotations"]
+
+    assert annotations(config) != annotations(f"{config}# more\n")
+
+
+def test_the_pod_has_no_rights_and_the_user_of_the_image(config: str, tmp_path: Path) -> None:
+    spec = pod(rendered(tmp_path, {"config": config}))
+    (container,) = spec["containers"]
+    user = int(instruction(dockerfile()[-1], "USER").partition(":")[0])
+    context = spec["securityContext"]
+    assert (context["runAsUser"], context["runAsGroup"], context["fsGroup"], context["runAsNonRoot"]) == (
+        user,
+        user,
+        user,
+        True,
+    )
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert spec["automountServiceAccountToken"] is False
+    assert container["args"] == json.loads(instruction(dockerfile()[-1], "CMD"))
+
+
+def test_probes_ask_what_is_meant_for_them(config: str, tmp_path: Path) -> None:
+    (container,) = pod(rendered(tmp_path, {"config": config}))["containers"]
+    pages = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+    assert pages == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+    assert {"name": "metrics", "containerPort": 9464} in container["ports"]
+
+
+@pytest.mark.parametrize(("drain_s", "grace_s"), [(None, 45), (60, 85), (0.5, 26)])
+def test_a_stop_may_take_longer_than_a_drain(drain_s: float | None, grace_s: int, config: str, tmp_path: Path) -> None:
+    text = config if drain_s is None else f"{config}shutdown: {{drain_s: {drain_s}}}\n"
+    assert pod(rendered(tmp_path, {"config": text}))["terminationGracePeriodSeconds"] == grace_s
+
+
+def test_secrets_are_files_that_only_the_group_may_read(config: str, tmp_path: Path) -> None:
+    spec = pod(rendered(tmp_path, {"config": config, **SOME}))
+    (container,) = spec["containers"]
+    volume = {"name": "secret-0", "secret": {"secretName": "gateway-tls", "defaultMode": 0o440}}
+    assert volume in spec["volumes"]
+    assert {"name": "secret-0", "mountPath": "/run/secrets/tls", "readOnly": True} in container["volumeMounts"]
+
+
+def test_the_limit_of_memory_holds_what_init_writes(config: str) -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert values["resources"]["limits"]["memory"] == "1Gi"
+    assert memory_bytes(load_text(config, Path("streamer.yaml"), {})) < 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("values", "change", "said"),
+    [
+        ({"config": ""}, ("", ""), "expected the streamer's configuration"),
+        ({}, ("\nauthority:", "\nauthority: ["), "config: expected YAML"),
+        ({}, ("0.0.0.0:9464", "127.0.0.1:9464"), "metrics.listen: expected 0.0.0.0:9464"),
+        ({}, ("/var/lib/streamer/", "/data/"), "journal.path: expected a file below /var/lib/streamer"),
+        ({"terminationGracePeriodSeconds": 30}, ("", ""), "expected at least shutdown.drain_s and 15 more: 35"),
+        ({"replicas": 2}, ("", ""), "authority: ${HOSTNAME}"),
+        ({"replicas": 2}, ("authority: cloud-gateway", "authority: ${HOSTNAME}"), "expected share"),
+        ({"replica": 2}, ("", ""), "replica"),
+        ({"secrets": [{"secret": "a", "path": "relative"}]}, ("", ""), "secrets"),
+        ({"files": {"streamer.yaml": "x"}}, ("", ""), "files"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    values: dict[str, Any], change: tuple[str, str], said: str, config: str, tmp_path: Path
+) -> None:
+    done = helm("template", tmp_path, {"config": config.replace(*change, 1) if change[0] else config, **values})
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_several_streamers_divide_a_broker(config: str, tmp_path: Path) -> None:
+    text = config.replace("authority: cloud-gateway", "authority: ${HOSTNAME}").replace(
+        "client_id: cloud-gateway-", "share: "
+    )
+    found = rendered(tmp_path, {"config": text, "replicas": 3})
+    assert found["StatefulSet/gateway-ustreamer"]["spec"]["replicas"] == 3
+    assert load_text(text, Path("streamer.yaml"), {"HOSTNAME": "gateway-ustreamer-0"}).divided
