@@ -13,6 +13,7 @@ from streamer.admin.metrics import Exposition
 from streamer.admin.port import AdminPort
 from streamer.admin.pushing import Pushing
 from streamer.admin.server import unready
+from streamer.admin.status_message import StatusView
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, load
 from streamer.config.models import Config
@@ -73,7 +74,7 @@ class Daemon:
             journal=self.journal,
             tracer=self.pushing.tracer(self.tracing),
         )
-        self.service_host = ServiceHost(config, local_transport, self.router, self._clock)
+        self.service_host = ServiceHost(config, local_transport, self.router, self._clock, StatusView(self))
         self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
         self._admin = AdminPort(self, self._exposition)
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
@@ -352,6 +353,7 @@ class _EndpointEvents(Arrivals):
         told = (f"endpoint {self._name}", state)
         logger.info("endpoint_state endpoint=%s state=%s", self._name, state.value, extra={"state": told})
         router.link_changed(self._name, state)
+        self._daemon.service_host.status.look_again()
         systemd.notify(f"STATUS={'; '.join(unready(router)) or 'all endpoints connected'}")
 
     def node_changed(self, is_there: bool) -> None:

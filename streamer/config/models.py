@@ -22,7 +22,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, check_options, findings
 from streamer.config.claims import conflicts, path_claim
 from streamer.config.permissions import PermissionsConfig
-from streamer.config.push import OtelConfig
+from streamer.config.push import OtelConfig, StatusConfig
 from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
 from streamer.config.stores import DeadLetterStoreConfig, JournalConfig, TraceConfig
 from streamer.config.tls import TlsConfig
@@ -306,6 +306,8 @@ class Config(Section):
     """A record of what became of each message. None: off."""
     otel: OtelConfig | None = None
     """A collector of OpenTelemetry that metrics and spans are sent to. None: off."""
+    status: StatusConfig | None = None
+    """The status that the streamer publishes on a topic of its own. None: off."""
     log: LogConfig = LogConfig()
     """What is logged, and how."""
     shutdown: ShutdownConfig = ShutdownConfig()

@@ -73,3 +73,10 @@ class OtelConfig(Section):
     """Whether metrics are sent."""
     spans: OtelSpansConfig | None = None
     """Spans of sampled messages. None: off."""
+
+
+class StatusConfig(Section):
+    """The status that the streamer publishes on ``//AUTHORITY/4/1/8002``."""
+
+    every_s: Annotated[float, Field(ge=1)] = 60
+    """How often. A change of health is told at once, ten times in this time at most. It expires after three times that."""

@@ -32,7 +32,7 @@ from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage, UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at, is_authority
-from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, STATUS, USTREAMER
 
 # Source authorities with a rate of their own, at all endpoints together. Further ones share one.
 _MAX_RATES = 256
@@ -149,9 +149,9 @@ class FailureNotices:
         If that endpoint is gone since a restart nobody can be told there; the letter is stored all the same.
 
         A dead letter of another streamer that we cannot deliver is counted and no more: two streamers that published dead
-        letters about each other's dead letters would never end.
+        letters about each other's dead letters would never end. So is a status of ours: the next one says more.
         """
-        if self._is_dead_letter(received.message):
+        if self._is_only_counted(received.message):
             return []
         now_ms = self._clock.wall_ms()
         failed = FailedMessage(
@@ -215,10 +215,11 @@ class FailureNotices:
         pace.spend(1, sum(size_of(notice) for _, notice in notices))
         return notices
 
-    def _is_dead_letter(self, message: UMessage) -> bool:
+    def _is_only_counted(self, message: UMessage) -> bool:
         source = message.attributes.source
-        ours = USTREAMER.at(source.authority, self.options.resource)
-        return message.attributes.type is UMessageType.PUBLISH and source == ours
+        letters = USTREAMER.at(source.authority, self.options.resource)
+        is_ours = source in (letters, USTREAMER.at(self.options.authority, STATUS))
+        return message.attributes.type is UMessageType.PUBLISH and is_ours
 
     def _sinks(self, path: NoticePath, sender: str, is_origin: bool) -> list[UUri | None]:
         """Whom a dead letter is addressed to: on a network that wants an authority, whoever sent the message."""

@@ -14,6 +14,7 @@ from streamer.services.pause import PauseService
 from streamer.services.router import RouterForServices
 from streamer.services.rpc import RpcService
 from streamer.services.state import StateError, StateFile
+from streamer.services.status import StatusService, StreamerView
 from streamer.services.usubscription.follow import Follower
 from streamer.services.usubscription.service import USubscription
 from streamer.transports.local import LocalTransport
@@ -41,7 +42,9 @@ class ServiceHost:
         transport: LocalTransport,
         router: RouterForServices,
         clock: Clock,
+        view: StreamerView | None = None,
     ) -> None:
+        """``view``: what the status is made of; None: there is none."""
         self.state = StateFile(state_path(config), TABLES)
         self._transport = transport
         self._problem = ""  # why the file cannot be used
@@ -50,6 +53,7 @@ class ServiceHost:
         self.pause_service = PauseService(self.state, router, config.control, access)
         self.receivers = MulticastReceivers(self.state, router, config.catalogue, access, _most_authorities(config))
         self._rpc = RpcService(transport, USTREAMER, {**self.pause_service.methods(), **self.receivers.methods()})
+        self.status = StatusService(transport, config.status, view, clock)
         self.subscriptions: USubscription | Follower | None = None
         if options is not None:
             kind = USubscription if options.external is None else Follower
@@ -113,6 +117,7 @@ class ServiceHost:
         """Apply what a reload may change."""
         access = Access.from_config(config)
         self.pause_service.use(config.control, access)
+        self.status.use(config.status)
         self.receivers.use(config.catalogue, access, _most_authorities(config))
         if self.subscriptions is not None and config.usubscription is not None:
             self.subscriptions.use(config.usubscription, access)
@@ -120,6 +125,11 @@ class ServiceHost:
     async def run(self) -> None:
         """Serve until cancelled."""
         await self._until_open()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.status.run(), name="status")
+            tasks.create_task(self._serve_subscriptions(), name="usubscription")
+
+    async def _serve_subscriptions(self) -> None:
         while self.subscriptions is not None:
             try:
                 await self.subscriptions.run()

@@ -32,5 +32,8 @@ USUBSCRIPTIONS = (USUBSCRIPTION, USUBSCRIPTION_4)
 CHANGES = 0x8000
 """The topic of core.usubscription on which changes of subscriptions are told."""
 
+STATUS = 0x8002
+"""The topic of core.ustreamer on which it tells its status."""
+
 LOCAL_ENDPOINT = "core"
 """The endpoint inside the streamer. No endpoint of the configuration may be called so."""

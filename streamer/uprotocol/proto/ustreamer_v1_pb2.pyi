@@ -32,6 +32,70 @@ class DeadLetter(_message.Message):
     payload_bytes: int
     def __init__(self, message: _Optional[_Union[_uprotocol_v1_pb2.UMessage, _Mapping]] = ..., status: _Optional[_Union[_uprotocol_v1_pb2.UStatus, _Mapping]] = ..., route: _Optional[str] = ..., endpoint: _Optional[str] = ..., attempts: _Optional[int] = ..., first_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., streamer: _Optional[str] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
 
+class Status(_message.Message):
+    __slots__ = ("ready", "reasons", "version", "started", "uptime_s", "interval_ms", "queued", "routes", "routes_left_out", "endpoints", "dead_letters", "journal", "config_fingerprint")
+    READY_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    ready: bool
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    version: str
+    started: _timestamp_pb2.Timestamp
+    uptime_s: int
+    interval_ms: int
+    queued: int
+    routes: _containers.RepeatedCompositeFieldContainer[RouteStatus]
+    routes_left_out: int
+    endpoints: _containers.RepeatedCompositeFieldContainer[EndpointStatus]
+    dead_letters: int
+    journal: JournalStatus
+    config_fingerprint: str
+    def __init__(self, ready: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uptime_s: _Optional[int] = ..., interval_ms: _Optional[int] = ..., queued: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[RouteStatus, _Mapping]]] = ..., routes_left_out: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointStatus, _Mapping]]] = ..., dead_letters: _Optional[int] = ..., journal: _Optional[_Union[JournalStatus, _Mapping]] = ..., config_fingerprint: _Optional[str] = ...) -> None: ...
+
+class RouteStatus(_message.Message):
+    __slots__ = ("name", "queued", "bytes", "oldest_age_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    queued: int
+    bytes: int
+    oldest_age_ms: int
+    def __init__(self, name: _Optional[str] = ..., queued: _Optional[int] = ..., bytes: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ...) -> None: ...
+
+class EndpointStatus(_message.Message):
+    __slots__ = ("name", "transport", "state")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    transport: str
+    state: str
+    def __init__(self, name: _Optional[str] = ..., transport: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
+
+class JournalStatus(_message.Message):
+    __slots__ = ("state", "problem", "bytes", "max_bytes")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    problem: str
+    bytes: int
+    max_bytes: int
+    def __init__(self, state: _Optional[str] = ..., problem: _Optional[str] = ..., bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
 class DispatchRule(_message.Message):
     __slots__ = ("topic", "sink")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

@@ -113,6 +113,13 @@ def test_a_dead_letter_that_fails_causes_no_other(streamer: str) -> None:
     assert harness.notices.dead_letters == {}
 
 
+def test_a_status_of_ours_that_expires_is_only_counted() -> None:
+    harness = NoticesHarness().add_all()
+    assert harness.of(publish(START_MS, UUri("gateway", 4, 1, 0x8002)), LOCAL_ENDPOINT) == []
+    assert harness.notices.dead_letters == {}
+    assert len(harness.of(publish(START_MS, UUri("veh1", 4, 1, 0x8002)))) == 1  # of another streamer: a message like others
+
+
 def test_a_notification_from_the_topic_of_the_dead_letters_is_a_message_like_others() -> None:
     said = notification(START_MS, UUri("another", 4, 1, 0x8001), APP)
     assert len(NoticesHarness().add_all().of(said)) == 1

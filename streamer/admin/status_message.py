@@ -1,0 +1,90 @@
+"""What core.ustreamer publishes about the streamer: its health, what waits, its endpoints. Bounded, whatever there is."""
+
+from heapq import nlargest
+from typing import Protocol
+
+from streamer import __version__
+from streamer.admin.server import unready
+from streamer.config.models import Config
+from streamer.config.shown import fingerprint
+from streamer.delivery.router import Router
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+
+ROUTES = 20
+ENDPOINTS = 50
+REASONS = 10
+TEXT = 200
+"""Characters of a name or a reason."""
+
+
+class LookedAt(Protocol):
+    """A streamer."""
+
+    router: Router
+
+    @property
+    def config(self) -> Config:
+        """What is in use."""
+
+
+class StatusView:
+    """Looks at a streamer, whose router there is already."""
+
+    def __init__(self, running: LookedAt) -> None:
+        self._running = running
+        self._router = running.router
+        self._started_ms = self._router.clock.wall_ms()
+        self._began_s = self._router.clock.monotonic_s()
+        self._fingerprint: tuple[Config, str] | None = None
+
+    def health(self) -> list[str]:
+        """Why the streamer is not ready; empty if it is."""
+        return unready(self._router)
+
+    def status(self) -> pb.Status:
+        """How the streamer is now."""
+        router, reasons = self._router, unready(self._router)
+        accounts = list(router.accounts())
+        waiting = [account for account in accounts if account.queued]
+        endpoints = router.endpoint_accounts()
+        status = pb.Status(
+            ready=not reasons,
+            reasons=[reason[:TEXT] for reason in reasons[:REASONS]],
+            version=__version__,
+            uptime_s=int(router.clock.monotonic_s() - self._began_s),
+            queued=sum(account.queued for account in accounts),
+            routes=[
+                pb.RouteStatus(
+                    name=account.name[:TEXT],
+                    queued=account.queued,
+                    bytes=account.bytes,
+                    oldest_age_ms=round(account.oldest_age_s * 1000),
+                )
+                for account in nlargest(ROUTES, waiting, key=lambda account: account.queued)
+            ],
+            routes_left_out=max(0, len(waiting) - ROUTES),
+            endpoints=[
+                pb.EndpointStatus(name=each.name[:TEXT], transport=each.transport[:TEXT], state=each.state.value)
+                for each in endpoints[:ENDPOINTS]
+            ],
+            dead_letters=sum(router.account().dead_letters.values()),
+            config_fingerprint=self._hash(),
+        )
+        status.started.FromMilliseconds(self._started_ms)
+        if router.journal is not None:
+            journal = router.journal
+            status.journal.CopyFrom(
+                pb.JournalStatus(
+                    state=journal.state.value,
+                    problem=journal.problem[:TEXT],
+                    bytes=journal.bytes,
+                    max_bytes=journal.max_bytes,
+                )
+            )
+        return status
+
+    def _hash(self) -> str:
+        config = self._running.config
+        if self._fingerprint is None or self._fingerprint[0] is not config:
+            self._fingerprint = config, fingerprint(config)
+        return self._fingerprint[1]
