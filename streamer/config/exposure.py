@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -30,6 +31,13 @@ def exposures(config: Config) -> Iterator[str]:
             f"control.http: any, and metrics.listen is {metrics.listen}: the token goes there unencrypted; "
             "set metrics.tls, or use loopback"
         )
+    if config.otel is not None and config.otel.endpoint.startswith("http:"):
+        address = urlsplit(config.otel.endpoint)
+        if not is_loopback(address.hostname or ""):
+            sent = (
+                "what is pushed" if config.otel.headers_file is None else "what is pushed, and the headers of headers_file,"
+            )
+            yield f"otel.endpoint: {config.otel.endpoint}: {sent} can be read on the way; use https"
     yield from _open_services(config)
     for key, path in paths(config, ""):
         if is_secret_file(key.rpartition(".")[2]):

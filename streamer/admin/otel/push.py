@@ -31,6 +31,9 @@ logger = logging.getLogger("ustreamer.otel")
 _TURN_S = 5.0
 """How often spans are sent, and what failed is tried again."""
 
+_CERTIFICATES_S = 600.0
+"""How often the PEM files are read again. Those of the system take some ten milliseconds."""
+
 _LONGEST_PAUSE_S = 300.0
 """That a collector may ask for."""
 
@@ -82,6 +85,7 @@ class Push:
         self._pending: list[SpanRecord] = []
         self._failing: set[str] = set()
         self._headers: dict[str, str] = {}
+        self._context: tuple[float, ssl.SSLContext] | None = None  # since when
         self._not_before_s = 0.0  # the collector has asked for a pause
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending = threading.Event()
@@ -179,6 +183,7 @@ class Push:
                 after = answer.headers.get("Retry-After", "")
                 return _Answer(answer.status, f"status {answer.status}", float(after) if after.isdecimal() else 0)
         except (OSError, HTTPException, ValueError) as exc:
+            self._context = None  # there may be other certificates by now
             return _Answer(None, getattr(exc, "strerror", None) or type(exc).__name__)
 
     def _connection(self) -> HTTPConnection:
@@ -186,10 +191,12 @@ class Push:
         assert address.hostname is not None
         if address.scheme == "http":
             return HTTPConnection(address.hostname, address.port, timeout=timeout_s)
-        context = ssl.create_default_context(cafile=None if tls.ca_file is None else str(tls.ca_file))
-        if tls.cert_file is not None:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
-        return HTTPSConnection(address.hostname, address.port, timeout=timeout_s, context=context)
+        if self._context is None or self._context[0] + _CERTIFICATES_S <= time.monotonic():
+            context = ssl.create_default_context(cafile=None if tls.ca_file is None else str(tls.ca_file))
+            if tls.cert_file is not None:
+                context.load_cert_chain(tls.cert_file, tls.key_file)
+            self._context = time.monotonic(), context
+        return HTTPSConnection(address.hostname, address.port, timeout=timeout_s, context=self._context[1])
 
     def _count(self, signal: str, answer: _Answer) -> None:
         self.exports[signal, "ok" if answer.is_ok else "failed"] += 1

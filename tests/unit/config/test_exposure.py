@@ -110,6 +110,27 @@ def test_control_from_anywhere_over_tls_is_fine() -> None:
     assert list(exposures(config(metrics=metrics, control={"http": "any"}))) == []
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "is_open"),
+    [
+        ("http://collector:4318", True),
+        ("http://192.0.2.1", True),
+        ("http://localhost:4318", False),
+        ("https://collector", False),
+    ],
+)
+def test_a_push_that_can_be_read_on_the_way_is_told(tmp_path: Path, endpoint: str, is_open: bool) -> None:
+    told = list(exposures(config(otel={"endpoint": endpoint, "headers_file": secret(tmp_path, 0o600)})))
+    assert [each.startswith(f"otel.endpoint: {endpoint}: what is pushed, and the headers") for each in told] == [
+        True
+    ] * is_open
+
+
+def test_the_headers_of_a_collector_are_a_secret(tmp_path: Path) -> None:
+    (told,) = exposures(config(otel={"endpoint": "https://collector", "headers_file": secret(tmp_path, 0o644)}))
+    assert told.startswith("otel.headers_file: ")
+
+
 def test_what_is_open_is_among_the_hints_of_check() -> None:
     found = config({"scouting": True}, "zenoh")
     assert set(exposures(found)) < set(warnings(found))

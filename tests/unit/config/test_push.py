@@ -1,0 +1,50 @@
+"""What may stand in the sections `otel` and `status`."""
+
+from typing import Any
+
+import pytest
+
+from streamer.config.models import Config
+from streamer.config.push import OtelConfig
+
+
+def mistakes(**sections: Any) -> str:
+    raw = {"authority": "gw", "endpoints": {"e": {"transport": "memory", "authorities": ["veh1"]}}, "routes": []}
+    with pytest.raises(ValueError, match=r"expected|greater|less|Extra") as caught:
+        Config.model_validate(raw | sections)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("endpoint", ["http://collector", "https://[2001:db8::1]:4318", "https://collector:4318/otlp/"])
+def test_the_address_of_a_collector(endpoint: str) -> None:
+    assert OtelConfig(endpoint=endpoint).endpoint == endpoint.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["collector:4318", "ftp://collector", "https://", "https://me:secret@collector", "https://c/?key=secret", "http://a b"],
+)
+def test_what_is_no_address_of_a_collector_is_refused_without_its_secrets(endpoint: str) -> None:
+    text = mistakes(otel={"endpoint": endpoint})
+    assert "the address of a collector" in text
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    "otel",
+    [
+        {"tls": {"cert_file": "a.pem"}},
+        {"spans": {"sample": 1.1}},
+        {"spans": {"queue": 0}},
+        {"interval_s": 0},
+        {"headers": {"Authorization": "x"}},
+    ],
+)
+def test_what_cannot_be_is_refused(otel: dict[str, Any]) -> None:
+    assert mistakes(otel={"endpoint": "http://collector", **otel})
+
+
+def test_the_topic_of_the_status_is_not_that_of_the_dead_letters() -> None:
+    assert "dead_letter.resource" in mistakes(status={}, dead_letter={"resource": 0x8002})
+    raw = {"authority": "gw", "endpoints": {"e": {"transport": "memory", "authorities": ["veh1"]}}, "routes": []}
+    assert Config.model_validate(raw | {"dead_letter": {"resource": 0x8002}}).dead_letter.resource == 0x8002
