@@ -162,8 +162,7 @@ class Push:
     def _send_spans(self) -> None:
         while self._spans is not None and (self._pending or len(self._spans)):
             self._pending = self._pending or self._spans.take(_SPANS_AT_ONCE)
-            data = encode_spans(spans_of(self._pending, self._resource))
-            answer = self._post("/v1/traces", data.SerializeToString())
+            answer = self._export_spans(self._pending)
             self._count("spans", answer)
             if answer.is_ok:
                 self.spans_sent += len(self._pending)
@@ -172,6 +171,14 @@ class Push:
             else:
                 return
             self._pending = []
+
+    def _export_spans(self, records: list[SpanRecord]) -> _Answer:
+        try:
+            data = encode_spans(spans_of(records, self._resource)).SerializeToString()
+        except Exception:  # a bug: the same spans would never go out
+            logger.exception("otel_spans_not_encoded spans=%d", len(records))
+            return _Answer(400, "they could not be encoded")
+        return self._post("/v1/traces", data)
 
     def _post(self, path: str, body: bytes) -> _Answer:
         headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip", **self._headers}
@@ -200,7 +207,7 @@ class Push:
 
     def _count(self, signal: str, answer: _Answer) -> None:
         self.exports[signal, "ok" if answer.is_ok else "failed"] += 1
-        self._not_before_s = time.monotonic() + min(answer.retry_after_s, _LONGEST_PAUSE_S)
+        self._not_before_s = max(self._not_before_s, time.monotonic() + min(answer.retry_after_s, _LONGEST_PAUSE_S))
         self._note(signal, "" if answer.is_ok else answer.reason)
 
     def _note(self, what: str, problem: str) -> None:
