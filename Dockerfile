@@ -14,7 +14,8 @@ ARG LOCK=run
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /source
 COPY requirements ./requirements
-# The C compiler stays in this stage.
+# The C compiler stays in this stage; it is that of the base image's Debian, which keeps only its latest version.
+# hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 RUN python -m venv /opt/build \
     && /opt/build/bin/pip install --require-hashes --only-binary :all: --requirement requirements/compile.lock \

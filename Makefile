@@ -88,6 +88,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hadolint Dockerfile
 	$(BIN)/python -m tests.structure
 	$(BIN)/python -m tests.vulnerabilities
 
