@@ -4,6 +4,7 @@ The file says where the port is, which certificate it has, and where the token i
 """
 
 import argparse
+import functools
 import json
 import os
 import pwd
@@ -185,6 +186,7 @@ def opened(
 def answered(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
     """A command that says why there was no answer."""
 
+    @functools.wraps(command)
     def run(arguments: argparse.Namespace) -> int:
         try:
             return command(arguments)
