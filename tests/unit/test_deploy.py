@@ -315,3 +315,21 @@ def test_nothing_in_a_role_is_open_to_the_network(role: Path) -> None:
 
 def test_the_service_has_a_bound_of_memory() -> None:
     assert SERVICE["MemoryMax"] == "1G"
+
+
+# the Debian package
+
+
+def test_the_example_of_the_debian_package_is_good_and_fits_the_service() -> None:
+    config = load(ROOT / "deploy/debian/streamer.yaml", {})
+    assert warnings(config) == []
+    assert memory_bytes(config) < 1 << 30
+    assert config.journal is not None
+    assert config.journal.path.parent == Path("/var/lib") / SERVICE["StateDirectory"]
+
+
+def test_every_override_of_the_debian_package_has_a_reason() -> None:
+    lines = (ROOT / "deploy/debian/uprotocol-ustreamer.lintian-overrides").read_text().splitlines()
+    overrides = [index for index, line in enumerate(lines) if not line.startswith("#")]
+    assert overrides
+    assert all(lines[index - 1].startswith("# ") for index in overrides)
