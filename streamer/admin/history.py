@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from streamer.admin.rates import books, delivered
+from streamer.admin.rates import books, outcomes
 from streamer.delivery.router import Router
 
 INTERVAL_S = 10
@@ -66,16 +66,14 @@ class History:
         there: dict[str, tuple[int, int, int]] = {}
         left_out = 0
         for name, stats, queued, _ in books(self._router):
-            if not (stats.accepted or queued):
-                continue
             if name not in self._tracks and len(self._tracks) >= MAX_ROUTES:
                 left_out += 1
                 continue
             if name not in self._tracks:  # it has just begun to move, unless there was no room for it until now
-                before = (stats.accepted, delivered(stats)) if self._left_out else (0, 0)
+                before = (stats.accepted, outcomes(stats)[0]) if self._left_out else (0, 0)
                 self._tracks[name] = _Track(self._samples, before)
             other = there.get(name, (0, 0, 0))  # a removed route of that name may still deliver what it held
-            there[name] = (other[0] + stats.accepted, other[1] + delivered(stats), other[2] + queued)
+            there[name] = (other[0] + stats.accepted, other[1] + outcomes(stats)[0], other[2] + queued)
         self._tracks = {name: track for name, track in self._tracks.items() if name in there}
         for name, track in self._tracks.items():
             track.add(*there[name])

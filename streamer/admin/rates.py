@@ -1,6 +1,6 @@
 """How much moves: what the counters of routes and endpoints have grown by since they were last read.
 
-Reading costs a look at three integers for a route on which nothing happens.
+Reading costs a look at a few integers for a route on which nothing happens.
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,8 @@ from streamer.delivery.queue import RouteQueue
 from streamer.delivery.router import Router
 from streamer.delivery.settle import NO_ROUTE
 from streamer.delivery.stats import RouteStats
-from streamer.routing.outcome import FAILURES, Outcome
-from streamer.uprotocol.status import UCode
+from streamer.routing.outcome import Outcome
 
-_DELIVERED = (Outcome.DELIVERED, UCode.OK)
 _LANES = 2000
 """Flows that are looked at for the oldest message, in one reading of all routes. It is not told of the routes beyond."""
 
@@ -37,16 +35,27 @@ class Read(NamedTuple):
 
 
 def books(router: Router) -> Iterator[Counters]:
-    """Those of every route, of the failure notices, and of what no route took at each endpoint (``none/ENDPOINT``)."""
+    """Those of every route that has moved, of the failure notices, and of what no route took (``none/ENDPOINT``)."""
     for queue in router.queues():
-        yield Counters(queue.name, queue.stats, queue.messages + queue.unconfirmed, queue)
+        if queue.stats.accepted:
+            yield Counters(queue.name, queue.stats, queue.messages + queue.unconfirmed, queue)
     for name, ingress in router.ingresses.items():
-        yield Counters(f"{NO_ROUTE}/{name}", ingress.unrouted, 0, None)
+        if ingress.unrouted.accepted:
+            yield Counters(f"{NO_ROUTE}/{name}", ingress.unrouted, 0, None)
 
 
-def delivered(stats: RouteStats) -> int:
-    """How many messages of a route were delivered."""
-    return stats.outcomes.get(_DELIVERED, 0)
+def outcomes(stats: RouteStats) -> tuple[int, int]:
+    """How many messages of a route were delivered, and how many have failed."""
+    delivered = failed = 0
+    for (outcome, _), count in stats.outcomes.items():  # few, and faster than to hash their names
+        if outcome is Outcome.DELIVERED:
+            delivered += count
+        elif outcome is Outcome.EXPIRED or outcome is Outcome.REJECTED or outcome is Outcome.DEAD_LETTERED:
+            failed += count
+    return delivered, failed
+
+
+_NOTHING = Read(0, 0, 0, 0)
 
 
 class Rates:
@@ -69,12 +78,12 @@ class Rates:
         span_s = 0.0 if self._read_s is None else now_s - self._read_s
         self._read_s = now_s
         return {
-            "routes": self._read_routes(span_s, now_s),
+            "routes": self._read_routes(span_s, now_s, is_first=not span_s),
             "endpoints": self._read_endpoints(span_s),
             "dead_letters": sum(self._router.notices.dead_letters.values()),
         }
 
-    def _read_routes(self, span_s: float, now_s: float) -> dict[str, Any]:
+    def _read_routes(self, span_s: float, now_s: float, is_first: bool) -> dict[str, Any]:
         found: dict[str, Any] = {}
         lanes = _LANES
         before, self._routes = self._routes, {}
@@ -83,15 +92,14 @@ class Rates:
             if last is not None and not queued and not last.queued and stats.accepted == last.accepted:
                 self._routes[name] = last  # nothing has come, so nothing has gone
                 continue
-            failed = sum(count for (outcome, _), count in stats.outcomes.items() if outcome in FAILURES)
-            read = self._routes[name] = Read(stats.accepted, delivered(stats), failed, queued)
-            if last is None and not queued:
+            read = self._routes[name] = Read(stats.accepted, *outcomes(stats), queued)
+            if is_first and not queued:
                 continue
             oldest_s = None
             if queue is not None and queue.messages and len(queue.lanes) <= lanes:
                 lanes -= len(queue.lanes)
                 oldest_s = queue.oldest_entered_s()
-            last = last or read
+            last = last or (read if is_first else _NOTHING)
             found[name] = {
                 "accepted_per_s": _per_s(read.accepted - last.accepted, span_s),
                 "delivered_per_s": _per_s(read.delivered - last.delivered, span_s),

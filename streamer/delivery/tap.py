@@ -76,6 +76,7 @@ class Tap:
         self.left_out = 0
         self._max_bytes = max_bytes
         self._wanted = wanted
+        self._wants_all = wanted == TapFilter()
         self._most = most
         self._with_payload = with_payload
         self._kept: list[tuple[int, Tapped]] = []  # with the number of each in the order in which they ended
@@ -93,6 +94,8 @@ class Tap:
 
     def wants(self, names: tuple[str, str, str], attributes: Attributes, outcome: str) -> bool:
         """Whether the filter lets a message through. ``names``: of route, ingress and egress."""
+        if self._wants_all:
+            return True
         wanted = self._wanted
         if wanted.outcomes is not None and outcome not in wanted.outcomes:
             return False
@@ -106,43 +109,54 @@ class Tap:
             return False
         return wanted.sink is None or _is_sink(wanted.sink, attributes.sink)
 
-    def offer(self, tapped: Tapped, payload: bytes | None) -> None:
-        """Keep a message, or count it as left out. It comes without its payload, and is kept with the beginning of it."""
-        flow = tapped.attributes
+    def has_room(self, attributes: Attributes, payload: bytes | None) -> bool:
+        """Whether a message is to be kept; then call `keep`. What does not fit, or goes for this one, counts as left out."""
         self._seen += 1
-        size = _ENTRY_BYTES
-        if self._with_payload and payload is not None:
-            size += min(len(payload), PAYLOAD_BYTES)
-        if len(self._kept) >= self._most or self._bytes + size > self._max_bytes:
-            self.left_out += 1  # this one, or the one that goes for it
-            if not self._make_room(flow, size):
-                return
+        size = self._size(payload)
+        if len(self._kept) < self._most and self._bytes + size <= self._max_bytes:
+            return True
+        self.left_out += 1
+        return self._make_room(attributes.shared, size)
+
+    def keep(self, tapped: Tapped, payload: bytes | None) -> None:
+        """Keep a message, with the beginning of its payload."""
+        flow = tapped.attributes
         if self._with_payload and payload is not None:
             tapped = tapped._replace(payload=payload[:PAYLOAD_BYTES])
         self._kept.append((self._seen, tapped))
-        self._bytes += size
+        self._bytes += self._size(payload)
         self._of_flow[flow] = self._of_flow.get(flow, 0) + 1
+
+    def _size(self, payload: bytes | None) -> int:
+        """What a message takes here. Of what was kept the payload is as long as it ever gets."""
+        if payload is None or not self._with_payload:
+            return _ENTRY_BYTES
+        return _ENTRY_BYTES + min(len(payload), PAYLOAD_BYTES)
 
     def _make_room(self, flow: Attributes, size: int) -> bool:
         """Let go of a message of a flow that has more than this one, or of this one by chance. False: the new one goes."""
-        if not self._kept:
-            return False
+        kept = self._kept
         own = self._of_flow.get(flow, 0)
-        is_drawn = random() * self._seen < len(self._kept)
+        is_drawn = random() * self._seen < len(kept)
+        if not kept or (not is_drawn and own * len(self._of_flow) >= len(kept)):
+            return False
         for _ in range(_PICKS):
-            at = int(random() * len(self._kept))
-            _, victim = self._kept[at]
+            at = int(random() * len(kept))
+            _, victim = kept[at]
             other = victim.attributes
             has_more = self._of_flow[other] > own + 1
             if not has_more and not (is_drawn and (other == flow or not own)):
                 continue
-            left = _ENTRY_BYTES + len(victim.payload or b"")
+            left = self._size(victim.payload)
             if self._bytes - left + size > self._max_bytes:
                 continue
-            self._kept[at] = self._kept[-1]
-            self._kept.pop()
+            kept[at] = kept[-1]
+            kept.pop()
             self._bytes -= left
-            self._of_flow[other] -= 1
+            if self._of_flow[other] == 1:
+                del self._of_flow[other]
+            else:
+                self._of_flow[other] -= 1
             return True
         return False
 
@@ -176,23 +190,20 @@ class Taps:
 
     def turned_away(self, message: UMessage, names: tuple[str, str, str], failure: Failure, now_ms: int) -> None:
         """It never became a delivery. ``names``: of route, ingress and egress."""
-        outcome = failure.outcome.value
-        tapped: Tapped | None = None
+        outcome, attributes = failure.outcome.value, message.attributes
         for tap in self._taps:
-            if tap.wants(names, message.attributes, outcome):
-                if tapped is None:
-                    tapped = _tapped(message, names, outcome, failure.code, failure.text, 0, None, now_ms)
-                tap.offer(tapped, message.payload)
+            if tap.wants(names, attributes, outcome) and tap.has_room(attributes, message.payload):
+                tapped = _tapped(message, names, outcome, failure.code, failure.text, 0, None, now_ms)
+                tap.keep(tapped, message.payload)
 
     def _ended(self, delivery: Delivery, outcome: str, code: UCode, text: str, now_s: float, now_ms: int) -> None:
         message, names = delivery.message, _names(delivery.lane)
-        tapped: Tapped | None = None
+        attributes = message.attributes
         for tap in self._taps:
-            if tap.wants(names, message.attributes, outcome):
-                if tapped is None:
-                    in_daemon_s = None if delivery.history & RESTORED else now_s - delivery.entered_s
-                    tapped = _tapped(message, names, outcome, code, text, delivery.attempts, in_daemon_s, now_ms)
-                tap.offer(tapped, message.payload)
+            if tap.wants(names, attributes, outcome) and tap.has_room(attributes, message.payload):
+                in_daemon_s = None if delivery.history & RESTORED else now_s - delivery.entered_s
+                tapped = _tapped(message, names, outcome, code, text, delivery.attempts, in_daemon_s, now_ms)
+                tap.keep(tapped, message.payload)
 
 
 def _tapped(
