@@ -91,6 +91,7 @@ async def body_of(request: web.Request, known: Collection[str]) -> dict[str, Any
     """The JSON object that is a request's body, with no other keys than these. Raises an HTTP error if there is none."""
     try:
         body = json.loads(await request.read(), parse_constant=_no_constant)
+        json.dumps(body, ensure_ascii=False).encode()  # a half of a character cannot be stored, or looked for
     except (ValueError, RecursionError) as exc:
         raise bad("body: not JSON; expected an object") from exc
     if not isinstance(body, dict):

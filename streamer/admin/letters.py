@@ -4,27 +4,32 @@ The journal's file is read and changed on a thread, over a connection of its own
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event
 from typing import Any, TypeVar
 from uuid import UUID
 
 from aiohttp import web
 
 from streamer.admin.access import caller_of, refused, shows_payloads
-from streamer.admin.answers import API, RequestQuery, pattern, whole
+from streamer.admin.answers import API, MAX_LIMIT, PROLONG, RequestQuery, bad, body_of, pattern, whole
 from streamer.admin.running import RunningStreamer
 from streamer.journal.entries import JournalError
-from streamer.journal.letter_acts import UnreadableLetterError, message_of
+from streamer.journal.letter_acts import MAX_TTL_MS, UnreadableLetterError, message_of, purge, redrive
 from streamer.journal.letter_facts import content, facts
 from streamer.journal.letters import LetterFile, LetterFilter, open_letters
 from streamer.journal.moments import milliseconds
 from streamer.journal.sqlite import CorruptFileError
 from streamer.logs.audit import audit
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uuid import format_id
 
 FILTERS = ("id", "route", "reason", "source", "sink", "older_than", "newer_than")
 
 _LAST = (1 << 63) - 1  # and below 0 are those that were there before the file was set aside and numbered anew
+
+_ACT_S = 3600.0  # a hundred thousand letters take a while; who asks is trusted
 
 T = TypeVar("T")
 
@@ -40,6 +45,8 @@ class LetterPages:
         return [
             web.get(f"{API}/dead-letters", self._list),
             web.get(f"{API}/dead-letters/{{number}}", self._show),
+            web.post(f"{API}/dead-letters/redrive", self._redrive),
+            web.post(f"{API}/dead-letters/purge", self._purge),
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
@@ -85,6 +92,52 @@ class LetterPages:
         audit("payload_shown", **caller_of(request)._asdict(), letter=number, id=shown["id"])
         return web.json_response(shown)
 
+    async def _redrive(self, request: web.Request) -> web.Response:
+        now_ms = self._running.router.clock.wall_ms()
+        body = await body_of(request, ("filter", "all", "numbers", "ttl_ms"))
+        selected = _selected(body, now_ms)
+        ttl_ms = body.get("ttl_ms")
+        if ttl_ms is not None and not (type(ttl_ms) is int and 0 <= ttl_ms <= MAX_TTL_MS):
+            raise bad(f"body: ttl_ms: expected a whole number from 0 (no end) to {MAX_TTL_MS}, or null")
+        with self._prolonged(request) as go_on:
+            done = await self._on_thread(lambda file: redrive(file, selected, now_ms, ttl_ms, go_on))
+        if done.going:
+            audit("redriven", **caller_of(request)._asdict(), letters=done.going)
+        return web.json_response(
+            {
+                "redriven": done.going,
+                "not_redriven": [
+                    {
+                        "number": each.letter.number,
+                        "id": format_id(each.letter.id),
+                        "source": each.letter.source,
+                        "why": each.why,
+                    }
+                    for each in done.named
+                ],
+                "not_redriven_total": done.staying,
+            }
+        )
+
+    async def _purge(self, request: web.Request) -> web.Response:
+        body = await body_of(request, ("filter", "all", "numbers"))
+        selected = _selected(body, self._running.router.clock.wall_ms())
+        with self._prolonged(request) as go_on:
+            purged = await self._on_thread(lambda file: purge(file, selected, go_on))
+        if purged:
+            audit("purged", **caller_of(request)._asdict(), letters=purged)
+        return web.json_response({"purged": purged})
+
+    @contextmanager
+    def _prolonged(self, request: web.Request) -> Iterator[Callable[[], bool]]:
+        """Time for many letters. What is given says whether anybody still waits for the page."""
+        request.app[PROLONG](request, _ACT_S)
+        is_over = Event()
+        try:
+            yield lambda: not is_over.is_set()
+        finally:
+            is_over.set()
+
     async def _on_thread(self, work: Callable[[LetterFile], T]) -> T:
         journal = self._running.router.journal
         if journal is None:
@@ -101,6 +154,42 @@ class LetterPages:
             raise refused(text, web.HTTPServiceUnavailable, {"Retry-After": "1"}) from exc
 
 
+def _selected(body: dict[str, Any], now_ms: int) -> LetterFilter:
+    """The letters that a body means: a filter, all, or some numbers. Raises an HTTP error."""
+    given = [name for name in ("filter", "all", "numbers") if name in body]
+    if len(given) != 1:
+        raise bad("body: expected one of filter, all, numbers")
+    value = body[given[0]]
+    if given == ["all"]:
+        if value is not True:
+            raise bad("body: all: expected true")
+        return LetterFilter()
+    if given == ["numbers"]:
+        if not isinstance(value, list) or not 0 < len(value) <= MAX_LIMIT or not all(map(_is_number, value)):
+            raise bad(f"body: numbers: expected 1 to {MAX_LIMIT} numbers of dead letters")
+        return LetterFilter(numbers=tuple(value))
+    if not isinstance(value, dict) or not value:
+        raise bad(f"body: filter: expected an object with some of {', '.join(FILTERS)}")
+    if unknown := value.keys() - set(FILTERS):
+        raise bad(f"body: filter: unknown key {min(unknown)[:40]!r}; expected {', '.join(FILTERS)}")
+
+    def read(name: str, read: Callable[[str], T]) -> T | None:
+        if name not in value:
+            return None
+        if not isinstance(value[name], str):
+            raise bad(f"body: filter: {name}: expected a text")
+        try:
+            return read(value[name])
+        except ValueError as exc:
+            raise bad(f"body: filter: {name}: {exc}") from exc
+
+    return letter_filter(read, now_ms)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and -_LAST <= value <= _LAST
+
+
 def letter_filter(read: Callable[[str, Callable[[str], Any]], Any], now_ms: int) -> LetterFilter:
     """The filter in the values that ``read`` gives: by their name, as a function makes something of each."""
     older_ms, newer_ms = (read(name, milliseconds) for name in ("older_than", "newer_than"))
@@ -110,8 +199,8 @@ def letter_filter(read: Callable[[str, Callable[[str], Any]], Any], now_ms: int)
         code=read("reason", _code),
         source=read("source", pattern),
         sink=read("sink", pattern),
-        until_ms=None if older_ms is None else now_ms - older_ms,
-        since_ms=None if newer_ms is None else now_ms - newer_ms,
+        until_ms=None if older_ms is None else max(0, now_ms - older_ms),
+        since_ms=None if newer_ms is None else max(0, now_ms - newer_ms),
     )
 
 

@@ -10,13 +10,17 @@ from aiohttp import web
 
 from streamer.admin.config import ConfigPages
 from streamer.admin.console import ConsolePages
+from streamer.admin.explain import ExplainPages
+from streamer.admin.flows import FlowPages
 from streamer.admin.letters import LetterPages
 from streamer.admin.live import LivePages
 from streamer.admin.metrics import Exposition
+from streamer.admin.openapi import OpenApiPages
 from streamer.admin.pause import PausePages
 from streamer.admin.running import RunningStreamer
 from streamer.admin.server import AdminServer
 from streamer.admin.status import StatusPages
+from streamer.admin.subscriptions import SubscriptionPages
 from streamer.config.models import Config
 from streamer.config.tls import TlsError, server_context
 from streamer.config.token import made_token_file, make_token, with_token_file
@@ -93,8 +97,12 @@ def pages(running: RunningStreamer) -> list[web.RouteDef]:
     """The routes of all pages that answer at once."""
     kinds = (
         StatusPages(running),
+        FlowPages(running),
         LetterPages(running),
+        ExplainPages(running),
+        SubscriptionPages(running),
         PausePages(running.service_host.pause_service),
         ConfigPages(running),
+        OpenApiPages(),
     )
     return [route for kind in kinds for route in kind.routes()]

@@ -69,6 +69,17 @@ class Subscription:
         return self.state is SubscriptionState.UNSUBSCRIBE_PENDING and self.attributes.expire_ms is None
 
 
+class ToldSubscription(NamedTuple):
+    """A subscription as it is told to people."""
+
+    topic: UUri
+    subscriber: UUri
+    state: SubscriptionState
+    expire_ms: int | None
+    period_ms: int
+    version: int
+
+
 class Observer(NamedTuple):
     """A uEntity that registered for the changes of one topic (version 3), or of all (None; version 4)."""
 

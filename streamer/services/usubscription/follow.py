@@ -7,7 +7,7 @@ every known topic. The result is kept on disk: after a restart it counts until t
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import ClassVar
 
 from google.protobuf.message import Message
@@ -18,6 +18,7 @@ from streamer.services.access import Access
 from streamer.services.router import RouterForServices
 from streamer.services.state import StateError, StateFile, Statement
 from streamer.services.usubscription import wire
+from streamer.services.usubscription.entries import SubscriptionState, ToldSubscription
 from streamer.services.usubscription.followed import Followed, Query, Relation
 from streamer.services.usubscription.service import OWNER, TICK_S
 from streamer.services.usubscription.versions import VERSIONS
@@ -102,6 +103,12 @@ class Follower:
         self._followed.most = options.max_subscriptions
         for name in sorted(self._followed.topics):
             self._router.set_interest(name, self._interested(name), OWNER)
+
+    def listed(self) -> Iterator[ToldSubscription]:
+        """Every subscription that is known now."""
+        version = self._service.version
+        for (topic, subscriber), period_ms in self._followed.all():
+            yield ToldSubscription(topic, subscriber, SubscriptionState.SUBSCRIBED, None, period_ms, version)
 
     def gauges(self) -> Mapping[str, int]:
         """How many there are of what."""

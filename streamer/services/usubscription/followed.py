@@ -71,6 +71,10 @@ class Followed:
         """Every configured topic, and every topic with a known subscription."""
         return self._configured_topics | self._topics.keys()
 
+    def all(self) -> Iterator[tuple[Relation, int]]:
+        """Every subscription that there is now, with its sample period."""
+        return iter([((topic, subscriber), ms) for topic, found in self._topics.items() for subscriber, ms in found.items()])
+
     def covers(self, relation: Relation) -> bool:
         """Whether a query keeps it up to date."""
         return self.follows_all or relation[0] in self._configured_topics or relation[1] in self._configured_subscribers

@@ -12,7 +12,7 @@ the change that they report.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -24,7 +24,7 @@ from streamer.services.refusals import log_refusal
 from streamer.services.router import RouterForServices
 from streamer.services.state import StateError, StateFile, Statement
 from streamer.services.usubscription import rows, wire
-from streamer.services.usubscription.entries import Change, Update
+from streamer.services.usubscription.entries import Change, ToldSubscription, Update
 from streamer.services.usubscription.methods import Methods
 from streamer.services.usubscription.outbox import Entry, Outbox
 from streamer.services.usubscription.quotas import Limits
@@ -114,6 +114,14 @@ class USubscription:
     def gauges(self) -> Mapping[str, int]:
         """How many there are of what."""
         return {**self._registry.gauges(), "unsent": len(self._outbox), "waiting": len(self._inbox)}
+
+    def listed(self) -> Iterator[ToldSubscription]:
+        """Every subscription that there is now, oldest first; told as it is when it is its turn."""
+        for entry in list(self._registry.subscriptions):
+            terms = entry.attributes
+            yield ToldSubscription(
+                entry.topic, entry.subscriber, entry.state, terms.expire_ms, terms.period_ms, entry.version
+            )
 
     def use(self, options: config.UsubscriptionConfig, access: Access) -> None:
         """Other permissions and limits hold, and other authorities are local, from the next turn on."""

@@ -22,8 +22,8 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION
 from tests.unit.cli.commands import GOOD, SPEED
 
 LOCAL_SOURCE = (
-    "a --source without authority is local to its network, whose topics or keys name it: "
-    "it needs one, or --from with an endpoint that lists a single authority"
+    "a source without authority is local to its network, whose topics or keys name it: "
+    "it needs one, or an endpoint that lists a single authority as the place where it arrives"
 )
 
 

@@ -1,0 +1,41 @@
+"""The page that explains what would become of a message now: as `streamer explain` does."""
+
+from aiohttp import web
+
+from streamer.admin.answers import API, RequestQuery, bad, one_of, pattern, whole
+from streamer.admin.running import RunningStreamer
+from streamer.routing.explain import TYPES, Known, RoutingQuestion, UnclearQuestionError, explain
+
+_MOST_LEVEL = 0xFFFF_FFFF
+
+
+class ExplainPages:
+    """What a `RunningStreamer` would do."""
+
+    def __init__(self, running: RunningStreamer) -> None:
+        self._running = running
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes."""
+        return [web.get(f"{API}/explain", self._explain)]
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        query = RequestQuery(request, ("type", "source", "sink", "from", "identity", "permission_level"))
+        kind = query.read("type", one_of(TYPES))
+        source = query.read("source", pattern)
+        if kind is None or source is None:
+            raise bad("query: expected type and source")
+        question = RoutingQuestion(
+            TYPES[kind],
+            source,
+            query.read("sink", pattern),
+            query.text("from"),
+            query.text("identity"),
+            query.read("permission_level", lambda text: whole(text, 0, _MOST_LEVEL)),
+        )
+        router = self._running.router
+        known = Known(router.table, router.interest, router.pause_rules)
+        try:
+            return web.json_response(explain(question, known, router.clock.wall_ms()))
+        except UnclearQuestionError as exc:
+            raise bad(f"query: {exc}") from exc

@@ -1,0 +1,97 @@
+"""The page for flows: the lanes that match a filter, in the order of their names, some at a time.
+
+There may be a hundred thousand of them. All are looked at, because the total is told, but some in each turn of the event
+loop, and no more are kept than one answer has.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from streamer.admin.answers import API, RequestQuery, one_of, pattern
+from streamer.admin.paging import EntryPage, cursors
+from streamer.admin.running import RunningStreamer
+from streamer.admin.status import lanes_of
+from streamer.delivery.lane import DeliveryState, Hold, Lane
+from streamer.delivery.queue import RouteQueue
+from streamer.uprotocol.uri import UUri
+
+STATES: dict[str, Callable[[Lane], bool]] = {
+    "waiting": lambda lane: lane.waiting_messages > 0,
+    "held": lambda lane: bool(lane.hold) and lane.waiting_messages > 0,
+    "paused": lambda lane: bool(lane.hold & Hold.PAUSED),
+    "absent": lambda lane: bool(lane.hold & Hold.ABSENT) and lane.waiting_messages > 0,
+    "backoff": lambda lane: bool(lane.hold & Hold.BACKOFF),
+    "all": lambda lane: True,
+}
+
+
+class FlowFilter(NamedTuple):
+    """A selection of flows; None means any."""
+
+    is_wanted: Callable[[Lane], bool]
+    route: str | None
+    endpoint: str | None
+    source: UUri | None
+    sink: UUri | None
+
+    def has(self, queue: RouteQueue) -> bool:
+        """Whether flows of this route may be selected."""
+        return self.route in (None, queue.name) and self.endpoint in (None, queue.source, queue.target)
+
+    def matches(self, lane: Lane) -> bool:
+        """Whether a flow is selected."""
+        source, sink = lane.key
+        if not self.is_wanted(lane) or (self.source is not None and not self.source.matches(source)):
+            return False
+        return self.sink is None or (sink is not None and self.sink.matches(sink))
+
+
+class FlowPages:
+    """The flows of a `RunningStreamer`."""
+
+    def __init__(self, running: RunningStreamer) -> None:
+        self._running = running
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes."""
+        return [web.get(f"{API}/flows", self._list)]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        query = RequestQuery(request, ("route", "endpoint", "source", "sink", "state", "limit", "after"))
+        state = query.read("state", one_of(STATES)) or "waiting"
+        selected = FlowFilter(
+            STATES[state],
+            query.text("route"),
+            query.text("endpoint"),
+            query.read("source", pattern),
+            query.read("sink", pattern),
+        )
+        page = EntryPage[Lane](query.limit(), query.read("after", cursors(str, str, str, UUri, UUri)))
+        for queue in self._running.router.queues():
+            if selected.has(queue):
+                async for lane in lanes_of(queue):
+                    if selected.matches(lane):
+                        page.offer((queue.name, queue.source, queue.target, lane.key[0], lane.key[1] or ()), lane)
+        now_s = self._running.router.clock.monotonic_s()
+        flows = [_flow(lane, now_s) for lane in page.entries()]
+        return web.json_response({"flows": flows, "next": page.next, "total": page.total})
+
+
+def _flow(lane: Lane, now_s: float) -> dict[str, Any]:
+    source, sink = lane.key
+    head = next((item for item in lane.items if item.state is DeliveryState.QUEUED), None)
+    return {
+        "route": lane.queue.name,
+        "endpoint": lane.queue.target,
+        "source": str(source),
+        "sink": None if sink is None else str(sink),
+        "waiting": lane.waiting_messages,
+        "bytes": lane.bytes,
+        "unconfirmed": lane.unconfirmed,
+        "in_flight": lane.in_flight,
+        "held": [str(hold.name).lower() for hold in (Hold.BACKOFF, Hold.ABSENT, Hold.PAUSED) if lane.hold & hold],
+        "oldest_age_s": 0.0 if head is None else round(max(0.0, now_s - head.entered_s), 3),
+        "priority": f"CS{lane.top}" if lane.top >= 0 else None,
+    }

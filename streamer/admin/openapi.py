@@ -1,0 +1,29 @@
+"""The page with the description of the administration API (`openapi.yaml`)."""
+
+import asyncio
+import json
+from importlib.resources import files
+
+import yaml
+from aiohttp import web
+
+from streamer.admin.answers import API
+
+
+class OpenApiPages:
+    """The description, read when somebody asks for it for the first time."""
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes."""
+        return [web.get(f"{API}/openapi.json", self._show)]
+
+    async def _show(self, request: web.Request) -> web.Response:
+        self._text = self._text or await asyncio.to_thread(_read)
+        return web.json_response(text=self._text)
+
+
+def _read() -> str:
+    return json.dumps(yaml.safe_load((files("streamer.admin") / "openapi.yaml").read_text()))

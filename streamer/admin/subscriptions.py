@@ -1,0 +1,68 @@
+"""The page for subscriptions: those that the uSubscription service has, here or elsewhere, as far as it is known."""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from streamer.admin.answers import API, RequestQuery, pattern
+from streamer.admin.paging import EntryPage, cursors
+from streamer.admin.running import RunningStreamer
+from streamer.journal.moments import as_moment
+from streamer.services.usubscription.entries import ToldSubscription
+from streamer.uprotocol.uri import UUri
+
+_AT_ONCE = 1000
+"""Subscriptions that are looked at in one turn of the event loop."""
+
+
+class SubscriptionPages:
+    """What somebody wants of a `RunningStreamer`."""
+
+    def __init__(self, running: RunningStreamer) -> None:
+        self._running = running
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes."""
+        return [web.get(f"{API}/subscriptions", self._list)]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        query = RequestQuery(request, ("topic", "subscriber", "limit", "after"))
+        topic, subscriber = query.read("topic", pattern), query.read("subscriber", pattern)
+        page = EntryPage[ToldSubscription](query.limit(), query.read("after", cursors(UUri, UUri)))
+        service = self._running.service_host.subscriptions
+        if service is not None:
+            for number, entry in enumerate(service.listed(), 1):
+                if (topic is None or topic.matches(entry.topic)) and (
+                    subscriber is None or subscriber.matches(entry.subscriber)
+                ):
+                    page.offer((entry.topic, entry.subscriber), entry)
+                if not number % _AT_ONCE:
+                    await asyncio.sleep(0)
+        return web.json_response(
+            {
+                "subscriptions": [_as_json(entry) for entry in page.entries()],
+                "next": page.next,
+                "total": page.total,
+                "observers": 0 if service is None else service.gauges().get("observers", 0),
+                "service": self._service(),
+            }
+        )
+
+    def _service(self) -> str:
+        """Where the service is."""
+        options = self._running.config.usubscription
+        if options is None:
+            return "none"
+        return "here" if options.external is None else "external"
+
+
+def _as_json(entry: ToldSubscription) -> dict[str, Any]:
+    return {
+        "topic": str(entry.topic),
+        "subscriber": str(entry.subscriber),
+        "state": entry.state.name.lower(),
+        "expires": None if entry.expire_ms is None else as_moment(entry.expire_ms),
+        "sample_period_ms": entry.period_ms,
+        "version": entry.version,
+    }

@@ -1,0 +1,140 @@
+"""What would become of a message, and why: for people and programs that ask, in the words of `decide`.
+
+No event loop, no clock, no logger in here.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from streamer.config.models import QueuePolicy
+from streamer.routing.decide import Decision, decide
+from streamer.routing.interest import Interest
+from streamer.routing.outcome import Failure, Outcome
+from streamer.routing.pause_rules import PauseRules
+from streamer.routing.table import RoutingTable
+from streamer.uprotocol.message import Attributes, UMessageType, UPriority
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
+from streamer.uprotocol.uuid import new_id
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
+
+TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
+
+_LOCAL_SOURCE = (
+    "a source without authority is local to its network, whose topics or keys name it: "
+    "it needs one, or an endpoint that lists a single authority as the place where it arrives"
+)
+
+
+class UnclearQuestionError(ValueError):
+    """The question cannot be answered; the text says what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingQuestion:
+    """A message that somebody may send. ``ingress`` None: where its source lives; ``identity`` None: nobody proved any."""
+
+    kind: UMessageType
+    source: UUri
+    sink: UUri | None = None
+    ingress: str | None = None
+    identity: str | None = None
+    permission_level: int | None = None
+
+
+class Known(NamedTuple):
+    """What a daemon knows."""
+
+    table: RoutingTable
+    interest: Interest
+    pause_rules: PauseRules
+
+
+def explain(question: RoutingQuestion, known: Known, now_ms: int) -> dict[str, Any]:
+    """The answer in JSON's types. Raises `UnclearQuestionError`."""
+    kind, source, sink = question.kind, question.source, question.sink
+    table = known.table
+    if kind is not UMessageType.PUBLISH and sink is None:
+        raise UnclearQuestionError(f"a {kind.name.lower()} needs a sink")
+    if question.ingress is not None and question.ingress not in table.authorities:
+        raise UnclearQuestionError(f"no endpoint {question.ingress!r}; there are {', '.join(table.authorities)}")
+    if not source.authority:
+        names = table.authorities.get(question.ingress or "", ())
+        if len(names) != 1 or ANY_AUTHORITY in names:
+            raise UnclearQuestionError(_LOCAL_SOURCE)
+        source = source._replace(authority=names[0])
+    homes = table.homes(source.authority)
+    ingress = question.ingress or (homes[0] if homes else next(iter(table.authorities)))
+    attributes = _attributes(replace(question, source=source), now_ms)
+    if attributes.problems:
+        decision = _rejected(attributes.problems)
+    else:
+        interested = known.interest.of(source)
+        decision = _as_claimed(decide(kind, source, sink, ingress, table, interested, question.identity), attributes)
+    failure = decision.failure
+    return {
+        "message": {"type": kind.name.lower(), "source": str(source), "sink": None if sink is None else str(sink)},
+        "from": ingress,
+        "goes": bool(decision.hops),
+        "why": list(decision.why),
+        "hops": list(_hops(decision, source, known.pause_rules)),
+        "failure": None
+        if failure is None
+        else {"outcome": failure.outcome.value, "code": failure.code.name, "text": failure.text},
+    }
+
+
+def _hops(decision: Decision, source: UUri, pause_rules: PauseRules) -> Iterator[dict[str, Any]]:
+    for hop in decision.hops:
+        rule = pause_rules.rule_for(source, hop.sink)
+        is_ours = LOCAL_ENDPOINT in (hop.route.source, hop.route.target)
+        yield {
+            "route": hop.route.name,
+            "endpoint": hop.route.target,
+            "sink": None if hop.sink is None else str(hop.sink),
+            "period_ms": hop.period_ms,
+            "limits": list(_limits(hop.route.policy)),
+            "paused_by": None if rule is None or is_ours else str(rule),
+        }
+
+
+def _limits(policy: QueuePolicy) -> Iterator[str]:
+    """The rates of a route."""
+    for rate, whose in ((policy.rate, "the route"), (policy.rate_per_authority, "each source authority")):
+        if rate is not None:
+            each = [f"{rate.messages:g} messages"] if rate.messages is not None else []
+            each += [f"{rate.bytes} bytes"] if rate.bytes is not None else []
+            yield f"{whose} sends {' and '.join(each)} per second at most, after a burst of {rate.burst_s:g} s"
+
+
+def _attributes(question: RoutingQuestion, now_ms: int) -> Attributes:
+    """A message of that type with these addresses. Only what was given can be wrong: it has everything else."""
+    kind = question.kind
+    is_call = kind in (UMessageType.REQUEST, UMessageType.RESPONSE)
+    return Attributes(
+        kind,
+        question.source,
+        question.sink,
+        priority=UPriority.CS4 if is_call else UPriority.UNSPECIFIED,
+        ttl=1000 if kind is UMessageType.REQUEST else None,
+        reqid=new_id(now_ms) if kind is UMessageType.RESPONSE else None,
+        permission_level=question.permission_level,
+    )
+
+
+def _as_claimed(decision: Decision, attributes: Attributes) -> Decision:
+    """The decision with what its method demands of the caller."""
+    permit = decision.permit
+    if permit is None or permit.demand is None or decision.failure is not None:
+        return decision
+    refused = permit.refusal(attributes)
+    if refused is None:
+        return replace(decision, why=(*decision.why, str(permit.demand)))
+    return Decision((), refused, (*decision.why, refused.text))
+
+
+def _rejected(problems: Sequence[str]) -> Decision:
+    """The decision of an ingress on a message that breaks the rules of its type."""
+    text = "invalid attributes: " + "; ".join(problems)
+    return Decision(failure=Failure(Outcome.REJECTED, UCode.INVALID_ARGUMENT, text), why=tuple(problems))
