@@ -8,8 +8,6 @@ from pydantic import AfterValidator, Field, model_validator
 
 from streamer.config.types import FilePath, Section, expected
 
-OTEL_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.common")
-
 _ENDPOINT = re.compile(r"https?://(?:[^\s/:?#@\[\]]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?(?:/[^\s?#]*)?")
 
 
@@ -23,7 +21,7 @@ def _is_there(module: str) -> bool:
 def _endpoint(text: str) -> str:
     if not _ENDPOINT.fullmatch(text):
         raise expected("the address of a collector, such as https://collector.example:4318, without user, ? and #")
-    if not all(map(_is_there, OTEL_MODULES)):
+    if not _is_there("opentelemetry.proto"):
         raise expected("otel: null, or opentelemetry installed (pip install 'ustreamer[otel]')")
     return text.rstrip("/")
 

@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.core import Metric as Family
 
-from streamer.admin.otel.convert import metrics_data, resource_of, spans_of
+from streamer.admin.otel.convert import metrics_request, resource_of, spans_request
 from streamer.admin.otel.spans import SpanRecord, Spans
 from streamer.config.push import OtelConfig
 
@@ -156,7 +154,7 @@ class Push:
             copying.cancel()
             self._count("metrics", _Answer(None, "the event loop is busy"))
             return
-        data = encode_metrics(metrics_data(families, self._resource, self._since_ns, time.time_ns()))
+        data = metrics_request(families, self._resource, self._since_ns, time.time_ns())
         self._count("metrics", self._post("/v1/metrics", data.SerializeToString()))
 
     def _send_spans(self) -> None:
@@ -174,7 +172,7 @@ class Push:
 
     def _export_spans(self, records: list[SpanRecord]) -> _Answer:
         try:
-            data = encode_spans(spans_of(records, self._resource)).SerializeToString()
+            data = spans_request(records, self._resource).SerializeToString()
         except Exception:  # a bug: the same spans would never go out
             logger.exception("otel_spans_not_encoded spans=%d", len(records))
             return _Answer(400, "they could not be encoded")
