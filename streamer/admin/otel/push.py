@@ -118,9 +118,10 @@ class Push:
             self._thread.join(_STOP_S)
 
     def _run(self) -> None:
-        due_s = time.monotonic() + self.options.interval_s
+        turn_s = min(_TURN_S, self.options.interval_s)
+        due_s = time.monotonic() + turn_s  # the first time soon: somebody looks whether it has come up
         while True:
-            is_ending = self._ending.wait(min(_TURN_S, self.options.interval_s, max(0.0, due_s - time.monotonic())))
+            is_ending = self._ending.wait(min(turn_s, max(0.0, due_s - time.monotonic())))
             now_s = time.monotonic()
             try:
                 if (is_ending or now_s >= self._not_before_s) and self._read_headers():
