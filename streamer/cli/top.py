@@ -113,7 +113,8 @@ class Gateway:
     def _read_flows(self) -> None:
         try:
             answer = json.loads(self._fetch(f"{API}/flows?state=waiting&limit={_FLOWS}"))
-            self.flows, self.flows_in_all = [_flow(each) for each in answer["flows"]], int(answer["total"])
+            flows = [_flow(each) for each in answer["flows"]]
+            self.flows, self.flows_in_all = sorted(flows, key=lambda flow: -flow.waiting), int(answer["total"])
         except (NotAskedError, ValueError, KeyError, TypeError, AttributeError):
             self.flows, self.flows_in_all = None, 0
 
