@@ -55,6 +55,7 @@ endpoints:
   cloud: {{transport: memory, authorities: ["*"], options: {{bus: letters-cloud}}}}
 routes:
   - {{from: vehicle, to: cloud}}
+metrics: null
 journal: {journal}
 """)
     return path

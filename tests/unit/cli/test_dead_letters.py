@@ -48,6 +48,8 @@ def test_json_lines_have_the_same(dead_letters: Run) -> None:
     assert status == 0
     assert [line["id"] for line in lines] == IDS
     assert lines[2] | {"when": "", "first": ""} == {
+        "number": 3,
+        "redrive_ttl_ms": None,
         "id": IDS[2],
         "when": "",
         "age_s": 60.0,

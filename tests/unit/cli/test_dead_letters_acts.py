@@ -73,7 +73,7 @@ def test_what_has_expired_needs_a_ttl(dead_letters: Run, journal: Path) -> None:
     status, out, _ = dead_letters("redrive")
     assert status == 0
     assert out.splitlines() == [
-        f"not redriven: {IDS[1]} {DOORS}: expired 59m ago, use --ttl",
+        f"not redriven: {IDS[1]} {DOORS}: expired 59m ago, needs another TTL",
         "2 dead letters to be redriven when the daemon starts; it is not running",
     ]
     assert dead_letters("redrive", "--id", IDS[1])[0] == 1
@@ -83,7 +83,7 @@ def test_what_has_expired_needs_a_ttl(dead_letters: Run, journal: Path) -> None:
 def test_a_request_cannot_live_for_ever(dead_letters: Run) -> None:
     status, out, err = dead_letters("redrive", "--id", IDS[2], "--ttl", "0")
     assert (status, err) == (1, "nothing to redrive\n")
-    assert out == f"not redriven: {IDS[2]} {CALLER}: a Request needs a --ttl above 0\n"
+    assert out == f"not redriven: {IDS[2]} {CALLER}: a Request needs a TTL above 0\n"
 
 
 def test_a_damaged_letter_is_not_sent(dead_letters: Run, journal: Path) -> None:

@@ -1,0 +1,215 @@
+"""Where the commands for dead letters get them from: the running daemon, or the journal's file if there is none."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlencode
+
+from streamer.cli.running import DaemonAddress, NobodyThereError, ask, configured, user
+from streamer.config.models import Config
+from streamer.journal.letter_acts import UnreadableLetterError, message_of, purge, redrive
+from streamer.journal.letter_facts import content, facts
+from streamer.journal.letters import LetterFile, LetterFilter, open_letters
+from streamer.journal.lock import is_in_use
+from streamer.logs.audit import audit
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uuid import format_id
+
+_AT_ONCE = 500
+_ACT_S = 3600.0  # a hundred thousand letters take a while
+
+Facts = dict[str, Any]
+"""What is said about a letter (`streamer.journal.letter_facts`)."""
+
+
+class KeptLetter(NamedTuple):
+    """A letter that is not redriven."""
+
+    id: str
+    source: str
+    why: str
+
+
+class RedriveAnswer(NamedTuple):
+    """How many letters are to be sent again, when, and which stay; ``staying`` may name fewer than there are."""
+
+    going: int
+    when: str
+    staying: list[KeptLetter]
+    staying_total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A selection of letters; None means any."""
+
+    id: bytes | None = None
+    route: str | None = None
+    reason: UCode | None = None
+    source: UUri | None = None
+    sink: UUri | None = None
+    older_than_ms: int | None = None
+    newer_than_ms: int | None = None
+
+    def as_filter(self, now_ms: int) -> LetterFilter:
+        """For the journal's file."""
+        return LetterFilter(
+            id=self.id,
+            route=self.route,
+            code=self.reason,
+            source=self.source,
+            sink=self.sink,
+            until_ms=None if self.older_than_ms is None else max(0, now_ms - self.older_than_ms),
+            since_ms=None if self.newer_than_ms is None else max(0, now_ms - self.newer_than_ms),
+        )
+
+    def as_texts(self) -> dict[str, str]:
+        """For the administration API."""
+        texts = {
+            "id": None if self.id is None else format_id(self.id),
+            "route": self.route,
+            "reason": None if self.reason is None else self.reason.name,
+            "source": None if self.source is None else str(self.source),
+            "sink": None if self.sink is None else str(self.sink),
+            "older_than": None if self.older_than_ms is None else f"{self.older_than_ms}ms",
+            "newer_than": None if self.newer_than_ms is None else f"{self.newer_than_ms}ms",
+        }
+        return {name: text for name, text in texts.items() if text is not None}
+
+
+class Letters(Protocol):
+    """Dead letters, wherever they are asked for. Each act is in the audit log."""
+
+    def find(self, wanted: Wanted) -> Iterator[Facts]:
+        """Those that are wanted, oldest first."""
+
+    def shown(self, wanted: Wanted) -> Iterator[Facts]:
+        """The same with their messages: ``content``, or None and a ``problem``."""
+
+    def redrive(self, wanted: Wanted, ttl_ms: int | None) -> RedriveAnswer:
+        """Have them sent again."""
+
+    def purge(self, wanted: Wanted) -> int:
+        """Delete them; how many."""
+
+
+class LettersOfFile:
+    """Those in a journal file, whose daemon cannot be asked."""
+
+    def __init__(self, file: LetterFile, path: Path, now_ms: int) -> None:
+        self._file = file
+        self._path = path
+        self._now_ms = now_ms
+
+    def find(self, wanted: Wanted) -> Iterator[Facts]:
+        selected, after = wanted.as_filter(self._now_ms), None
+        while found := self._file.find(selected, after, _AT_ONCE):
+            yield from (facts(letter, self._now_ms) for letter in found)
+            after = found[-1].number
+
+    def shown(self, wanted: Wanted) -> Iterator[Facts]:
+        for letter in self._file.find(wanted.as_filter(self._now_ms)):
+            told = facts(letter, self._now_ms)
+            try:
+                yield {**told, "content": content(message_of(letter, self._file)), "problem": None}
+            except UnreadableLetterError as exc:
+                yield {**told, "content": None, "problem": str(exc)}
+
+    def redrive(self, wanted: Wanted, ttl_ms: int | None) -> RedriveAnswer:
+        done = redrive(self._file, wanted.as_filter(self._now_ms), self._now_ms, ttl_ms)
+        if done.going:
+            audit("redriven", who=user(), where="command line", letters=done.going)
+        is_running = is_in_use(self._path)
+        when = "now, by the running daemon" if is_running else "when the daemon starts; it is not running"
+        staying = [KeptLetter(format_id(each.letter.id), each.letter.source, each.why) for each in done.named]
+        return RedriveAnswer(done.going, when, staying, done.staying)
+
+    def purge(self, wanted: Wanted) -> int:
+        purged = purge(self._file, wanted.as_filter(self._now_ms))
+        if purged:
+            audit("purged", who=user(), where="command line", letters=purged)
+        return purged
+
+
+class LettersOfDaemon:
+    """Those of a running daemon. Methods raise `NotAskedError`."""
+
+    def __init__(self, daemon: DaemonAddress) -> None:
+        self._daemon = daemon
+
+    def find(self, wanted: Wanted) -> Iterator[Facts]:
+        query: dict[str, Any] = {**wanted.as_texts(), "limit": _AT_ONCE}
+        while True:
+            found, following = ask(self._daemon, f"/dead-letters?{urlencode(query)}", _page)
+            yield from found
+            if following is None:
+                return
+            query["after"] = following
+
+    def shown(self, wanted: Wanted) -> Iterator[Facts]:
+        for letter in self.find(wanted):
+            yield ask(self._daemon, f"/dead-letters/{letter['number']}", _detail, is_secret=True)
+
+    def redrive(self, wanted: Wanted, ttl_ms: int | None) -> RedriveAnswer:
+        asked = _selection(wanted) | ({} if ttl_ms is None else {"ttl_ms": ttl_ms})
+        return ask(self._daemon, "/dead-letters/redrive", _redriven, asked, _ACT_S)
+
+    def purge(self, wanted: Wanted) -> int:
+        return ask(self._daemon, "/dead-letters/purge", lambda told: int(told["purged"]), _selection(wanted), _ACT_S)
+
+
+@contextmanager
+def letters_of(path: Path, config: Config, now_ms: int) -> Iterator[Letters]:
+    """The letters of the daemon that was started from the file at ``path``. There has to be a journal.
+
+    Raises `JournalError` and `CorruptFileError`, and `NotAskedError` if a daemon is there and does not tell.
+    """
+    assert config.journal is not None
+    journal = config.journal.path
+    if config.metrics is not None and config.metrics.port and _is_running(journal):
+        daemon = configured(path, config)
+        try:
+            ask(daemon, "", lambda told: str(told["name"]))
+        except NobodyThereError:
+            pass
+        else:
+            yield LettersOfDaemon(daemon)
+            return
+    with open_letters(journal) as file:
+        yield LettersOfFile(file, journal, now_ms)
+
+
+def _is_running(journal: Path) -> bool:
+    try:
+        return is_in_use(journal)
+    except OSError:  # the lock belongs to somebody else: maybe to a daemon
+        return True
+
+
+def _selection(wanted: Wanted) -> dict[str, Any]:
+    texts = wanted.as_texts()
+    return {"filter": texts} if texts else {"all": True}
+
+
+def _page(told: Any) -> tuple[list[Facts], int | None]:
+    return [_checked(each) for each in told["dead_letters"]], told["next"]
+
+
+def _checked(told: Any) -> Facts:
+    if not isinstance(told, dict) or not isinstance(told["number"], int):
+        raise TypeError
+    return told
+
+
+def _detail(told: Any) -> Facts:
+    if not isinstance(told["content"], dict | None):
+        raise TypeError
+    return _checked(told)
+
+
+def _redriven(told: Any) -> RedriveAnswer:
+    staying = [KeptLetter(str(each["id"]), str(each["source"]), str(each["why"])) for each in told["not_redriven"]]
+    return RedriveAnswer(int(told["redriven"]), "now, by the running daemon", staying, int(told["not_redriven_total"]))
