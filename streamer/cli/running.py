@@ -168,7 +168,7 @@ def opened(
         headers["Authorization"] = f"Bearer {token}"
     handlers: list[BaseHandler] = [ProxyHandler({})]
     if daemon.tls is not None:
-        handlers.append(HTTPSHandler(context=daemon.tls, check_hostname=daemon.tls.check_hostname))
+        handlers.append(HTTPSHandler(context=daemon.tls))
     try:
         body = None if asked is None else json.dumps(asked).encode()
         request = Request(f"{daemon.url}{below}{page}", body, headers)

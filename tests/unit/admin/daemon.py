@@ -35,7 +35,7 @@ class Asked:
 class DaemonHarness:
     """``file`` is its configuration, ``token`` what it has made beside the journal."""
 
-    def __init__(self, folder: Path, changes: Mapping[str, object]) -> None:
+    def __init__(self, folder: Path, changes: Mapping[str, object], tls: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
         self.file = folder / "streamer.yaml"
         self.journal = folder / "journal.db"
@@ -51,7 +51,7 @@ class DaemonHarness:
                 {"from": "cloud", "to": "vehicle"},
             ],
             "journal": {"path": str(self.journal)},
-            "metrics": {"listen": f"127.0.0.1:{self.port}"},
+            "metrics": {"listen": f"127.0.0.1:{self.port}", "tls": tls},
             "shutdown": {"drain_s": 0},
             **changes,
         }
@@ -98,9 +98,9 @@ class DaemonHarness:
 
 
 @asynccontextmanager
-async def running(folder: Path, **changes: object) -> AsyncIterator[DaemonHarness]:
+async def running(folder: Path, *, tls: Mapping[str, str] | None = None, **changes: object) -> AsyncIterator[DaemonHarness]:
     """A daemon that has started; it stops at the end."""
-    harness = DaemonHarness(folder, changes)
+    harness = DaemonHarness(folder, changes, tls)
     task = asyncio.create_task(harness.daemon.run())
     try:
         await until(lambda: task.done() or harness.daemon._has_started)
