@@ -88,7 +88,7 @@ class Events:
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
-        return [web.get("/api/v1/events", self._stream)]
+        return [web.get("/api/v1/events", self._stream, allow_head=False)]
 
     def tick(self, now_s: float) -> None:
         """The clock's work: look at everything, if somebody listens and it is time."""

@@ -19,7 +19,7 @@ from streamer.uprotocol.uri import UriError, UUri
 from streamer.uprotocol.uuid import format_id
 
 MAX_TAPS = 4
-MAX_RATE = 10_000
+MAX_RATE = 1000
 PAYLOADS = ("none", "length", "hex", "json", "text")
 TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
 
@@ -99,7 +99,7 @@ class TapPages:
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
-        return [web.get("/api/v1/tap", self._stream)]
+        return [web.get("/api/v1/tap", self._stream, allow_head=False)]
 
     @shows_payloads
     @for_this_machine

@@ -102,13 +102,13 @@ async def test_it_shows_what_ends_goes_on_after_reload_and_restart_and_ends_at_c
 
 async def test_a_reader_that_stalls_holds_nothing_up(topology: Topology) -> None:
     daemon = topology.daemon
-    with socket.create_connection(("127.0.0.1", daemon.admin)) as stalled:
-        asked = (
-            f"GET /api/v1/tap?payload=hex&rate=10000 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
-        )
+    with socket.socket() as stalled:
+        stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        stalled.connect(("127.0.0.1", daemon.admin))
+        asked = f"GET /api/v1/tap?payload=hex&rate=1000 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         stalled.sendall(asked.encode())
         await begun(topology, 1)
-        # Four times what the tap, the connection and the sockets together hold.
+        # Twice what the tap, the connection and the sockets together hold.
         for _ in range(10):
             await topology.exchange(0, publishes(SPEED, *[b"x" * 4000] * 1000), within_s=60)
         assert daemon.total("ustreamer_outcomes_total", route="first-second", outcome="delivered") == 10_000
