@@ -11,6 +11,7 @@ import pwd
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,10 +48,13 @@ class NobodyThereError(NotAskedError):
 
 
 class DaemonRefusedError(NotAskedError):
-    """The daemon refused. ``answer`` is all that it says, ``code`` the status of HTTP."""
+    """The daemon refused. ``answer`` is all that it says, ``code`` the status of HTTP.
+
+    What it says cannot be meant is wrong usage, as what the command itself finds wrong.
+    """
 
     def __init__(self, text: str, answer: Any, code: int) -> None:
-        super().__init__(text)
+        super().__init__(text, 2 if code == HTTPStatus.BAD_REQUEST else 1)
         self.answer = answer
         self.code = code
 

@@ -9,11 +9,22 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlencode
 
-from streamer.cli.running import DaemonRefusedError, NotAskedError, add_options, answered, daemon_of, loaded, opened
+from streamer.cli.running import (
+    DaemonAddress,
+    DaemonRefusedError,
+    NotAskedError,
+    add_options,
+    answered,
+    ask,
+    daemon_of,
+    loaded,
+    opened,
+)
 from streamer.cli.text import complain, lines_out, plain
 
 _SILENT_S = 40.0  # a daemon says every 15 seconds that it is alive
@@ -57,6 +68,8 @@ def _tap(arguments: argparse.Namespace) -> int:
                 with opened(daemon, f"/tap?{urlencode(asked)}", None, _SILENT_S, is_secret=True) as answer:
                     if is_lost:
                         complain("the streamer is there again", 0)
+                    elif not has_begun:
+                        complain(_watched(arguments, daemon), 0)
                     has_begun, is_lost = True, False
                     for kind, data in _events(answer):
                         lines_out([_line(kind, data, arguments.json)])
@@ -73,6 +86,26 @@ def _tap(arguments: argparse.Namespace) -> int:
             time.sleep(_AGAIN_S)
     except KeyboardInterrupt:
         return 0
+
+
+def _watched(arguments: argparse.Namespace, daemon: DaemonAddress) -> str:
+    """What is watched, and how that ends: nothing may come for a long time. Also what the daemon does not have."""
+    asked = [f"{name} {value}" for name in _FILTERS[:6] if (value := getattr(arguments, name)) is not None]
+    what = "all messages" if not asked else f"messages of {', '.join(asked)}"
+    end = "Ctrl-C ends it" if arguments.count is None else f"ends after --count {arguments.count}, or at Ctrl-C"
+    found = [f"watching {what} at {daemon.named}; {end}"]
+    for name in ("route", "endpoint"):
+        if (given := getattr(arguments, name)) is None:
+            continue
+        with suppress(NotAskedError):
+            names = ask(daemon, f"/{name}s", partial(_names, f"{name}s"))
+            if given not in names:
+                found.append(f"there is no {name} {given} now; there are {', '.join(sorted(names))}")
+    return "\n".join(plain(line) for line in found)
+
+
+def _names(key: str, answer: Any) -> set[str]:
+    return {str(each["name"]) for each in answer[key]}
 
 
 def _events(answer: HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,7 +1,7 @@
 """``streamer top``: endpoints, routes and waiting flows of a running gateway, drawn anew every few seconds.
 
-It reads `/metrics`, so that any gateway will do that can be scraped, and asks the administration API which flows wait, if it
-answers there. It changes nothing, and needs no permission.
+It reads `/metrics`, so that any gateway will do that can be scraped, and asks the administration API, if it answers there,
+which flows wait and what state endpoints are in. It changes nothing, and needs no permission.
 """
 
 import argparse
@@ -96,6 +96,7 @@ class Gateway:
             sample = read(self._fetch("/metrics").decode(), time.monotonic())
             if not sample.is_streamer:
                 raise ValueError
+            self._read_states(sample)
             self._read_flows()
         except NotAskedError as exc:
             self.problem = str(exc)
@@ -109,6 +110,13 @@ class Gateway:
         self.samples.append(sample)
         while len(self.samples) > 2 and self.samples[1].at_s < sample.at_s - _RECENT_S:
             self.samples.popleft()
+
+    def _read_states(self, sample: Sample) -> None:
+        """Why an endpoint is not up, which the metrics do not tell: a Zenoh peer may just be alone."""
+        with contextlib.suppress(NotAskedError, ValueError, KeyError, TypeError, AttributeError):
+            for each in json.loads(self._fetch(f"{API}/endpoints"))["endpoints"]:
+                if (endpoint := sample.endpoints.get(each["name"])) is not None:
+                    endpoint.state = str(each["state"])
 
     def _read_flows(self) -> None:
         try:

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 RouteKey = tuple[str, str, str]
 """Name of the route, of its ingress, of its egress."""
 
+_OWN = "core"  # the endpoint of the streamer's own services
 _FAILURES = ("expired", "rejected", "dead_lettered")
 _LATENCIES = {
     "ustreamer_in_daemon_latency_seconds_bucket": "in_daemon",
@@ -52,6 +53,8 @@ class EndpointSample:
 
     transport: str
     up: float = 0
+    state: str = ""
+    """As the administration API tells; empty if it does not."""
     received: float = 0
     in_flight: float = 0
     backlog: float = 0
@@ -138,7 +141,7 @@ class EndpointFigures:
 
     name: str
     transport: str
-    is_up: bool
+    state: str
     received_per_s: float
     in_flight: float
     backlog: float
@@ -146,15 +149,22 @@ class EndpointFigures:
 
 
 def route_figures(samples: Sequence[Sample]) -> Iterator[RouteFigures]:
-    """Every route that has moved. ``samples``: of the last seconds, oldest first; the latest two give the rates."""
+    """Every route between two networks, and of the streamer's own those that have moved.
+
+    ``samples``: of the last seconds, oldest first; the latest two give the rates.
+    """
     now = samples[-1]
     before = samples[-2] if len(samples) > 1 else now
     for key, route in now.routes.items():
-        if not (route.accepted or route.queued):
+        name, ingress, egress = key
+        is_own = _OWN in (ingress, egress) or not (ingress and egress)
+        if is_own and not (route.accepted or route.queued):
             continue
         last, first = before.routes.get(key, RouteSample()), samples[0].routes.get(key, RouteSample())
         yield RouteFigures(
-            *key,
+            name,
+            ingress,
+            egress,
             _rate(last.accepted, route.accepted, before, now),
             _rate(last.delivered, route.delivered, before, now),
             _rate(last.failed, route.failed, before, now),
@@ -176,7 +186,7 @@ def endpoint_figures(samples: Sequence[Sample]) -> Iterator[EndpointFigures]:
         yield EndpointFigures(
             name,
             endpoint.transport,
-            bool(endpoint.up),
+            endpoint.state or ("up" if endpoint.up else "not up"),  # the metric does not say why
             _rate(received, endpoint.received, before, now),
             endpoint.in_flight,
             endpoint.backlog,

@@ -20,6 +20,7 @@ PLAIN_WIDTH = 132
 SORTS = ("rate", "queued", "p99", "name")
 
 _GOOD, _BAD, _NOTE, _QUIET = "green", "bold red", "magenta", "dim"
+_STATES = {"up": _GOOD, "down": _BAD}
 _NOTHING = "–"
 
 
@@ -158,14 +159,16 @@ def _endpoints(rows: Sequence[EndpointFigures], columns: int) -> Table:
     _text(table, "state", ratio=2)
     _numbers(table, "in/s", "flight", *(["backlog", "problems"] if is_wide else []))
     for row in rows:
-        state = Text("up", _GOOD) if row.is_up else Text("DOWN", _BAD)
-        if row.is_up and row.problems:
-            state = Text("problem", _NOTE)
+        state = Text("problem", _NOTE) if row.state == "up" and row.problems else _state(row.state)
         cells = [number(row.received_per_s), number(row.in_flight)]
         if is_wide:
             cells += [number(row.backlog), number(row.problems)]
         table.add_row(_name(row.name), *([_name(row.transport)] if is_wide else []), state, *cells)
     return table
+
+
+def _state(state: str) -> Text:
+    return Text(plain(state), _STATES.get(state, _NOTE))
 
 
 def _routes(rows: Sequence[RouteFigures], columns: int) -> Table:

@@ -9,6 +9,7 @@ import heapq
 
 from streamer.delivery.lane import Delivery, DeliveryState, Hold, Lane
 from streamer.routing.outcome import Failure, Outcome
+from streamer.transports.base import LinkState
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import created_ms, made_ms
 
@@ -50,16 +51,16 @@ class Deadlines:
                 heapq.heappush(self._by_wait, (delivery.entered_s + ttl / 1000, self._turns, delivery))
 
 
-def expired_in(lane: Lane, lost_endpoint: str) -> Failure:
-    """The failure of a message whose TTL passed while it waited in a lane. ``lost_endpoint``: its target, if not connected.
+def expired_in(lane: Lane, endpoint: str, link: LinkState) -> Failure:
+    """The failure of a message whose TTL passed while it waited in a lane for an endpoint, whose link is in that state.
 
     The code is DEADLINE_EXCEEDED, whatever it waited for; the text says what that was.
     """
     if lane.hold & Hold.PAUSED:
         why = "while it was paused"
-    elif lost_endpoint:
-        why = f"while the link to {lost_endpoint} was down"
-    elif lane.hold & Hold.ABSENT:
+    elif link is LinkState.DOWN:
+        why = f"while the link to {endpoint} was down"
+    elif link is LinkState.ALONE or lane.hold & Hold.ABSENT:
         why = "while nobody listened"
     else:
         why = "before it could be sent"

@@ -294,8 +294,7 @@ class Egress:
         return loaded
 
     def _expire(self, delivery: Delivery) -> None:
-        is_connected = self.transport.state is LinkState.UP
-        self._settler.fail(delivery, expired_in(delivery.lane, "" if is_connected else self.name))
+        self._settler.fail(delivery, expired_in(delivery.lane, self.name, self.transport.state))
 
     def _submit(self, out: list[Delivery]) -> None:
         now_s = self._clock.monotonic_s()

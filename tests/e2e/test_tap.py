@@ -65,6 +65,9 @@ async def test_it_shows_what_ends_goes_on_after_reload_and_restart_and_ends_at_c
     topology: Topology, tmp_path: Path
 ) -> None:
     daemon = topology.daemon
+    wrong = TapCommand(topology, tmp_path / "wrong", "--type", "publishes")
+    assert await wrong.ended() == 2
+    assert wrong.lines == ["type: 'publishes': expected publish, request, response, notification"]
     tap = TapCommand(topology, tmp_path / "tap", "--payload", "text", "--route", "first-second")
     ups = TapCommand(topology, tmp_path / "json", "--json", "--count", "2", "--outcome", "sent", "--payload", "json")
     await begun(topology, 2)
@@ -75,7 +78,9 @@ async def test_it_shows_what_ends_goes_on_after_reload_and_restart_and_ends_at_c
     assert "\x1b" not in "".join(tap.lines)
     assert sum("event: message" in line for line in tap.lines) == 1
     assert await ups.ended() == 0  # Zenoh confirms nothing: sent is all that is known
-    shown = [json.loads(line) for line in ups.lines]
+    assert ups.lines[0].startswith("watching messages of outcome sent at 127.0.0.1:")
+    assert ups.lines[0].endswith("; ends after --count 2, or at Ctrl-C")
+    shown = [json.loads(line) for line in ups.lines[1:]]
     assert [each["payload"] for each in shown] == [{"json": {"go": 1}}, {"text": "two"}]
     assert {each["source"] for each in shown} == {"//beta/20/1/9000"}
 

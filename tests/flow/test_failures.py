@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from streamer.transports.base import LinkState
 from streamer.transports.errors import PermanentError, RefusedError
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage, UMessageType
@@ -33,9 +34,12 @@ def assert_answered(harness: RouterHarness, request: UMessage, code: UCode) -> N
     assert answer.attributes.problems == ()
 
 
-async def test_deadline_exceeded_when_the_link_is_down_until_the_ttl_passes() -> None:
+@pytest.mark.parametrize(
+    ("state", "why"), [(LinkState.DOWN, "while the link to vehicle was down"), (LinkState.ALONE, "while nobody listened")]
+)
+async def test_deadline_exceeded_when_the_link_is_not_up_until_the_ttl_passes(state: LinkState, why: str) -> None:
     async with RouterHarness() as harness:
-        harness.transports["vehicle"].lose_link()
+        harness.transports["vehicle"].set_state(state)
         request = harness.ask(ttl=1000)
         (received,) = harness.arrive("cloud", request)
         harness.pass_time(900)
@@ -44,7 +48,7 @@ async def test_deadline_exceeded_when_the_link_is_down_until_the_ttl_passes() ->
         harness.pass_time(200)
         assert_answered(harness, request, UCode.DEADLINE_EXCEEDED)
         (letter,) = harness.dead_letters("cloud")
-        assert letter.status.message == "its TTL passed while the link to vehicle was down"
+        assert letter.status.message == f"its TTL passed {why}"
         assert received.acknowledged
 
 

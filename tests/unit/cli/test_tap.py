@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from streamer.cli.tap import _line
+from streamer.cli.main import _parser
+from streamer.cli.running import DaemonAddress
+from streamer.cli.tap import _line, _watched
 from tests.brokers import free_port
 from tests.unit.cli.commands import GOOD, status_of
 
@@ -58,6 +60,27 @@ def test_what_was_left_out_is_said() -> None:
     assert _line("left_out", {"messages": 7, "since": "then"}, as_json=False) == "... 7 messages left out"
     assert json.loads(_line("left_out", {"messages": 7, "since": "then"}, as_json=True)) == {"left_out": 7, "since": "then"}
     assert _line("left_out", {"messages": HOSTILE}, as_json=False).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((), "watching all messages at gw; Ctrl-C ends it"),
+        (("--route", "up", "--count", "1"), "watching messages of route up at gw; ends after --count 1, or at Ctrl-C"),
+        (
+            ("--endpoint", "\x1b[2J"),
+            "watching messages of endpoint �[2J at gw; Ctrl-C ends it\n"
+            "there is no endpoint �[2J now; there are cloud, vehicle",
+        ),
+    ],
+)
+def test_what_it_waits_for_is_said(words: tuple[str, ...], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {
+        "/routes": {"routes": [{"name": "up"}, {"name": "none"}, {"name": "none"}]},
+        "/endpoints": {"endpoints": [{"name": "vehicle"}, {"name": "cloud"}]},
+    }
+    monkeypatch.setattr("streamer.cli.tap.ask", lambda daemon, page, read: read(pages[page]))
+    assert _watched(_parser().parse_args(["tap", *words]), DaemonAddress("http://gw", "gw", lambda: None)) == text
 
 
 def test_without_a_daemon_it_ends_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

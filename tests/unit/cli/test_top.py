@@ -79,6 +79,19 @@ def test_flows_that_wait_are_shown_where_the_gateway_tells(pages: Pages) -> None
     assert picture.flows_in_all == 12
 
 
+def test_the_state_of_an_endpoint_is_the_one_that_the_gateway_tells(pages: Pages) -> None:
+    pages.metrics(1)
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    assert [each.state for each in gateway.picture(0).endpoints] == ["up"]
+    pages.there["/api/v1/endpoints"] = json.dumps({"endpoints": [{"name": "cloud", "state": "alone"}, {"name": "new"}]})
+    gateway.look()
+    assert [each.state for each in gateway.picture(0).endpoints] == ["alone"]
+    pages.there["/api/v1/endpoints"] = '{"endpoints": [1]}'
+    gateway.look()
+    assert [each.state for each in gateway.picture(0).endpoints] == ["up"]
+
+
 @pytest.mark.parametrize(
     "answer", ["", "[]", "{}", '{"flows": [1], "total": 1}', '{"flows": [{}], "total": 1}', '{"flows": {"a": 1}}']
 )

@@ -12,7 +12,7 @@ from streamer.cli.top_view import Picture, WaitingFlow, draw, number, seconds, s
 
 HOSTILE = "[bold]\x1b[2J\n\u202e" + "x" * 300
 ROUTE = RouteFigures("up", "vehicle", "cloud", 12.5, 12.0, 0.5, 3, 1.5, 0, (0.001, 0.02), (0.5, inf))
-ENDPOINT = EndpointFigures("cloud", "mqtt5", True, 12.5, 3, 0, 0)
+ENDPOINT = EndpointFigures("cloud", "mqtt5", "up", 12.5, 3, 0, 0)
 FLOW = WaitingFlow("up", "//veh1/A8000/2/8A50", "//cloud/C0/1/0", 5, 3.2, ("absent", "paused"))
 
 
@@ -21,7 +21,7 @@ def picture(routes: int = 3, flows: int | None = 2) -> Picture:
         "uStreamer gw",
         ["version 0.1.0  up 3 h"],
         [],
-        [ENDPOINT, replace(ENDPOINT, name="vehicle", is_up=False), replace(ENDPOINT, name="odd", problems=1)],
+        [ENDPOINT, replace(ENDPOINT, name="vehicle", state="alone"), replace(ENDPOINT, name="odd", problems=1)],
         [replace(ROUTE, name=f"route-{each}", accepted_per_s=100 - each) for each in range(routes)],
         None if flows is None else [FLOW] * flows,
         flows or 0,
@@ -51,7 +51,7 @@ def test_it_fits_into_any_terminal(columns: int, height: int, routes: int, flows
 def test_a_phone_sees_rates_depth_and_latency() -> None:
     shown = lines(picture(), 40)
     assert any(line.split() == ["route-0", "100", "3", ">60", "s"] for line in shown), shown
-    assert any(line.split() == ["vehicle", "DOWN", "12", "3"] for line in shown), shown
+    assert any(line.split() == ["vehicle", "alone", "12", "3"] for line in shown), shown
 
 
 def test_what_does_not_fit_is_counted() -> None:
@@ -73,7 +73,7 @@ def test_nothing_is_obeyed_by_the_terminal(columns: int) -> None:
         "gw",
         [HOSTILE],
         [HOSTILE],
-        [replace(ENDPOINT, name=HOSTILE, transport=HOSTILE)],
+        [replace(ENDPOINT, name=HOSTILE, transport=HOSTILE, state=HOSTILE)],
         [replace(ROUTE, name=HOSTILE, ingress=HOSTILE)],
         [replace(FLOW, route=HOSTILE, source=HOSTILE, sink=HOSTILE, held=(HOSTILE,))],
         1,
