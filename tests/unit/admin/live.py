@@ -26,10 +26,11 @@ class LiveHarness:
         self.flow = RouterHarness(self.config, is_tapped=False)
         self.live = LivePages(self.flow.router, lambda: self.config)
         self.port = free_port()
+        self.metrics = MetricsConfig(listen=f"127.0.0.1:{self.port}")
         self.server = AdminServer(
             self.flow.router,
             Exposition(self.flow.router),
-            MetricsConfig(listen=f"127.0.0.1:{self.port}"),
+            self.metrics,
             self.config.control,
             self.live.routes(),
         )

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from streamer.admin.tap import MAX_TAPS, payload_as
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.uuid import format_id
-from tests.flow.harness import CLIMATE, CLOUD_APP, SPEED
+from tests.flow.harness import CLIMATE, CLOUD_APP, SPEED, configuration
 from tests.sse import next_event, until_event
 from tests.unit.admin.live import BEARER, LiveHarness, serving
 from tests.waiting import until
@@ -115,6 +115,17 @@ async def test_acts_are_audited_with_the_filters(pages: Pages, caplog: pytest.Lo
     assert ended == "tap_ended who=http where=127.0.0.1 filters=route=vehicle-cloud payload=hex messages=1 left_out=0"
 
 
+async def test_a_tap_goes_on_when_its_route_goes_and_comes_back(pages: Pages) -> None:
+    live, http = pages
+    answer = await tap(http, route="vehicle-cloud", payload="text")
+    await live.flow.router.reload(configuration(routes=[{"from": "cloud", "to": "vehicle"}]))
+    live.flow.arrive("vehicle", live.flow.speed(b"nowhere"))
+    await live.flow.router.reload(live.config)
+    live.flow.arrive("vehicle", live.flow.speed(b"there"))
+    assert (await until_event(answer, "message"))["payload"] == {"text": "there"}
+    answer.close()
+
+
 async def test_nothing_is_told_to_taps_that_are_gone(pages: Pages) -> None:
     live, http = pages
     answer = await tap(http)
@@ -130,6 +141,20 @@ async def test_without_the_token_nothing_is_shown(pages: Pages, headers: dict[st
         assert answer.status == 401
         assert "expected Authorization: Bearer" in (await answer.json())["error"]
     assert live.flow.router.settler._taps is None
+
+
+@pytest.mark.parametrize("http_control", ["loopback", "any"])
+async def test_nobody_elsewhere_sees_messages_whatever_is_allowed(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch, http_control: Literal["loopback", "any"]
+) -> None:
+    live, http = pages
+    live.server.use(live.metrics, live.config.control.model_copy(update={"http": http_control}))
+    monkeypatch.setattr("streamer.admin.access._ends", lambda request: (("192.0.2.7", 50000), ("192.0.2.1", 9464)))
+    async with http.get("/api/v1/tap", headers=BEARER) as answer:
+        assert answer.status == 403
+        assert (await answer.json())["error"] == "accepted only from this machine"
+    async with http.get("/api/v1/events?kinds=state") as answer:  # no payloads
+        assert answer.status == 200
 
 
 async def test_there_are_only_so_many_taps(pages: Pages) -> None:
