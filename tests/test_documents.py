@@ -153,6 +153,12 @@ def test_every_path_of_the_http_port_is_listed_and_no_other() -> None:
     assert {path for row in rows(DOCS / "operations.md", "## Health") for path in INLINE.findall(row[0])} == served
 
 
+def test_every_page_of_the_administration_api_is_listed_in_its_order() -> None:
+    described = yaml.safe_load((ROOT / "streamer/admin/openapi.yaml").read_text())["paths"]
+    pages = [f"{method.upper()} {path}" for path, item in described.items() for method in item]
+    assert [plain(row[0]) for row in rows(DOCS / "api.md", "## The pages")] == pages
+
+
 @PRESENT
 def test_every_log_line_is_written_somewhere(page: Path) -> None:
     lines = re.findall(r"log lines? `(\w+)`", page.read_text())

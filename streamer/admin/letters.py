@@ -4,6 +4,7 @@ The journal's file is read and changed on a thread, over a connection of its own
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
@@ -56,18 +57,19 @@ class LetterPages:
         limit = query.limit()
         after = query.read("after", lambda text: whole(text, -_LAST, _LAST))
 
-        def find(file: LetterFile) -> dict[str, Any]:
+        def find(file: LetterFile) -> str:
             found = file.find(selected, after, limit)
             total, total_bytes = file.count(selected)
             more = len(found) == limit and bool(file.find(selected, found[-1].number, 1))
-            return {
+            told = {
                 "dead_letters": [facts(letter, now_ms) for letter in found],
                 "next": found[-1].number if more else None,
                 "total": total,
                 "total_bytes": total_bytes,
             }
+            return json.dumps(told)  # a thousand take 20 ms
 
-        return web.json_response(await self._on_thread(find))
+        return web.json_response(text=await self._on_thread(find))
 
     @shows_payloads
     async def _show(self, request: web.Request) -> web.Response:
