@@ -10,6 +10,7 @@ from pathlib import Path
 from streamer.config.exposure import paths
 from streamer.config.models import Config
 from streamer.config.secrets import is_secret_file
+from streamer.config.tls import TlsConfig, TlsError, server_context
 from streamer.config.token import read_token
 from streamer.services.host import state_path
 from streamer.transports.probe import Answer, Probe, Verdict, blocking, cannot_tell, ok, problem
@@ -22,6 +23,8 @@ def files(config: Config) -> Iterator[Probe]:
     for key, path in paths(config, ""):
         if key.endswith("_file"):
             yield blocking(key, partial(_readable, path, is_secret_file(key.rpartition(".")[2])))
+    if config.metrics is not None and config.metrics.tls is not None:
+        yield blocking("metrics.tls", partial(_tls, config.metrics.tls))
     token_file = config.control.http_token_file
     if token_file is not None:
         yield blocking("control.http_token_file", partial(_token, token_file))
@@ -42,6 +45,14 @@ def _readable(path: Path, is_secret: bool) -> Answer:
     if mode & stat.S_IRWXO:
         return cannot_tell(f"{shown}: fine if nobody else gets in here, as in a container; else 0600 or 0640")
     return ok(f"{shown}, and can be read")
+
+
+def _tls(options: TlsConfig) -> Answer:
+    try:
+        server_context(options)
+    except TlsError as exc:
+        return problem(str(exc).removeprefix("metrics.tls."))
+    return ok("the certificate belongs to the key")
 
 
 def _token(path: Path) -> Answer:

@@ -18,6 +18,7 @@ from streamer.config.models import Config
 from streamer.transports.base import UTransport
 from streamer.transports.memory import MemoryTransport
 from streamer.transports.probe import Answer, Probe, Verdict, in_thread, ok
+from tests.certificates import write_certificates
 
 SECRET = "s3cret-s3cret-s3cret"
 
@@ -141,6 +142,15 @@ def test_a_token_that_no_request_could_use_is_a_problem_and_not_shown(tmp_path: 
     answers = asyncio.run(probe.run_all([*machine.files(Config.model_validate(options))]))
     assert [answer.verdict for answer in answers] == [Verdict.OK, Verdict.PROBLEM]
     assert all("s3cret" not in answer.text for answer in answers)
+
+
+@pytest.mark.parametrize(("key_file", "verdict"), [("server.key", Verdict.OK), ("client.key", Verdict.PROBLEM)])
+def test_the_certificate_of_the_port_has_to_belong_to_its_key(tmp_path: Path, key_file: str, verdict: Verdict) -> None:
+    write_certificates(tmp_path)
+    tls = {"cert_file": str(tmp_path / "server.pem"), "key_file": str(tmp_path / key_file)}
+    found = of_files(metrics={"listen": "127.0.0.1:0", "tls": tls})
+    assert found["metrics.tls"].verdict is verdict
+    assert found.keys() == {"metrics.tls.cert_file", "metrics.tls.key_file", "metrics.tls"}
 
 
 # what is written

@@ -1,0 +1,86 @@
+"""Long lists of the administration API: paged by names, and looked at in slices of the event loop."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.admin.flows import STATES
+from streamer.admin.paging import EntryPage, cursor_of, cursors
+from streamer.admin.status import LANES_AT_ONCE, quantile
+from streamer.delivery.lane import Lane
+from streamer.delivery.stats import Histogram
+from streamer.uprotocol.message import publish
+from streamer.uprotocol.uri import UUri
+from tests.flow.harness import SPEED
+from tests.unit.admin.daemon import running
+
+NAMES = st.tuples(st.text(max_size=3), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
+
+
+@given(st.sets(NAMES), st.integers(1, 9))
+def test_every_entry_is_on_exactly_one_page_in_order(names: set[tuple[str, int, int, int]], limit: int) -> None:
+    read = cursors(UUri)
+    seen: list[UUri] = []
+    after: str | None = None
+    while True:
+        page = EntryPage[UUri](limit, None if after is None else read(after))
+        for name in names:
+            page.offer((UUri(*name),), UUri(*name))
+        assert page.total == len(names)
+        seen += page.entries()
+        after = page.next
+        if after is None:
+            break
+        assert len(page.entries()) == limit
+    assert seen == sorted(UUri(*name) for name in names)
+
+
+@given(st.text(max_size=5), NAMES)
+def test_a_cursor_is_read_as_it_was_written(text: str, name: tuple[str, int, int, int]) -> None:
+    read = cursors(str, UUri, UUri)
+    assert read(cursor_of((text, UUri(*name), ()))) == (text, UUri(*name), ())
+
+
+@given(st.text(max_size=40))
+@pytest.mark.parametrize("text", ["", "W10", "bnVsbA", "WzFd", "W1tdLFtdXQ", "WyJhIixbMSwyLDMsNF1d"])
+def test_what_is_no_cursor_is_refused_and_nothing_else_happens(text: str, other: str) -> None:
+    for each in (text, other):
+        with pytest.raises(ValueError, match="expected what `next`"):
+            cursors(str, UUri)(each)
+
+
+async def test_no_turn_of_the_event_loop_looks_at_more_than_some_flows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = [0]
+    async with running(tmp_path) as served:
+        served.transport("cloud").lose_link()
+        now_ms = served.daemon.router.clock.wall_ms()
+        number = 3 * LANES_AT_ONCE
+        served.arrive("vehicle", *(publish(now_ms, SPEED._replace(ue_id=each), b"") for each in range(1, number + 1)))
+        seen: list[Lane] = []
+
+        def is_waiting(lane: Lane) -> bool:
+            seen.append(lane)
+            return lane.live > 0
+
+        monkeypatch.setitem(STATES, "waiting", is_waiting)
+        asking = asyncio.create_task(served.ask("/api/v1/flows", limit=1))
+        while not asking.done():
+            seen.clear()
+            await asyncio.sleep(0)
+            turns.append(len(seen))
+        assert (await asking).json["total"] == number
+    assert sum(turns) >= number
+    assert max(turns) <= LANES_AT_ONCE
+
+
+def test_a_percentile_is_the_bound_of_its_bucket() -> None:
+    histogram = Histogram()
+    assert quantile(histogram, 0.5) is None
+    for seconds in [0.0004] * 98 + [0.03, 100.0]:
+        histogram.observe(seconds)
+    assert [quantile(histogram, part) for part in (0.5, 0.98, 0.99, 1.0)] == [0.0005, 0.0005, 0.05, 60.0]
