@@ -43,6 +43,7 @@ async function open() {
   if (!isFirst) { head.focus({ preventScroll: true }); scrollTo(0, 0) }
   try { mine.refresh = await build(mine.root) } catch (error) { show(mine.wrong, error) }
   if (mine === page) await refresh()
+  mine.root.setAttribute("aria-busy", "false")
 }
 
 function draw() {

@@ -14,21 +14,21 @@ class Refused extends Error {
   }
 }
 
-export async function request(path, { method = "GET", body, signal, isPermitted = false, isStream = false } = {}) {
+export async function request(path, { method = "GET", body, signal, isPermitted = false } = {}) {
   const headers = {}
   if (isPermitted && token.value) headers.Authorization = `Bearer ${token.value}`
   if (body) headers["Content-Type"] = "application/json"
-  const limits = [signal, isStream || body ? null : AbortSignal.timeout(ANSWER_S * 1000)].filter(Boolean)
+  const late = new AbortController(), timer = body ? null : setTimeout(() => late.abort(), ANSWER_S * 1000)
   let answer
   try {
     answer = await fetch(API + path, {
       method, headers, body: body && JSON.stringify(body), cache: "no-store", redirect: "error",
-      signal: limits.length ? AbortSignal.any(limits) : undefined,
+      signal: AbortSignal.any([late.signal, ...signal ? [signal] : []]),
     })
   } catch (error) {
     if (signal?.aborted) throw error
     throw Object.assign(new Error("The streamer does not answer."), { isLost: true })
-  }
+  } finally { clearTimeout(timer) }
   if (answer.ok) return answer
   throw new Refused(answer.status, await answer.json().catch(() => ({})))
 }

@@ -4,11 +4,12 @@ import { get, permitted, post, query } from "./daemon.js"
 import { actions, announce, anyOf, ask, attempt, button, card, el, facts, field, fill, flow, form, name, payload, pill,
   stack, table,
   values, way, wrongs } from "./elements.js"
-import { model } from "./live.js"
+import { about, model } from "./live.js"
 import { page, redraw, refresh } from "./page.js"
 import { bytes, count, moment, plural, said, span, words } from "./text.js"
 
 const ROWS = 100
+const REDRIVE_S = 2 // how often it is asked what became of those that are being redriven
 const PATTERN = { placeholder: "//veh1/FFFFFFFF/FF/FFFF" }
 const CODES = ["CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
   "PERMISSION_DENIED",
@@ -175,7 +176,11 @@ export function deadLetters(root) {
       button(`Redrive all ${count(total)}`, () => redrive(all(total)), { "data-keep": "redrive all", disabled: !total }),
       button(`Purge all ${count(total)}`, () => purge(all(total)), { "data-keep": "purge all", disabled: !total }),
     ],
-    onAnswer: () => { model.newLetters = 0; redraw(fresh) },
+    onAnswer: ({ dead_letters: found }) => {
+      page.every_s = found.some(row => row.redrive) ? REDRIVE_S : undefined
+      model.newLetters = 0
+      redraw(fresh)
+    },
   })
 
   const chosen = () => ({ which: { numbers: [...selected] }, text: `${plural(selected.size, "selected dead letter")}.` })
@@ -186,7 +191,7 @@ export function deadLetters(root) {
     const terms = filter.map(([key, value]) => el("li", {}, `${words(key)}: `, name(value)))
     return { which: { filter: list.filter }, text: [`${plural(total, "dead letter")}, all with`, el("ul", {}, terms)] }
   }
-  const done = async text => { selected.clear(); announce(text); await refresh() }
+  const done = async text => { selected.clear(); announce(text); about(); await refresh() }
 
   const redrive = ({ which, text }) => {
     const seconds = field("Seconds", "seconds", { type: "number", min: "0.001", step: "any", value: "30" })

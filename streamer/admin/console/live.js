@@ -35,15 +35,13 @@ export async function follow(redraw) {
     await seen()
     const abort = link.abort = new AbortController()
     try {
-      const answer = await request("/events?kinds=state,dead_letter,rates,config,paused",
-        { isStream: true, signal: abort.signal })
-      connected("live")
+      const answer = await stream(abort.signal)
       failures = 0
-      for await (const each of events(answer, abort)) happen(each)
+      if (answer) for await (const each of events(answer, abort)) happen(each)
+      else await poll(abort.signal)
       await sleep(500, abort.signal)
     } catch (error) {
       if (document.hidden) continue
-      if (error.status === 503) { await poll(abort.signal); continue }
       const wait_s = Math.min(15, 2 ** failures++) * (0.75 + Math.random() / 2)
       if (failures > 1 || error.isLost || error.status) lost(error, wait_s)
       link.retry = new AbortController()
@@ -52,15 +50,27 @@ export async function follow(redraw) {
   }
 }
 
+/** The daemon's events; null where there is no room for one more stream. */
+async function stream(signal) {
+  try {
+    const answer = await request("/events?kinds=state,dead_letter,rates,config,paused", { signal })
+    connected("live")
+    return answer
+  } catch (error) {
+    if (error.status !== 503) throw error
+    connected("polling")
+    return null
+  }
+}
+
 async function seen() {
   while (document.hidden) await new Promise(go => document.addEventListener("visibilitychange", go, { once: true }))
 }
 
 async function poll(signal) {
-  connected("polling")
   for (let waited_s = 0; waited_s < STREAM_AGAIN_S && !signal.aborted; waited_s += POLL_S) {
-    if (waited_s) { await about(); await refresh() }
     await readTotals(signal)
+    if (waited_s) { await about(); await refresh() }
     await sleep(POLL_S * 1000, signal)
   }
 }
@@ -105,6 +115,7 @@ function happen({ event, data }) {
   if (event === "dead_letter") takeLetter(data)
   if (event === "config") { announce("The configuration was read again."); happened("plain",
     "The configuration was read again"); about() }
+  if (event === "left_out") { about(); refresh() }
   page.on[event]?.(data)
 }
 

@@ -9,7 +9,8 @@ export function turn(section, params) {
   page.abort.abort()
   page.leave?.()
   page = { section, params, live: [], charts: [], on: {}, abort: new AbortController(), refreshed: Date.now(),
-    root: el("div", { class: `section ${section}` }), wrong: el("div", { class: "wrong", role: "alert" }) }
+    root: el("div", { class: `section ${section}`, "aria-busy": "true" }),
+    wrong: el("div", { class: "wrong", role: "alert" }) }
   return page
 }
 
@@ -54,4 +55,5 @@ export async function refresh(isAnew = false) {
   } catch (error) {
     if (!error.isLost) show(mine.wrong, error)
   }
+  mine.root.setAttribute("aria-busy", "false")
 }

@@ -45,8 +45,8 @@ export async function tap(root) {
       { choices: [["", "any"], ...endpoints.map(({ name }) => [name, said(name)])] }),
     field("Type", "type", { choices: anyOf(TYPES) }), field("Outcome", "outcome", { choices: anyOf(OUTCOMES) }),
     field("Source", "source", { placeholder: "//veh1/FFFFFFFF/FF/FFFF" }), field("Sink", "sink"),
-    field("Payload", "payload", { choices: [["length", "its length"], ["json", "as JSON or text"], ["hex", "as hex"],
-      ["none", "nothing of it"]] }),
+    field("Payload", "payload", { choices: [["length", "its length"], ["json", "as JSON"], ["text", "as text"],
+      ["hex", "as hex"], ["none", "nothing of it"]] }),
     field("At most per second", "rate", { type: "number", min: "1", value: "100" }),
   ]
   const onsubmit = event => { event.preventDefault(); if (running) stop(); else start() }
@@ -104,13 +104,15 @@ export async function tap(root) {
     for (let failures = 0; !mine.signal.aborted;) {
       const abort = new AbortController()
       try {
-        const answer = await permitted(path, { isStream: true, signal: AbortSignal.any([mine.signal, abort.signal]) })
+        const answer = await permitted(path, { signal: AbortSignal.any([mine.signal, abort.signal]) })
         failures = 0
         mine.isConnected = true
+        wrong.replaceChildren()
         for await (const each of events(answer, abort)) take(each)
       } catch (error) {
-        const isBrief = error.isLost || error.status === 503 || error.name === "AbortError" || error instanceof TypeError
-        if (!isBrief && running === mine) { show(wrong, error); stop() }
+        const isBrief = error.isLost || error.status === 503 || error instanceof TypeError // of a stream that broke off
+        if (running === mine) show(wrong, error)
+        if (!isBrief && !abort.signal.aborted && running === mine) stop()
       }
       mine.isConnected = false
       await sleep(Math.min(15, 2 ** failures++ / 2) * 1000, mine.signal)

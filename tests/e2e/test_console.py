@@ -1,0 +1,504 @@
+"""The console in Chromium, before a daemon between an MQTT broker and a Zenoh network: every action, really done."""
+
+import asyncio
+import json
+import re
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.e2e.browser import DESK, PHONE, SECTIONS, Console, chromium
+from tests.e2e.topology import Topology, TopologyThread
+from tests.independent.message import Plain, id_text
+from tests.waiting import until
+
+pytestmark = pytest.mark.chromium
+
+TOKEN = "0123456789abcdef0123"
+SPEED = ("alpha", 0x10, 1, 0x8001)
+SPEED_TEXT = "//alpha/10/1/8001"
+ROUTE = "first-second"
+
+
+def publishes(*numbers: int, **options: Any) -> list[Plain]:
+    return [Plain(1, SPEED, payload=b'{"speed": %d}' % number, payload_format=5, **options) for number in numbers]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TopologyThread]:
+    folder = tmp_path_factory.mktemp("console")
+    (folder / "token").write_text(TOKEN)
+    changes: dict[str, Any] = {
+        "journal": {"path": str(folder / "journal.db")},
+        "state": {"path": str(folder / "state.db")},
+        "control": {"http_token_file": str(folder / "token")},
+        "shutdown": {"drain_s": 0},
+    }
+    with TopologyThread(Topology("mqtt/in-vehicle", "zenoh", **changes)) as thread:
+        yield thread
+
+
+@pytest.fixture
+def topology(thread: TopologyThread) -> Topology:
+    return thread.topology
+
+
+@pytest.fixture
+def console(browser: Browser, topology: Topology) -> Iterator[Console]:
+    console = Console(browser, f"http://127.0.0.1:{topology.daemon.admin}")
+    yield console
+    console.close()
+
+
+@pytest.fixture
+def send(thread: TopologyThread) -> Any:
+    def send(messages: list[Plain]) -> None:
+        thread.run(thread.topology.networks[0].side.send(messages))
+
+    return send
+
+
+@pytest.fixture
+def arrives(thread: TopologyThread) -> Any:
+    """Wait until messages with these ids are on the other side."""
+
+    def arrives(messages: list[Plain]) -> None:
+        wanted = {message.id for message in messages}
+        far = thread.topology.networks[1].side
+        thread.run(until(lambda: wanted <= {message.id for message in far.arrived}, what="the messages on the other side"))
+
+    return arrives
+
+
+def asked(topology: Topology, page: str) -> Any:
+    status, body = topology.daemon.get(f"/api/v1{page}")
+    assert status == 200, body
+    return json.loads(body)
+
+
+def rows(page: Page) -> Any:
+    return page.locator("main tbody tr")
+
+
+# what is shown
+
+
+def test_the_root_leads_to_an_overview_that_says_how_it_is(console: Console, topology: Topology) -> None:
+    console.page.goto(f"{console.base}/")
+    expect(console.page.locator("#health")).to_have_text("Ready")
+    expect(console.page.locator("#authority")).to_have_text("gw")
+    expect(console.page.locator("#link")).to_have_text("live")
+    for name in ("first", "second"):
+        expect(rows(console.page).filter(has_text=name)).to_contain_text("up")
+    expect(console.page.get_by_role("progressbar", name="Part of its bound")).to_be_visible()
+    assert re.search(r"Configuration\s+\w{6,}", console.page.locator(".facts").first.inner_text())
+
+
+def test_routes_show_what_was_delivered_and_draw_it(console: Console, thread: TopologyThread, topology: Topology) -> None:
+    thread.run(topology.exchange(0, publishes(*range(7))))
+    thread.run(topology.daemon.until_total(7, "ustreamer_outcomes_total", route=ROUTE, outcome="delivered"))
+    console.open(f"routes?name={ROUTE}")
+    card = console.page.locator(".card").filter(has_text=ROUTE)
+    card.locator("summary").click()
+    expect(card.get_by_role("row", name="delivered 7", exact=True)).to_be_visible()
+    drawn = card.locator("svg[role=img]")
+    expect(drawn).to_have_count(2)
+    expect(drawn.first).to_have_attribute("aria-label", re.compile("^Messages per second, the last hour: accepted"))
+
+
+def test_rates_of_the_last_hour_go_on_with_those_that_come(console: Console) -> None:
+    """An hour of samples is given; what the daemon says each second goes on from there."""
+    begin = "() => new Date(Date.now() - 3600000).toISOString()"
+
+    def hour(route: Any) -> None:
+        values = [float(number % 50) for number in range(360)]
+        body = {"name": ROUTE, "accepted_per_s": values, "delivered_per_s": values, "queued": [3] * 360}
+        start = console.page.evaluate(begin)
+        route.fulfill(json={"interval_s": 10, "start": start, "left_out_routes": 4, "routes": [body]})
+
+    console.page.goto(f"{console.base}/console/")
+    console.page.route("**/api/v1/history", hour)
+    console.open(f"routes?name={ROUTE}")
+    expect(console.page.locator("main")).to_contain_text("Of 4 routes there is no history")
+    svg = console.page.locator("svg[role=img]").first
+    expect(svg).to_have_attribute("aria-label", re.compile("49 /s at most"))
+    path = svg.locator(".edge").get_attribute("d") or ""
+    assert path.count("L") > 300
+    svg.hover()
+    expect(console.page.locator(".read").first).to_have_text(re.compile(r"\d\d:\d\d:\d\d UTC · accepted \d+ /s"))
+    console.page.wait_for_function("before => document.querySelector('.edge').getAttribute('d') !== before", arg=path)
+
+
+def test_explain_answers_and_keeps_what_is_filled_in_if_it_cannot(console: Console) -> None:
+    console.open("explain")
+    console.field("Source").fill(SPEED_TEXT)
+    console.button("Explain").click()
+    answer = console.page.get_by_role("region", name="Answer")
+    expect(answer).to_contain_text("It goes on")
+    expect(answer.get_by_role("row", name=ROUTE)).to_contain_text("second")
+    console.field("Source").fill("//nobody/10/1/8001")
+    console.button("Explain").click()
+    expect(answer).to_contain_text("It goes nowhere")
+    console.field("Source").fill("nonsense")
+    console.button("Explain").click()
+    expect(console.page.get_by_role("alert").filter(has_text="nonsense")).to_be_visible()
+    expect(console.field("Source")).to_have_value("nonsense")
+
+
+def test_the_configuration_is_shown_without_secrets(console: Console) -> None:
+    console.open("configuration")
+    shown = console.page.get_by_role("region", name="Running configuration")
+    expect(shown).to_contain_text('"authority": "gw"')
+    expect(shown).not_to_contain_text(TOKEN)
+
+
+def test_subscriptions_say_who_keeps_them(console: Console) -> None:
+    console.open("subscriptions")
+    expect(console.page.locator("main")).to_contain_text("This streamer is the uSubscription service")
+    expect(console.page.locator("main")).to_contain_text("Nobody has subscribed")
+
+
+# what is done
+
+
+def test_without_a_token_it_is_asked_for_and_nothing_changes(console: Console, topology: Topology) -> None:
+    console.open("pause")
+    console.field("Topic or source").fill(SPEED_TEXT)
+    console.button("Pause").click()
+    dialog = console.page.get_by_role("dialog", name="Token")
+    expect(dialog).to_contain_text("Authorization: Bearer")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(console.page.get_by_role("alert").filter(has_text="Nothing was done")).to_be_visible()
+    expect(console.field("Topic or source")).to_have_value(SPEED_TEXT)
+    console.button("Pause").click()
+    console.give("a-wrong-token-of-some-length")
+    expect(console.page.get_by_role("alert").filter(has_text="expected")).to_be_visible()
+    assert asked(topology, "/paused") == {"paused": []}
+    assert "denied" in topology.daemon.log
+
+
+def test_a_pause_holds_messages_and_a_resume_frees_them(
+    console: Console, topology: Topology, send: Any, arrives: Any
+) -> None:
+    console.open("pause")
+    expect(console.page.locator("main")).to_contain_text("Nothing is paused")
+    console.field("Topic or source").fill(SPEED_TEXT)
+    console.button("Pause").click()
+    console.give(TOKEN)
+    console.said(f"Paused {SPEED_TEXT}")
+    assert [rule["topic"] for rule in asked(topology, "/paused")["paused"]] == [SPEED_TEXT]
+    messages = publishes(1, 2, 3)
+    send(messages)
+    console.open("flows")
+    row = rows(console.page).filter(has_text=SPEED_TEXT)
+    expect(row).to_contain_text("paused")
+    expect(row.locator("td[data-head=Waiting]")).to_have_text("3")
+    row.get_by_role("link", name="pause").click()
+    expect(console.field("Topic or source")).to_have_value(SPEED_TEXT)
+    console.button(f"Resume {SPEED_TEXT}").click()
+    console.said(f"Resumed {SPEED_TEXT}")
+    expect(console.page.locator("main")).to_contain_text("Nothing is paused")
+    arrives(messages)
+
+
+def test_a_dead_letter_appears_is_shown_and_arrives_once_it_is_redriven(
+    console: Console, topology: Topology, send: Any, arrives: Any
+) -> None:
+    console.open("pause")
+    console.field("Topic or source").fill(SPEED_TEXT)
+    console.button("Pause").click()
+    console.give(TOKEN)
+    console.said("Paused")
+    console.open("dead-letters")
+    expect(console.page.locator("main")).to_contain_text("There is no dead letter like that")
+    messages = publishes(41, ttl=200)
+    send(messages)
+    console.button("Show 1 new dead letter").click()
+    row = rows(console.page)
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("deadline exceeded")
+    console.open("pause")
+    console.button(f"Resume {SPEED_TEXT}").click()
+    console.said("Resumed")
+
+    console.open("dead-letters?reason=DEADLINE_EXCEEDED")
+    console.button(f"Show {id_text(messages[0].id)}").click()
+    dialog = console.page.get_by_role("dialog", name="Dead letter")
+    dialog.get_by_role("button", name="Show its content").click()
+    expect(dialog.get_by_role("region", name="Payload")).to_contain_text('{"speed": 41}')
+    dialog.get_by_role("button", name="Close").click()
+
+    row.get_by_role("checkbox").check()
+    console.button("Redrive selected (1)").click()
+    dialog = console.page.get_by_role("dialog", name="Redrive")
+    dialog.get_by_role("button", name="Redrive").click()
+    expect(console.page.locator(".note")).to_contain_text("1 not:")  # its TTL has passed
+    console.button("Redrive all 1").click()
+    dialog.get_by_label("TTL", exact=True).select_option("new")
+    dialog.get_by_role("button", name="Redrive").click()
+    console.said("1 dead letter redriven")
+    arrives(messages)
+    expect(console.page.locator("main")).to_contain_text("There is no dead letter like that")
+    assert "payload_shown" in topology.daemon.log
+    assert "redriven" in topology.daemon.log
+
+
+def test_a_purge_deletes_what_was_chosen_and_asks_before(
+    console: Console, thread: TopologyThread, topology: Topology, send: Any
+) -> None:
+    console.open("pause")
+    console.field("Topic or source").fill(SPEED_TEXT)
+    console.button("Pause").click()
+    console.give(TOKEN)
+    console.said("Paused")
+    send(publishes(1, 2, 3, ttl=100))
+    thread.run(until(lambda: asked(topology, "/dead-letters")["total"] == 3, what="three dead letters"))
+    console.open("pause")
+    console.button(f"Resume {SPEED_TEXT}").click()
+    console.said("Resumed")
+
+    console.open("dead-letters")
+    rows(console.page).first.get_by_role("checkbox").check()
+    console.button("Purge selected (1)").click()
+    dialog = console.page.get_by_role("dialog", name="Purge")
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    console.page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(console.button("Purge selected (1)")).to_be_focused()
+    assert asked(topology, "/dead-letters")["total"] == 3
+    console.button("Purge selected (1)").click()
+    dialog.get_by_role("button", name="Delete for good").click()
+    console.said("1 dead letter deleted")
+    expect(rows(console.page)).to_have_count(2)
+    console.button("Purge all 2").click()
+    dialog.get_by_role("button", name="Delete for good").click()
+    console.said("2 dead letters deleted")
+    assert asked(topology, "/dead-letters")["total"] == 0
+
+
+def test_a_reload_of_a_wrong_file_shows_its_problems(console: Console, topology: Topology) -> None:
+    good = topology.daemon.config
+    console.open("configuration")
+    topology.daemon.write(good | {"routes": [{"from": "first", "to": "secnd"}]})
+    console.button("Read the file again").click()
+    console.give(TOKEN)
+    expect(console.page.get_by_role("alert").filter(has_text="secnd")).to_be_visible()
+    topology.daemon.write(good)
+    console.button("Read the file again").click()
+    console.said("It says the same")
+
+
+def test_a_tap_shows_a_message_with_its_payload_and_can_be_held(console: Console, topology: Topology, send: Any) -> None:
+    console.open(f"tap?route={ROUTE}&payload=json")
+    expect(console.field("Route")).to_have_value(ROUTE)
+    console.button("Start").click()
+    console.give(TOKEN)
+    expect(console.page.locator("main")).to_contain_text("Listening.")
+    send(publishes(88))
+    row = rows(console.page)
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text('"speed": 88')
+    expect(row).to_contain_text(SPEED_TEXT)
+    console.button("Pause").click()
+    send(publishes(89))
+    expect(console.page.locator("main")).to_contain_text("Paused; 1 message to come")
+    expect(row).to_have_count(1)
+    console.button("Continue").click()
+    expect(row).to_have_count(2)
+    expect(row.first).to_contain_text('"speed": 89')
+    console.button("Stop").click()
+    expect(console.button("Start")).to_be_visible()
+
+
+def test_the_token_can_be_kept_in_the_tab_and_forgotten(console: Console) -> None:
+    console.open("overview")
+    console.page.get_by_role("button", name="Token…").click()
+    console.page.get_by_label("Keep it over a reload").check()
+    console.give(TOKEN)
+    console.page.reload()
+    expect(console.page.locator("#token")).to_have_text("Token: set")
+    assert console.page.evaluate("JSON.stringify(localStorage)") == "{}"
+    assert console.page.evaluate("document.cookie") == ""
+    console.page.locator("#token").click()
+    console.page.get_by_role("button", name="Forget").click()
+    expect(console.page.locator("#token")).to_have_text("Token…")
+    assert console.page.evaluate("JSON.stringify(sessionStorage)") == "{}"
+
+
+# without a mouse
+
+
+def test_the_keyboard_is_enough_to_pause_and_resume(console: Console, topology: Topology) -> None:
+    page = console.page
+    console.open("overview")
+    page.locator("body").press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+
+    def tab_to(name: str, role: Any, back: bool = False) -> None:
+        for _ in range(60):
+            page.keyboard.press("Shift+Tab" if back else "Tab")
+            if page.locator(":focus").and_(page.get_by_role(role, name=name)).count():
+                outline = "getComputedStyle(document.activeElement).outlineStyle"
+                assert page.evaluate(outline) != "none"
+                return
+        raise AssertionError(f"{name} cannot be reached")
+
+    tab_to("Pause", "link", back=True)
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("Pause")
+    expect(page.locator("h1")).to_be_focused()
+    tab_to("Topic or source", "textbox")
+    page.keyboard.type(SPEED_TEXT)
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Token")
+    expect(dialog.get_by_label("Token", exact=True)).to_be_focused()
+    seen = set()
+    for _ in range(8):  # the focus stays in the dialog
+        page.keyboard.press("Tab")
+        seen.add(page.evaluate("document.activeElement.closest('dialog') ? 'in' : document.activeElement.tagName"))
+    assert seen <= {"in", "BODY"}  # BODY: the browser's own frame
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(console.field("Topic or source")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_label("Token", exact=True)).to_be_focused()
+    page.keyboard.type(TOKEN)
+    page.keyboard.press("Enter")
+    console.said("Paused")
+    tab_to(f"Resume {SPEED_TEXT}", "button")
+    page.keyboard.press("Space")
+    console.said("Resumed")
+    expect(page.locator("h1")).to_be_focused()  # the button is gone
+    assert asked(topology, "/paused") == {"paused": []}
+
+
+# light and dark, small and large
+
+
+def test_every_section_is_accessible_light_and_dark_and_no_wider_than_a_phone(console: Console) -> None:
+    page = console.page
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    background = "getComputedStyle(document.body).backgroundColor"
+    for section in SECTIONS:
+        console.open(section)
+        assert console.violations() == []
+    page.locator("#token").click()
+    assert console.violations() == []
+    page.keyboard.press("Escape")
+    light = page.evaluate(background)
+    page.locator("#theme").select_option("Dark")
+    dark = page.evaluate(background)
+    page.locator("#theme").select_option("System")
+    assert page.evaluate(background) == light != dark
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(background) == dark
+
+    page.set_viewport_size(PHONE)
+    for section in SECTIONS:
+        page.get_by_role("button", name="Menu").click()
+        page.locator(f"#sections a[data-section={section}]").click()
+        expect(page.locator(f".section.{section}[aria-busy=false]")).to_be_visible()
+        assert console.overflow() == 0, section
+        assert console.violations() == []
+
+
+# what others may not
+
+
+def test_pages_of_other_origins_read_nothing_and_change_nothing(console: Console, topology: Topology) -> None:
+    console.page.route("http://elsewhere.example/", lambda route: route.fulfill(body="<p>", content_type="text/html"))
+    console.page.goto("http://elsewhere.example/")
+    attempt = """async ([address, options]) => {
+        try { const answer = await fetch(address, options); return answer.status + await answer.text() }
+        catch (error) { return "refused" }
+    }"""
+    body = json.dumps({"topic": SPEED_TEXT})
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
+    for page, options in (
+        ("", {}),
+        ("/dead-letters", {"mode": "no-cors"}),
+        ("/pause", {"method": "POST", "body": body, "headers": headers}),
+        ("/pause", {"method": "POST", "body": body, "mode": "no-cors"}),
+    ):
+        answer = console.page.evaluate(attempt, [f"{console.base}/api/v1{page}", options])
+        assert answer in ("refused", "0")
+    frame = f"<iframe src='{console.base}/console/'></iframe>"
+    console.page.set_content(frame)
+    expect(console.page.frame_locator("iframe").locator("main")).to_have_count(0)
+    assert asked(topology, "/paused") == {"paused": []}
+    console.wrong.clear()  # what the browser says of the refusals
+
+
+# streams
+
+
+def test_a_page_that_is_not_seen_holds_no_stream_and_one_too_many_polls(
+    console: Console, thread: TopologyThread, topology: Topology
+) -> None:
+    taken: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def take_all() -> None:
+        """All eight streams. One is free once the daemon knows that the page has gone."""
+        async with asyncio.timeout(20):
+            while len(taken) < 8:
+                reader, writer = await asyncio.open_connection("127.0.0.1", topology.daemon.admin)
+                writer.write(b"GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                if b" 200 " in await reader.readline():
+                    taken.append((reader, writer))
+                else:
+                    writer.close()
+                    await writer.wait_closed()
+
+    async def give_all() -> None:
+        for _, writer in taken:
+            writer.close()
+            await writer.wait_closed()
+
+    console.open("overview")
+    expect(console.page.locator("#link")).to_have_text("live")
+    hide = """hidden => { Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden })
+        document.dispatchEvent(new Event("visibilitychange")) }"""
+    console.page.evaluate(hide, True)
+    try:
+        thread.run(take_all())
+        console.page.evaluate(hide, False)
+        expect(console.page.locator("#link")).to_have_text("every 10 s")
+        expect(console.page.locator("#health")).to_have_text("Ready")
+        console.open("endpoints")
+        expect(console.page.locator("main")).to_contain_text("mqtt5")
+    finally:
+        thread.run(give_all())
+
+
+# the daemon goes away, and is another one; last, because it is
+
+
+def test_a_daemon_that_goes_away_and_comes_back(console: Console, thread: TopologyThread, topology: Topology) -> None:
+    console.open("explain")
+    console.field("Source").fill(SPEED_TEXT)
+    topology.daemon.signal(signal.SIGKILL)
+    thread.run(topology.daemon.ended())
+    banner = console.page.locator("#banner")
+    expect(banner).to_contain_text("The streamer does not answer")
+    expect(console.page.locator("#health")).to_have_text("No answer")
+    topology.daemon.start()
+    thread.run(topology.daemon.until_up())
+    banner.get_by_role("button", name="Try now").click()
+    expect(banner).to_be_hidden()
+    expect(console.page.locator("#health")).to_have_text("Ready")
+    expect(console.field("Source")).to_have_value(SPEED_TEXT)
+    console.open("overview")
+    expect(console.page.locator(".log")).to_contain_text("The streamer was started anew")
+    expect(console.page.locator(".log")).to_contain_text("The streamer answers again")
+    assert DESK["width"] == console.page.evaluate("innerWidth")
