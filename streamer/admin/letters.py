@@ -17,7 +17,7 @@ from streamer.admin.access import caller_of, refused, shows_payloads
 from streamer.admin.answers import API, MAX_LIMIT, PROLONG, RequestQuery, bad, body_of, pattern, whole
 from streamer.admin.running import RunningStreamer
 from streamer.journal.entries import JournalError
-from streamer.journal.letter_acts import MAX_TTL_MS, UnreadableLetterError, message_of, purge, redrive
+from streamer.journal.letter_acts import MAX_TTL_MS, Redriven, UnreadableLetterError, message_of, purge, redrive
 from streamer.journal.letter_facts import content, facts
 from streamer.journal.letters import LetterFile, LetterFilter, open_letters
 from streamer.journal.moments import milliseconds
@@ -101,10 +101,16 @@ class LetterPages:
         ttl_ms = body.get("ttl_ms")
         if ttl_ms is not None and not (type(ttl_ms) is int and 0 <= ttl_ms <= MAX_TTL_MS):
             raise bad(f"body: ttl_ms: expected a whole number from 0 (no end) to {MAX_TTL_MS}, or null")
+        by = caller_of(request)
+
+        def act(file: LetterFile) -> Redriven:
+            done = redrive(file, selected, now_ms, ttl_ms, go_on)
+            if done.going:  # also if nobody waits for the page any more
+                audit("redriven", **by._asdict(), letters=done.going)
+            return done
+
         with self._prolonged(request) as go_on:
-            done = await self._on_thread(lambda file: redrive(file, selected, now_ms, ttl_ms, go_on))
-        if done.going:
-            audit("redriven", **caller_of(request)._asdict(), letters=done.going)
+            done = await self._on_thread(act)
         return web.json_response(
             {
                 "redriven": done.going,
@@ -124,10 +130,16 @@ class LetterPages:
     async def _purge(self, request: web.Request) -> web.Response:
         body = await body_of(request, ("filter", "all", "numbers"))
         selected = _selected(body, self._running.router.clock.wall_ms())
+        by = caller_of(request)
+
+        def act(file: LetterFile) -> int:
+            purged = purge(file, selected, go_on)
+            if purged:
+                audit("purged", **by._asdict(), letters=purged)
+            return purged
+
         with self._prolonged(request) as go_on:
-            purged = await self._on_thread(lambda file: purge(file, selected, go_on))
-        if purged:
-            audit("purged", **caller_of(request)._asdict(), letters=purged)
+            purged = await self._on_thread(act)
         return web.json_response({"purged": purged})
 
     @contextmanager

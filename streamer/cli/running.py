@@ -165,7 +165,9 @@ def opened(
     below: str = API,
 ) -> HTTPResponse:
     """The answer of a page, to be read and closed; as for `ask`. ``below``: what its path begins with."""
-    headers = {"Content-Type": "application/json", "Ustreamer-User": user()}
+    headers = {"Content-Type": "application/json"}
+    if (name := user()).isascii() and name.isprintable():  # others no header can hold
+        headers["Ustreamer-User"] = name
     if daemon.host is not None:
         headers["Host"] = daemon.host
     if (is_secret or asked is not None) and (token := daemon.token()) is not None:

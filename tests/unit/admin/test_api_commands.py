@@ -92,6 +92,17 @@ async def test_a_daemon_elsewhere_is_asked_by_url_with_a_token(
     assert "expected --config, or --url" in capsys.readouterr().err
 
 
+async def test_a_user_whose_name_no_header_can_hold_is_not_named(
+    served: DaemonHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("Ωmega", "a\r\nHost: evil", "x=y"):
+        monkeypatch.setenv("SUDO_USER", name)
+        caplog.clear()
+        assert await run(served, "pause", "--topic", str(SPEED)) == 0
+        assert await run(served, "resume", "--topic", str(SPEED)) == 0
+        assert [line.split()[1:3] for line in audited(caplog)] == [["who=http", "where=127.0.0.1"]] * 2
+
+
 async def test_explain_tells_what_the_daemon_knows_or_what_the_file_says(
     served: DaemonHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:
