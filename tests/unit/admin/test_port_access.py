@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import uvloop
 
 from streamer.admin import listener
 from streamer.cli.main import main
@@ -268,6 +269,30 @@ async def test_wrong_clients_of_tls_leave_no_trace_and_keep_nobody_out(
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     expected = ("admin_crowded", "endpoint_state", "undelivered", "left_in_journal")
     assert [text for text in told if not text.startswith(expected)] == []
+
+
+def test_with_the_daemons_own_loop_certificates_count_and_a_stalled_handshake_ends(
+    tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transports and its TLS have nothing in common with those of asyncio."""
+    monkeypatch.setattr(listener, "CONNECTION_TIMEOUT_S", 0.5)
+
+    async def ask() -> tuple[int, int, bytes]:
+        async with running(tmp_path, tls=tls(certificates)) as served:
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(b"\x16\x03\x01")
+            proven = await post(served, client(certificates, "client"), {})
+            unproven = await post(served, client(certificates), {})
+            async with asyncio.timeout(20):
+                try:
+                    left = await reader.read()
+                except ConnectionResetError:
+                    left = b""
+            writer.close()
+            return proven, unproven, left
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(ask()) == (200, 401, b"")
 
 
 async def test_a_reload_takes_other_certificates_or_says_what_is_wrong_with_them(tmp_path: Path, certificates: Path) -> None:
