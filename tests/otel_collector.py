@@ -15,10 +15,11 @@ from tests.brokers import HOST
 
 
 class Collector:
-    """What was sent. ``answers``: the statuses of the next requests; after them 200."""
+    """What was sent. ``answers``: the statuses of the next requests, with ``elsewhere`` as place; after them 200."""
 
     def __init__(self) -> None:
         self.port = 0
+        self.elsewhere = "/"
         self.answers: list[int] = []
         self.requests = 0
         self.headers: list[dict[str, str]] = []
@@ -35,7 +36,7 @@ class Collector:
         self.requests += 1
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         if self.answers and (status := self.answers.pop(0)) != 200:
-            return web.Response(status=status)
+            return web.Response(status=status, headers={"Location": self.elsewhere})
         assert request.headers["Content-Type"] == "application/x-protobuf"
         if request.path.endswith("/v1/metrics"):
             metrics = ExportMetricsServiceRequest.FromString(body)

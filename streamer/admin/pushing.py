@@ -53,7 +53,7 @@ class Pushing:
         if options is None:
             self._exposition.use_push(None)
         else:
-            self._begin(await asyncio.to_thread(self._new_push, options))  # the first one loads protobuf modules
+            self._begin(await asyncio.to_thread(self._new_push, options))  # the first one loads the SDK
         return spans is not self._spans
 
     async def stop(self) -> None:
@@ -69,7 +69,7 @@ class Pushing:
         push.start()
 
     def _new_push(self, options: OtelConfig) -> "Push":
-        from streamer.admin.otel.push import Push  # noqa: PLC0415  # only who asks for it has it
+        from streamer.admin.otel.push import Push  # noqa: PLC0415  # the SDK takes memory: only who asks for it
 
         assert self._exposition is not None
         return Push(options, self._authority, self._exposition.families, self._spans, self._since_ns)

@@ -8,6 +8,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from streamer.config.types import FilePath, Section, expected
 
+OTEL_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+
 _ENDPOINT = re.compile(r"https?://(?:[^\s/:?#@\[\]]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?(?:/[^\s?#]*)?")
 
 
@@ -21,7 +23,7 @@ def _is_there(module: str) -> bool:
 def _endpoint(text: str) -> str:
     if not _ENDPOINT.fullmatch(text):
         raise expected("the address of a collector, such as https://collector.example:4318, without user, ? and #")
-    if not _is_there("opentelemetry.proto"):
+    if not all(map(_is_there, OTEL_MODULES)):
         raise expected("otel: null, or opentelemetry installed (pip install 'ustreamer[otel]')")
     return text.rstrip("/")
 
@@ -30,7 +32,7 @@ class OtelTlsConfig(Section):
     """PEM files for ``https``."""
 
     ca_file: FilePath | None = None
-    """The authorities that sign the collector. None: those that come with the program."""
+    """The authorities that sign the collector. None: the system's."""
     cert_file: FilePath | None = None
     """The streamer's own certificate."""
     key_file: FilePath | None = None

@@ -44,7 +44,7 @@ def configuration(endpoint: str, **otel: Any) -> Config:
             },
             "routes": [{"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}],
             "metrics": {"listen": "127.0.0.1:0"},
-            "otel": {"endpoint": endpoint, "interval_s": 0.1, "spans": {"sample": 0}, **otel},
+            "otel": {"endpoint": endpoint, "interval_s": 0.1, "timeout_s": 0.7, "spans": {"sample": 0}, **otel},
         }
     )
 
@@ -182,6 +182,39 @@ async def test_what_a_collector_refuses_for_now_is_sent_again_and_what_it_refuse
         it.publish()
         await until(lambda: len(collector.spans) == 2, "the next span")
         assert it.own("ustreamer_otel_exports_total", signal="spans", result="failed") == 4
+
+
+async def test_a_redirect_is_a_refusal_and_nothing_goes_elsewhere(tmp_path: Path) -> None:
+    secret = tmp_path / "headers"
+    secret.write_text("Authorization: Bearer secret\nX-Key: secret\n")
+    async with listening(Collector()) as other, listening(Collector()) as collector:
+        collector.elsewhere = f"{other.endpoint}/v1/traces"
+        options = {"metrics": False, "headers_file": str(secret)}
+        async with running(configuration(collector.endpoint, **options)) as it:
+            for status in (301, 302, 303, 307, 308):
+                collector.answers = [status]
+                before = it.own("ustreamer_otel_dropped_spans_total")
+                it.publish()
+                await until(
+                    lambda before=before: it.own("ustreamer_otel_dropped_spans_total") == before + 1,  # type: ignore[misc]
+                    f"the refusal of {status}",
+                )
+            it.publish()
+            await until(lambda: len(collector.spans) == 1, "a span after that")
+        assert other.requests == 0
+
+
+async def test_a_stop_does_not_wait_for_a_pause_between_repetitions() -> None:
+    async with listening(Collector()) as collector:
+        async with running(configuration(collector.endpoint, timeout_s=300, metrics=False)) as it:
+            collector.answers = [503]
+            it.publish()
+            await until(lambda: collector.requests == 1, "the refusal")
+            push = it.daemon.pushing._push
+            assert push is not None
+            thread = push._thread
+        assert not thread.is_alive()
+        assert len(collector.spans) == 1
 
 
 async def test_a_collector_that_is_slow_costs_spans_and_no_message() -> None:

@@ -45,7 +45,7 @@ def test_traces_in_the_configuration_are_a_mistake_that_says_what_to_install(
 def test_otel_in_the_configuration_is_a_mistake_that_says_what_to_install(tmp_path: Path) -> None:
     file = tmp_path / "streamer.yaml"
     file.write_text(f"{CONFIG}otel: {{endpoint: 'https://collector.example:4318'}}\n")
-    missing = ("opentelemetry", "opentelemetry.proto")
+    missing = ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter")
     checked = run("check", "--config", file, missing=missing)
     assert (checked.returncode, checked.stdout) == (78, "")
     expected = "otel.endpoint: expected otel: null, or opentelemetry installed (pip install 'ustreamer[otel]')"

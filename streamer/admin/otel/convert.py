@@ -1,25 +1,27 @@
-"""From the families of `/metrics` and the records of spans to the messages of OTLP. Pure."""
+"""From the families of `/metrics` and the records of spans to the data of OpenTelemetry's SDK. Pure."""
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from typing import cast
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    AGGREGATION_TEMPORALITY_CUMULATIVE,
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
     Gauge,
     Histogram,
     HistogramDataPoint,
     Metric,
+    MetricsData,
     NumberDataPoint,
     ResourceMetrics,
     ScopeMetrics,
     Sum,
 )
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.status import Status, StatusCode
 from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Sample
 
@@ -27,9 +29,8 @@ from streamer import __version__
 from streamer.admin.otel.spans import SpanRecord
 from streamer.uprotocol.message import UPriority
 
-SCOPE = InstrumentationScope(name="ustreamer", version=__version__)
-_FLAGS = 0x301
-"""Of a span: sampled, and it is known that its parent is elsewhere."""
+SCOPE = InstrumentationScope("ustreamer", __version__)
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 def resource_of(authority: str, attributes: Mapping[str, str]) -> Resource:
@@ -40,106 +41,63 @@ def resource_of(authority: str, attributes: Mapping[str, str]) -> Resource:
         "service.instance.id": authority,
         "uprotocol.authority": authority,
     }
-    resource = Resource()
-    _describe(resource, {**ours, **attributes})
-    return resource
+    return Resource({**ours, **attributes})
 
 
-def _describe(part: Resource | Span | NumberDataPoint | HistogramDataPoint, values: Mapping[str, str | int | bool]) -> None:
-    """Add attributes. In place, because copies of messages are what takes time here."""
-    add = part.attributes.add
-    for key, value in values.items():
-        attribute = add()
-        attribute.key = key
-        if isinstance(value, str):
-            attribute.value.string_value = value
-        elif isinstance(value, bool):
-            attribute.value.bool_value = value
-        else:
-            attribute.value.int_value = value
-
-
-# metrics
-
-
-def metrics_request(
-    families: Iterable[Family], resource: Resource, since_ns: int, now_ns: int
-) -> ExportMetricsServiceRequest:
+def metrics_data(families: Iterable[Family], resource: Resource, since_ns: int, now_ns: int) -> MetricsData:
     """Families with their names as in `/metrics`, where counters end in ``_total``. They have counted since ``since_ns``."""
     metrics = [metric for family in families if (metric := _metric(family, since_ns, now_ns)) is not None]
-    scope = ScopeMetrics(scope=SCOPE, metrics=metrics)
-    return ExportMetricsServiceRequest(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scope])])
+    return MetricsData([ResourceMetrics(resource, [ScopeMetrics(SCOPE, metrics, "")], "")])
 
 
 def _metric(family: Family, since_ns: int, now_ns: int) -> Metric | None:
+    data: Sum | Gauge | Histogram
+    if family.type == "histogram":
+        points = list(_histograms(family, since_ns, now_ns))
+        if not points:
+            return None
+        data = Histogram(points, AggregationTemporality.CUMULATIVE)
+        return Metric(family.name, family.documentation, "", data)
     samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
     if not samples:
         return None
-    about = family.documentation
-    if family.type == "histogram":
-        histogram = Histogram(
-            data_points=_histograms(samples, since_ns, now_ns), aggregation_temporality=AGGREGATION_TEMPORALITY_CUMULATIVE
-        )
-        return Metric(name=family.name, description=about, histogram=histogram)
-    if family.type == "counter":
-        total = Sum(
-            data_points=[_number(sample, since_ns, now_ns) for sample in samples],
-            aggregation_temporality=AGGREGATION_TEMPORALITY_CUMULATIVE,
-            is_monotonic=True,
-        )
-        return Metric(name=samples[0].name, description=about, sum=total)
-    gauge = Gauge(data_points=[_number(sample, 0, now_ns) for sample in samples])
-    return Metric(name=samples[0].name, description=about, gauge=gauge)
+    is_counter = family.type == "counter"
+    numbers = [
+        NumberDataPoint(sample.labels, since_ns if is_counter else 0, now_ns, _number(sample.value)) for sample in samples
+    ]
+    data = Sum(numbers, AggregationTemporality.CUMULATIVE, True) if is_counter else Gauge(numbers)
+    return Metric(samples[0].name, family.documentation, "", data)
 
 
-def _number(sample: Sample, since_ns: int, now_ns: int) -> NumberDataPoint:
-    point = NumberDataPoint(start_time_unix_nano=since_ns, time_unix_nano=now_ns)
-    _describe(point, sample.labels)
-    if isinstance(sample.value, int):
-        point.as_int = int(sample.value)  # it may be a boolean
-    else:
-        point.as_double = sample.value
-    return point
+def _number(value: float) -> int | float:
+    return int(value) if isinstance(value, int) else value
 
 
-def _histograms(samples: Sequence[Sample], since_ns: int, now_ns: int) -> list[HistogramDataPoint]:
+def _histograms(family: Family, since_ns: int, now_ns: int) -> Iterable[HistogramDataPoint]:
     buckets: dict[tuple[tuple[str, str], ...], list[Sample]] = {}
     sums: dict[tuple[tuple[str, str], ...], float] = {}
-    for sample in samples:
+    for sample in family.samples:
         key = tuple((name, value) for name, value in sample.labels.items() if name != "le")
         if sample.name.endswith("_bucket"):
             buckets.setdefault(key, []).append(sample)
         elif sample.name.endswith("_sum"):
             sums[key] = sample.value
-    points = []
     for labels, several in buckets.items():
         counts, before = [], 0
         for sample in several:
             counts.append(int(sample.value) - before)
             before = int(sample.value)
-        point = HistogramDataPoint(
-            start_time_unix_nano=since_ns,
-            time_unix_nano=now_ns,
-            count=before,
-            sum=sums.get(labels, 0.0),
-            bucket_counts=counts,
-            explicit_bounds=[bound for sample in several if (bound := float(sample.labels["le"])) != inf],
-        )
-        _describe(point, dict(labels))
-        points.append(point)
-    return points
+        bounds = [bound for sample in several if (bound := float(sample.labels["le"])) != inf]
+        total, unknown = sums.get(labels, 0.0), cast(float, None)  # the least and the largest are optional on the wire
+        yield HistogramDataPoint(dict(labels), since_ns, now_ns, before, total, counts, bounds, unknown, unknown)
 
 
-# spans
-
-
-def spans_request(records: Sequence[SpanRecord], resource: Resource) -> ExportTraceServiceRequest:
+def spans_of(records: Sequence[SpanRecord], resource: Resource) -> list[ReadableSpan]:
     """A span for each record, from the reception to the outcome."""
-    scope = ScopeSpans(scope=SCOPE, spans=map(_span, records))
-    return ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=resource, scope_spans=[scope])])
+    return [_span(record, resource) for record in records]
 
 
-def _span(record: SpanRecord) -> Span:
+def _span(record: SpanRecord, resource: Resource) -> ReadableSpan:
     attributes = record.attributes
     route, ingress, egress = record.names
     told: dict[str, str | int | bool] = {
@@ -156,19 +114,19 @@ def _span(record: SpanRecord) -> Span:
         "ustreamer.attempts": record.attempts,
         "ustreamer.confirmed": record.is_confirmed,
     }
-    span = Span(
-        trace_id=record.trace_id.to_bytes(16, "big"),
-        span_id=(random.getrandbits(64) or 1).to_bytes(8, "big"),
-        name=f"route {route}",
-        kind=Span.SPAN_KIND_CONSUMER,
-        start_time_unix_nano=record.start_ns,
-        end_time_unix_nano=record.end_ns,
-    )
-    _describe(span, {name: value for name, value in told.items() if value != ""})
+    failed = record.outcome.is_failure
+    parent = None
     if record.parent_id is not None:
-        span.parent_span_id = record.parent_id.to_bytes(8, "big")
-        span.flags = _FLAGS
-    if record.outcome.is_failure:
-        span.status.code = Status.STATUS_CODE_ERROR
-        span.status.message = record.text
-    return span
+        parent = SpanContext(record.trace_id, record.parent_id, is_remote=True, trace_flags=_SAMPLED)
+    return ReadableSpan(
+        name=f"route {route}",
+        context=SpanContext(record.trace_id, random.getrandbits(64) or 1, is_remote=False, trace_flags=_SAMPLED),
+        parent=parent,
+        resource=resource,
+        attributes={name: value for name, value in told.items() if value != ""},
+        kind=SpanKind.CONSUMER,
+        status=Status(StatusCode.ERROR, record.text) if failed else Status(StatusCode.UNSET),
+        start_time=record.start_ns,
+        end_time=record.end_ns,
+        instrumentation_scope=SCOPE,
+    )

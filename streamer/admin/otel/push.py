@@ -5,60 +5,48 @@ that failed are sent again, until the collector has taken them or says that it n
 """
 
 import asyncio
-import gzip
 import logging
 import ssl
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import closing
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any
 
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics.export import MetricExportResult
+from opentelemetry.sdk.trace.export import SpanExportResult
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.core import Metric as Family
 
-from streamer.admin.otel.convert import metrics_request, resource_of, spans_request
+from streamer.admin.otel.convert import metrics_data, resource_of, spans_of
+from streamer.admin.otel.session import CollectorAnswer, CollectorSession
 from streamer.admin.otel.spans import SpanRecord, Spans
 from streamer.config.push import OtelConfig
 
 logger = logging.getLogger("ustreamer.otel")
+logging.getLogger("opentelemetry").propagate = False  # what fails is said here, once
+logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
 _TURN_S = 5.0
 """How often spans are sent, and what failed is tried again."""
-
-_CERTIFICATES_S = 600.0
-"""How often the PEM files are read again. Those of the system take some ten milliseconds."""
 
 _LONGEST_PAUSE_S = 300.0
 """That a collector may ask for."""
 
 _SPANS_AT_ONCE = 512
 _COLLECT_S = 10.0
-_ANSWER_BYTES = 65_536
+_LAST_S = 2.0  # for each of the last exports
 _STOP_S = 5.0
+
+_NOT_ENCODED = CollectorAnswer(400, "it could not be encoded")
 
 Collect = Callable[[], Coroutine[Any, Any, Iterable[Family]]]
 """Copies all metrics on the event loop. What it returns may be read on any thread."""
 
-
-class _Answer(NamedTuple):
-    """What came of an export: the status, or why there is none."""
-
-    status: int | None
-    reason: str
-    retry_after_s: float = 0
-
-    @property
-    def is_ok(self) -> bool:
-        return self.status is not None and 200 <= self.status < 300
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the same would be refused again. A missing permission or address may be mended meanwhile."""
-        return self.status is not None and 300 <= self.status < 500 and self.status not in (401, 403, 404, 408, 429)
+_Exporter = OTLPMetricExporter | OTLPSpanExporter
 
 
 class Push:
@@ -79,13 +67,12 @@ class Push:
         self._collect = collect
         self._spans = spans
         self._since_ns = since_ns
-        self._path = urlsplit(options.endpoint).path
         self._pending: list[SpanRecord] = []
         self._failing: set[str] = set()
         self._headers: dict[str, str] = {}
-        self._context: tuple[float, ssl.SSLContext] | None = None  # since when
         self._not_before_s = 0.0  # the collector has asked for a pause
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._exporter: _Exporter | None = None  # at work
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="otel", daemon=True)
 
@@ -113,7 +100,10 @@ class Push:
 
     def stop(self) -> None:
         """Send what there is, once and within some seconds, and end. Blocks; the event loop has to run meanwhile."""
+        exporter = self._exporter
         self._ending.set()
+        if exporter is not None:
+            exporter.shutdown()  # it may be waiting to repeat a request
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
@@ -153,17 +143,20 @@ class Push:
             families = copying.result(_COLLECT_S)
         except TimeoutError:
             copying.cancel()
-            self._count("metrics", _Answer(None, "the event loop is busy"))
+            self._count("metrics", CollectorAnswer(None, "the event loop is busy"))
             return
-        data = metrics_request(families, self._resource, self._since_ns, time.time_ns())
-        self._count("metrics", self._post("/v1/metrics", data.SerializeToString()))
+        data = metrics_data(families, self._resource, self._since_ns, time.time_ns())
+        session = CollectorSession()
+        exporter = self._exporter = OTLPMetricExporter(f"{self.options.endpoint}/v1/metrics", **self._how(session))
+        is_ok = exporter.export(data) is MetricExportResult.SUCCESS
+        self._count("metrics", self._ended(session, is_ok))
 
     def _send_spans(self) -> None:
         while self._spans is not None and (self._pending or len(self._spans)):
             self._pending = self._pending or self._spans.take(_SPANS_AT_ONCE)
             answer = self._export_spans(self._pending)
             self._count("spans", answer)
-            if answer.is_ok:
+            if answer is None:
                 self.spans_sent += len(self._pending)
             elif answer.is_final:
                 self._spans_refused += len(self._pending)
@@ -171,43 +164,40 @@ class Push:
                 return
             self._pending = []
 
-    def _export_spans(self, records: list[SpanRecord]) -> _Answer:
+    def _export_spans(self, records: list[SpanRecord]) -> CollectorAnswer | None:
+        """None if the collector has taken them."""
         try:
-            data = spans_request(records, self._resource).SerializeToString()
+            spans = spans_of(records, self._resource)
         except Exception:  # a bug: the same spans would never go out
             logger.exception("otel_spans_not_encoded spans=%d", len(records))
-            return _Answer(400, "they could not be encoded")
-        return self._post("/v1/traces", data)
+            return _NOT_ENCODED
+        session = CollectorSession()
+        exporter = self._exporter = OTLPSpanExporter(f"{self.options.endpoint}/v1/traces", **self._how(session))
+        return self._ended(session, exporter.export(spans) is SpanExportResult.SUCCESS)
 
-    def _post(self, path: str, body: bytes) -> _Answer:
-        headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip", **self._headers}
-        try:
-            with closing(self._connection()) as connection:
-                connection.request("POST", self._path + path, gzip.compress(body), headers)
-                answer = connection.getresponse()
-                answer.read(_ANSWER_BYTES)
-                after = answer.headers.get("Retry-After", "")
-                return _Answer(answer.status, f"status {answer.status}", float(after) if after.isdecimal() else 0)
-        except (OSError, HTTPException, ValueError) as exc:
-            self._context = None  # there may be other certificates by now
-            return _Answer(None, getattr(exc, "strerror", None) or type(exc).__name__)
+    def _how(self, session: CollectorSession) -> dict[str, Any]:
+        """What both exporters are told. Certificates are read each time."""
+        tls, last_s = self.options.tls, _LAST_S if self._ending.is_set() else self.options.timeout_s
+        return {
+            "certificate_file": _authorities() if tls.ca_file is None else str(tls.ca_file),
+            "client_certificate_file": None if tls.cert_file is None else str(tls.cert_file),
+            "client_key_file": None if tls.key_file is None else str(tls.key_file),
+            "headers": self._headers,
+            "timeout": min(last_s, self.options.timeout_s),
+            "compression": Compression.Gzip,
+            "session": session,
+        }
 
-    def _connection(self) -> HTTPConnection:
-        address, tls, timeout_s = urlsplit(self.options.endpoint), self.options.tls, self.options.timeout_s
-        assert address.hostname is not None
-        if address.scheme == "http":
-            return HTTPConnection(address.hostname, address.port, timeout=timeout_s)
-        if self._context is None or self._context[0] + _CERTIFICATES_S <= time.monotonic():
-            context = ssl.create_default_context(cafile=None if tls.ca_file is None else str(tls.ca_file))
-            if tls.cert_file is not None:
-                context.load_cert_chain(tls.cert_file, tls.key_file)
-            self._context = time.monotonic(), context
-        return HTTPSConnection(address.hostname, address.port, timeout=timeout_s, context=self._context[1])
+    def _ended(self, session: CollectorSession, is_ok: bool) -> CollectorAnswer | None:
+        self._exporter = None
+        session.close()
+        return None if is_ok else session.answer or _NOT_ENCODED
 
-    def _count(self, signal: str, answer: _Answer) -> None:
-        self.exports[signal, "ok" if answer.is_ok else "failed"] += 1
-        self._not_before_s = max(self._not_before_s, time.monotonic() + min(answer.retry_after_s, _LONGEST_PAUSE_S))
-        self._note(signal, "" if answer.is_ok else answer.reason)
+    def _count(self, signal: str, refusal: CollectorAnswer | None) -> None:
+        self.exports[signal, "ok" if refusal is None else "failed"] += 1
+        pause_s = 0.0 if refusal is None else min(refusal.retry_after_s, _LONGEST_PAUSE_S)
+        self._not_before_s = max(self._not_before_s, time.monotonic() + pause_s)
+        self._note(signal, "" if refusal is None else refusal.reason)
 
     def _note(self, what: str, problem: str) -> None:
         """Say that something has begun to fail, or works again."""
@@ -242,3 +232,9 @@ def read_headers(path: Path) -> dict[str, str]:
             raise ValueError(f"line {number}: expected a header such as Authorization: Bearer …")
         headers[name] = value
     return headers
+
+
+def _authorities() -> str | None:
+    """Where the system has those that sign others; None: the exporters' own."""
+    paths = ssl.get_default_verify_paths()
+    return paths.cafile or paths.capath

@@ -3,7 +3,8 @@
 import time
 from typing import Any
 
-from streamer.admin.otel.push import _LONGEST_PAUSE_S, Push, _Answer
+from streamer.admin.otel.push import _LONGEST_PAUSE_S, Push
+from streamer.admin.otel.session import CollectorAnswer
 from streamer.admin.otel.spans import Spans, TracerPair
 from streamer.config.push import OtelConfig
 from tests.flow.harness import RouterHarness
@@ -19,10 +20,10 @@ def pushing(spans: Spans | None = None) -> Push:
 
 def test_a_pause_that_a_collector_asks_for_holds_for_everything() -> None:
     push, began_s = pushing(), time.monotonic()
-    push._count("spans", _Answer(503, "", retry_after_s=100))
-    push._count("metrics", _Answer(200, ""))
+    push._count("spans", CollectorAnswer(503, "", retry_after_s=100))
+    push._count("metrics", None)
     assert push._not_before_s >= began_s + 100
-    push._count("spans", _Answer(503, "", retry_after_s=1e9))
+    push._count("spans", CollectorAnswer(503, "", retry_after_s=1e9))
     assert push._not_before_s <= time.monotonic() + _LONGEST_PAUSE_S
 
 

@@ -1,0 +1,53 @@
+"""The HTTP session of OpenTelemetry's exporters: where they may go, how much of an answer is read, and what came of it."""
+
+from typing import Any, NamedTuple
+
+import requests
+
+_ANSWER_BYTES = 65_536
+
+
+class CollectorAnswer(NamedTuple):
+    """What came of a request: the status, or why there is none."""
+
+    status: int | None
+    reason: str
+    retry_after_s: float = 0
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the same would be refused again. A missing permission or address may be mended meanwhile."""
+        return self.status is not None and 300 <= self.status < 500 and self.status not in (401, 403, 404, 408, 429)
+
+
+class CollectorSession(requests.Session):
+    """Goes nowhere but to the collector: a redirect is a refusal, and there is no proxy. ``answer``: to the last request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust_env = False
+        self.answer: CollectorAnswer | None = None
+
+    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        """As always. Raises `requests.RequestException` for a redirect, too."""
+        try:
+            with super().request(*args, **{**kwargs, "allow_redirects": False, "stream": True}) as response:
+                response.raw.read(_ANSWER_BYTES, decode_content=False)
+        except Exception as exc:
+            self.answer = CollectorAnswer(None, _reason(exc))
+            raise
+        after = response.headers.get("Retry-After", "")
+        is_seconds = after.isascii() and after.isdecimal() and len(after) < 10
+        self.answer = CollectorAnswer(
+            response.status_code, f"status {response.status_code}", float(after) if is_seconds else 0
+        )
+        if 300 <= response.status_code < 400:  # the exporters would take it for a success
+            raise requests.TooManyRedirects("redirected")
+        return response
+
+
+def _reason(exc: BaseException) -> str:
+    """The error below those that wrap it. Their texts may contain what is secret."""
+    while exc.__context__ is not None:
+        exc = exc.__context__
+    return getattr(exc, "strerror", None) or type(exc).__name__
