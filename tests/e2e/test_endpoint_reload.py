@@ -64,7 +64,9 @@ async def reload(daemon: StreamerProcess, changed: dict[str, Any]) -> None:
     """Have the daemon use another configuration, and wait until it does."""
     kept = {key: daemon.config[key] for key in ("metrics", "log") if key in daemon.config}
     daemon.write(kept | changed)
-    request = Request(f"http://127.0.0.1:{daemon.admin}/reload", b"{}", {"Content-Type": "application/json"})
+    token = Path(daemon.config["journal"]["path"]).with_name("journal-token").read_text().strip()
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    request = Request(f"http://127.0.0.1:{daemon.admin}/api/v1/reload", b"{}", headers)
 
     def post() -> int:
         with urlopen(request, timeout=60) as answer:
