@@ -121,13 +121,16 @@ def test_the_unit_is_that_of_the_project(installed: str) -> None:
     assert run("systemd-analyze", "verify", UNIT) == ""
 
 
-def test_manual_and_completion_are_where_shells_look(installed: str) -> None:
-    assert "dead-letters redrive" in run("man", "--warnings", "streamer")
-    assert "route uProtocol messages" in run("lexgrog", "/usr/share/man/man1/streamer.1.gz")
-    script = Path("/usr/share/bash-completion/completions/streamer")
-    run("bash", "-euc", f"source {script} && complete -p streamer")
+def test_manual_and_completion_are_where_shells_look(deb: Path, tmp_path: Path) -> None:
+    run("dpkg-deb", "--extract", deb, tmp_path)  # a machine may have been told to install no documents
+    share = tmp_path / "usr/share"
+    page = share / "man/man1/streamer.1.gz"
+    assert "dead-letters redrive" in run("man", "--warnings", "--local-file", page)
+    assert "route uProtocol messages" in run("lexgrog", page)
+    run("bash", "-euc", f"source {share}/bash-completion/completions/streamer && complete -p streamer")
     for path in ("zsh/vendor-completions/_streamer", "fish/vendor_completions.d/streamer.fish"):
-        assert "redrive" in (Path("/usr/share") / path).read_text()
+        assert "redrive" in (share / path).read_text()
+    assert (share / "doc/uprotocol-ustreamer/config/streamer.yaml").exists()
 
 
 class Service:
