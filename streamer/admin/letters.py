@@ -76,7 +76,7 @@ class LetterPages:
         now_ms = self._running.router.clock.wall_ms()
         RequestQuery(request, ())
         try:
-            number = whole(request.match_info["number"], 0, _LAST)
+            number = whole(request.match_info["number"], -_LAST, _LAST)
         except ValueError:
             raise refused("no such dead letter", web.HTTPNotFound) from None
 

@@ -1,9 +1,11 @@
 """The HTTP port: `/metrics`, `/healthz` (the event loop runs), `/readyz` (everything works), and further pages."""
 
+import logging
 from collections.abc import Iterable
 from ssl import SSLContext
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from streamer.admin.access import access
@@ -21,6 +23,20 @@ BODY_BYTES = 65_536
 
 _PAGES_END_S = 2.0
 """How long a stop waits for pages that are at work."""
+
+
+def _without_what_was_sent(record: logging.LogRecord) -> bool:
+    """A request that is not HTTP is quoted by what cannot read it, and may contain the token."""
+    if record.exc_info and isinstance(exc := record.exc_info[1], HttpProcessingError):
+        where = record.args[0] if isinstance(record.args, tuple) and record.args else "unknown"
+        record.msg, record.args = "http_not_understood where=%s problem=%s", (where, type(exc).__name__)
+        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+        record.exc_info = None
+    return True
+
+
+_http_logger = logging.getLogger("ustreamer.admin.http")
+_http_logger.addFilter(_without_what_was_sent)
 
 
 class AdminServer:
@@ -66,7 +82,7 @@ class AdminServer:
         app.add_routes([*self.own_pages(), *self._pages])
         app[PROLONG] = self._prolong
         app.on_response_prepare.append(_set_headers)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_PAGES_END_S)
+        self._runner = web.AppRunner(app, access_log=None, logger=_http_logger, shutdown_timeout=_PAGES_END_S)
         await self._runner.setup()
         factory = self._runner.server
         assert factory is not None

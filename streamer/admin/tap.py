@@ -5,6 +5,7 @@ with which filters, is in the audit log. What is shown, and what is left out, is
 """
 
 import json
+from math import isinf
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -26,6 +27,8 @@ TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
 _TURNS_PER_S = 10
 _NAMES = ("route", "endpoint", "source", "sink", "type", "outcome", "payload", "rate")
 _LONGEST_NAME = 256
+_JSON_LEVELS = 100
+"""Deeper JSON is shown as text: what encodes and reads it again may not go as deep as what has read it here."""
 
 
 class Wish(NamedTuple):
@@ -163,9 +166,12 @@ def payload_as(payload: bytes, form: str, is_cut: bool = False) -> dict[str, Any
     """The payload as JSON if that is asked for and it is that, else as text if it is asked for or is text, else as hex."""
     if form == "json" and not is_cut:
         try:
-            return {"json": json.loads(payload, parse_constant=_refuse_constant)}
+            found = json.loads(payload, parse_constant=_refuse_constant, parse_float=_finite)
         except (ValueError, RecursionError):
             pass
+        else:
+            if _is_within(found, _JSON_LEVELS):
+                return {"json": found}
     if form == "text":
         return {"text": payload.decode(errors="replace")}
     if form == "json":
@@ -178,6 +184,21 @@ def payload_as(payload: bytes, form: str, is_cut: bool = False) -> dict[str, Any
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    if isinf(number := float(text)):  # JSON would not have it
+        raise ValueError(f"{text} is too large")
+    return number
+
+
+def _is_within(value: Any, levels: int) -> bool:
+    """Whether lists and objects in each other are no more than so many levels."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return True
+    return levels > 0 and all(_is_within(each, levels - 1) for each in value)
 
 
 def _pattern(name: str, asked: dict[str, str]) -> UUri | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, Request, build_opener
+from urllib.request import BaseHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import load
@@ -172,7 +172,7 @@ def opened(
         headers["Host"] = daemon.host
     if (is_secret or asked is not None) and (token := daemon.token()) is not None:
         headers["Authorization"] = f"Bearer {token}"
-    handlers: list[BaseHandler] = [ProxyHandler({})]
+    handlers: list[BaseHandler] = [ProxyHandler({}), _NoRedirects()]
     if daemon.tls is not None:
         handlers.append(HTTPSHandler(context=daemon.tls))
     try:
@@ -187,6 +187,13 @@ def opened(
         raise NobodyThereError(text) from exc
     except HTTPException as exc:
         raise NotAskedError(f"{daemon.named}: what answers there is not a streamer") from exc
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """The daemon redirects nobody, and the token is for the daemon only."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Take it for an error."""
 
 
 def answered(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:

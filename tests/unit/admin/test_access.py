@@ -138,6 +138,29 @@ async def raw(port: int, head: bytes) -> int:
     return int(line.split()[1])
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Authorization: Bearer %s\x01",
+        b"Authorization : Bearer %s",
+        b"Authorization: Bearer %s" + b"x" * 9000,
+        b"Authorization: Bearer %s\r\nContent-Length: 1\r\nContent-Length: 2",
+    ],
+    ids=["control", "blank", "long", "lengths"],
+)
+async def test_what_is_no_http_is_not_quoted_in_the_log(
+    make_port: Callable[..., Port], caplog: pytest.LogCaptureFixture, head: bytes
+) -> None:
+    port = make_port()
+    await port.server.start()
+    request = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n%s\r\n\r\n" % (head % TOKEN.encode())
+    assert await raw(port.options.port, request) == 400
+    (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert record.getMessage().startswith("http_not_understood where=127.0.0.1 problem=")
+    assert TOKEN not in caplog.text
+    assert record.levelno == logging.WARNING
+
+
 # the token
 
 

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import random
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -250,6 +252,15 @@ async def test_a_dead_letter_is_shown_without_its_token(served: DaemonHarness) -
     assert [each["token"] for each in shown] == ["present, not shown", "present, not shown", None]
     for number in ("7777777", "0x1", "-", "9" * 30, quote("%00", safe="")):
         assert (await served.ask(f"/api/v1/dead-letters/{number}")).status == 404
+
+
+async def test_a_dead_letter_from_before_a_file_was_set_aside_is_shown(served: DaemonHarness) -> None:
+    await play(served)
+    with closing(sqlite3.connect(served.journal)) as file, file:
+        file.execute("UPDATE letters SET number = -number")
+    for letter in (await served.ask("/api/v1/dead-letters")).json["dead_letters"]:
+        assert letter["number"] < 0
+        assert (await served.ask(f"/api/v1/dead-letters/{letter['number']}")).json["id"] == letter["id"]
 
 
 async def test_redrive_and_purge(served: DaemonHarness) -> None:

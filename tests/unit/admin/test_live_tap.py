@@ -9,6 +9,7 @@ from typing import Any, Literal
 import aiohttp
 import pytest
 
+from streamer.admin.streams import event
 from streamer.admin.tap import MAX_TAPS, payload_as
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.uuid import format_id
@@ -211,6 +212,19 @@ def test_a_payload_is_shown_in_the_form_that_was_asked_for_or_one_that_fits(
 
 def test_json_that_was_cut_is_text() -> None:
     assert payload_as(b"[1, 2]", "json", is_cut=True) == {"text": "[1, 2]"}
+
+
+@pytest.mark.parametrize("payload", [b"1e999", b'{"a": [-1e999]}', b"1" * 400 + b".0"])
+def test_a_number_that_json_cannot_say_again_is_text(payload: bytes) -> None:
+    assert payload_as(payload, "json") == {"text": payload.decode()}
+
+
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"":', "}")])
+def test_json_as_deep_as_it_gets_can_be_sent_and_read(begin: str, end: str) -> None:
+    for levels in (1, 100, 101, *range(300, 1024)):
+        payload = f"{begin * levels}1{end * levels}".encode()
+        shown = json.loads(event("message", {"payload": payload_as(payload, "json")}).partition(b"data: ")[2])
+        assert list(shown["payload"]) == ["json" if levels <= 100 else "text"]
 
 
 async def test_hostile_payloads_stay_one_line(pages: Pages) -> None:
