@@ -47,7 +47,7 @@ export async function tap(root) {
     field("Source", "source", { placeholder: "//veh1/FFFFFFFF/FF/FFFF" }), field("Sink", "sink"),
     field("Payload", "payload", { choices: [["length", "its length"], ["json", "as JSON"], ["text", "as text"],
       ["hex", "as hex"], ["none", "nothing of it"]] }),
-    field("At most per second", "rate", { type: "number", min: "1", value: "100" }),
+    field("At most per second", "rate", { type: "number", min: "1", max: "1000", value: "100" }),
   ]
   const onsubmit = event => { event.preventDefault(); if (running) stop(); else start() }
   const entry = el("form", { onsubmit }, el("div", { class: "fields" }, fields), actions(toggle, hold, clear), wrong)
