@@ -43,6 +43,8 @@ class Question(NamedTuple):
     metavar: str = "FILE"
     repeats: bool = False
     """Asked until the answer is empty."""
+    trial: Callable[[Answers], str] = lambda answers: ""
+    """What to take for a needed answer, to try things out on one machine."""
 
     @property
     def key(self) -> str:
@@ -95,8 +97,15 @@ def _needs_cloud(answers: Answers) -> bool:
     return answers.role == "cloud-gateway" or len(answers.devices) < 2
 
 
+def _trial_device(answers: Answers) -> str:
+    number = len(answers.devices) + 1
+    if answers.role == "cloud-gateway":
+        return f"veh{number}=mqtt://127.0.0.1:{1883 + number}"
+    return f"{'veh' if answers.role == 'ustreamer' else 'dev'}{number}={LISTEN}tcp/127.0.0.1:{7446 + number}"
+
+
 QUESTIONS = (
-    Question("--role", "role of the streamer", _role, default=lambda answers: None, metavar="ROLE"),
+    Question("--role", "role of the streamer", _role, default=lambda answers: next(iter(ROLES)), metavar="ROLE"),
     Question(
         "--authority",
         "the streamer's own authority",
@@ -111,6 +120,7 @@ QUESTIONS = (
         default=lambda answers: None if len(answers.devices) < ROLES[answers.role].minimum else "",
         metavar="AUTHORITY=ADDRESS",
         repeats=True,
+        trial=_trial_device,
     ),
     Question(
         "--cloud",
@@ -119,6 +129,7 @@ QUESTIONS = (
         wanted=lambda answers: ROLES[answers.role].cloud,
         default=lambda answers: None if _needs_cloud(answers) else "",
         metavar="AUTHORITY=BROKER",
+        trial=lambda answers: "cloud=mqtt://127.0.0.1:1883",
     ),
     Question("--user", "user name at the brokers", _field("user"), lambda answers: answers.has("mqtt"), metavar="NAME"),
     Question("--password-file", "file with the password", _field("password_file"), lambda answers: bool(answers.user)),
@@ -171,7 +182,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     text = "the file to write, - for standard output (streamer.yaml)"
     init.add_argument("--output", type=Path, default=Path("streamer.yaml"), metavar="FILE", help=text)
     init.add_argument("--force", action="store_true", help="replace the file if it exists")
-    init.add_argument("--yes", action="store_true", help="ask nothing, and take the defaults; so it is without a terminal")
+    text = "ask nothing and take the defaults: addresses are those of a trial on this machine, and are said"
+    init.add_argument("--yes", action="store_true", help=text)
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -221,10 +233,14 @@ def _settled(question: Question, answers: Answers, arguments: argparse.Namespace
         return answers
     if asks:
         return _asked(question, answers)
-    default = question.default(answers)
-    if default is None:
-        more = f", at least {ROLES[answers.role].minimum} times" if question.repeats else ""
-        wrong_usage(f"the following arguments are required: {question.flag}{more}")
+    while (default := question.default(answers)) is None:
+        if not arguments.yes or not (trial := question.trial(answers)):
+            more = f", at least {ROLES[answers.role].minimum} times" if question.repeats else ""
+            wrong_usage(f"the following arguments are required: {question.flag}{more}")
+        complain(f"taken: {question.flag} {trial}", 0)
+        answers = _tried(question, answers, trial)
+        if not question.repeats:
+            return answers
     return _tried(question, answers, default) if default else answers
 
 
@@ -235,6 +251,8 @@ def _asked(question: Question, answers: Answers) -> Answers:
             complain(f"  {number}  {name:<20} {role.title}", 0)
     while True:
         default = question.default(answers)
+        if default is None:
+            default = question.trial(answers) or None
         more = "" if default is None else f" [{default or ('no more' if question.repeats else 'none')}]"
         sys.stderr.write(f"{question.text[0].upper()}{question.text[1:]}{more}: ")
         sys.stderr.flush()

@@ -56,6 +56,20 @@ def test_check_passes_and_has_no_hint(role: str, tmp_path: Path, capsys: pytest.
     assert f"config/roles/{role}.yaml" in text
 
 
+@pytest.mark.parametrize("role", [None, *ROLES])
+def test_yes_takes_addresses_of_this_machine_and_says_so(
+    role: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path / "a.yaml", "init", "--yes", *(["--role", role] if role else []))
+    said = capsys.readouterr().err
+    assert f"taken: --device {'dev' if role in ('ubus', 'device-proxy-router') else 'veh'}1=" in said
+    text = (tmp_path / "a.yaml").read_text()
+    assert f"config/roles/{role or 'ustreamer'}.yaml" in text
+    addresses = [line.partition("=")[2] for line in said.splitlines() if line.startswith("taken: ")]
+    assert len(addresses) == len(set(addresses)) == 2
+    assert all("127.0.0.1" in each and each.removeprefix(LISTEN) in text for each in addresses)
+
+
 def test_a_gateway_has_no_route_between_vehicles(tmp_path: Path) -> None:
     written(tmp_path / "a.yaml", "init", "--role", "cloud-gateway", *BY_ROLE["cloud-gateway"])
     routes = {(route.from_, route.to) for route in load(tmp_path / "a.yaml", {}).routes}
@@ -77,7 +91,8 @@ def test_secrets_are_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--yes",), "required: --role"),
+        ((), "required: --device"),
+        ((*GATEWAY[1:], "--cert-file", "/k", "--yes"), "required: --key-file"),
         (("--role", "router"), "--role: expected one of ustreamer,"),
         (("--role", "ubus", "--device", "a=tcp/h:1"), "--device, at least 2 times"),
         (("--role", "ubus", "--device", "a=mqtt://h"), "expected endpoints of Zenoh"),
@@ -157,8 +172,8 @@ def dialogue(tmp_path: Path, *answers: str) -> tuple[int, str, str]:
 
 
 def test_bad_answers_are_asked_again_with_what_was_expected(tmp_path: Path) -> None:
-    role, authority = ("", "9", "1"), ("Not One", "gw.veh1")
-    networks = ("", "veh1", "veh1=tcp/10.0.0.1:7447", "", "cloud", "cloud=mqtts://b")
+    role, authority = ("router", "9", "1"), ("Not One", "gw.veh1")
+    networks = ("veh1", "veh1=tcp/10.0.0.1:7447", "", "cloud", "cloud=mqtts://b")
     files = ("", "", "/c.pem", "", "/k.pem", "", "/tmp/j.db", "")
     status, output, text = dialogue(tmp_path, *role, *authority, *networks, *files)
     assert status == 0, output
@@ -169,7 +184,9 @@ def test_bad_answers_are_asked_again_with_what_was_expected(tmp_path: Path) -> N
         "expected AUTHORITY=ADDRESS",
     ):
         assert said in output
-    assert output.count("Role of the streamer: ") == 3
+    assert output.count("Role of the streamer [ustreamer]: ") == 3
+    assert "veh1=listen:tcp/0.0.0.0:7447; several Zenoh endpoints with commas [veh1=listen:tcp/127.0.0.1:7447]: " in output
+    assert "[cloud=mqtt://127.0.0.1:1883]: " in output
     assert output.count("File with the key of that certificate: ") == 2
     assert "password" not in output  # without a user there is none
     config = load(tmp_path / "a.yaml", {})
