@@ -15,6 +15,7 @@ import pytest
 
 from streamer.cli.init_file import LISTEN
 from streamer.config.checks import TRACE_MODULES
+from streamer.config.push import OTEL_MODULES
 from tests.brokers import free_port
 from tests.programs import require
 
@@ -110,7 +111,7 @@ def test_every_library_of_the_package_can_be_loaded(installed: str) -> None:
                 assert exc.name in {TRACE_MODULES}, exc
     """
     run(LIB / "bin/python", "-B", "-c", script, *(name for name in names if not name.endswith("_testcapi")))
-    run(LIB / "bin/python", "-B", "-c", "import opentelemetry.proto.trace.v1.trace_pb2, rich")
+    run(LIB / "bin/python", "-B", "-c", f"import {', '.join(OTEL_MODULES)}, rich")
 
 
 def test_the_unit_is_that_of_the_project(installed: str) -> None:
