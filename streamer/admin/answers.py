@@ -92,7 +92,7 @@ async def body_of(request: web.Request, known: Collection[str]) -> dict[str, Any
     try:
         body = json.loads(await request.read(), parse_constant=_no_constant)
         json.dumps(body, ensure_ascii=False).encode()  # a half of a character cannot be stored, or looked for
-    except (ValueError, RecursionError) as exc:
+    except (ValueError, RecursionError, web.RequestPayloadError) as exc:  # the last: it is not compressed as it says
         raise bad("body: not JSON; expected an object") from exc
     if not isinstance(body, dict):
         raise bad("body: expected a JSON object")

@@ -7,7 +7,7 @@ from aiohttp import web
 from streamer.admin.events import Events
 from streamer.admin.history import History
 from streamer.admin.streams import Streams
-from streamer.admin.tap import TapPages
+from streamer.admin.tap import MAX_TAPS, TapPages
 from streamer.config.models import Config
 from streamer.delivery.router import Router
 
@@ -18,9 +18,10 @@ class LivePages:
     def __init__(self, router: Router, config: Callable[[], Config]) -> None:
         """``config`` returns the configuration in use."""
         self._streams = Streams()
+        self._taps = Streams("taps", MAX_TAPS)
         self._history = History(router)
         self._events = Events(router, config, self._streams)
-        self._tap = TapPages(router, self._streams)
+        self._tap = TapPages(router, self._taps)
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
@@ -34,3 +35,4 @@ class LivePages:
     def close(self) -> None:
         """End every stream."""
         self._streams.close()
+        self._taps.close()

@@ -27,7 +27,7 @@ _PAGES_END_S = 2.0
 
 def _without_what_was_sent(record: logging.LogRecord) -> bool:
     """A request that is not HTTP is quoted by what cannot read it, and may contain the token."""
-    if record.exc_info and isinstance(exc := record.exc_info[1], HttpProcessingError):
+    if record.exc_info and isinstance(exc := record.exc_info[1], HttpProcessingError | web.RequestPayloadError):
         where = record.args[0] if isinstance(record.args, tuple) and record.args else "unknown"
         record.msg, record.args = "http_not_understood where=%s problem=%s", (where, type(exc).__name__)
         record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)

@@ -1,7 +1,8 @@
 """Server-sent events (HTML Living Standard, 9.2): what the pages that never end have in common.
 
 The law of this file:
-- There are at most `MAX_STREAMS` streams. Each has one task, which writes what its source has, at the source's pace.
+- There are at most `MAX_STREAMS` streams, and taps besides: who has no token cannot keep out who has. Each has one task,
+  which writes what its source has, at the source's pace.
 - A reader that stalls stops only that task. What happens meanwhile is the source's matter, which keeps a bounded part of it.
 - A stream ends when its reader is gone, when the daemon stops, or after `_STALLED_S` in which nothing could be written.
 """
@@ -47,9 +48,12 @@ def moment(ms: int) -> str:
 
 
 class Streams:
-    """All streams of the port."""
+    """The streams of one kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "streams", most: int = MAX_STREAMS) -> None:
+        """``kind``: what a refusal calls them."""
+        self._kind = kind
+        self._most = most
         self._count = 0
         self._closing = asyncio.Event()
 
@@ -61,8 +65,8 @@ class Streams:
         """Raise the refusal of a stream that would be one too many."""
         if self._closing.is_set():
             raise refused("the daemon is stopping", web.HTTPServiceUnavailable)
-        if self._count >= MAX_STREAMS:
-            raise refused(f"there are {MAX_STREAMS} streams already", web.HTTPServiceUnavailable, {"Retry-After": "5"})
+        if self._count >= self._most:
+            raise refused(f"there are {self._most} {self._kind} already", web.HTTPServiceUnavailable, {"Retry-After": "5"})
 
     async def serve(self, request: web.Request, source: Source) -> web.StreamResponse:
         """Write what a source has until either side ends it."""

@@ -112,8 +112,6 @@ class TapPages:
         except ValueError as exc:
             raise refused(str(exc), web.HTTPBadRequest) from exc
         self._streams.check()
-        if len(self._open) >= MAX_TAPS:
-            raise refused(f"there are {MAX_TAPS} taps already", web.HTTPServiceUnavailable, {"Retry-After": "5"})
         stream = TapStream(wish, self._router)
         who: dict[str, Any] = caller_of(request)._asdict()
         audit("tap_began", **who, filters=_shown(wish))

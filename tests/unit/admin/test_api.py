@@ -314,6 +314,12 @@ async def test_a_selection_says_where_it_is_wrong(
     assert (asked.status, asked.json["error"][: len(expected)]) == (400, expected)
 
 
+async def test_a_body_that_is_not_compressed_as_it_says_is_a_bad_request(served: DaemonHarness) -> None:
+    headers = {**served.bearer, "Content-Encoding": "gzip"}
+    asked = await served.ask("/api/v1/pause", raw=b"no gzip", headers=headers)
+    assert (asked.status, asked.json["error"]) == (400, "body: not JSON; expected an object")
+
+
 async def test_without_a_journal_dead_letters_are_a_conflict(tmp_path: Path) -> None:
     token = tmp_path / "journal-token"
     token.write_text("0123456789abcdef")

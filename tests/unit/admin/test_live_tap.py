@@ -9,7 +9,7 @@ from typing import Any, Literal
 import aiohttp
 import pytest
 
-from streamer.admin.streams import event
+from streamer.admin.streams import MAX_STREAMS, event
 from streamer.admin.tap import MAX_TAPS, payload_as
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.uuid import format_id
@@ -156,6 +156,14 @@ async def test_nobody_elsewhere_sees_messages_whatever_is_allowed(
         assert (await answer.json())["error"] == "accepted only from this machine"
     async with http.get("/api/v1/events?kinds=state") as answer:  # no payloads
         assert answer.status == 200
+
+
+async def test_streams_without_a_token_keep_no_tap_out(pages: Pages) -> None:
+    _, http = pages
+    strangers = [await http.get("/api/v1/events") for _ in range(MAX_STREAMS)]
+    answer = await tap(http)
+    for each in (answer, *strangers):
+        each.close()
 
 
 async def test_there_are_only_so_many_taps(pages: Pages) -> None:
