@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse, RemoteDisconnected
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
@@ -183,8 +183,10 @@ def opened(
     except HTTPError as exc:
         raise _refusal(exc) from exc
     except (URLError, OSError) as exc:
-        text = f"{daemon.named}: no streamer answers there ({getattr(exc, 'reason', None) or exc})"
-        raise NobodyThereError(text) from exc
+        reason = getattr(exc, "reason", None) or exc
+        if isinstance(exc, RemoteDisconnected) and daemon.tls is None:
+            reason = f"{reason}; does it speak TLS, https://?"
+        raise NobodyThereError(f"{daemon.named}: no streamer answers there ({reason})") from exc
     except HTTPException as exc:
         raise NotAskedError(f"{daemon.named}: what answers there is not a streamer") from exc
 

@@ -1,7 +1,9 @@
 """``streamer top``: what it makes of the pages of a gateway, and what it says if there are none."""
 
 import json
+import socket
 import sys
+import threading
 
 import pytest
 
@@ -136,6 +138,21 @@ def test_what_it_cannot_do_it_says(
 ) -> None:
     assert status_of("top", *words) == status
     assert complaint in capsys.readouterr().err
+
+
+def test_a_port_that_closes_the_connection_may_speak_tls(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        assert status_of("top", "--url", f"http://127.0.0.1:{server.getsockname()[1]}", "--once") == 1
+        thread.join()
+    assert "does it speak TLS, https://?" in capsys.readouterr().err
 
 
 def test_without_rich_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
