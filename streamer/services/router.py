@@ -15,7 +15,7 @@ class RouterForServices(Protocol):
     def pause_rules(self) -> PauseRules: ...
 
     def set_interest(self, topic: UUri, interested: Mapping[str, int], owner: str) -> None:
-        """As far as ``owner`` knows, these authorities are interested in ``topic`` from now on.
+        """As far as ``owner`` knows, these authorities are interested in ``topic`` from the next turn of the event loop on.
 
         Each has its sample period in ms (0: every message). Empty: nobody is.
         """

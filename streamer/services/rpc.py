@@ -65,6 +65,7 @@ class RpcService:
             answer = status_to_proto(code, f"the method failed: {type(exc).__name__}")
         if form is not UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY:
             form = UPayloadFormat.PROTOBUF
+        await asyncio.sleep(0)  # what the method has changed holds before its caller is told
         status = None if code is UCode.OK else code
         payload = _encoded(answer, form)
         self._transport.emit([response(self._transport.context.now_ms(), message, payload, status, form)], done)

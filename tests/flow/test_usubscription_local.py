@@ -3,13 +3,19 @@
 The names follow the clauses of the document: Subscribe 4.1, Unsubscribe 4.2, Fetch 4.3 and 4.4, notifications 7, Reset 9.
 """
 
+from collections.abc import Sequence
+
 import pytest
 
+from streamer.transports.base import Received
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import UMessage, UMessageType, publish
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.flow.devices import Device, Devices
 from tests.flow.uentities import CHANGES, RESET, SUBSCRIBED, UNSUBSCRIBED, Client
+from tests.listeners import RecordingListener
 from tests.waiting import until
 
 TOPIC = UUri("dev1", 0x10, 1, 0x8001)
@@ -105,6 +111,32 @@ async def test_nothing_is_received_or_forwarded_without_a_subscription(devices: 
     await until(lambda: heard() == set(), "the end of the listener")
     await publisher.publish(TOPIC, b"after")
     assert far.news == [b"during"]
+
+
+async def test_what_is_published_once_the_subscriber_has_left_is_not_forwarded(devices: Devices, device: Device) -> None:
+    """Its Response is the moment: whatever arrives at the streamer right behind it is too late."""
+    publisher, far = await devices.client(1, 0x10), Client(devices.clock, UUri("phone", 0xC, 1, 0))
+    far.transport = await devices.join("far", "phone")
+    far.service = "dev1"
+    answers: list[UMessage] = []
+
+    class Publisher(RecordingListener):
+        def on_receive_batch(self, batch: Sequence[Received]) -> None:
+            super().on_receive_batch(batch)
+            for received in batch:
+                if received.message.attributes.type is UMessageType.RESPONSE:
+                    answers.append(received.message)
+                    device.near.inject(MemoryReceived(publish(devices.clock.ms, TOPIC, b"%d" % len(answers))))
+
+    anyone = UUri("*", 0xFFFF_FFFF, 0xFF, 0xFFFF)
+    await far.transport.register_listener(anyone, far.uri, far)
+    await far.listen(TOPIC)
+    assert await far.subscribe(TOPIC) == SUBSCRIBED
+    await until(lambda: (TOPIC, None) in device.near.registry.filters(), "the listener")
+    await publisher.publish(TOPIC, b"during")
+    await far.transport.register_listener(anyone, far.uri, Publisher())
+    await far.unsubscribe(TOPIC)
+    assert (len(answers), far.news) == (1, [b"during"])
 
 
 # 4.2 Unsubscribe

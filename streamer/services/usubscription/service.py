@@ -261,6 +261,7 @@ class USubscription:
         await self._write(turn.statements)
         for topic in turn.topics:
             self._router.set_interest(topic, self._registry.interested(topic), OWNER)
+        await asyncio.sleep(0)  # what was changed holds before anybody is told of it
         for messages, done in turn.messages:
             self._transport.emit(messages, done)
         self._outbox.send(turn.kept, self._clock.wall_ms())
