@@ -142,6 +142,8 @@ class Gateway:
         if self.problem:
             notes.append(f"as of {now_s - latest.at_s:.0f} s ago")
         picture.notes = ["  ".join(notes)]
+        if latest.journal_fails:
+            picture.problems.append("nothing gets into the journal; /readyz says why")
         picture.endpoints = list(endpoint_figures(self.samples))
         picture.routes = list(route_figures(self.samples))
         picture.flows, picture.flows_in_all = self.flows, self.flows_in_all

@@ -74,6 +74,7 @@ class Sample:
     cpu_s: float = 0.0
     memory_bytes: float = 0.0
     dead_letters: float = 0.0
+    journal_fails: bool = False
 
     @property
     def is_streamer(self) -> bool:
@@ -95,6 +96,8 @@ def read(text: str, at_s: float) -> Sample:
                 sample.version = labels.get("version", "")
             elif name == "ustreamer_dead_letters_total":
                 sample.dead_letters += value
+            elif name == "ustreamer_journal_up":
+                sample.journal_fails = not value
             elif name == "process_start_time_seconds":
                 sample.started_s = value
             elif name == "process_cpu_seconds_total":

@@ -140,6 +140,14 @@ def test_what_it_cannot_do_it_says(
     assert complaint in capsys.readouterr().err
 
 
+def test_a_journal_that_fails_is_a_problem(pages: Pages) -> None:
+    pages.metrics(1)
+    pages.there["/metrics"] += "# TYPE ustreamer_journal_up gauge\nustreamer_journal_up 0\n"
+    gateway = Gateway("gw", pages)
+    gateway.look()
+    assert gateway.picture(0).problems == ["nothing gets into the journal; /readyz says why"]
+
+
 def test_a_port_that_closes_the_connection_may_speak_tls(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
