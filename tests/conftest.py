@@ -1,11 +1,14 @@
 """Hypothesis profiles: `ci` draws the same examples every time, `thorough` looks further (HYPOTHESIS_PROFILE)."""
 
+import logging
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from streamer.logs.output import LineHandler, audit_log
 from tests.programs import PROGRAMS, require
 
 _COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -28,3 +31,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for program in PROGRAMS:
         if item.get_closest_marker(program) is not None:
             require(program)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A command or a daemon that ran inside the test has set up logging, for an output that ends with the test."""
+    yield
+    root = logging.getLogger()
+    root.handlers[:] = [handler for handler in root.handlers if not isinstance(handler, LineHandler)]
+    root.setLevel(logging.WARNING)
+    audit_log(None)

@@ -175,7 +175,7 @@ def _has_token(request: web.Request, file: Path | None) -> bool:
     if file is None:
         return False
     try:
-        token = read_token(file)
+        token = read_token(file, may_wait=False)
     except (OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         logger.error("http_token_unusable file=%s reason=%s", file, reason)

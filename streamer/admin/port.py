@@ -22,6 +22,7 @@ from streamer.admin.server import AdminServer
 from streamer.admin.status import StatusPages
 from streamer.admin.subscriptions import SubscriptionPages
 from streamer.config.models import Config
+from streamer.config.services import ControlConfig
 from streamer.config.tls import TlsError, server_context
 from streamer.config.token import made_token_file, make_token, with_token_file
 
@@ -40,7 +41,7 @@ class AdminPort:
                 running.router,
                 exposition,
                 config.metrics,
-                with_token_file(config),
+                config.control,
                 [*pages(running), *self._live.routes(), *ConsolePages(lambda: _has_console(running.config)).routes()],
                 server_context(config.metrics.tls),
             )
@@ -64,20 +65,12 @@ class AdminPort:
     def use(self, config: Config, tls: SSLContext | None) -> None:
         """Others may ask from now on, with or without TLS. The port stays the same."""
         if self._server is not None and config.metrics is not None:
-            self.provide_token(config)
-            self._server.use(config.metrics, with_token_file(config), tls)
+            self._server.use(config.metrics, _control(config), tls)
 
     def provide_token(self, config: Config) -> None:
         """Make the file with the token beside the journal if it is to be there and is not. The folder has to be there."""
-        path = made_token_file(config)
-        if path is None:
-            return
-        try:
-            if make_token(path):
-                logger.info("http_token_made file=%s", path)
-        except OSError as exc:
-            consequence = "nobody can change anything over HTTP, but for whoever has a certificate"
-            logger.error("http_token_not_made file=%s reason=%s consequence=%s", path, exc.strerror or exc, consequence)
+        if self._server is not None:
+            self._server.permit(_control(config))
 
     def close(self) -> None:
         """End every stream: nothing happens any more."""
@@ -106,3 +99,17 @@ def pages(running: RunningStreamer) -> list[web.RouteDef]:
         OpenApiPages(),
     )
     return [route for kind in kinds for route in kind.routes()]
+
+
+def _control(config: Config) -> ControlConfig:
+    """The section `control` with the token that counts: a file that was made, if it is one that only we can have made."""
+    path = made_token_file(config)
+    if path is not None:
+        try:
+            if make_token(path):
+                logger.info("http_token_made file=%s", path)
+        except OSError as exc:
+            consequence = "nobody can change anything over HTTP, but for whoever has a certificate"
+            logger.error("http_token_not_made file=%s reason=%s consequence=%s", path, exc.strerror or exc, consequence)
+            return config.control
+    return with_token_file(config)

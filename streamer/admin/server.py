@@ -75,6 +75,10 @@ class AdminServer:
         if self._listener is not None:
             self._listener.tls = tls
 
+    def permit(self, control: ControlConfig) -> None:
+        """Others may change something from now on."""
+        self._control = control
+
     async def start(self) -> None:
         """Start listening. Raises OSError, for example if the port is taken."""
         checks = access(lambda: (self._options, self._control))

@@ -16,6 +16,7 @@ from streamer.config.services import ControlConfig
 
 SHORTEST_TOKEN = 16
 _MADE_BYTES = 32
+_LONGEST_FILE = 4096
 
 
 def token_file(config: Config) -> Path | None:
@@ -38,19 +39,35 @@ def made_token_file(config: Config) -> Path | None:
     return journal.with_name(f"{journal.stem}-token")
 
 
-def read_token(path: Path) -> bytes:
-    """The token in a file. Raises OSError, and ValueError if it is too short or no header can hold it."""
-    token = path.read_bytes().strip()
+def read_token(path: Path, may_wait: bool = True) -> bytes:
+    """The token in a file. Raises OSError, and ValueError if it is too short or no header can hold it.
+
+    ``may_wait``: a pipe will do, too.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if may_wait else os.O_NONBLOCK))
+    with os.fdopen(descriptor, "rb") as file:
+        if not may_wait and not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("not a file")
+        token = file.read(_LONGEST_FILE + 1).strip()
+    if len(token) > _LONGEST_FILE:
+        raise ValueError(f"expected a token of at most {_LONGEST_FILE} bytes")
     if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.decode("ascii").isprintable():
         raise ValueError(f"expected at least {SHORTEST_TOKEN} printable ASCII characters")
     return token
 
 
 def make_token(path: Path) -> bool:
-    """Make the file with a token of its own; False if it is there already. Raises OSError, also for a symbolic link."""
+    """Make the file with a token of its own; False if it is there already.
+
+    Raises OSError, also for what others may have put there: a symbolic link, a file of somebody else, one that is open to
+    others.
+    """
     with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(path.lstat().st_mode):
+        there = path.lstat()
+        if not stat.S_ISREG(there.st_mode):
             raise OSError(f"{path}: not a file")
+        if there.st_uid not in (0, os.geteuid()) or there.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise OSError(f"{path}: expected a file of ours with mode 0600; delete it for a new one")
         return False
     fresh = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -5,7 +5,7 @@ import logging
 import os
 import ssl
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import uvloop
 from streamer.admin import listener
 from streamer.cli.main import main
 from streamer.config.tls import TlsConfig, TlsError, server_context
-from streamer.config.token import made_token_file, make_token, token_file
+from streamer.config.token import made_token_file, make_token, read_token, token_file
 from streamer.logs import audit
 from streamer.logs.audit import NAME
 from tests.certificates import write_certificates
@@ -25,6 +25,7 @@ from tests.flow.harness import SPEED, configuration
 from tests.unit.admin.daemon import DaemonHarness, running
 
 PAUSE = {"topic": str(SPEED)}
+KNOWN = "known to whoever has put it there"
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +79,36 @@ def test_a_link_is_neither_followed_nor_replaced(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-async def test_a_token_that_cannot_be_made_is_told_and_nobody_has_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def _a_link(token: Path) -> None:
+    _open_to_others(token.with_name("elsewhere"))
+    token.symlink_to(token.with_name("elsewhere"))
+
+
+def _open_to_others(token: Path) -> None:
+    token.write_text(KNOWN)
+    token.chmod(0o644)
+
+
+@pytest.mark.parametrize("plant", [_a_link, _open_to_others])
+async def test_what_somebody_else_has_put_there_is_no_token_and_that_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, plant: Callable[[Path], None]
 ) -> None:
-    (tmp_path / "journal-token").symlink_to(tmp_path / "elsewhere")
+    plant(tmp_path / "journal-token")
     async with running(tmp_path) as served:
-        assert (await served.ask("/api/v1/pause", PAUSE, headers={"Authorization": "Bearer "})).status == 401
+        headers = {"Authorization": f"Bearer {KNOWN}"}
+        assert (await served.ask("/api/v1/pause", PAUSE, headers=headers)).status in (401, 403)
     assert "http_token_not_made" in caplog.text
+    assert KNOWN not in caplog.text
+
+
+def test_only_a_file_is_read_by_the_daemon_and_not_more_than_a_token_takes(tmp_path: Path) -> None:
+    """A pipe that nobody writes to would hold it up for ever, a device would fill its memory."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ValueError, match="not a file"):
+        read_token(pipe, may_wait=False)
+    with pytest.raises(ValueError, match="at most 4096"):
+        read_token(Path("/dev/zero"))
 
 
 def test_the_token_is_where_the_configuration_says_or_beside_the_journal(tmp_path: Path) -> None:
