@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs test-compiled test-packages wheels deb lint bench soak profile bench-tests bench-spark interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
+.PHONY: demo test test-streamer test-jobs test-compiled test-console test-packages wheels deb lint bench soak profile bench-tests bench-spark interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(SECONDS),--seconds $(SECONDS))
@@ -83,9 +83,13 @@ test-packages: $(VENV)/.dev
 	$(MAKE) --no-print-directory deb MYPYC_OPT_LEVEL=0 COMPRESSION=1 DEB=build/test-deb
 	DEB=build/test-deb $(BIN)/python -m pytest -m packages tests/packages
 
+# The console in Chromium, before real daemons. By itself: a browser beside other tests takes long for everything.
+test-console: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m console tests/console
+
 # The pictures of docs/console.md, taken with Chromium before a daemon that is at work.
 screenshots: $(VENV)/.dev
-	$(BIN)/python -m tests.e2e.screenshots
+	$(BIN)/python -m tests.console.screenshots
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.browser import DESK, PHONE, SECTIONS, Console, chromium
+from tests.console.browser import DESK, PHONE, SECTIONS, Console, chromium
 from tests.e2e.topology import Topology, TopologyThread
 from tests.independent.message import Plain, id_text
 from tests.waiting import until
 
-pytestmark = pytest.mark.chromium
+pytestmark = [pytest.mark.chromium, pytest.mark.console]
 
 TOKEN = "0123456789abcdef0123"
 SPEED = ("alpha", 0x10, 1, 0x8001)

@@ -14,12 +14,12 @@ from playwright.sync_api import Browser, Route, expect
 from streamer.journal.entries import Batch
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.status import UCode
-from tests.e2e.browser import PHONE, SECTIONS, Console, chromium
+from tests.console.browser import PHONE, SECTIONS, Console, chromium
 from tests.process import StreamerProcess
 from tests.unit.cli.letters import HOUR_MS, NOW_MS, SPEED, letter_of
 from tests.unit.journal.harness import JournalHarness
 
-pytestmark = pytest.mark.chromium
+pytestmark = [pytest.mark.chromium, pytest.mark.console]
 
 TOKEN = "0123456789abcdef0123"
 LETTERS = 10_000
