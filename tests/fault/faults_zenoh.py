@@ -167,7 +167,7 @@ async def absent(run: Run, setup: FaultSetup, seconds: float, expected: int) -> 
         await asyncio.sleep(seconds)
         harness.stop_load()
         await harness.settle_sends()
-        addressed = {entry.id for entry in ledger.missing() if " publish " not in entry.flow}
+        addressed = {entry.id for entry in ledger.entries() if entry.acknowledged and " publish " not in entry.flow}
         requests = {entry.id for entry in ledger.entries() if entry.is_request}
         assert requests
         waiting = requests if expected == DEADLINE_EXCEEDED else addressed
