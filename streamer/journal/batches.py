@@ -1,10 +1,10 @@
-"""Writes a batch to the file in one statement with one step.
+"""Writes a batch to the file in few statements with one step each.
 
 Python's sqlite3 releases the GIL and takes it again at every step of a statement. Beside a busy event loop that costs up to
-a switch interval (5 ms) each time: a step for every row would cost seconds. Here all columns are passed as JSON, all bodies
-as one blob, and the triggers of a temporary view do the rest without the GIL. They also count the bytes of the entries, and
-evict dead letters. A letter of a message that was never accepted does not replace one of an accepted message, whose id and
-route it may claim.
+a switch interval (0.5 ms) each time: a step for every row would cost seconds. Here a statement inserts hundreds of rows. For
+all else columns are passed as JSON, bodies as one blob, and what is to be deleted as ranges of numbers; the triggers of a
+temporary view do the rest without the GIL. They also count the bytes of the entries, and evict dead letters. A letter of a
+message that was never accepted does not replace one of an accepted message, whose id and route it may claim.
 """
 
 import json
@@ -12,18 +12,23 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 from zlib import crc32
 
-from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Row, Segment
+from streamer.journal.entries import ENTRY_BYTES, Batch, Row
 from streamer.journal.schema import LETTER_INDEXES, REJECTED
 from streamer.journal.sqlite import transaction
 
 _MAX_BLOB_BYTES = 64 << 20
+_ROWS_AT_ONCE = 256
 
 _SUM = f"ifnull(sum(length(body) + {ENTRY_BYTES}), 0)"
 _LETTERS_SUM = f"ifnull(sum(size + {ENTRY_BYTES}), 0)"
 _IN = "number IN (SELECT value FROM json_each({}))"
+_SPANNED = "json_each({}) AS span CROSS JOIN {} AS entry WHERE entry.number BETWEEN span.value->>0 AND span.value->>1"
+_ROWS_DONE = _SPANNED.format("NEW.rows_done", "rows")
+_SEGMENTS_DONE = _SPANNED.format("NEW.segments_done", "segments")
 
 _COUNT = """INSERT INTO totals
     SELECT (SELECT {sum} FROM rows) + (SELECT {sum} FROM segments), {letters}, NULL, NULL, 0 FROM letters"""
@@ -47,20 +52,17 @@ _SETUP = (
         bytes INTEGER, letter_bytes INTEGER, evict_up_to INTEGER, evict_rejected_up_to INTEGER, evicted INTEGER
     )""",
     _COUNT.format(sum=_SUM, letters=_LETTERS_SUM),
-    """CREATE TEMP VIEW batch AS SELECT 0 AS bodies, 0 AS rows, 0 AS segments, 0 AS letters,
+    """CREATE TEMP VIEW batch AS SELECT 0 AS bodies, 0 AS segments, 0 AS letters,
         0 AS rows_done, 0 AS segments_done, 0 AS letters_done, 0 AS letters_kept, 0 AS added, 0 AS max_letters,
         0 AS max_bytes, 0 AS max_rejected, 0 AS max_rejected_bytes""",
     # Other programs delete letters too, which goes unnoticed here: letters are counted anew whenever some are written.
     f"""CREATE TEMP TRIGGER apply_batch INSTEAD OF INSERT ON batch BEGIN
         UPDATE totals SET bytes = bytes + NEW.added
-            - (SELECT {_SUM} FROM rows WHERE {_IN.format("NEW.rows_done")})
-            - (SELECT {_SUM} FROM segments WHERE {_IN.format("NEW.segments_done")});
-        DELETE FROM rows WHERE {_IN.format("NEW.rows_done")};
-        DELETE FROM segments WHERE {_IN.format("NEW.segments_done")};
+            - (SELECT {_SUM} FROM {_ROWS_DONE}) - (SELECT {_SUM} FROM {_SEGMENTS_DONE});
+        DELETE FROM rows WHERE number IN (SELECT entry.number FROM {_ROWS_DONE});
+        DELETE FROM segments WHERE number IN (SELECT entry.number FROM {_SEGMENTS_DONE});
         DELETE FROM letters WHERE {_IN.format("NEW.letters_done")};
         UPDATE letters SET redrive = NULL, redrive_ttl = NULL WHERE {_IN.format("NEW.letters_kept")};
-        INSERT INTO rows SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7,
-            substr(NEW.bodies, value->>8, value->>9) FROM json_each(NEW.rows);
         INSERT INTO segments SELECT value->>0, value->>1, value->>2,
             substr(NEW.bodies, value->>3, value->>4) FROM json_each(NEW.segments);
         INSERT OR REPLACE INTO letters SELECT value->>0, substr(NEW.bodies, value->>1, 16), value->>2, value->>3,
@@ -82,7 +84,7 @@ _SETUP = (
             WHERE NEW.letters <> '[]' OR NEW.letters_done <> '[]';
     END""",
 )
-_APPLY = "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_APPLY = "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _TOTALS = "SELECT bytes + letter_bytes, evicted FROM totals"
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -128,45 +130,70 @@ def totals(connection: sqlite3.Connection) -> Totals:
 def apply(connection: sqlite3.Connection, batch: Batch, top: int, bounds: LetterBounds) -> None:
     """Write a batch in one transaction; ``top`` is the highest number in the file. Raises sqlite3.Error."""
     parts = [_parameters(part, top, bounds) for part in _parts(batch)]
-    if len(parts) == 1:
+    if len(parts) == 1 and not batch.rows:
         connection.execute(_APPLY, parts[0])
         return
     with transaction(connection):
         for part in parts:
             connection.execute(_APPLY, part)
+        _insert(connection, batch.rows, _ROWS_AT_ONCE if batch.bytes <= _MAX_BLOB_BYTES else 1)
+
+
+def _insert(connection: sqlite3.Connection, rows: list[Row], size: int) -> None:
+    """Write rows, ``size`` with each statement, then half as many, and so on."""
+    start = 0
+    while start < len(rows):
+        if len(rows) - start < size:
+            size >>= 1
+            continue
+        values: list[object] = []
+        for number, route, source, target, entered_ms, attempts, outgoing, body in rows[start : start + size]:
+            values += (number, route, source, target, entered_ms, attempts, outgoing, crc32(body), body)
+        connection.execute(_insert_statement(size), values)
+        start += size
+
+
+@cache
+def _insert_statement(size: int) -> str:
+    return "INSERT INTO rows VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?)"] * size)
+
+
+def _spans(numbers: list[int]) -> list[tuple[int, int]]:
+    """The numbers as ranges, from the first to the last of each."""
+    spans: list[tuple[int, int]] = []
+    if not numbers:
+        return spans
+    numbers = sorted(numbers)
+    first = last = numbers[0]
+    for number in numbers:
+        if number > last + 1:
+            spans.append((first, last))
+            first = number
+        last = number
+    spans.append((first, last))
+    return spans
 
 
 def _parts(batch: Batch) -> Iterator[Batch]:
-    """The batch in parts whose bodies fit into one blob. Deletions come first."""
+    """The batch in parts whose bodies fit into one blob; rows are not in it. Deletions come first."""
     if batch.bytes <= _MAX_BLOB_BYTES:
         yield batch
         return
-    yield replace(batch, rows=[], segments=[], letters=[])
-    for entries in (batch.rows, batch.segments, batch.letters):
-        for entry in entries:
-            yield _alone(entry)
-
-
-def _alone(entry: Row | Segment | Letter) -> Batch:
-    if isinstance(entry, Row):
-        return Batch(rows=[entry])
-    return Batch(segments=[entry]) if isinstance(entry, Segment) else Batch(letters=[entry])
+    yield replace(batch, segments=[], letters=[])
+    for segment in batch.segments:
+        yield Batch(segments=[segment])
+    for letter in batch.letters:
+        yield Batch(letters=[letter])
 
 
 def _parameters(batch: Batch, top: int, bounds: LetterBounds) -> tuple[object, ...]:
     bodies: list[bytes] = []
     at, added = 1, 0  # substr counts from 1
-    rows: list[tuple[object, ...]] = []
     segments: list[tuple[object, ...]] = []
     letters: list[tuple[object, ...]] = []
     rows_done, segments_done = batch.rows_done, batch.segments_done
     for row in batch.rows:
-        body = row.body
-        size = len(body)
-        rows.append((*row[:-1], crc32(body), at, size))
-        bodies.append(body)
-        at += size
-    added += at - 1 + ENTRY_BYTES * len(rows)
+        added += len(row.body) + ENTRY_BYTES
     if batch.rows and min(batch.rows)[0] <= top:
         rows_done = rows_done + [row.number for row in batch.rows if row.number <= top]
     if batch.segments:
@@ -187,11 +214,10 @@ def _parameters(batch: Batch, top: int, bounds: LetterBounds) -> tuple[object, .
         at += 16 + size
     return (
         b"".join(bodies) + b"\0",  # substr of nothing would be NULL
-        _to_json(rows),
         _to_json(segments),
         _to_json(letters),
-        _to_json(rows_done),
-        _to_json(segments_done),
+        _to_json(_spans(rows_done)),
+        _to_json(_spans(segments_done)),
         _to_json(batch.letters_done),
         _to_json(batch.letters_kept),
         added,

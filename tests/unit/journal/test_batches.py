@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from streamer.journal import batches
 from streamer.journal.batches import LetterBounds
@@ -70,6 +72,20 @@ def test_entries_are_written_with_their_own_bodies(file: File) -> None:
     assert columns == row(1)[:-1]
     ((uuid,),) = file.connection.execute("SELECT id FROM letters")
     assert uuid == letter(5, 9).id
+
+
+@settings(max_examples=40)
+@given(count=st.integers(1, 700), done=st.sets(st.integers(1, 1200)), again=st.sets(st.integers(1, 700), max_size=20))
+def test_any_number_of_rows_is_written_and_any_of_them_deleted(count: int, done: set[int], again: set[int]) -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        file = File(connection)
+        file.apply(Batch(rows=[row(number, b"%d" % number) for number in range(1, count + 1)]))
+        rewritten = sorted(number for number in again if number <= count)
+        file.apply(Batch(rows=[row(number, b"again") for number in rewritten], rows_done=sorted(done, reverse=True)))
+        left = {number: b"%d" % number for number in range(1, count + 1) if number not in done}
+        left |= dict.fromkeys(rewritten, b"again")
+        assert dict(connection.execute("SELECT number, body FROM rows")) == left
+        assert file.bytes == file.recounted
 
 
 def test_what_is_done_is_deleted(file: File) -> None:
