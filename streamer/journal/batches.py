@@ -2,8 +2,8 @@
 
 Python's sqlite3 releases the GIL and takes it again at every step of a statement. Beside a busy event loop that costs up to
 a switch interval (0.5 ms) each time: a step for every row would cost seconds. Here a statement inserts hundreds of rows. For
-all else columns are passed as JSON, bodies as one blob, and what is to be deleted as ranges of numbers; the triggers of a
-temporary view do the rest without the GIL. They also count the bytes of the entries, and evict dead letters. A letter of a
+all else columns are passed as JSON, bodies and what strangers have written as one blob, and what is to be deleted as ranges of
+numbers; the triggers of a temporary view do the rest without the GIL. They also count the bytes of the entries, and evict dead letters. A letter of a
 message that was never accepted does not replace one of an accepted message, whose id and route it may claim.
 """
 
@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from itertools import accumulate
 from typing import NamedTuple
 from zlib import crc32
 
-from streamer.journal.entries import ENTRY_BYTES, Batch, Row
+from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Row
 from streamer.journal.schema import LETTER_INDEXES, REJECTED
 from streamer.journal.sqlite import transaction
 
@@ -44,6 +45,11 @@ def _evict_up_to(kind: str, most: str, most_bytes: str) -> str:
         ) WHERE held > {most_bytes}), -1))"""
 
 
+def _text(start: str, size: str) -> str:
+    """A text of a stranger, which stands among the bodies: from JSON, SQLite takes nothing behind a NUL."""
+    return f"CAST(substr(NEW.bodies, {start}, {size}) AS TEXT)"
+
+
 _EVICTED = f"number <= (SELECT evict_up_to FROM totals) AND NOT {REJECTED}"
 _EVICTED_REJECTED = f"number <= (SELECT evict_rejected_up_to FROM totals) AND {REJECTED}"
 
@@ -66,8 +72,9 @@ _SETUP = (
         INSERT INTO segments SELECT value->>0, value->>1, value->>2,
             substr(NEW.bodies, value->>3, value->>4) FROM json_each(NEW.segments);
         INSERT OR REPLACE INTO letters SELECT value->>0, substr(NEW.bodies, value->>1, 16), value->>2, value->>3,
-            value->>4, value->>5, value->>6, value->>7, value->>8, value->>9, value->>10, value->>11, value->>12,
-            value->>13, value->>14, value->>16, substr(NEW.bodies, value->>15, value->>16), NULL, NULL
+            value->>4, value->>5, value->>6, {_text("value->>15", "value->>7")}, value->>8, value->>9, value->>10,
+            value->>11, {_text("value->>16", "value->>12")}, {_text("value->>17", "value->>13")},
+            value->>14, value->>19, substr(NEW.bodies, value->>18, value->>19), NULL, NULL
             FROM json_each(NEW.letters) WHERE NOT ({_REJECTED_NOW} AND EXISTS (
                 SELECT 1 FROM letters WHERE id = substr(NEW.bodies, value->>1, 16) AND route = value->>2 AND NOT {REJECTED}
             ));
@@ -86,6 +93,7 @@ _SETUP = (
 )
 _APPLY = "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _TOTALS = "SELECT bytes + letter_bytes, evicted FROM totals"
+_TEXTS = tuple(map(Letter._fields.index, ("text", "source", "sink")))
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -207,11 +215,15 @@ def _parameters(batch: Batch, top: int, bounds: LetterBounds) -> tuple[object, .
         added += at - start + ENTRY_BYTES * len(segments)
         segments_done = segments_done + [segment.number for segment in batch.segments if segment.number <= top]
     for letter in sorted(batch.letters, key=lambda letter: not letter.is_rejected):  # the others replace them
-        number, uuid, *columns, body = letter
-        size = len(body)
-        letters.append((number, at, *columns, crc32(body), at + 16, size))
-        bodies += (uuid, body)
-        at += 16 + size
+        texts = [text.encode(errors="backslashreplace") for text in (letter.text, letter.source, letter.sink)]
+        columns = list(letter[2:-1])
+        for column, text in zip(_TEXTS, texts, strict=True):
+            columns[column - 2] = len(text)
+        parts = [letter.id, *texts, letter.body]
+        starts = list(accumulate(map(len, parts), initial=at))
+        letters.append((letter.number, at, *columns, crc32(letter.body), *starts[1:-1], len(letter.body)))
+        bodies += parts
+        at = starts[-1]
     return (
         b"".join(bodies) + b"\0",  # substr of nothing would be NULL
         _to_json(segments),

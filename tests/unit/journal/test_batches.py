@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from streamer.journal.versions import build
 from tests.unit.journal.harness import letter, row, segment
 
 BOUNDS = LetterBounds(3, 10_000, 3, 10_000)
+TOLD = "one\0two\\u0000 \N{SNOWMAN}\0"
 
 
 class File:
@@ -86,6 +88,20 @@ def test_any_number_of_rows_is_written_and_any_of_them_deleted(count: int, done:
         left |= dict.fromkeys(rewritten, b"again")
         assert dict(connection.execute("SELECT number, body FROM rows")) == left
         assert file.bytes == file.recounted
+
+
+@pytest.mark.parametrize("name", ["text", "source", "sink"])
+def test_what_a_stranger_wrote_is_kept_to_the_end(file: File, name: str) -> None:
+    told: dict[str, Any] = {name: TOLD}
+    nothing: dict[str, Any] = {name: ""}
+    file.apply(Batch(letters=[letter(1, 1)._replace(**told), letter(2, 2, b"x")._replace(**nothing)]))
+    assert [text for (text,) in file.connection.execute(f"SELECT {name} FROM letters")] == [TOLD, ""]
+    assert [file.body("letters", number) for number in (1, 2)] == [b"letter", b"x"]
+
+
+def test_a_text_that_is_no_unicode_leaves_the_letters_readable(file: File) -> None:
+    file.apply(Batch(letters=[letter(1)._replace(text="no such file: \udcff")]))
+    assert file.connection.execute("SELECT text FROM letters").fetchall() == [("no such file: \\udcff",)]
 
 
 def test_what_is_done_is_deleted(file: File) -> None:
