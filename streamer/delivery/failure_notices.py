@@ -151,7 +151,7 @@ class FailureNotices:
         A dead letter of another streamer that we cannot deliver is counted and no more: two streamers that published dead
         letters about each other's dead letters would never end. So is a status of ours: the next one says more.
         """
-        if self._is_only_counted(received.message):
+        if self.is_only_counted(received.message):
             return []
         now_ms = self._clock.wall_ms()
         failed = FailedMessage(
@@ -215,7 +215,8 @@ class FailureNotices:
         pace.spend(1, sum(size_of(notice) for _, notice in notices))
         return notices
 
-    def _is_only_counted(self, message: UMessage) -> bool:
+    def is_only_counted(self, message: UMessage) -> bool:
+        """Whether nobody is told if this message fails: a dead letter of a streamer, or a status of ours."""
         source = message.attributes.source
         letters = USTREAMER.at(source.authority, self.options.resource)
         is_ours = source in (letters, USTREAMER.at(self.options.authority, STATUS))

@@ -40,6 +40,7 @@ CHANGES = 4
 """How often it is said at once within a window that a flow is held, or released."""
 
 DEAD_LETTERED = "message_dead_lettered"
+GIVEN_UP = "message_given_up"
 REFUSED = "message_refused"
 MALFORMED = "malformed_packet"
 UNWANTED = "unwanted_packets"
@@ -54,6 +55,7 @@ _MESSAGE = "outcome=%s code=%s reason=%s source=%s sink=%s id=%s route=%s ingres
 _FLOW = "endpoint=%s route=%s source=%s sink=%s reason=%s waiting=%d"
 _FIELDS = {
     DEAD_LETTERED: _MESSAGE,
+    GIVEN_UP: _MESSAGE,
     REFUSED: _MESSAGE,
     MALFORMED: "endpoint=%s reason=%s detail=%s",
     UNWANTED: "endpoint=%s reason=%s source=%s sink=%s count=%d",
@@ -90,15 +92,16 @@ class FlowLog:
         failure: Failure,
         names: tuple[str, str, str],
         attempts: int = 0,
-        is_accepted: bool = False,
+        event: str = REFUSED,
     ) -> None:
         """A message was not delivered. ``names``: of route, ingress and egress; empty for none.
 
-        ``is_accepted``: it was on a route. What was not may have been sent by anybody, and does not use up these lines.
+        ``event``: `DEAD_LETTERED` or `GIVEN_UP` if it was on a route. What was not may have been sent by anybody: it uses
+        up none of their lines.
         """
         if not logger.isEnabledFor(logging.WARNING):
             return
-        event, endpoint = (DEAD_LETTERED, names[2]) if is_accepted else (REFUSED, names[1])
+        endpoint = names[1] if event == REFUSED else names[2]
         attributes = message.attributes
         source, sink = attributes.source, attributes.sink
         kept = (event, partial(_of_message, message.id, failure, source, sink, names, attempts))

@@ -11,7 +11,7 @@ from streamer.clock import Clock
 from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import SeenIds, key_of
 from streamer.delivery.failure_notices import FailureNotices
-from streamer.delivery.flow_log import FlowLog
+from streamer.delivery.flow_log import DEAD_LETTERED, GIVEN_UP, FlowLog
 from streamer.delivery.lane import Delivery, Lane, LaneQueue
 from streamer.delivery.queue import Room, RouteQueue, size_of
 from streamer.delivery.stats import RouteStats
@@ -124,7 +124,9 @@ class Settler:
         queue.stats.count(failure.outcome, failure.code)
         if failure.is_reported:
             names = (queue.name, queue.source, queue.target)
-            self.log.failed(delivery.message, failure, names, delivery.attempts, is_accepted=True)
+            is_told = bool(queue.source) and not self._notices.is_only_counted(delivery.received.message)
+            event = DEAD_LETTERED if is_told else GIVEN_UP
+            self.log.failed(delivery.message, failure, names, delivery.attempts, event)
         if self._tracer is not None:
             self._tracer.failed(delivery, failure, self._clock.monotonic_s())
         if self._taps is not None:

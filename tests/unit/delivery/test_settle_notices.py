@@ -12,7 +12,7 @@ from streamer.delivery.queue import OVERHEAD_BYTES
 from streamer.delivery.stats import RouteStats
 from streamer.journal.entries import JournalError
 from streamer.routing.outcome import Failure, Outcome
-from streamer.uprotocol.message import Options, UMessage, UPriority, request
+from streamer.uprotocol.message import Options, UMessage, UPriority, publish, request
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import START_MS
@@ -102,6 +102,32 @@ def test_a_notice_that_fails_is_counted_and_no_notice_tells_of_it() -> None:
     fail(harness, answer)
     assert harness.notice_queue("rpc-error/vehicle").stats.outcomes == {(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED): 1}
     assert len(harness.letters("cloud")) == 1
+
+
+SAID = [
+    pytest.param(message(), "message_dead_lettered", id="message"),
+    pytest.param(publish(START_MS, UUri("gateway", 4, 1, 0x8002)), "message_given_up", id="status"),
+    pytest.param(publish(START_MS, UUri("another", 4, 1, 0x8001)), "message_given_up", id="dead-letter-of-another"),
+]
+
+
+@pytest.mark.parametrize(("failing", "event"), SAID)
+def test_only_what_becomes_a_dead_letter_is_said_to_be_one(
+    failing: UMessage, event: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness = SettlerHarness()
+    fail(harness, harness.accept(failing))
+    assert [record.getMessage().split()[0] for record in caplog.records] == [event]
+    assert len(harness.letters()) == (event == "message_dead_lettered")
+
+
+def test_a_notice_that_fails_is_not_said_to_be_a_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
+    harness = SettlerHarness(endpoints=("cloud",))
+    turn_away(harness, question())
+    caplog.clear()
+    (answer,) = harness.notice_queue("rpc-error/vehicle").waiting()
+    fail(harness, answer)
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["message_given_up"]
 
 
 # messages whose payload is only in the journal
