@@ -13,6 +13,8 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from streamer.logs.audit import DENIED, audit
+
 MAX_CONNECTIONS = 32
 CONNECTION_TIMEOUT_S = 10.0
 """The longest time that a connection may stay open, unless it is prolonged. Most answers take milliseconds."""
@@ -93,7 +95,7 @@ class AdminListener:
         loop = asyncio.get_running_loop()
         for _ in range(_AT_ONCE):
             try:
-                accepted, _ = listening.accept()
+                accepted, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as exc:  # out of descriptors or memory: new clients wait in the kernel's backlog
@@ -104,14 +106,14 @@ class AdminListener:
             accepted.setblocking(False)
             if len(self._opening) >= MAX_CONNECTIONS:
                 next(iter(self._opening)).cancel()
-            task = loop.create_task(self._take(accepted), name="admin-accept")
+            task = loop.create_task(self._take(accepted, str(address[0])), name="admin-accept")
             self._opening[task] = None
             task.add_done_callback(self._opened)
 
     def _opened(self, task: asyncio.Task[None]) -> None:
         del self._opening[task]
 
-    async def _take(self, accepted: socket.socket) -> None:
+    async def _take(self, accepted: socket.socket, address: str) -> None:
         loop = asyncio.get_running_loop()
         patience_s = None if self.tls is None else CONNECTION_TIMEOUT_S
         try:
@@ -122,6 +124,8 @@ class AdminListener:
             accepted.close()
             if not isinstance(exc, OSError):
                 raise
+            if isinstance(exc, ssl.SSLCertVerificationError):
+                audit(DENIED, who="http", where=address, reason=f"certificate of a client: {exc.verify_message}")
             logger.debug("admin_connection_failed reason=%s", exc)  # it is gone already, or does not speak TLS as we do
             return
         if len(self._connections) >= MAX_CONNECTIONS:

@@ -263,7 +263,10 @@ async def test_the_port_speaks_tls_and_a_certificate_stands_for_the_token(
     ]
 
 
-async def test_a_certificate_of_another_ca_is_no_proof(tmp_path: Path, certificates: Path) -> None:
+async def test_a_certificate_of_another_ca_is_no_proof(
+    tmp_path: Path, certificates: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_denials", audit.denials())
     (tmp_path / "other").mkdir()
     write_certificates(tmp_path / "other")
     async with running(tmp_path, tls=tls(certificates)) as served:
@@ -271,6 +274,8 @@ async def test_a_certificate_of_another_ca_is_no_proof(tmp_path: Path, certifica
         context.load_cert_chain(tmp_path / "other" / "client.pem", tmp_path / "other" / "client.key")
         with pytest.raises((aiohttp.ClientError, ConnectionError)):
             await post(served, context, {})
+    (told,) = [line for line in audited(caplog) if line.startswith("denied")]
+    assert told.startswith("denied who=http where=127.0.0.1 reason=certificate of a client: ")
     without = tls(certificates, client_ca_file="")
     async with running(tmp_path, tls=without) as served:
         assert await post(served, client(certificates, "client"), {}) == 401
@@ -293,6 +298,31 @@ async def test_wrong_clients_of_tls_leave_no_trace_and_keep_nobody_out(
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     expected = ("admin_crowded", "endpoint_state", "undelivered", "left_in_journal")
     assert [text for text in told if not text.startswith(expected)] == []
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_refused_certificates_are_told_within_bounds_with_address_and_reason(
+    tmp_path: Path,
+    certificates: Path,
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(audit, "_denials", audit.denials())
+    context = client(certificates, "server")  # signed by the right CA, but not for clients
+
+    async def try_it() -> None:
+        async with running(tmp_path, tls=tls(certificates)) as served:
+            for _ in range(2 * audit.LINES_PER_REQUESTER):
+                with pytest.raises((aiohttp.ClientError, ConnectionError)):
+                    await post(served, context, {})
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(try_it())
+    told = [line for line in audited(caplog) if line.startswith("denied")]
+    refusal = "denied who=http where=127.0.0.1 reason=certificate of a client: unsuitable certificate purpose"
+    assert told[: audit.LINES_PER_REQUESTER] == [refusal] * audit.LINES_PER_REQUESTER
+    assert told[audit.LINES_PER_REQUESTER :] in ([], [f"denied_again who=http times={audit.LINES_PER_REQUESTER}"])
 
 
 def test_with_the_daemons_own_loop_certificates_count_and_a_stalled_handshake_ends(
