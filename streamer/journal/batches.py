@@ -2,9 +2,10 @@
 
 Python's sqlite3 releases the GIL and takes it again at every step of a statement. Beside a busy event loop that costs up to
 a switch interval (0.5 ms) each time: a step for every row would cost seconds. Here a statement inserts hundreds of rows. For
-all else columns are passed as JSON, bodies and what strangers have written as one blob, and what is to be deleted as ranges of
-numbers; the triggers of a temporary view do the rest without the GIL. They also count the bytes of the entries, and evict dead letters. A letter of a
-message that was never accepted does not replace one of an accepted message, whose id and route it may claim.
+all else columns are passed as JSON, bodies and what strangers have written as one blob, and what is to be deleted as ranges
+of numbers; the triggers of a temporary view do the rest without the GIL. They also count the bytes of the entries, and evict
+dead letters. A letter of a message that was never accepted does not replace one of an accepted message, whose id and route
+it may claim.
 """
 
 import json
