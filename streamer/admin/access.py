@@ -31,6 +31,9 @@ from streamer.services.access import Caller
 USER_HEADER = "Ustreamer-User"
 """The user of the command line, which says so itself. It counts from this machine only, and only for the audit log."""
 
+PROVEN: web.AppKey[Callable[[web.Request], bool]] = web.AppKey("proven")
+"""Says of a request whether it has the token that counts now, or a certificate."""
+
 _READING = ("GET", "HEAD")
 _PORTS = {"http": ":80", "https": ":443"}
 _USER = re.compile(r"[\w.@+-]{1,64}( for [\w.@+-]{1,64})?", re.ASCII)
@@ -101,14 +104,24 @@ def _check_permission(request: web.Request, metrics: MetricsConfig, control: Con
         raise denied(request, "accepted only from this machine")
     if control.http != "any" and not is_near(*_ends(request)):
         raise denied(request, "accepted only from this machine, unless control.http is any")
-    if certificate_of(request) or _has_token(request, control.http_token_file):
+    if is_proven(request, metrics, control):
         return
-    if control.http_token_file is None and (metrics.tls is None or metrics.tls.client_ca_file is None):
+    if control.http_token_file is None and not _trusts_clients(metrics):
         raise denied(request, _NO_WAY_IN)
     text = "expected Authorization: Bearer, with the streamer's token"
-    if metrics.tls is not None and metrics.tls.client_ca_file is not None:
+    if _trusts_clients(metrics):
         text += ", or a certificate of a client"
     raise denied(request, text, web.HTTPUnauthorized, {"WWW-Authenticate": "Bearer"})
+
+
+def is_proven(request: web.Request, metrics: MetricsConfig, control: ControlConfig) -> bool:
+    """Whether a request has the token that counts now, or a certificate."""
+    has_certificate = _trusts_clients(metrics) and certificate_of(request) != ""
+    return has_certificate or _has_token(request, control.http_token_file)
+
+
+def _trusts_clients(metrics: MetricsConfig) -> bool:
+    return metrics.tls is not None and metrics.tls.client_ca_file is not None
 
 
 def caller_of(request: web.Request) -> Caller:

@@ -18,7 +18,7 @@ class LivePages:
     def __init__(self, router: Router, config: Callable[[], Config]) -> None:
         """``config`` returns the configuration in use."""
         self._streams = Streams()
-        self._taps = Streams("taps", MAX_TAPS)
+        self._taps = Streams("taps", MAX_TAPS, 0)
         self._history = History(router)
         self._events = Events(router, config, self._streams)
         self._tap = TapPages(router, self._taps)

@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
-from streamer.admin.access import access
+from streamer.admin.access import PROVEN, access, is_proven
 from streamer.admin.answers import PROLONG, errors_in_json
 from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
@@ -85,6 +85,7 @@ class AdminServer:
         app = web.Application(middlewares=[_close_connection, errors_in_json, checks], client_max_size=BODY_BYTES)
         app.add_routes([*self.own_pages(), *self._pages])
         app[PROLONG] = self._prolong
+        app[PROVEN] = lambda request: is_proven(request, self._options, self._control)
         app.on_response_prepare.append(_set_headers)
         self._runner = web.AppRunner(app, access_log=None, logger=_http_logger, shutdown_timeout=_PAGES_END_S)
         await self._runner.setup()

@@ -1,10 +1,11 @@
 """Server-sent events (HTML Living Standard, 9.2): what the pages that never end have in common.
 
 The law of this file:
-- There are at most `MAX_STREAMS` streams, and taps besides: who has no token cannot keep out who has. Each has one task,
-  which writes what its source has, at the source's pace.
+- There are at most `MAX_STREAMS` streams, of these `STRANGERS` of clients without a token, and taps besides: who has none
+  cannot keep out who has one. Each has one task, which writes what its source has, at the source's pace.
 - A reader that stalls stops only that task. What happens meanwhile is the source's matter, which keeps a bounded part of it.
-- A stream ends when its reader is gone, when the daemon stops, or after `_STALLED_S` in which nothing could be written.
+- A stream ends when its reader is gone, when the token that it was asked for with is no longer the streamer's, when the
+  daemon stops, or after `_STALLED_S` in which nothing could be written.
 """
 
 import asyncio
@@ -15,14 +16,17 @@ from typing import Protocol
 
 from aiohttp import web
 
-from streamer.admin.access import refused
+from streamer.admin.access import PROVEN, denied, refused
 from streamer.admin.answers import PROLONG
 
-MAX_STREAMS = 8
+MAX_STREAMS = 12
+STRANGERS = 8
+"""The most streams of those who have no token."""
 ALIVE_S = 15.0
 """After so many silent seconds a comment is sent: whoever waits longer knows that the connection is dead."""
 
 _STALLED_S = 600.0
+_PROVEN_S = 1.0  # how often a token is looked at again
 _ALIVE = b": alive\n\n"
 _HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -50,42 +54,52 @@ def moment(ms: int) -> str:
 class Streams:
     """The streams of one kind."""
 
-    def __init__(self, kind: str = "streams", most: int = MAX_STREAMS) -> None:
-        """``kind``: what a refusal calls them."""
+    def __init__(self, kind: str = "streams", most: int = MAX_STREAMS, strangers: int = STRANGERS) -> None:
+        """``kind``: what a refusal calls them. ``strangers``: so many may be without a token."""
         self._kind = kind
         self._most = most
-        self._count = 0
+        self._strangers = strangers
+        self._count = {True: 0, False: 0}  # by whether their readers have proven that they may change something
         self._closing = asyncio.Event()
 
     def close(self) -> None:
         """End every stream, and begin no other."""
         self._closing.set()
 
-    def check(self) -> None:
-        """Raise the refusal of a stream that would be one too many."""
+    def check(self, request: web.Request) -> bool:
+        """Raise the refusal of a stream that would be one too many. Returns whether its reader has proven who they are."""
         if self._closing.is_set():
             raise refused("the daemon is stopping", web.HTTPServiceUnavailable)
-        if self._count >= self._most:
-            raise refused(f"there are {self._most} {self._kind} already", web.HTTPServiceUnavailable, {"Retry-After": "5"})
+        is_proven = request.app[PROVEN](request)
+        count = sum(self._count.values())
+        if count >= self._most or (not is_proven and self._count[False] >= self._strangers):
+            raise refused(f"there are {count} {self._kind} already", web.HTTPServiceUnavailable, {"Retry-After": "5"})
+        return is_proven
 
     async def serve(self, request: web.Request, source: Source) -> web.StreamResponse:
         """Write what a source has until either side ends it."""
-        self.check()
+        is_proven = self.check(request)
         answer = web.StreamResponse(headers=_HEADERS)
-        self._count += 1
+        self._count[is_proven] += 1
         try:
             await answer.prepare(request)
-            await self._write(request, answer, source)
+            await self._write(request, answer, source, is_proven)
         except ConnectionError:
             pass  # the reader is gone
         finally:
-            self._count -= 1
+            self._count[is_proven] -= 1
         return answer
 
-    async def _write(self, request: web.Request, answer: web.StreamResponse, source: Source) -> None:
+    async def _write(self, request: web.Request, answer: web.StreamResponse, source: Source, is_proven: bool) -> None:
         now_s = asyncio.get_running_loop().time
         alive_s = 0.0  # when it is to be said next
+        proven_s = now_s() + _PROVEN_S
         while not self._closing.is_set() and request.transport is not None and not request.transport.is_closing():
+            if is_proven and now_s() >= proven_s:
+                if not request.app[PROVEN](request):
+                    denied(request, "the token was changed, or certificates of clients are not trusted any more")
+                    return
+                proven_s = now_s() + _PROVEN_S
             data = source.take()
             if data or now_s() >= alive_s:
                 request.app[PROLONG](request, _STALLED_S)

@@ -53,7 +53,7 @@ export async function follow(redraw) {
 /** The daemon's events; null where there is no room for one more stream. */
 async function stream(signal) {
   try {
-    const answer = await request("/events?kinds=state,dead_letter,rates,config,paused", { signal })
+    const answer = await request("/events?kinds=state,dead_letter,rates,config,paused", { signal, isPermitted: true })
     connected("live")
     return answer
   } catch (error) {

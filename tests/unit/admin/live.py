@@ -21,8 +21,9 @@ class LiveHarness:
     """``tick`` is the daemon's: the time is that of the router's clock."""
 
     def __init__(self, folder: Path, changes: Mapping[str, object]) -> None:
-        (folder / "token").write_text(TOKEN)
-        self.config: Config = configuration(control={"http_token_file": str(folder / "token")}, **changes)
+        self._token_file = folder / "token"
+        self.write_token(TOKEN)
+        self.config: Config = configuration(control={"http_token_file": str(self._token_file)}, **changes)
         self.flow = RouterHarness(self.config, is_tapped=False)
         self.live = LivePages(self.flow.router, lambda: self.config)
         self.port = free_port()
@@ -34,6 +35,9 @@ class LiveHarness:
             self.config.control,
             self.live.routes(),
         )
+
+    def write_token(self, token: str) -> None:
+        self._token_file.write_text(token)
 
     def tick(self, after_ms: int = 0) -> None:
         self.flow.clock.advance(after_ms)

@@ -6,13 +6,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from streamer.admin import streams
 from streamer.admin.events import LETTERS_PER_S, MAX_BYTES, MAX_EVENTS, Listener
-from streamer.admin.streams import MAX_STREAMS, event
+from streamer.admin.streams import MAX_STREAMS, STRANGERS, event
 from streamer.config.shown import fingerprint
 from streamer.routing.pause_rules import PauseRule
 from tests.flow.harness import CLOUD_APP, SPEED, configuration
 from tests.sse import next_event, until_event
-from tests.unit.admin.live import LiveHarness, serving
+from tests.unit.admin.live import BEARER, LiveHarness, serving
 from tests.waiting import until
 
 Pages = tuple[LiveHarness, aiohttp.ClientSession]
@@ -107,20 +108,49 @@ async def test_nothing_is_watched_while_nobody_listens(pages: Pages) -> None:
 
 async def test_there_are_only_so_many_streams(pages: Pages) -> None:
     _, http = pages
-    answers = [await http.get("/api/v1/events") for _ in range(MAX_STREAMS)]
+    answers = [await http.get("/api/v1/events", headers=BEARER) for _ in range(MAX_STREAMS)]
     async with http.get("/api/v1/events") as answer:
         assert answer.status == 503
         assert "streams already" in (await answer.json())["error"]
     answers.pop().close()
 
     async def has_room() -> bool:
-        async with http.get("/api/v1/events") as answer:
+        async with http.get("/api/v1/events", headers=BEARER) as answer:
             return answer.status == 200
 
     while not await has_room():
         pass
     for each in answers:
         each.close()
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong-wrong-wrong"}])
+async def test_whoever_has_no_token_leaves_room_for_those_who_have(pages: Pages, headers: dict[str, str]) -> None:
+    _, http = pages
+    strangers = [await http.get("/api/v1/events", headers=headers) for _ in range(STRANGERS)]
+    async with http.get("/api/v1/events", headers=headers) as answer:
+        assert answer.status == 503
+    others = [await http.get("/api/v1/events", headers=BEARER) for _ in range(MAX_STREAMS - STRANGERS)]
+    assert {each.status for each in (*strangers, *others)} == {200}
+    for each in (*strangers, *others):
+        each.close()
+
+
+async def test_a_stream_ends_when_its_token_is_changed_and_those_without_one_go_on(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "_PROVEN_S", 0.0)
+    live, http = pages
+    async with (
+        http.get("/api/v1/events?kinds=config", headers=BEARER) as known,
+        http.get("/api/v1/events?kinds=config") as stranger,
+    ):
+        live.write_token("another-token-0123456789")
+        with pytest.raises(EOFError):
+            await next_event(known)
+        live.config = configuration(queue_policy={"window": 3})
+        live.tick(1000)
+        assert (await next_event(stranger))[0] == "config"
 
 
 async def test_unknown_kinds_are_refused_with_those_that_there_are(pages: Pages) -> None:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import aiohttp
 import pytest
 
-from streamer.admin.streams import MAX_STREAMS, event
+from streamer.admin import streams
+from streamer.admin.streams import STRANGERS, event
 from streamer.admin.tap import MAX_TAPS, payload_as
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.uuid import format_id
@@ -127,6 +128,26 @@ async def test_a_tap_goes_on_when_its_route_goes_and_comes_back(pages: Pages) ->
     answer.close()
 
 
+@pytest.mark.parametrize("token", ["another-token-0123456789", "short"])
+async def test_a_tap_ends_when_its_token_is_changed(
+    pages: Pages, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setattr(streams, "_PROVEN_S", 0.0)
+    caplog.set_level(logging.INFO, "streamer.audit")
+    live, http = pages
+    answer = await tap(http)
+    live.flow.arrive("vehicle", live.flow.speed(b"before"))
+    await until_event(answer, "message")
+    live.write_token(token)
+    with pytest.raises(EOFError):
+        await until_event(answer, "never")
+    await until(lambda: live.flow.router.settler._taps is None)
+    began, denied, ended = (each.getMessage() for each in caplog.records if each.name == "streamer.audit")
+    assert (began.split()[0], ended.split()[0]) == ("tap_began", "tap_ended")
+    assert denied.startswith("denied who=http where=127.0.0.1 reason=the token was changed")
+    answer.close()
+
+
 async def test_nothing_is_told_to_taps_that_are_gone(pages: Pages) -> None:
     live, http = pages
     answer = await tap(http)
@@ -160,7 +181,7 @@ async def test_nobody_elsewhere_sees_messages_whatever_is_allowed(
 
 async def test_streams_without_a_token_keep_no_tap_out(pages: Pages) -> None:
     _, http = pages
-    strangers = [await http.get("/api/v1/events") for _ in range(MAX_STREAMS)]
+    strangers = [await http.get("/api/v1/events") for _ in range(STRANGERS)]
     answer = await tap(http)
     for each in (answer, *strangers):
         each.close()
