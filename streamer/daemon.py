@@ -103,8 +103,8 @@ class Daemon:
     async def run(self) -> int:
         """Work until asked to stop; the number of messages that could not be delivered before the end is returned.
 
-        Raises `ConfigurationError` for options that cannot work, OSError if the admin port is taken, `FileError` for
-        a file of a newer version.
+        Raises `ConfigurationError` for options that cannot work, `OtelError` if what the push needs is missing,
+        OSError if the admin port is taken, `FileError` for a file of a newer version.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -284,7 +284,7 @@ class Daemon:
         except OSError as exc:
             problems.append(f"log.audit: {exc.strerror or type(exc).__name__}")
         tls, wrong = self._admin.prepare(config)
-        problems += wrong
+        problems += wrong + await self.pushing.prepare(config.otel)
         if problems:
             return problems
         self._kinds.update({name: transport.kind for name, transport in transports.items()})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamer.admin.metrics import Exposition
 from streamer.admin.otel.spans import Spans, TracerPair
-from streamer.config.push import OtelConfig
+from streamer.config.push import OtelConfig, OtelError
 from streamer.delivery.tracer import Tracer
 
 if TYPE_CHECKING:
@@ -35,10 +35,19 @@ class Pushing:
         return TracerPair(recorder, self._spans)
 
     def start(self, exposition: Exposition) -> None:
-        """Begin, if the configuration says so."""
+        """Begin, if the configuration says so. Raises `OtelError`."""
         self._exposition = exposition
         if self._options is not None:
             self._begin(self._new_push(self._options))
+
+    async def prepare(self, options: OtelConfig | None) -> list[str]:
+        """Load what `use` needs for these options; returns what is wrong with it."""
+        try:
+            if options is not None:
+                await asyncio.to_thread(_push)
+        except OtelError as exc:
+            return [str(exc)]
+        return []
 
     async def use(self, options: OtelConfig | None) -> bool:
         """Push as these options say from now on. Returns whether `tracer` has to be asked again."""
@@ -53,7 +62,7 @@ class Pushing:
         if options is None:
             self._exposition.use_push(None)
         else:
-            self._begin(await asyncio.to_thread(self._new_push, options))  # the first one loads the SDK
+            self._begin(self._new_push(options))
         return spans is not self._spans
 
     async def stop(self) -> None:
@@ -69,12 +78,20 @@ class Pushing:
         push.start()
 
     def _new_push(self, options: OtelConfig) -> "Push":
-        from streamer.admin.otel.push import Push  # noqa: PLC0415  # the SDK takes memory: only who asks for it
-
         assert self._exposition is not None
-        return Push(options, self._authority, self._exposition.families, self._spans, self._since_ns)
+        return _push()(options, self._authority, self._exposition.families, self._spans, self._since_ns)
 
     def _new_spans(self, options: OtelConfig | None) -> Spans | None:
         if options is None or options.spans is None:
             return None
         return Spans(options.spans.sample, options.spans.queue, self._wall_ms)
+
+
+def _push() -> "type[Push]":
+    """Load the SDK, which takes time and memory: only for who asks for it. Raises `OtelError`."""
+    try:
+        from streamer.admin.otel.push import Push  # noqa: PLC0415  # see above
+    except ImportError as exc:
+        wanted = "expected otel: null, or all of what it needs installed (pip install --upgrade 'ustreamer[otel]')"
+        raise OtelError(f"otel: {wanted}: {exc}") from exc
+    return Push

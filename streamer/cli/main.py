@@ -23,6 +23,7 @@ from streamer.cli import config as config_commands
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
+from streamer.config.push import OtelError
 from streamer.config.tls import TlsError
 from streamer.journal.sqlite import FileError
 from streamer.logs.output import set_up
@@ -103,12 +104,12 @@ def _run(arguments: argparse.Namespace) -> int:
     problems: list[BaseException] = []
     try:
         uvloop.run(_serve(config, arguments.config))
-    except* (ConfigurationError, TlsError, FileError, OSError) as group:
+    except* (ConfigurationError, TlsError, OtelError, FileError, OSError) as group:
         problems = _flat(group)
     for problem in problems:
         where = f"options.{problem.key}: " if isinstance(problem, ConfigurationError) else ""
         print(f"{arguments.config}: {where}{plain(str(problem))}", file=sys.stderr)
-    if any(isinstance(problem, ConfigurationError | TlsError | FileError) for problem in problems):
+    if any(isinstance(problem, ConfigurationError | TlsError | OtelError | FileError) for problem in problems):
         return EX_CONFIG
     return 1 if problems else 0
 

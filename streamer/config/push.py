@@ -13,6 +13,10 @@ OTEL_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 _ENDPOINT = re.compile(r"https?://(?:[^\s/:?#@\[\]]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?(?:/[^\s?#]*)?")
 
 
+class OtelError(ValueError):
+    """What the push needs is not installed as it should be; the text begins with the key."""
+
+
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None

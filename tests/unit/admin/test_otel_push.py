@@ -1,13 +1,21 @@
 """The push by itself: what a collector asks for, and spans that cannot be told."""
 
+import sys
 import time
+from pathlib import Path
 from typing import Any
+
+import pytest
+import yaml
 
 from streamer.admin.otel.push import _LONGEST_PAUSE_S, Push
 from streamer.admin.otel.session import CollectorAnswer
 from streamer.admin.otel.spans import Spans, TracerPair
+from streamer.cli.main import main
 from streamer.config.push import OtelConfig
 from tests.flow.harness import RouterHarness
+from tests.unit.admin.daemon import running
+from tests.unit.admin.test_server import free_port
 
 
 async def nothing() -> list[Any]:
@@ -37,3 +45,50 @@ async def test_spans_that_cannot_be_told_are_dropped_and_the_next_ones_go_on() -
         push._pending = [record._replace(code=None)]  # type: ignore[arg-type]
         push._send_spans()
         assert (push._pending, push.spans_dropped, push.exports["spans", "failed"]) == ([], 1, 1)
+
+
+OTEL = {"endpoint": "http://127.0.0.1:9"}
+
+
+@pytest.fixture(params=["opentelemetry.sdk.metrics.export", "requests"])
+def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A part of what the push needs that is not installed, although opentelemetry is."""
+    name = str(request.param)
+    for module in ("push", "session", "convert"):
+        monkeypatch.delitem(sys.modules, f"streamer.admin.otel.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, name, None)
+    return name
+
+
+async def test_a_reload_is_refused_if_a_part_is_missing_and_all_goes_on_as_before(tmp_path: Path, missing: str) -> None:
+    async with running(tmp_path) as harness:
+        before = harness.daemon.config
+        harness.raw |= {"otel": OTEL, "queue_policy": {"window": 7}}
+        harness.write()
+        asked = await harness.ask("/api/v1/reload", {})
+        assert asked.status == 422
+        (problem,) = asked.json["problems"]
+        assert problem.startswith("otel: expected otel: null, or all of what it needs installed (pip install --upgrade")
+        assert missing in problem
+        assert harness.daemon.config is before
+
+
+def test_a_daemon_without_a_part_does_not_start_and_says_which(
+    tmp_path: Path, missing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "streamer.yaml"
+    endpoints = {"only": {"transport": "memory", "authorities": ["*"], "options": {"bus": str(tmp_path)}}}
+    metrics = {"listen": f"127.0.0.1:{free_port()}"}
+    raw: dict[str, Any] = {
+        "authority": "gw",
+        "endpoints": endpoints,
+        "routes": [],
+        "journal": None,
+        "metrics": metrics,
+        "otel": OTEL,
+    }
+    file.write_text(yaml.safe_dump(raw))
+    assert main(["run", "--config", str(file)]) == 78
+    told = capsys.readouterr().err
+    assert f"{file}: otel: expected otel: null" in told
+    assert missing in told
