@@ -10,7 +10,7 @@ import os
 import pwd
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse, RemoteDisconnected
 from pathlib import Path
@@ -63,7 +63,7 @@ class DaemonRefusedError(NotAskedError):
 class DaemonAddress:
     """Where to ask. ``named``: as messages name the place; ``host``: what it is called to, if not as in the URL.
 
-    ``token``: returns the token, None if there is none; raises `NotAskedError`.
+    ``token``: returns the token, None if there is none; raises `NotAskedError`. ``token_file``: where it is looked for.
     """
 
     url: str
@@ -71,6 +71,7 @@ class DaemonAddress:
     token: Callable[[], str | None]
     tls: ssl.SSLContext | None = None
     host: str | None = None
+    token_file: Path | None = None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +106,7 @@ def daemon_of(arguments: argparse.Namespace, config: Config | None) -> DaemonAdd
         if arguments.ca_file is None and arguments.client_cert is None and token is None:
             return found
         tls = found.tls if found.tls is None else _context(arguments, found.tls)
-        return DaemonAddress(found.url, found.named, token or found.token, tls, found.host)
+        return replace(found, token=token or found.token, tls=tls, token_file=given or found.token_file)
     parts = urlsplit(arguments.url)
     if (
         parts.scheme not in ("http", "https")
@@ -116,7 +117,7 @@ def daemon_of(arguments: argparse.Namespace, config: Config | None) -> DaemonAdd
     ):
         raise NotAskedError(f"--url: {arguments.url}: expected http://host:port or https://host:port", 2)
     tls = _context(arguments, None) if parts.scheme == "https" else None
-    return DaemonAddress(f"{parts.scheme}://{parts.netloc}", parts.netloc, token or (lambda: None), tls)
+    return DaemonAddress(f"{parts.scheme}://{parts.netloc}", parts.netloc, token or (lambda: None), tls, None, given)
 
 
 def configured(path: Path, config: Config) -> DaemonAddress:
@@ -131,9 +132,8 @@ def configured(path: Path, config: Config) -> DaemonAddress:
     tls = None if metrics.tls is None else _trusting(metrics.tls.cert_file, f"{path}: metrics.tls.cert_file")
     url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{metrics.port}"
     named = f"{metrics.listen} (metrics.listen)"
-    return DaemonAddress(
-        url, named, lambda: _configured_token(path, config), tls, "localhost"
-    )  # it may not know its other names
+    token = functools.partial(_configured_token, path, config)
+    return DaemonAddress(url, named, token, tls, "localhost", token_file(config))  # it may not know its other names
 
 
 def ask(
@@ -170,7 +170,8 @@ def opened(
         headers["Ustreamer-User"] = name
     if daemon.host is not None:
         headers["Host"] = daemon.host
-    if (is_secret or asked is not None) and (token := daemon.token()) is not None:
+    token = daemon.token() if is_secret or asked is not None else None
+    if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     handlers: list[BaseHandler] = [ProxyHandler({}), _NoRedirects()]
     if daemon.tls is not None:
@@ -181,7 +182,7 @@ def opened(
         answer: HTTPResponse = build_opener(*handlers).open(request, timeout=within_s)
         return answer
     except HTTPError as exc:
-        raise _refusal(exc) from exc
+        raise _refusal(exc, _about_token(daemon, token)) from exc
     except (URLError, OSError) as exc:
         reason = getattr(exc, "reason", None) or exc
         if isinstance(exc, RemoteDisconnected) and daemon.tls is None:
@@ -277,10 +278,20 @@ def _context(arguments: argparse.Namespace, found: ssl.SSLContext | None) -> ssl
     return found
 
 
-def _refusal(error: HTTPError) -> DaemonRefusedError:
+def _about_token(daemon: DaemonAddress, sent: str | None) -> str:
+    """Why it may have been the wrong token, or none, and what to do."""
+    if sent is not None:
+        return f"; the token in {daemon.token_file} is not the one of this streamer"
+    if daemon.token_file is None:
+        return "; none was sent: --token-file names the file with it"
+    return f"; none was sent: {daemon.token_file}: no such file; the streamer makes it at its start, and at SIGHUP"
+
+
+def _refusal(error: HTTPError, about_token: str) -> DaemonRefusedError:
     try:
         answer = json.loads(error.read(_ANSWER_BYTES))
-        return DaemonRefusedError(str(answer["error"]), answer, error.code)
+        text = f"{answer['error']}{about_token if error.code == HTTPStatus.UNAUTHORIZED else ''}"
+        return DaemonRefusedError(text, answer, error.code)
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
         text = f"it answers {error.code} {error.reason}; is it a streamer, and of this version?"
         return DaemonRefusedError(text, None, error.code)

@@ -139,4 +139,5 @@ async def test_without_the_token_nothing_is_shown_and_the_reason_is(topology: To
     tap = TapCommand(topology, tmp_path / "tap")
     topology.daemon.path = path
     assert await tap.ended() == 1
-    assert tap.lines == ["expected Authorization: Bearer, with the streamer's token"]
+    wrong = f"the token in {tmp_path / 'other'} is not the one of this streamer"
+    assert tap.lines == [f"expected Authorization: Bearer, with the streamer's token; {wrong}"]

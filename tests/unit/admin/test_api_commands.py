@@ -80,7 +80,12 @@ async def test_a_daemon_elsewhere_is_asked_by_url_with_a_token(
 ) -> None:
     url, token = ("--url", served.url), ("--token-file", str(served.token_file))
     assert await asyncio.to_thread(main, ["pause", *url, "--topic", str(SPEED)]) == 1
-    assert "expected Authorization: Bearer" in capsys.readouterr().err
+    told = "expected Authorization: Bearer, with the streamer's token; none was sent: --token-file names the file with it"
+    assert told in capsys.readouterr().err
+    (tmp_path / "other").write_text("another-token-0123456789")
+    other = ("--token-file", str(tmp_path / "other"))
+    assert await asyncio.to_thread(main, ["pause", *url, *other, "--topic", str(SPEED)]) == 1
+    assert f"the token in {tmp_path / 'other'} is not the one of this streamer" in capsys.readouterr().err
     assert await asyncio.to_thread(main, ["pause", *url, *token, "--topic", str(SPEED)]) == 0
     assert await asyncio.to_thread(main, ["dead-letters", "list", *url]) == 1
     assert await asyncio.to_thread(main, ["config", *url]) == 0
@@ -90,6 +95,17 @@ async def test_a_daemon_elsewhere_is_asked_by_url_with_a_token(
     assert await asyncio.to_thread(main, ["pause"]) == 2
     assert await asyncio.to_thread(main, ["pause", "--url", "ftp://x"]) == 2
     assert "expected --config, or --url" in capsys.readouterr().err
+
+
+async def test_a_token_that_was_deleted_is_told_with_its_file_and_made_anew_at_a_reload(
+    served: DaemonHarness, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served.token_file.unlink()
+    assert await run(served, "pause", "--topic", str(SPEED)) == 1
+    told = f"none was sent: {served.token_file}: no such file; the streamer makes it at its start, and at SIGHUP"
+    assert told in capsys.readouterr().err
+    assert await served.daemon.reload("SIGHUP", "process") == []
+    assert await run(served, "pause", "--topic", str(SPEED)) == 0
 
 
 async def test_a_user_whose_name_no_header_can_hold_is_not_named(
