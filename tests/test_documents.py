@@ -18,7 +18,8 @@ from streamer.admin.otel.push import Push
 from streamer.admin.server import AdminServer
 from streamer.cli.main import _parser
 from streamer.config.load import json_schema
-from streamer.config.models import Config, MetricsConfig
+from streamer.config.metrics import MetricsConfig
+from streamer.config.models import Config
 from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
 from streamer.routing.outcome import Outcome

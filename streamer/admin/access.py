@@ -18,11 +18,12 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from streamer.config.models import MetricsConfig
+from streamer.config.metrics import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.config.token import read_token
 from streamer.logs.audit import DENIED, audit
@@ -85,13 +86,15 @@ def access(options: Callable[[], tuple[MetricsConfig, ControlConfig]]) -> Middle
 
 def _of_stranger(request: web.Request, metrics: MetricsConfig, is_open: bool) -> str:
     """Why a request may come from a page that is not ours; empty if it does not."""
-    names = {name.lower() for name in ("localhost", metrics.host, *metrics.hosts)}
+    called = (urlsplit(origin).hostname or "" for origin in metrics.origins)
+    names = {name.lower() for name in ("localhost", metrics.host, *metrics.hosts, *called)}
+    origins = set(map(_origin, metrics.origins))
     hosts = request.headers.getall("Host", [])
     if not all(_is_known(host, names) for host in hosts) or not (hosts or is_open):  # HTTP/1.0 has none
-        return "expected an IP address or localhost as Host, or a name that metrics.hosts lists"
+        return "expected an IP address or localhost as Host, or a name that metrics.hosts or metrics.origins lists"
     for origin in request.headers.getall("Origin", []):
-        if not hosts or _origin(origin) != _origin(f"{request.scheme}://{hosts[0]}"):
-            return "refused to pages of other origins: expected no Origin, or this one"
+        if not hosts or _origin(origin) not in origins | {_origin(f"{request.scheme}://{hosts[0]}")}:
+            return "refused to pages of other origins: expected no Origin, this one, or one of metrics.origins"
     site = request.headers.get("Sec-Fetch-Site", "none")
     is_followed = (request.headers.get("Sec-Fetch-Mode"), request.headers.get("Sec-Fetch-Dest")) == ("navigate", "document")
     if site not in ("none", "same-origin") and not (is_open and is_followed):

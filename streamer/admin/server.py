@@ -12,7 +12,7 @@ from streamer.admin.access import PROVEN, access, is_proven
 from streamer.admin.answers import PROLONG, errors_in_json
 from streamer.admin.listener import AdminListener
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
-from streamer.config.models import MetricsConfig
+from streamer.config.metrics import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.delivery.router import Router
 from streamer.journal.journal import JournalState

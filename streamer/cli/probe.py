@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from streamer.cli import machine
 from streamer.cli.running import NotAskedError, ask, configured
 from streamer.cli.text import lines_out, plain
-from streamer.config.models import Config, MetricsConfig
+from streamer.config.metrics import MetricsConfig
+from streamer.config.models import Config
 from streamer.transports.installed import load_transport
 from streamer.transports.probe import (
     Answer,

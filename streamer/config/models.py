@@ -5,7 +5,6 @@ once: those of single values and those between the parts (`streamer.config.check
 expected; `streamer.config.messages` adds what was found.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -21,17 +20,16 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, check_options, findings
 from streamer.config.claims import conflicts, path_claim
+from streamer.config.metrics import MetricsConfig
 from streamer.config.permissions import PermissionsConfig
 from streamer.config.push import OtelConfig, StatusConfig
 from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig
 from streamer.config.stores import DeadLetterStoreConfig, JournalConfig, TraceConfig
-from streamer.config.tls import TlsConfig
 from streamer.config.types import (
     MIB,
     Authority,
     Count,
     FilePath,
-    HostName,
     Name,
     Pattern,
     RateConfig,
@@ -42,15 +40,12 @@ from streamer.config.types import (
     expected,
     too_small,
 )
-from streamer.transports.addresses import is_loopback
 from streamer.transports.claims import Claim, tcp
 from streamer.transports.installed import available_transports, load_transport
 from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
 
 POLICY_KEYS = ("queue", "window", "flow_window", "absent_s", "lower_share", "rate", "rate_per_authority", "retry")
 """The keys of `QueuePolicy`. A route may set them too."""
-
-_LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
 
 
 class QueueBounds(Section):
@@ -216,42 +211,6 @@ class DeadLetterConfig(Section):
     """What the journal keeps of them for ``streamer dead-letters``."""
     report_rate: ReportRateConfig | None = ReportRateConfig()
     """How often it is reported that no route took a message. None: any number."""
-
-
-class MetricsConfig(Section):
-    """The HTTP port for metrics, health and administration."""
-
-    listen: str = "127.0.0.1:9464"
-    """host:port; with port 0 any free one."""
-    hosts: list[HostName] = []
-    """The names, besides localhost and that in ``listen``, by which clients may call the port. Addresses are always fine."""
-    tls: TlsConfig | None = None
-    """The port speaks TLS. None: it does not."""
-    console: bool | None = None
-    """Whether there is a web console. None: if the port listens on a loopback address."""
-
-    @field_validator("listen")
-    @classmethod
-    def _host_and_port(cls, value: str) -> str:
-        match = _LISTEN.fullmatch(value)
-        if not match or int(match[2]) > 0xFFFF:
-            raise expected("host:port, such as 127.0.0.1:9464 or [::1]:9464")
-        return value
-
-    @property
-    def has_console(self) -> bool:
-        """Whether there is a web console."""
-        return is_loopback(self.host) if self.console is None else self.console
-
-    @property
-    def host(self) -> str:
-        """Without the brackets of an IPv6 address."""
-        return self.listen.rpartition(":")[0].strip("[]")
-
-    @property
-    def port(self) -> int:
-        """0: any free port."""
-        return int(self.listen.rpartition(":")[2])
 
 
 class LogConfig(Section):

@@ -14,7 +14,8 @@ import yaml
 from streamer.cli.main import _parser
 from streamer.config.exposure import exposures
 from streamer.config.load import load, warnings
-from streamer.config.models import Config, MetricsConfig, ShutdownConfig
+from streamer.config.metrics import MetricsConfig
+from streamer.config.models import Config, ShutdownConfig
 from streamer.transports.zenoh.options import session_config
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,8 @@ import aiohttp
 from streamer.admin.live import LivePages
 from streamer.admin.metrics import Exposition
 from streamer.admin.server import AdminServer
-from streamer.config.models import Config, MetricsConfig
+from streamer.config.metrics import MetricsConfig
+from streamer.config.models import Config
 from tests.flow.harness import RouterHarness, configuration
 from tests.unit.admin.test_server import free_port
 

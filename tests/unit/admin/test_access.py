@@ -16,7 +16,7 @@ from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages
 from streamer.admin.server import AdminServer
 from streamer.cli.main import main
-from streamer.config.models import MetricsConfig
+from streamer.config.metrics import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.config.token import SHORTEST_TOKEN, read_token
 from streamer.logs import audit
@@ -256,5 +256,5 @@ async def test_a_change_by_a_foreign_name_is_in_the_audit_log(
     await port.server.start()
     assert await port.ask(method, "/api/v1/pause", {"Host": "evil.example"}) == 403
     lines = [record.getMessage() for record in caplog.records if record.name == audit.NAME]
-    reason = "expected an IP address or localhost as Host, or a name that metrics.hosts lists"
+    reason = "expected an IP address or localhost as Host, or a name that metrics.hosts or metrics.origins lists"
     assert lines == [f"denied who=http where=127.0.0.1 reason={reason} path=/api/v1/pause"] * denied

@@ -14,7 +14,7 @@ import pytest
 from streamer.admin.console import ConsolePages
 from streamer.admin.metrics import Exposition
 from streamer.admin.server import AdminServer
-from streamer.config.models import MetricsConfig
+from streamer.config.metrics import MetricsConfig
 from tests.flow.harness import RouterHarness
 from tests.unit.admin.test_server import free_port
 

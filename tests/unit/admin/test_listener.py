@@ -13,7 +13,7 @@ from streamer.admin import listener
 from streamer.admin.answers import PROLONG
 from streamer.admin.metrics import Exposition
 from streamer.admin.server import AdminServer
-from streamer.config.models import MetricsConfig
+from streamer.config.metrics import MetricsConfig
 from tests.flow.harness import RouterHarness
 from tests.unit.admin.test_server import free_port
 

@@ -17,7 +17,7 @@ from streamer.admin.metrics import Exposition
 from streamer.admin.pause import PausePages
 from streamer.admin.server import AdminServer
 from streamer.cli.main import main
-from streamer.config.models import MetricsConfig
+from streamer.config.metrics import MetricsConfig
 from streamer.config.services import ControlConfig
 from streamer.routing.pause_rules import MAX_RULES, PauseRule
 from streamer.services.access import Access

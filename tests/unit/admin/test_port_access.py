@@ -23,6 +23,7 @@ from streamer.logs.audit import NAME
 from tests.certificates import write_certificates
 from tests.flow.harness import SPEED, configuration
 from tests.unit.admin.daemon import DaemonHarness, running
+from tests.unit.admin.test_server import free_port
 
 PAUSE = {"topic": str(SPEED)}
 KNOWN = "known to whoever has put it there"
@@ -170,6 +171,41 @@ async def test_pages_of_other_origins_get_nothing(
     assert len(served.daemon.router.pause_rules.rules) == (changes == 200)
 
 
+PROXY = {"Host": "gw.example", "Origin": "https://gw.example", "Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "127.0.0.1:9464"}, 200),  # a proxy that does not pass it on
+        ({"Origin": "https://GW.example:443"}, 200),
+        ({"Origin": "https://[2001:db8::1]:8443"}, 200),
+        ({"Origin": "http://gw.example:444"}, 403),
+        ({"Origin": "https://gw.example:444"}, 403),
+        ({"Origin": "https://gw.example.evil.example"}, 403),
+        ({"Origin": "https://other.example", "Host": "other.example"}, 403),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "evil.example//gw.example"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+async def test_pages_behind_a_proxy_with_tls_of_its_own_may_change_things_if_their_origin_is_known(
+    tmp_path: Path, headers: dict[str, str], status: int
+) -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    metrics = {"listen": listen, "origins": ["https://gw.example", "https://[2001:DB8::1]:8443"]}
+    async with running(tmp_path, metrics=metrics) as served:
+        served.url = f"http://{listen}"
+        assert (await served.ask("/api/v1/pause", PAUSE, headers=served.bearer | PROXY | headers)).status == status
+        assert (await served.ask("/api/v1/routes", headers=PROXY | headers)).status == status
+
+
+async def test_without_the_key_no_page_of_a_proxy_changes_anything(served: DaemonHarness) -> None:
+    sent = served.bearer | PROXY | {"Host": f"127.0.0.1:{served.port}"}
+    assert (await served.ask("/api/v1/pause", PAUSE, headers=sent)).status == 403
+
+
 async def test_a_browser_that_asks_first_is_not_let_in(served: DaemonHarness) -> None:
     asked = await served.ask("/api/v1/pause", method="OPTIONS", headers={"Origin": "http://evil.example"})
     assert asked.status in (403, 405)
@@ -195,7 +231,7 @@ async def test_refusals_and_changes_are_lines_of_the_audit_log(
     await served.ask("/api/v1/resume", PAUSE, headers=served.bearer | {"Ustreamer-User": "alice for bob"})
     await served.ask("/api/v1/reload", {}, headers=served.bearer | {"Ustreamer-User": "x where=y"})
     no_token = "reason=expected Authorization: Bearer, with the streamer's token"
-    origin = "reason=refused to pages of other origins: expected no Origin, or this one"
+    origin = "reason=refused to pages of other origins: expected no Origin, this one, or one of metrics.origins"
     assert audited(caplog) == [
         f"denied who=http where=127.0.0.1 {no_token} path=/api/v1/pause",
         f"denied who=http where=127.0.0.1 {no_token} path=/api/v1/dead-letters/1",

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamer.admin.metrics import CONTENT_TYPE, Exposition
 from streamer.admin.server import AdminServer, unready
-from streamer.config.models import MetricsConfig
+from streamer.config.metrics import MetricsConfig
 from streamer.transports.base import LinkState
 from tests.flow.harness import RouterHarness
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from streamer.config.metrics import MetricsConfig
 from streamer.config.models import (
     Config,
     EndpointConfig,
-    MetricsConfig,
     QueueConfig,
     QueuePolicy,
     RetryConfig,
@@ -178,6 +178,14 @@ def test_texts_that_are_not_sizes_are_refused(text: object) -> None:
 def test_listen_has_a_host_and_a_port(listen: str, host: str, port: int) -> None:
     metrics = MetricsConfig(listen=listen)
     assert (metrics.host, metrics.port) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "origin", ["gw.example", "https://gw.example/", "https://u@gw.example", "ftp://gw", "https://", "null", "*", "https://*"]
+)
+def test_what_is_no_origin_is_refused(origin: str) -> None:
+    with pytest.raises(ValidationError, match="expected the origin of a page"):
+        MetricsConfig(origins=[origin])
 
 
 @pytest.mark.parametrize("listen", ["9464", ":9464", "localhost", "::1:9464", "localhost:65536", "a b:1"])

@@ -1,0 +1,61 @@
+"""The section of the configuration for the HTTP port (`metrics`)."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, field_validator
+
+from streamer.config.tls import TlsConfig
+from streamer.config.types import HostName, Section, expected
+from streamer.transports.addresses import is_loopback
+
+_LISTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
+_ORIGIN = re.compile(r"https?://([A-Za-z0-9][A-Za-z0-9_.-]{,252}|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
+
+
+def _origin(text: str) -> str:
+    if not _ORIGIN.fullmatch(text):
+        raise expected("the origin of a page, as browsers have it: https://host or https://host:port, without a path")
+    return text
+
+
+Origin = Annotated[str, AfterValidator(_origin)]
+
+
+class MetricsConfig(Section):
+    """The HTTP port for metrics, health and administration."""
+
+    listen: str = "127.0.0.1:9464"
+    """host:port; with port 0 any free one."""
+    hosts: list[HostName] = []
+    """The names, besides localhost and that in ``listen``, by which clients may call the port. Addresses are always fine."""
+    origins: list[Origin] = []
+    """The origins, besides the port's own, whose pages may use it: those of a proxy that speaks TLS for it. Clients may
+    call the port by their names, too."""
+    tls: TlsConfig | None = None
+    """The port speaks TLS. None: it does not."""
+    console: bool | None = None
+    """Whether there is a web console. None: if the port listens on a loopback address."""
+
+    @field_validator("listen")
+    @classmethod
+    def _host_and_port(cls, value: str) -> str:
+        match = _LISTEN.fullmatch(value)
+        if not match or int(match[2]) > 0xFFFF:
+            raise expected("host:port, such as 127.0.0.1:9464 or [::1]:9464")
+        return value
+
+    @property
+    def has_console(self) -> bool:
+        """Whether there is a web console."""
+        return is_loopback(self.host) if self.console is None else self.console
+
+    @property
+    def host(self) -> str:
+        """Without the brackets of an IPv6 address."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """0: any free port."""
+        return int(self.listen.rpartition(":")[2])
