@@ -16,7 +16,9 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from streamer.clock import Clock
 from streamer.delivery.dedup import SeenIds
@@ -35,7 +37,7 @@ logger = logging.getLogger("ustreamer.custody")
 
 FLUSH_S = 0.01
 PATIENCE_S = 0.05
-_TIMERS_S = 0.002  # how much too early timers may be
+_TIMERS_S: Final = 0.002  # how much too early timers may be
 
 # Letters that wait while the disk is full. Of accepted messages the oldest go; those that anybody can cause come in no more.
 _MAX_LETTERS = 10_000
@@ -366,8 +368,8 @@ class Custody:
         received = delivery.received
         if delivery.state is not DeliveryState.QUEUED or received.holders != 1 or not received.message.payload:
             return
-        received.message = received.message._replace(payload=None)
-        delivery.message = delivery.message._replace(payload=None)
+        received.message = replace(received.message, payload=None)
+        delivery.message = replace(delivery.message, payload=None)
         delivery.spilled = True
         self.in_memory -= delivery.size
         self.spilled += 1

@@ -68,9 +68,9 @@ def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri
     """
     original = failed.message
     if failed.is_withheld:
-        original = original._replace(payload=None)
+        original = replace(original, payload=None)
     if original.attributes.token is not None:
-        original = original._replace(attributes=replace(original.attributes, token=None))
+        original = replace(original, attributes=replace(original.attributes, token=None))
     payload = pb.DeadLetter(
         message=message_to_proto(original),
         status=status_to_proto(failed.failure.code, failed.told),
@@ -123,7 +123,7 @@ def live_on(message: UMessage, ttl_ms: int, now_ms: int) -> UMessage:
         ttl = min(max(0, now_ms - created_ms(message.id)) + ttl_ms, _LONGEST_TTL_MS)
     else:
         ttl = _LONGEST_TTL_MS if attributes.type is UMessageType.REQUEST else 0
-    return message._replace(attributes=replace(attributes, ttl=ttl))
+    return replace(message, attributes=replace(attributes, ttl=ttl))
 
 
 def error_response(failed: FailedMessage) -> UMessage | None:
@@ -135,7 +135,7 @@ def error_response(failed: FailedMessage) -> UMessage | None:
     if request.attributes.type is not UMessageType.REQUEST:
         return None
     if request.attributes.priority < UPriority.CS4:
-        request = request._replace(attributes=replace(request.attributes, priority=UPriority.CS4))
+        request = replace(request, attributes=replace(request.attributes, priority=UPriority.CS4))
     code = failed.failure.code
     payload = status_to_proto(code, failed.told).SerializeToString()
     try:

@@ -7,14 +7,15 @@ nothing.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from streamer.delivery.queue import size_of
 from streamer.routing.outcome import Failure
 from streamer.transports.base import Received
-from streamer.uprotocol.message import UMessage, UMessageType
+from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 
 # Between an id and a scope: no authority, and so no other key, contains it.
-_SCOPE = b"\0"
+_SCOPE: Final = b"\0"
 # How long the original may come after its copy. Two streamers side by side are milliseconds apart.
 GRACE_S = 1.0
 _MAX_STRAYS = 10_000
@@ -62,6 +63,11 @@ class SeenIds:
             self._turned_s = now_s
             self._limit = len(self.young) + self._half  # else many without an outcome would have it turn at every call
 
+    def hold(self, key: bytes, received: Received) -> None:
+        """A message has arrived that has no outcome yet."""
+        self.young[key] = received
+        received.key = key
+
     def settled(self, key: bytes) -> None:
         """The message has reached its outcome; only its id is worth keeping."""
         if key in self.young:
@@ -71,8 +77,8 @@ class SeenIds:
 
     def release(self, received: Received) -> None:
         """One holder is done with a received message. With the last one it has reached its outcome."""
-        if received.holders == 1:
-            self.settled(key_of(received.message))
+        if received.holders == 1 and received.key:
+            self.settled(received.key)
         received.release()
 
     def note(self, message: UMessage) -> None:
@@ -91,10 +97,14 @@ def key_of(message: UMessage) -> bytes:
     The id alone would let anybody suppress a message whose id they know or guess. Streamers send one copy of a Publish per
     subscribed authority; the copies share their id.
     """
-    attributes = message.attributes
+    return message.id + tail_of(message.attributes)
+
+
+def tail_of(attributes: Attributes) -> bytes:
+    """What follows the id in the keys of all messages with the same shared attributes."""
     if attributes.sink is not None and attributes.type is UMessageType.PUBLISH:
-        return message.id + attributes.origin + attributes.sink.authority.encode()
-    return message.id + attributes.origin
+        return attributes.origin + attributes.sink.authority.encode()
+    return attributes.origin
 
 
 def _name_of(message: UMessage) -> bytes:

@@ -5,6 +5,7 @@ Everything that is settled goes to the settler. What the messages are about is n
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from streamer.backoff import wait_s
 from streamer.clock import Clock
@@ -29,7 +30,7 @@ from streamer.uprotocol.status import UCode
 logger = logging.getLogger("ustreamer.egress")
 
 # A lane's turn: long enough to make batches, short enough that many flows share a window.
-_QUANTUM = 64
+_QUANTUM: Final = 64
 # Lanes that are refilled from batches per tick, beside those that are refilled as they send.
 _REFILLS = 64
 

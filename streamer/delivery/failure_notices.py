@@ -176,7 +176,7 @@ class FailureNotices:
             notices = self._told_briefly(failed, ingress)
         if failed.was_accepted:
             return notices
-        return [(queue, notice._replace(attributes=notice.attributes.below(0))) for queue, notice in notices]
+        return [(queue, replace(notice, attributes=notice.attributes.below(0))) for queue, notice in notices]
 
     def _told(self, failed: FailedMessage, ingress: str, elsewhere: Collection[str]) -> list[tuple[RouteQueue, UMessage]]:
         """All notices of a failure. ``elsewhere`` is where its source lives, if it does not live where it came in."""

@@ -16,7 +16,7 @@ from streamer.delivery.egress import Egress
 from streamer.delivery.lane import REDELIVERED, Hold
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import Room, RouteQueue, size_of
-from streamer.delivery.resolve import Leg, Resolved, Resolver
+from streamer.delivery.resolve import Resolved, Resolver
 from streamer.delivery.settle import Settler
 from streamer.delivery.stats import EndpointStats, RouteStats
 from streamer.delivery.tokens import Tokens
@@ -132,7 +132,7 @@ class Ingress(UListener):
             if resolved.failure is not None:  # its route was removed meanwhile
                 self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
                 continue
-            self._seen.young[key_of(received.message)] = received
+            self._seen.hold(key_of(received.message), received)
             self._enter(received, resolved, now_s, now_ms)
 
     def redrive(self, message: UMessage) -> Again:
@@ -156,7 +156,7 @@ class Ingress(UListener):
         if failure is not None:
             self._settler.turn_away(received, self.name, self.unrouted, failure)
         else:
-            self._seen.young[key_of(message)] = received
+            self._seen.hold(key_of(message), received)
             self._enter(received, resolved, now_s, now_ms, is_redrive=True)
         return Again.TAKEN
 
@@ -259,7 +259,7 @@ class Ingress(UListener):
             elif resolved.paces is not None and not is_backlog and not refusals.keeps_pace(resolved.paces, message, now_s):
                 self._turn_away(received, refusals.TOO_FAST)
             elif self._has_room(received, resolved, key):
-                seen.young[key] = received
+                seen.hold(key, received)
                 self._enter(received, resolved, now_s, now_ms)
 
     def _turn_away(self, received: Received, failure: Failure) -> None:
@@ -337,9 +337,12 @@ class Ingress(UListener):
         legs = resolved.legs
         received.holders += len(legs) - 1
         message = received.message
+        seen = self._seen
         for leg in legs:
             queue = leg.queue
-            if leg.once is not None and not is_redrive and self._has_gone(received, leg):
+            once = None if leg.once is None else message.id + leg.once
+            if once is not None and not is_redrive and (once in seen.young or once in seen.old):
+                self._count_there(received, queue)
                 continue
             if leg.sampler is not None and not is_redrive and not leg.sampler.lets_pass(message.id, now_ms):
                 self._settler.leave_out(received, queue)
@@ -367,9 +370,9 @@ class Ingress(UListener):
                 self._settler.refuse(received, queue, refusals.PAUSED)
                 continue
             if leg.is_changed:  # if the network echoes it, it is a duplicate
-                self._seen.young.setdefault(key_of(outgoing), None)
-                if leg.once is not None:
-                    self._seen.young[key_of(outgoing) + leg.once] = None
+                seen.young.setdefault(message.id + leg.tail, None)
+                if once is not None:
+                    seen.young[once] = None
             delivery = queue.push(received, outgoing, lane, now_s, now_ms)
             if is_redrive:
                 delivery.history = REDELIVERED
@@ -377,19 +380,13 @@ class Ingress(UListener):
             if lane.filed < lane.top:
                 leg.egress.queued(lane)
 
-    def _has_gone(self, received: Received, leg: Leg) -> bool:
-        """Whether a copy of this Publish for another authority has taken the same route; if so this one counts there.
+    def _count_there(self, received: Received, queue: RouteQueue) -> None:
+        """A copy of this Publish for another authority has taken the same route: this one counts there.
 
         It is acknowledged at once: the first copy is acknowledged by itself.
         """
-        message = received.message
-        if key_of(UMessage(message.id, leg.attributes, None)) + (leg.once or b"") not in self._seen:
-            return False
-        self._settler.set_aside(received, self.name, leg.queue.stats, leg.queue)
-        if received.holders == 1:
-            self._seen.settled(key_of(message))
-        received.release()
-        return True
+        self._settler.set_aside(received, self.name, queue.stats, queue)
+        self._seen.release(received)
 
 
 def _is_ours_alone(received: Received) -> bool:

@@ -19,7 +19,7 @@ No event loop, no clock, no logger in here.
 from collections import deque
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from streamer.config.models import QueuePolicy
 from streamer.delivery.shares import Party
@@ -31,6 +31,7 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import ANY_RESOURCE
 
 CLASSES = 7
+_ABSENT: Final = Presence.ABSENT
 
 
 class DeliveryState(IntEnum):
@@ -50,10 +51,10 @@ class Hold(IntFlag):
     PAUSED = 4  # a pause rule matches the flow (`PauseRules`)
 
 
-REDELIVERED = 1
+REDELIVERED: Final = 1
 """It may have been sent before."""
 
-RESTORED = 2
+RESTORED: Final = 2
 """It was in a batch or in the journal: ``entered_s`` is not when it arrived."""
 
 
@@ -354,7 +355,7 @@ class Lane:
 
         For a paused lane this is decided once it is resumed.
         """
-        is_unheard = self.presence is Presence.ABSENT and self.live > 0 and self.is_publish and not self.lost_receiver
+        is_unheard = self.presence is _ABSENT and self.live > 0 and self.is_publish and not self.lost_receiver
         return is_unheard and not self.hold & Hold.PAUSED
 
     def limit(self, max_window: int) -> None:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from streamer.config.models import QueuePolicy
 from streamer.delivery.deadlines import Deadlines
@@ -23,7 +24,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 _MAX_LANES = 4096
 # What one message costs beside its payload, token and traceparent: objects, other attributes, ids. Measured with
 # tracemalloc, rounded up.
-OVERHEAD_BYTES = 600
+OVERHEAD_BYTES: Final = 600
 # What a flow costs beside its messages: its lane, and what was decided for it.
 _LANE_BYTES = 5000
 

@@ -7,7 +7,7 @@ led; if its endpoint is gone they become dead letters.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamer.clock import Clock
 from streamer.delivery.custody import Custody
@@ -131,14 +131,14 @@ class Recovery:
         received = Received(message)
         received.is_kept = True
         attributes = codec.outgoing(message.attributes, row.outgoing)
-        leaving = message if attributes is message.attributes else message._replace(attributes=attributes)
+        leaving = message if attributes is message.attributes else replace(message, attributes=attributes)
         lane = queue.lane((attributes.source, attributes.sink))
         now_s = self._clock.monotonic_s()
         delivery = Delivery(received, leaving, lane, row.number, size_of(leaving), now_s, row.entered_ms)
         delivery.attempts = row.attempts
         delivery.history = REDELIVERED | RESTORED
         self._custody.restored(delivery)
-        self._seen.young[key_of(message)] = received
+        self._seen.hold(key_of(message), received)
         self._found.waiting += 1
         return delivery
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from streamer.clock import Clock
 from streamer.config.types import RateConfig
-from streamer.delivery.dedup import scope
+from streamer.delivery.dedup import scope, tail_of
 from streamer.delivery.egress import Egress
 from streamer.delivery.lane import Lane
 from streamer.delivery.queue import RouteQueue
@@ -41,11 +41,12 @@ _Flow = tuple[UMessageType, UUri, UUri | None, str | None]
 class Leg:
     """One lane for messages with the same attributes; ``attributes`` are those that they are sent with.
 
-    ``is_changed``: those are not the ones that the messages came with. ``once`` is the scope in which ids are remembered if
-    the leg removes the sink by which copies of a Publish differ; ``sampler`` leaves out messages beyond the sample period.
+    ``is_changed``: those are not the ones that the messages came with. ``tail`` is what follows the id where messages are
+    remembered as they leave; ``once`` the same for this route, if the leg removes the sink by which copies of a Publish
+    differ. ``sampler`` leaves out messages beyond the sample period.
     """
 
-    __slots__ = ("attributes", "egress", "is_changed", "key", "lane", "once", "queue", "sampler")
+    __slots__ = ("attributes", "egress", "is_changed", "key", "lane", "once", "queue", "sampler", "tail")
 
     def __init__(
         self, queue: RouteQueue, egress: Egress, attributes: Attributes, before: Attributes, sampler: Sampler | None = None
@@ -55,7 +56,8 @@ class Leg:
         self.attributes = attributes
         self.is_changed = attributes is not before
         changes_sink = attributes.sink != before.sink
-        self.once = scope("route", queue.name) if changes_sink and before.sink is not None else None
+        self.tail = tail_of(attributes)
+        self.once = self.tail + scope("route", queue.name) if changes_sink and before.sink is not None else None
         self.key: FlowKey = (attributes.source, attributes.sink)
         self.lane: Lane = queue.lane(self.key)
         self.sampler = sampler

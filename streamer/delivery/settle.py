@@ -63,22 +63,28 @@ class Settler:
 
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
         """The destination has confirmed these."""
+        if not deliveries:
+            return
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         if self._tracer is not None:
             self._tracer.delivered(deliveries, now_s)
         if self._taps is not None:
             self._taps.delivered(deliveries, now_s, now_ms)
+        run, stats = 0, deliveries[0].lane.queue.stats  # so many in turn are on the same account
         for delivery in deliveries:
             queue = delivery.lane.queue
             queue.leave(delivery)
-            stats = queue.stats
-            stats.count(Outcome.DELIVERED)
+            if queue.stats is not stats:
+                stats.count(Outcome.DELIVERED, number=run)
+                run, stats = 0, queue.stats
+            run += 1
             stats.in_daemon.observe(now_s - delivery.entered_s)
             stats.end_to_end.observe(age_s(delivery.message.id, now_ms))
             if delivery.journaled:
                 self._custody.settled(delivery)
             self._seen.release(delivery.received)
             delivery.forget()
+        stats.count(Outcome.DELIVERED, number=run)
 
     def unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
         """The network has these and does not confirm them: packed until they are confirmed. Latencies are counted now."""

@@ -1,8 +1,10 @@
 """The numbers that the router keeps. Plain integers, incremented in place; `admin.metrics` turns them into metrics."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import LinkState
@@ -10,21 +12,31 @@ from streamer.transports.errors import Malformed, Unwanted
 from streamer.uprotocol.status import UCode
 
 # Seconds: fine in the range of a vehicle's control loops, coarse in that of a cloud link.
-LATENCY_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+LATENCY_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Histogram:
     """Counts per bucket (the last one has no upper bound) and the sum of what was observed."""
 
-    __slots__ = ("counts", "sum")
+    __slots__ = ("_above_s", "_bucket", "_up_to_s", "counts", "sum")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATENCY_BOUNDS) + 1)
         self.sum = 0.0
+        self._bucket = 0  # the last one that was counted in, and its bounds: mostly the next one as well
+        self._above_s, self._up_to_s = -math.inf, LATENCY_BOUNDS[0]
 
     def observe(self, value_s: float) -> None:
-        self.counts[bisect_left(LATENCY_BOUNDS, value_s)] += 1
+        if not self._above_s < value_s <= self._up_to_s:
+            self._find(value_s)
+        self.counts[self._bucket] += 1
         self.sum += value_s
+
+    def _find(self, value_s: float) -> None:
+        bucket = bisect_left(LATENCY_BOUNDS, value_s)
+        self._bucket = bucket
+        self._above_s = LATENCY_BOUNDS[bucket - 1] if bucket else -math.inf
+        self._up_to_s = LATENCY_BOUNDS[bucket] if bucket < len(LATENCY_BOUNDS) else math.inf
 
     def copy(self) -> "Histogram":
         """What was observed until now."""

@@ -15,6 +15,7 @@ same transaction in which what became of its messages enters it. No event loop a
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from streamer.delivery.dedup import SeenIds
@@ -338,7 +339,7 @@ class UnconfirmedStore:
             chosen = [each for each in chosen if each[0].seq not in batch.skip]
         for record, flow in chosen:
             incoming = UMessage(record.id, flow.incoming, record.payload)
-            leaving = incoming if flow.outgoing is flow.incoming else incoming._replace(attributes=flow.outgoing)
+            leaving = incoming if flow.outgoing is flow.incoming else replace(incoming, attributes=flow.outgoing)
             received = Received(incoming)
             received.is_kept = True  # its source has been told, or will be with the batch
             delivery = Delivery(received, leaving, lane, record.seq, size_of(leaving), batch.made_s, record.entered_ms)

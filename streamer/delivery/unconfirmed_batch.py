@@ -76,10 +76,11 @@ class UnconfirmedBatch:
 class OpenBatch:
     """The batch that is being filled. ``is_ours``: nobody else has one of its messages. ``last_s``: when the last came."""
 
-    __slots__ = ("bytes", "flows", "is_ours", "last_s", "made_s", "received", "records", "shares")
+    __slots__ = ("_latest", "bytes", "flows", "is_ours", "last_s", "made_s", "received", "records", "shares")
 
     def __init__(self) -> None:
         self.flows: dict[tuple[Lane, Attributes], BatchFlow] = {}
+        self._latest: dict[Lane, BatchFlow] = {}  # mostly the next one of the lane as well
         self.made_s = 0.0
         self.last_s = 0.0
         self.is_ours = False
@@ -91,15 +92,15 @@ class OpenBatch:
     def add(self, deliveries: Sequence[Delivery], now_s: float, tracer: Tracer | None) -> int:
         before = self.bytes
         self.last_s = now_s
-        flows, records, shares, came = self.flows, self.records, self.shares, self.received
+        latest, records, shares, came = self._latest, self.records, self.shares, self.received
         for delivery in deliveries:
             lane = delivery.lane
             received = delivery.received
             message = received.message
             incoming = message.attributes
-            flow = flows.get((lane, incoming))
-            if flow is None:
-                flow = flows[lane, incoming] = BatchFlow(len(flows), lane, incoming, delivery.message.attributes)
+            flow = latest.get(lane)
+            if flow is None or flow.incoming is not incoming:
+                flow = latest[lane] = self._flow(lane, incoming, delivery.message.attributes)
             seq = delivery.seq
             records += codec.pack_record(flow.index, seq, delivery.entered_ms, message)
             entry = shares.get(lane)
@@ -114,6 +115,12 @@ class OpenBatch:
                 self.is_ours = True
             self.bytes += delivery.size
         return self.bytes - before
+
+    def _flow(self, lane: Lane, incoming: Attributes, outgoing: Attributes) -> BatchFlow:
+        flow = self.flows.get((lane, incoming))
+        if flow is None:
+            flow = self.flows[lane, incoming] = BatchFlow(len(self.flows), lane, incoming, outgoing)
+        return flow
 
     def closed(self, target: str, number: int, now_s: float) -> UnconfirmedBatch:
         """Close it: what was added so far, packed."""

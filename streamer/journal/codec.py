@@ -9,7 +9,7 @@ import json
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -22,11 +22,11 @@ from streamer.uprotocol.uri import everything_at
 
 UNCHANGED = "="
 
-_ID_BYTES = 20  # of the field with the id: tag, length, two tags with 8 bytes each
-_NO_PAYLOAD = 0xFFFF_FFFF
+_ID_BYTES: Final = 20  # of the field with the id: tag, length, two tags with 8 bytes each
+_NO_PAYLOAD: Final = 0xFFFF_FFFF
 _COUNT = struct.Struct("<I")
 _FLOW = struct.Struct("<II")
-_RECORD = struct.Struct("<IQQ16sI")  # flow, seq, entered_ms, id, length of the payload
+_RECORD: Final = struct.Struct("<IQQ16sI")  # flow, seq, entered_ms, id, length of the payload
 
 _encoded: Cache[Attributes, bytes] = Cache()
 _routes: Cache[tuple[str, str, str, str], bytes] = Cache()
@@ -110,7 +110,7 @@ def unpack(body: bytes) -> UMessage:
         attributes = _with_provenance(message.attributes, proto.attributes.SerializeToString())
     except (DecodeError, ValueError) as exc:
         raise UnreadableError(f"not a message: {exc}") from exc
-    return message._replace(attributes=attributes)
+    return replace(message, attributes=attributes)
 
 
 def sink_change(incoming: Attributes, outgoing: Attributes) -> str:

@@ -4,11 +4,11 @@ No files and no SQL in here. Numbers come from `Journal.number`; they are the or
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from streamer.journal.sqlite import FileError
 
-ENTRY_BYTES = 200
+ENTRY_BYTES: Final = 200
 """What an entry counts beside its body, for its columns and SQLite's overhead. See `Journal.bytes`."""
 
 

@@ -6,7 +6,7 @@ is stored once per buffer, as a `TraceFlow`. The columns are those of the nightl
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ WRITTEN_BY_KEY = b"ustreamer.trace.written_by"
 
 # flow, payload bytes, entered_s, sent_s (0: never sent), settled_s (monotonic), entered_ms (wall clock), id, request id,
 # ttl (-1: none), retries, type, priority, outcome, code, flags, traceparent
-RECORD = struct.Struct("<IIdddq16s16sqIBBBBB26s")
+RECORD: Final = struct.Struct("<IIdddq16s16sqIBBBBB26s")
 DTYPE = np.dtype(
     [
         ("flow", "<u4"),
@@ -47,11 +47,11 @@ DTYPE = np.dtype(
     ]
 )
 
-NO_TTL = -1
+NO_TTL: Final = -1
 _TRACEPARENT_LENGTH = 55  # characters in version 00
 
 OUTCOMES = tuple(Outcome)
-OUTCOME_NUMBERS = {outcome: number for number, outcome in enumerate(OUTCOMES)}
+OUTCOME_NUMBERS: Final = {outcome: number for number, outcome in enumerate(OUTCOMES)}
 
 _TYPES = pa.array([kind.name.lower() for kind in UMessageType])
 _PRIORITIES = pa.array([(priority or UPriority.CS1).name for priority in UPriority])

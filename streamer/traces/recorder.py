@@ -4,6 +4,7 @@ Nothing here waits or fails. Records that cannot be handed over are counted and 
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -28,9 +29,9 @@ MAX_RECORDS = 10_000
 
 MAX_AGE_S = 1.0
 
-_SIZE = RECORD.size
-_BYTES = MAX_RECORDS * _SIZE
-_DELIVERED = OUTCOME_NUMBERS[Outcome.DELIVERED]
+_SIZE: Final = RECORD.size
+_BYTES: Final = MAX_RECORDS * _SIZE
+_DELIVERED: Final = OUTCOME_NUMBERS[Outcome.DELIVERED]
 
 Take = Callable[[Buffer], bool]
 """Takes a buffer to be written, without waiting; returns False if there is no room for it."""

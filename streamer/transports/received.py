@@ -23,19 +23,20 @@ class Received:
     """A message from the wire. It is acknowledged once every listener that got it has called `release`.
 
     ``redelivered`` is the transport's own mark (MQTT: DUP). ``holders`` counts the listeners that still have to `release`
-    the message.
+    the message. ``key`` is what the router remembers it by; empty if it does not.
     """
 
     source_keeps: ClassVar[bool] = False
     """Whether the source keeps the message, and delivers it again, until it is acknowledged."""
 
-    __slots__ = ("_copies", "holders", "is_kept", "message", "redelivered")
+    __slots__ = ("_copies", "holders", "is_kept", "key", "message", "redelivered")
 
     def __init__(self, message: UMessage, redelivered: bool = False) -> None:
         self.message = message
         self.redelivered = redelivered
         self.holders = 1
         self.is_kept = False
+        self.key = b""
         self._copies: list[Received] | None = None
 
     def attach(self, copy: "Received") -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_RESOURCE, ANY_UE_ID, ANY_VERSION, UUri
@@ -21,7 +21,7 @@ _TRACE = "-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 _TRACEPARENT = re.compile(f"00{_TRACE}|(?!00|ff)[0-9a-f]{{2}}{_TRACE}(?:-[!-~]*)?")  # later versions may have more fields
 _UINT32_MAX = 0xFFFF_FFFF
 _ORIGIN_BYTES = 12
-_NO_HASH = -1
+_NO_HASH: Final = -1
 """Not computed yet. No hash has that value."""
 
 HIGHEST_CLASS = 6
@@ -187,7 +187,7 @@ class Attributes:
         return replace(self, provenance=self.provenance._replace(ceiling=ceiling))
 
 
-_FIELDS = tuple(each.name for each in fields(Attributes) if each.init)
+_FIELDS: Final = tuple(each.name for each in fields(Attributes) if each.init)
 
 
 def _bytes_in(text: str | None) -> int:
@@ -201,12 +201,26 @@ def _digest(source: UUri) -> bytes:
     return blake2b(str(source).encode(errors="surrogatepass"), digest_size=_ORIGIN_BYTES).digest()
 
 
-class UMessage(NamedTuple):
-    """One message: its id (UUIDv7, 16 bytes), attributes and payload (None: no payload, not an empty one)."""
+@dataclass(init=False)
+class UMessage:
+    """One message: its id (UUIDv7, 16 bytes), attributes and payload (None: no payload, not an empty one).
+
+    It is never changed. `dataclasses.replace` makes another one.
+    """
+
+    __slots__ = ("attributes", "id", "payload")
 
     id: bytes
     attributes: Attributes
-    payload: bytes | None = None
+    payload: bytes | None
+
+    def __init__(self, id: bytes, attributes: Attributes, payload: bytes | None = None) -> None:  # noqa: A002
+        self.id = id
+        self.attributes = attributes
+        self.payload = payload
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     @property
     def deadline_ms(self) -> int | None:

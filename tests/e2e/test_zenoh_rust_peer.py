@@ -72,6 +72,6 @@ async def test_publish_of_ours_reaches_the_rust_sdk() -> None:
             # As the router hands it over: with the sink authority that a streamer sets. Rust would refuse it with one.
             attributes = replace(plain.attributes, sink=everything_at(rust))
             with suppress(LinkLostError):  # not found yet
-                await transport.send(plain._replace(attributes=attributes))
+                await transport.send(replace(plain, attributes=attributes))
             await asyncio.sleep(0.1)
         assert json.loads(line.result()) == "to Rust"

@@ -4,6 +4,7 @@ import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -254,6 +255,6 @@ class RouterHarness:
 def bad_request(message: UMessage) -> UMessage:
     """The same Request without the priority that it needs."""
     old = message.attributes
-    return message._replace(
-        attributes=Attributes(UMessageType.REQUEST, old.source, old.sink, priority=UPriority.CS0, ttl=old.ttl)
+    return replace(
+        message, attributes=Attributes(UMessageType.REQUEST, old.source, old.sink, priority=UPriority.CS0, ttl=old.ttl)
     )

@@ -68,7 +68,7 @@ async def test_message_of_an_unknown_authority_is_reported_at_once_and_suppresse
     )
     async with RouterHarness(config) as harness:
         real = harness.notify()
-        forged = real._replace(attributes=replace(real.attributes, source=UUri("nobody", 1, 1, 0x8001)))
+        forged = replace(real, attributes=replace(real.attributes, source=UUri("nobody", 1, 1, 0x8001)))
         harness.arrive("vehicle", forged, forged)
         assert [letter.status.code for letter in harness.dead_letters("vehicle")] == [UCode.UNAUTHENTICATED]
         assert harness.outcomes("none") == {"rejected": 1, "duplicate": 1}
@@ -88,7 +88,7 @@ async def test_what_is_denied_or_invalid_is_reported_once_and_suppresses_nothing
 ) -> None:
     async with RouterHarness(three_networks(routes=WIDE)) as harness:
         real = harness.notify()
-        forged = real._replace(attributes=replace(real.attributes, source=source, sink=sink))
+        forged = replace(real, attributes=replace(real.attributes, source=source, sink=sink))
         harness.arrive("cloud", forged, forged)
         assert [letter.status.code for letter in harness.dead_letters("cloud")] == [code]
         assert harness.outcomes("none") == {"rejected": 1, "duplicate": 1}

@@ -1,6 +1,7 @@
 """Bounds of what is remembered: ids take little memory, however many come, and are forgotten in time."""
 
 import tracemalloc
+from dataclasses import replace
 
 from streamer.delivery.dedup import SeenIds
 from streamer.transports.memory import MemoryReceived
@@ -18,7 +19,7 @@ async def test_ids_are_bounded_in_number_and_memory_however_many_come() -> None:
 
         def flood(batches: int) -> None:
             for _ in range(batches):
-                batch = [base._replace(id=new_id(harness.clock.ms)) for _ in range(100)]
+                batch = [replace(base, id=new_id(harness.clock.ms)) for _ in range(100)]
                 harness.transports["vehicle"].inject(*(MemoryReceived(message) for message in batch))
                 assert len(harness.router.seen) <= ids + len(batch)
                 harness.router.custody.flush()

@@ -20,7 +20,7 @@ def assert_answered(harness: RouterHarness, request: UMessage, code: UCode) -> N
     """The cloud got a dead letter with the request and the code, and a Response that says the same."""
     (letter,) = harness.dead_letters("cloud")
     is_allowed = code not in (UCode.UNAUTHENTICATED, UCode.PERMISSION_DENIED)
-    assert message_from_proto(letter.message) == (request if is_allowed else request._replace(payload=None))
+    assert message_from_proto(letter.message) == (request if is_allowed else replace(request, payload=None))
     assert letter.status.code == code
     assert letter.status.message
     assert letter.streamer == "gateway.veh1"
@@ -142,7 +142,7 @@ async def test_dead_letter_has_the_message_the_reason_the_route_and_the_attempts
         harness.pass_time(1000)
         (letter,) = harness.dead_letters("vehicle")
         told = message_from_proto(letter.message)
-        assert told == message._replace(attributes=replace(message.attributes, token=None))
+        assert told == replace(message, attributes=replace(message.attributes, token=None))
         assert (letter.route, letter.endpoint, letter.attempts) == ("vehicle-cloud", "cloud", 3)
         assert letter.first_time.ToMilliseconds() == START_MS
         assert letter.last_time.ToMilliseconds() == START_MS + 1500
@@ -213,7 +213,7 @@ async def test_echo_of_a_publish_that_lost_its_sink_on_the_way_is_a_duplicate() 
     async with RouterHarness() as harness:
         order = harness.speed(source=UUri("cloud", 0xC0, 1, 0x9000))
         attributes = replace(order.attributes, sink=everything_at("veh1"))
-        harness.arrive("cloud", order._replace(attributes=attributes))
+        harness.arrive("cloud", replace(order, attributes=attributes))
         (sent,) = harness.sent("vehicle")
         harness.router.ingresses["vehicle"].on_receive(MemoryReceived(sent))
         assert harness.outcomes("none") == {"duplicate": 1}

@@ -1,5 +1,7 @@
 """Ids whose creation time lies in the future: because their sender lies, or because a clock is wrong, perhaps ours."""
 
+from dataclasses import replace
+
 import pytest
 
 from streamer.delivery.dead_letter import live_on
@@ -33,7 +35,7 @@ async def test_request_of_the_year_9999_expires_while_it_waits_and_is_answered()
 
 async def test_no_id_spoils_the_sum_of_the_latencies() -> None:
     async with RouterHarness() as harness:
-        harness.arrive("cloud", ask(YEAR_9999_MS), harness.notify(sink=VEHICLE_APP, source=ORDERS)._replace(id=new_id(0)))
+        harness.arrive("cloud", ask(YEAR_9999_MS), replace(harness.notify(sink=VEHICLE_APP, source=ORDERS), id=new_id(0)))
         assert harness.outcomes(ROUTE) == {"delivered": 2}
         (account,) = (account for account in harness.router.accounts() if account.name == ROUTE)
         assert account.stats.end_to_end.sum == 86_400

@@ -37,7 +37,7 @@ def guarded(
 
 def sent_by(message: UMessage, identity: str | None) -> UMessage:
     """As if a network had proved who sent it."""
-    return message._replace(attributes=replace(message.attributes, provenance=Provenance(identity)))
+    return replace(message, attributes=replace(message.attributes, provenance=Provenance(identity)))
 
 
 @pytest.fixture(autouse=True)

@@ -109,13 +109,13 @@ async def test_publish_is_addressed_where_the_network_wants_an_authority() -> No
         speed = harness.speed(b"x")
         harness.arrive("vehicle", speed)
         assert [m.attributes.sink for m in harness.sent("cloud")] == [everything_at("cloud"), everything_at("backup")]
-        assert [m._replace(attributes=replace(m.attributes, sink=None)) for m in harness.sent("cloud")] == [speed, speed]
+        assert [replace(m, attributes=replace(m.attributes, sink=None)) for m in harness.sent("cloud")] == [speed, speed]
 
 
 async def test_publish_addressed_to_an_authority_loses_its_sink_on_the_last_leg() -> None:
     async with RouterHarness() as harness:
         order = harness.speed(b"new route", source=ORDERS)
-        addressed = order._replace(attributes=type(order.attributes)(UMessageType.PUBLISH, ORDERS, everything_at("veh1")))
+        addressed = replace(order, attributes=type(order.attributes)(UMessageType.PUBLISH, ORDERS, everything_at("veh1")))
         harness.arrive("cloud", addressed)
         assert [m.id for m in harness.sent("vehicle")] == [order.id]
         assert harness.sent("vehicle")[0].attributes.sink is None

@@ -11,7 +11,7 @@ from tests.flow.harness import ORDERS, RouterHarness, configuration, three_netwo
 
 def addressed(message: UMessage, *authorities: str) -> list[UMessage]:
     """Its copies on a network that wants an address."""
-    return [message._replace(attributes=replace(message.attributes, sink=everything_at(name))) for name in authorities]
+    return [replace(message, attributes=replace(message.attributes, sink=everything_at(name))) for name in authorities]
 
 
 def two_in_the_vehicle(**changes: Any) -> Config:

@@ -16,7 +16,7 @@ WHOLE_BYTES = 50_000_000
 
 async def test_a_request_is_answered_and_its_dead_letter_has_what_is_known() -> None:
     async with RouterHarness() as harness:
-        request = harness.ask()._replace(payload=b"x" * 4096)
+        request = replace(harness.ask(), payload=b"x" * 4096)
         received = harness.refuse("cloud", request, WHOLE_BYTES)
         assert_answered(harness, request, UCode.RESOURCE_EXHAUSTED)
         (letter,) = harness.dead_letters("cloud")
@@ -45,7 +45,7 @@ async def test_it_is_reported_once_however_often_it_comes() -> None:
 
 def cut(message: UMessage) -> UMessage:
     """Without the attributes that come last."""
-    return message._replace(attributes=replace(message.attributes, ttl=None, priority=UPriority.UNSPECIFIED))
+    return replace(message, attributes=replace(message.attributes, ttl=None, priority=UPriority.UNSPECIFIED))
 
 
 async def test_a_request_whose_attributes_are_not_all_known_is_not_called_invalid() -> None:

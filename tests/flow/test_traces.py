@@ -1,5 +1,6 @@
 """What the trace says of a message, whatever became of it: one record per outcome, none before there is one."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -173,7 +174,8 @@ async def test_a_response_names_its_request() -> None:
     async with RouterHarness() as harness:
         request = harness.ask()
         harness.arrive("cloud", request)
-        answer = request._replace(
+        answer = replace(
+            request,
             id=harness.notify().id,
             attributes=type(request.attributes)(
                 UMessageType.RESPONSE,

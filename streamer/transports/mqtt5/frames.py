@@ -5,23 +5,23 @@ still to come.
 """
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 import mqtt5
 
 from streamer.transports.errors import Malformed, MalformedPacketError
 
-KIND = 0xF0
+KIND: Final = 0xF0
 """Mask of the packet type in the first byte."""
 
-PUBLISH = 0x30
-PUBACK = 0x40
-QOS = 0x06
+PUBLISH: Final = 0x30
+PUBACK: Final = 0x40
+QOS: Final = 0x06
 """Mask of the QoS bits in the first byte of a PUBLISH."""
 
-QOS_ABOVE_1 = 0x04
+QOS_ABOVE_1: Final = 0x04
 
-_TO_A_CLIENT = bytes(
+_TO_A_CLIENT: Final = bytes(
     first & KIND == PUBLISH or first in (0x20, 0x40, 0x50, 0x62, 0x70, 0x90, 0xB0, 0xD0, 0xE0, 0xF0) for first in range(256)
 )
 """Whether a packet from a broker can begin with that byte (MQTT 5, 2.1.3). Other packets are refused at their first byte."""

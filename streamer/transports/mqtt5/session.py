@@ -12,8 +12,10 @@ The rules that it keeps (MQTT 5.0):
 The caller writes what `take_outgoing` and `take_acknowledgements` return.
 """
 
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from streamer.transports.base import Done, Parcel, Received
 from streamer.transports.errors import LinkLostError, PermanentError, SendError
@@ -28,10 +30,10 @@ Encode = Callable[[UMessage, int, bool], bytes]
 Sent = tuple[Parcel, Done]
 """A parcel, and the function that is told its result."""
 
-MAX_PACKET_ID = 65_535
+MAX_PACKET_ID: Final = 65_535
 MAX_UNCONFIRMED = 50_000  # leaves packet ids for subscriptions
-_PUBACK = b"\x40\x02"
-_OVERHEAD_BYTES = 600  # memory that a message takes besides its payload, token and traceparent
+_PUBACK: Final = 0x4002_0000  # the whole packet with its packet id: success has no reason code
+_OVERHEAD_BYTES: Final = 600  # memory that a message takes besides its payload, token and traceparent
 
 
 class Skipped:
@@ -84,7 +86,7 @@ class Session:
 
     def __init__(self, window: int, encode: Encode, on_acknowledgeable: Callable[[], None], is_kept: bool = True) -> None:
         """``on_acknowledgeable`` is called when `take_acknowledgements` has something to return."""
-        self._received = MqttReceived if is_kept else UnkeptReceived
+        self._is_kept = is_kept
         self.is_connected = False
         self.is_writable = True  # False: the socket's buffer is full, so nothing more is sent
         self.epoch = 0
@@ -261,7 +263,10 @@ class Session:
 
     def receive(self, message: UMessage, redelivered: bool, packet_id: int) -> MqttReceived:
         """A message came with QoS 1."""
-        received = self._received(message, redelivered, packet_id, self)
+        if self._is_kept:
+            received = MqttReceived(message, redelivered, packet_id, self)
+        else:
+            received = UnkeptReceived(message, redelivered, packet_id, self)
         self.receipts.append(received)
         self.owed_bytes += received.size
         return received
@@ -275,10 +280,9 @@ class Session:
     def take_acknowledgements(self) -> bytes:
         """The PUBACKs to write now: those before which everything is acknowledged."""
         receipts = self.receipts
-        out = bytearray()
+        packets: list[int] = []
         while receipts and receipts[0].settled:
             receipt = receipts.popleft()
             self.owed_bytes -= receipt.size
-            out += _PUBACK
-            out += receipt.packet_id.to_bytes(2, "big")
-        return bytes(out)
+            packets.append(_PUBACK | receipt.packet_id)
+        return struct.pack(f">{len(packets)}I", *packets)

@@ -6,7 +6,7 @@ is in `decoder`.
 """
 
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from mqtt5 import PublishPacket, QoS
 
@@ -21,7 +21,9 @@ Structure = Literal["off-vehicle", "in-vehicle"]
 Property = tuple[str, str]
 
 # Names of the user properties: the field numbers of UAttributes.
-MARKER, ID, TYPE, SOURCE, SINK, PRIORITY, TTL = "uP", "1", "2", "3", "4", "5", "6"
+MARKER: Final = "uP"
+ID: Final = "1"
+TYPE, SOURCE, SINK, PRIORITY, TTL = "2", "3", "4", "5", "6"
 PERMISSION_LEVEL, COMMSTATUS, TOKEN, TRACEPARENT = "7", "8", "10", "11"
 
 ATTRIBUTE_PROPERTIES = frozenset((MARKER, *(str(number) for number in range(1, 13))))

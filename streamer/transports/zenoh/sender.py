@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 import zenoh
 
@@ -33,8 +33,8 @@ _LEND_S = 0.002
 _LEND_AGAIN_S = 0.001  # while puts make progress
 _LOOK_AGAIN_S = 0.02  # while they make none
 _SMALL = 32
-_UNASKED_BYTES = 16 * 1024  # put before the send queues are asked again; far less than Zenoh's own queue has room for
-_OVERHEAD_BYTES = 200  # of a message on the wire, besides its payload, token and traceparent
+_UNASKED_BYTES: Final = 16 * 1024  # put before the send queues are asked again; far less than Zenoh's own queue has room for
+_OVERHEAD_BYTES: Final = 200  # of a message on the wire, besides its payload, token and traceparent
 
 _ROUTES = 8192
 _DECLARED = 1024

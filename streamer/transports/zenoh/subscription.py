@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import zenoh
 
 from streamer.transports.listeners import Filter
 
-BATCH = 256
+BATCH: Final = 256
 """The most samples that are taken in one turn of the loop."""
 
 Take = Callable[["KeySubscription", Sequence[zenoh.Sample]], None]

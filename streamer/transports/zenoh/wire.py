@@ -7,6 +7,8 @@ authority gets the key's. What differs is the id, which comes first, in 20 bytes
 carry (`Attributes.carrying`).
 """
 
+from typing import Final
+
 import zenoh
 from google.protobuf.message import DecodeError
 
@@ -29,7 +31,7 @@ PRIORITIES = ("BACKGROUND", "DATA_LOW", "DATA", "DATA_HIGH", "INTERACTIVE_LOW", 
 _LOWEST_PRIORITY = 7  # Zenoh's number for BACKGROUND; REAL_TIME is 1
 
 # The marker, then field 1 of UAttributes (18 bytes long) with field 1 of UUID (fixed64); field 2 of UUID follows.
-_HEAD = b"\x01\x0a\x12\x09"
+_HEAD: Final = b"\x01\x0a\x12\x09"
 _LSB_TAG = 0x11
 _REST = 21  # where the fields after the id begin
 _SOURCE_AT, _SINK_AT = 1, 6

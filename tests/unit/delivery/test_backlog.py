@@ -1,5 +1,7 @@
 """The backlog: what waits outside full queues enters them in turn, once, and its bytes are exact."""
 
+from dataclasses import replace
+
 import pytest
 
 from streamer.delivery.backlog import Backlog
@@ -161,7 +163,7 @@ def test_a_copy_counts_with_its_own_size() -> None:
     wait(backlog, queue, first)
     before = backlog.bytes
     size = len(first.message.payload or b"")
-    backlog.add(first.message.id, MemoryReceived(first.message._replace(payload=bytes(10_000))), queue)
+    backlog.add(first.message.id, MemoryReceived(replace(first.message, payload=bytes(10_000))), queue)
     assert backlog.bytes == before + 10_000 - size
     make_room(queue)
     backlog.take(queue)

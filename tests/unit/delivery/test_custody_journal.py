@@ -35,7 +35,7 @@ def test_the_source_is_told_when_the_message_is_on_the_disk_and_not_before(path:
 def test_a_row_says_where_the_message_came_from_and_how_it_was_to_leave(path: Path) -> None:
     with journaled(path) as harness:
         came = message(payload=b"x", ttl=5000)
-        left = came._replace(attributes=replace(came.attributes, sink=everything_at("fleet")))
+        left = replace(came, attributes=replace(came.attributes, sink=everything_at("fleet")))
         delivery = harness.accept(left, received=MemoryReceived(came))
         delivery.attempts = 3
         harness.clock.advance(50)

@@ -33,7 +33,7 @@ FULL = Failure(Outcome.REJECTED, UCode.RESOURCE_EXHAUSTED, "the egress queue is 
 
 
 def without_token(message: UMessage) -> UMessage:
-    return message._replace(attributes=replace(message.attributes, token=None))
+    return replace(message, attributes=replace(message.attributes, token=None))
 
 
 def story(message: UMessage, failure: Failure = FULL) -> FailedMessage:
@@ -59,7 +59,7 @@ def test_dead_letter_carries_the_original_untouched_and_the_whole_story(message:
 
 def test_the_access_token_never_leaves_in_a_dead_letter() -> None:
     plain = publish(NOW_MS, TOPIC, b"x")
-    secret = plain._replace(attributes=replace(plain.attributes, token="hunter2"))
+    secret = replace(plain, attributes=replace(plain.attributes, token="hunter2"))
     letter = dead_letter(story(secret), "gateway", 0x8001, None)
     assert b"hunter2" not in (letter.payload or b"")
     content = ustreamer.DeadLetter.FromString(letter.payload or b"")
@@ -70,7 +70,7 @@ def test_about_a_stranger_only_the_code_and_the_header_are_told() -> None:
     sent = publish(NOW_MS, TOPIC, b"x" * 1000)
     told = replace(story(sent, Failure(Outcome.REJECTED, UCode.UNAUTHENTICATED, "lives behind vehicle")), is_withheld=True)
     content = ustreamer.DeadLetter.FromString(dead_letter(told, "gateway", 0x8001, None).payload or b"")
-    assert message_from_proto(content.message) == sent._replace(payload=None)
+    assert message_from_proto(content.message) == replace(sent, payload=None)
     assert (content.status.code, content.status.message) == (UCode.UNAUTHENTICATED, "not allowed")
 
 

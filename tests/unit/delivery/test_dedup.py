@@ -90,7 +90,7 @@ def test_settling_finds_both_generations_and_ignores_strangers() -> None:
 
 def test_copies_of_a_publish_for_different_authorities_are_different_messages() -> None:
     bare = message()
-    copies = [bare._replace(attributes=replace(bare.attributes, sink=everything_at(name))) for name in ("a", "b")]
+    copies = [replace(bare, attributes=replace(bare.attributes, sink=everything_at(name))) for name in ("a", "b")]
     assert len({key_of(m) for m in (bare, *copies)}) == 3
     assert key_of(bare).startswith(bare.id)
 
@@ -98,11 +98,11 @@ def test_copies_of_a_publish_for_different_authorities_are_different_messages() 
 def test_the_same_id_from_another_source_is_another_message() -> None:
     honest = message()
     strangers = [
-        honest._replace(attributes=replace(honest.attributes, source=honest.attributes.source._replace(**change)))
+        replace(honest, attributes=replace(honest.attributes, source=honest.attributes.source._replace(**change)))
         for change in ({"authority": "evil"}, {"ue_id": 0x99}, {"version": 7}, {"resource": 0x9999})
     ]
     assert len({key_of(each) for each in (honest, *strangers)}) == 5
-    same = honest._replace(attributes=replace(honest.attributes, ttl=5, token="other"))
+    same = replace(honest, attributes=replace(honest.attributes, ttl=5, token="other"))
     assert key_of(same) == key_of(honest)
 
 
@@ -120,7 +120,7 @@ def test_whoever_must_look_before_ids_are_forgotten_is_asked_each_time() -> None
 def test_heard_is_what_came_with_any_sink_and_nothing_that_was_turned_away() -> None:
     bare = message()
     ids = SeenIds(100, 10.0, 0.0)
-    addressed = bare._replace(attributes=replace(bare.attributes, sink=everything_at("a")))
+    addressed = replace(bare, attributes=replace(bare.attributes, sink=everything_at("a")))
     for turned_away in (bare, addressed):
         ids.young[key_of(turned_away) + scope("endpoint", "cloud")] = None
     assert not ids.seen_at_home(bare)
@@ -130,7 +130,7 @@ def test_heard_is_what_came_with_any_sink_and_nothing_that_was_turned_away() -> 
     assert not ids.seen_at_home(bare)
     ids.note(bare)
     assert ids.seen_at_home(bare)
-    assert ids.seen_at_home(bare._replace(attributes=replace(bare.attributes, sink=everything_at("b"))))
+    assert ids.seen_at_home(replace(bare, attributes=replace(bare.attributes, sink=everything_at("b"))))
 
 
 WRONG_WAY = Failure(Outcome.REJECTED, UCode.UNAUTHENTICATED, "not from here")

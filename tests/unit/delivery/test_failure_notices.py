@@ -149,7 +149,7 @@ def test_a_message_that_was_never_accepted_failed_when_it_came() -> None:
 
 def test_the_access_token_is_told_to_nobody() -> None:
     plain = message()
-    secret = plain._replace(attributes=replace(plain.attributes, token="hunter2"))
+    secret = replace(plain, attributes=replace(plain.attributes, token="hunter2"))
     found = dict(NoticesHarness(("origin", "cloud")).add_all().of(secret))
     assert message_from_proto(content(found["dead-letter/vehicle"]).message) == plain
     assert message_from_proto(content(found["dead-letter/cloud"]).message) == plain
@@ -177,7 +177,7 @@ def test_a_sender_without_a_valid_authority_is_addressed_with_everybody() -> Non
     harness = NoticesHarness().add_all(addressed=True)
     for authority in ("", "VEH 1"):
         source = topic()._replace(authority=authority)
-        ((_, letter),) = harness.of(plain._replace(attributes=replace(plain.attributes, source=source)))
+        ((_, letter),) = harness.of(replace(plain, attributes=replace(plain.attributes, source=source)))
         assert letter.attributes.sink == everything_at("*")
 
 
@@ -241,7 +241,7 @@ def journal(path: Path) -> Journal:
 
 def test_the_journal_keeps_a_letter_of_every_failure_also_if_nobody_can_be_told(tmp_path: Path) -> None:
     harness = NoticesHarness((), journal(tmp_path / "journal.db"))
-    secret = QUESTION._replace(attributes=replace(QUESTION.attributes, token="hunter2"))
+    secret = replace(QUESTION, attributes=replace(QUESTION.attributes, token="hunter2"))
     assert harness.of(secret, "formerly") == []
     (letter,) = harness.letters
     assert (letter.id, letter.ingress, letter.outcome, letter.code) == (secret.id, "formerly", "expired", 4)

@@ -90,7 +90,7 @@ def test_a_publish_leaves_with_the_sinks_that_its_route_sets_and_their_echoes_ar
 def test_copies_of_a_publish_for_several_authorities_leave_once_where_their_sink_is_removed() -> None:
     harness = IngressHarness()
     bare = message()
-    copies = [bare._replace(attributes=replace(bare.attributes, sink=everything_at(name))) for name in ("fleet", "veh9")]
+    copies = [replace(bare, attributes=replace(bare.attributes, sink=everything_at(name))) for name in ("fleet", "veh9")]
     batch = harness.receive(*copies)
     assert harness.waiting() == [bare]
     assert harness.outcomes("cloud") == {"duplicate OK": 1}

@@ -1,5 +1,7 @@
 """The way in when queues are full: what waits outside, what is refused, and how the transport is slowed down."""
 
+from dataclasses import replace
+
 import pytest
 
 from streamer.delivery import ingress as ingress_module
@@ -216,7 +218,7 @@ def test_copies_that_nobody_keeps_take_no_place_and_hold_nothing_of_their_own() 
     harness = with_room_for(1)
     first = message(0, payload=b"first")
     (_, waiting) = harness.receive(message(0), first, is_kept_by_source=False)
-    copies = [harness.receive(first._replace(payload=bytes(100_000)), is_kept_by_source=False)[0] for _ in range(40)]
+    copies = [harness.receive(replace(first, payload=bytes(100_000)), is_kept_by_source=False)[0] for _ in range(40)]
     assert harness.ingress.backlog.bytes < 1000
     assert all(copy.message.payload == b"first" for copy in copies[-16:])
     assert not any(copy.acknowledged for copy in copies[-16:])  # they share its fate

@@ -70,7 +70,7 @@ def test_a_copy_for_another_authority_leaves_although_one_has_gone_the_same_way(
     harness = IngressHarness()
     bare = message()
     first, second = (
-        bare._replace(attributes=replace(bare.attributes, sink=everything_at(name))) for name in ("fleet", "veh9")
+        replace(bare, attributes=replace(bare.attributes, sink=everything_at(name))) for name in ("fleet", "veh9")
     )
     harness.receive(first)
     assert harness.ingress.redrive(second) is Again.TAKEN

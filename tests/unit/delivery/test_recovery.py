@@ -111,7 +111,7 @@ def test_messages_that_waited_are_in_their_lanes_in_order(path: Path) -> None:
 
 def test_a_message_leaves_with_the_sink_that_it_was_to_leave_with(path: Path) -> None:
     came = message()
-    left = came._replace(attributes=replace(came.attributes, sink=everything_at("fleet")))
+    left = replace(came, attributes=replace(came.attributes, sink=everything_at("fleet")))
     with earlier(path) as process:
         process.accept(left, received=MemoryReceived(came))
         process.clock.advance(50)

@@ -1,6 +1,7 @@
 """The router: which queue a route has through reloads and restarts, and which of its parts hear of what happens."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -136,7 +137,7 @@ async def test_a_reload_gives_failure_notices_other_options() -> None:
         await harness.router.reload(configuration(dead_letter={"endpoints": ["cloud"]}))
         harness.arrive("vehicle", harness.speed(ttl=1))
         harness.clock.advance(10)
-        harness.arrive("vehicle", harness.speed(ttl=1)._replace(id=bytes(6) + harness.speed().id[6:]))
+        harness.arrive("vehicle", replace(harness.speed(ttl=1), id=bytes(6) + harness.speed().id[6:]))
         assert len(harness.dead_letters("cloud")) == 1
         assert harness.dead_letters("vehicle") == []
 

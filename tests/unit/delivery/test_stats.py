@@ -1,5 +1,7 @@
 """The numbers that the router keeps."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,12 +21,15 @@ def test_a_value_counts_in_the_first_bucket_whose_bound_it_does_not_pass(value_s
     assert [number for number, count in enumerate(histogram.counts) if count] == [bucket]
 
 
-@given(st.lists(st.floats(0, 1000)))
-def test_a_histogram_counts_every_value_and_their_sum(values_s: list[float]) -> None:
+@given(st.lists(st.floats(-1, 100) | st.sampled_from(LATENCY_BOUNDS)))
+def test_a_histogram_counts_every_value_where_it_belongs_and_their_sum(values_s: list[float]) -> None:
     histogram = Histogram()
     for value_s in values_s:
         histogram.observe(value_s)
-    assert sum(histogram.counts) == len(values_s)
+    bounds = (*LATENCY_BOUNDS, math.inf)
+    assert [sum(histogram.counts[: at + 1]) for at in range(len(bounds))] == [
+        sum(value_s <= bound for value_s in values_s) for bound in bounds
+    ]
     assert histogram.sum == pytest.approx(sum(values_s))
 
 

@@ -1,6 +1,7 @@
 """The tap: what a filter lets through, and who is shown if not all can be."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_a_filter_lets_through_what_all_its_parts_match(wanted: TapFilter, is_sh
 @pytest.mark.parametrize(("authority", "is_shown"), [("cloud", True), ("*", True), ("other", False)])
 def test_of_an_addressed_publish_only_the_authority_of_the_sink_is_compared(authority: str, is_shown: bool) -> None:
     message = speed()
-    message = message._replace(attributes=message.attributes.__class__(UMessageType.PUBLISH, SPEED, everything_at("cloud")))
+    message = replace(message, attributes=message.attributes.__class__(UMessageType.PUBLISH, SPEED, everything_at("cloud")))
     tap = tap_of(TapFilter(sink=UUri(authority, 0xC0, 1, 0)))
     turn_away(tap, message)
     assert bool(tap.take()) is is_shown

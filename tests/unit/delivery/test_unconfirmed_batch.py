@@ -88,7 +88,7 @@ def test_messages_of_a_lane_with_other_attributes_are_a_flow_of_their_own() -> N
 
 def test_a_flow_that_left_with_another_sink_says_how_it_left_and_how_it_came() -> None:
     queue, came = route_queue(), message()
-    left = came._replace(attributes=replace(came.attributes, sink=everything_at("fleet")))
+    left = replace(came, attributes=replace(came.attributes, sink=everything_at("fleet")))
     lane = queue.lane((left.attributes.source, left.attributes.sink))
     batch = OpenBatch()
     batch.add([queue.push(MemoryReceived(came), left, lane, MADE_S, NOW_MS)], MADE_S, None)

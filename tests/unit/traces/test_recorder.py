@@ -130,7 +130,7 @@ def test_messages_that_cannot_be_read_any_more_are_traced_with_and_without_their
 
 def test_the_size_of_a_message_whose_payload_is_only_in_the_journal(harness: RecorderHarness, queue: RouteQueue) -> None:
     one = delivery(queue)
-    one.message = one.message._replace(payload=None)
+    one.message = replace(one.message, payload=None)
     harness.recorder.failed(one, NEVER, 2.0)
     assert [row["payload_bytes"] for row in harness.rows()] == [len(b"12")]
 
@@ -139,7 +139,7 @@ def test_the_size_of_a_message_is_that_of_its_payload_also_if_it_has_a_token(
     harness: RecorderHarness, queue: RouteQueue
 ) -> None:
     one = message(payload=b"12")
-    one = one._replace(attributes=replace(one.attributes, token="t" * 1000))
+    one = replace(one, attributes=replace(one.attributes, token="t" * 1000))
     harness.recorder.failed(push(queue, one), NEVER, 2.0)
     assert [row["payload_bytes"] for row in harness.rows()] == [len(b"12")]
 

@@ -1,5 +1,7 @@
 """What finding the listeners of a message costs, and in which order they get it."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,7 +75,7 @@ HEARD = [
     *(made for topic in NEAR for made in (publish(NOW_MS, topic), notification(NOW_MS, topic, APP))),
     publish(NOW_MS, TOPIC, b"", Options(traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01")),
     UMessage(bytes(16), Attributes(UMessageType.PUBLISH, ANYONE)),  # invalid, and it meets the same filters nevertheless
-    publish(NOW_MS, TOPIC)._replace(attributes=Attributes(UMessageType.PUBLISH, TOPIC, everything_at("cloud"))),
+    replace(publish(NOW_MS, TOPIC), attributes=Attributes(UMessageType.PUBLISH, TOPIC, everything_at("cloud"))),
     ASK,
     response(NOW_MS, ASK),
 ]

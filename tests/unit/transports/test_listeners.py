@@ -99,9 +99,9 @@ def test_message_without_listener_is_told_to_be_unwanted() -> None:
 ANSWER = response(NOW_MS, request(NOW_MS, APP, METHOD, 1000))
 PUBLISHED = publish(NOW_MS, TOPIC, b"", Options(traceparent=f"00-{1:032x}-{1:016x}-01"))
 INVALID = {
-    "rule of its type": ANSWER._replace(attributes=replace(ANSWER.attributes, priority=UPriority.CS1)),
-    "what it should carry": ANSWER._replace(attributes=replace(ANSWER.attributes, reqid=None)),
-    "what it carries": PUBLISHED._replace(attributes=replace(PUBLISHED.attributes, traceparent="here")),
+    "rule of its type": replace(ANSWER, attributes=replace(ANSWER.attributes, priority=UPriority.CS1)),
+    "what it should carry": replace(ANSWER, attributes=replace(ANSWER.attributes, reqid=None)),
+    "what it carries": replace(PUBLISHED, attributes=replace(PUBLISHED.attributes, traceparent="here")),
 }
 
 
@@ -238,7 +238,7 @@ def test_filter_outside_the_table_is_an_invalid_argument_and_is_not_kept() -> No
 ASK = request(NOW_MS, APP, METHOD, 1000)
 SAMPLES = {
     "publish": publish(NOW_MS, TOPIC),
-    "addressed": publish(NOW_MS, TOPIC)._replace(attributes=Attributes(UMessageType.PUBLISH, TOPIC, everything_at("cloud"))),
+    "addressed": replace(publish(NOW_MS, TOPIC), attributes=Attributes(UMessageType.PUBLISH, TOPIC, everything_at("cloud"))),
     "notification": notification(NOW_MS, TOPIC, APP),
     "request": ASK,
     "response": response(NOW_MS, ASK),

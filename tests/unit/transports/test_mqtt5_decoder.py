@@ -66,8 +66,8 @@ def test_every_attribute_arrives_as_it_was_sent(attributes: Attributes, payload:
     message = UMessage(new_id(created_ms), attributes, payload)
     topic = wire.topic_for(attributes, "off-vehicle", OWN)
     reader = decoder("off-vehicle")
-    expected = message._replace(
-        attributes=replace(attributes, token=attributes.token or None, traceparent=attributes.traceparent or None)
+    expected = replace(
+        message, attributes=replace(attributes, token=attributes.token or None, traceparent=attributes.traceparent or None)
     )
     for _ in range(2):  # learned, then remembered
         assert reader.decode(through_codec(wire.encode(message, topic, 7))) == expected

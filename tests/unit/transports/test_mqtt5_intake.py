@@ -1,6 +1,7 @@
 """The intake sorts packets: what becomes a message, what goes to the session, what is ignored beyond the receive maximum."""
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import mqtt5
@@ -158,7 +159,7 @@ def test_beginning_of_a_message_that_is_too_large_is_refused_with_its_attributes
     harness.take(harness.publish(b"a", 1), stub, harness.publish(b"b", 3))
     assert harness.payloads == [b"a", b"b"]
     (refused,) = harness.intake.refused
-    assert refused.received.message == message._replace(payload=bytes(range(256)) * 16)
+    assert refused.received.message == replace(message, payload=bytes(range(256)) * 16)
     assert (refused.code, refused.payload_bytes) == (UCode.RESOURCE_EXHAUSTED, 102_400)
     assert refused.text.startswith("too large: size: a packet of 102")
     assert [each.packet_id for each in harness.session.receipts] == [1, 2, 3]
@@ -180,7 +181,7 @@ def test_attributes_that_fit_are_known_of_a_message_whose_header_is_too_large(mo
     message = publish(NOW_MS, TOPIC, b"x" * 5000, LARGE)
     harness.take(with_properties(harness.encoder.encode(message, 1, False), *more))
     (refused,) = harness.intake.refused
-    assert refused.received.message == message._replace(payload=b"x" * 4096)
+    assert refused.received.message == replace(message, payload=b"x" * 4096)
     assert refused.payload_bytes == 5000
     assert "ttt" not in refused.text
 

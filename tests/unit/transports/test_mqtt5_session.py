@@ -1,7 +1,7 @@
 """The session as a dialogue: what it is given, and what it wants to write or tell."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ class Parcel:
 
 
 def make_parcel(name: str) -> Parcel:
-    return Parcel(MESSAGE._replace(payload=name.encode()), name)
+    return Parcel(replace(MESSAGE, payload=name.encode()), name)
 
 
 def make_parcels(names: str) -> list[Parcel]:

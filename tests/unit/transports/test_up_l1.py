@@ -280,7 +280,7 @@ async def test_without_a_sink_filter_only_what_has_no_sink_is_heard(transport: M
     await listening.authenticate(US)
     await listening.register_listener(TOPIC, None, listener)
     plain = publish(NOW_MS, TOPIC)
-    deliver(listening, plain._replace(attributes=replace(plain.attributes, sink=everything_at("gateway"))), plain)
+    deliver(listening, replace(plain, attributes=replace(plain.attributes, sink=everything_at("gateway"))), plain)
     assert listener.messages == [plain]
 
 

@@ -62,7 +62,7 @@ def test_every_message_has_an_id_of_its_own_that_tells_when_it_was_made() -> Non
     assert created_ms(first.id) == NOW_MS
     for uuid in (b"", bytes(16), first.id[:15]):
         with pytest.raises(InvalidMessageError):
-            first._replace(id=uuid).check()
+            replace(first, id=uuid).check()
 
 
 def test_without_a_priority_a_message_is_of_the_default_class() -> None:

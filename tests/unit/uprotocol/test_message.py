@@ -396,3 +396,12 @@ def test_token_and_traceparent_count_their_bytes() -> None:
 def test_the_sink_that_a_streamer_sets_is_told_from_others() -> None:
     assert authority_only(everything_at("cloud"))
     assert not authority_only(APP)
+
+
+def test_messages_are_equal_by_what_they_are_and_can_be_counted() -> None:
+    first = UMessage(new_id(START_MS), PUBLISH, b"x")
+    same = UMessage(bytes(first.id), replace(first.attributes), b"x")
+    other = replace(first, payload=None)
+    assert first == same != other
+    assert len({first, same, other}) == 2
+    assert (other.id, other.attributes, other.payload) == (first.id, first.attributes, None)

@@ -1,5 +1,7 @@
 """004 §8: remote commands have a long TTL, and are repeated as long as they are needed. Late ones do no harm."""
 
+from dataclasses import replace
+
 import pytest
 
 from streamer.config.services import UsubscriptionConfig
@@ -136,14 +138,15 @@ async def test_a_response_without_a_status_does_not_count(harness: Usubscription
 async def test_a_response_from_another_authority_does_not_count(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     [command] = harness.commands()
-    elsewhere = command._replace(
+    elsewhere = replace(
+        command,
         attributes=command.attributes.__class__(
             command.attributes.type,
             command.attributes.source,
             USUBSCRIPTION.at("dev3", v3.SUBSCRIBE),
             command.attributes.priority,
             5000,
-        )
+        ),
     )
     await harness.answered(elsewhere, SUBSCRIBED)
     assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}

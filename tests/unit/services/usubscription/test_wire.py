@@ -1,5 +1,7 @@
 """Reading payloads in their three forms, and writing responses in the same form."""
 
+from dataclasses import replace
+
 import pytest
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
@@ -138,5 +140,5 @@ def test_a_response_with_an_unknown_state_does_not_count() -> None:
     command = Command(new_id(NOW_MS), REMOTE, True, 0, 300_000)
     answer = wire.granted(NOW_MS, v3.command_message("gw1", command), pb.SubscriptionResponse())
     unknown = pb.SubscriptionResponse.FromString(b"\x0a\x02\x08\x09").SerializeToString()
-    found = v3.command_response(answer._replace(payload=unknown))
+    found = v3.command_response(replace(answer, payload=unknown))
     assert (found.code, found.state) == (UCode.OK, None)
