@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from streamer.cli.init_file import LISTEN, ROLES, Answers, Device, lines
+from streamer.cli.init_file import LISTEN, ROLES, Answers, Device, has_off_vehicle_topics, lines
 from streamer.cli.text import complain, plain
 from streamer.config.load import ConfigError, load_text, warnings
 
@@ -86,6 +86,17 @@ def _device(answers: Answers, text: str) -> Answers:
     return replace(answers, devices=(*answers.devices, device))
 
 
+def _off_vehicle(answers: Answers, text: str) -> Answers:
+    known = sorted({each.authority for each in answers.devices if each.is_mqtt})
+    if text not in known:
+        raise ValueError(f"expected a device with a broker: {', '.join(known)}")
+    return replace(answers, off_vehicle=(*answers.off_vehicle, text))
+
+
+def _has_choice_of_topics(answers: Answers) -> bool:
+    return not has_off_vehicle_topics(answers) and any(each.is_mqtt for each in answers.devices)
+
+
 def _cloud(answers: Answers, text: str) -> Answers:
     cloud = _network(answers, text, _CLOUD)
     if not cloud.is_mqtt:
@@ -121,6 +132,14 @@ QUESTIONS = (
         metavar="AUTHORITY=ADDRESS",
         repeats=True,
         trial=_trial_device,
+    ),
+    Question(
+        "--off-vehicle",
+        "a device whose broker has off-vehicle topics, such as another gateway's; the others have in-vehicle ones",
+        _off_vehicle,
+        wanted=_has_choice_of_topics,
+        metavar="AUTHORITY",
+        repeats=True,
     ),
     Question(
         "--cloud",

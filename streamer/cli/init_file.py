@@ -57,6 +57,7 @@ class Answers:
     authority: str
     devices: tuple[Device, ...] = ()
     cloud: Device | None = None
+    off_vehicle: tuple[str, ...] = ()
     user: str = ""
     password_file: str = ""
     ca_file: str = ""
@@ -136,10 +137,15 @@ def _endpoint(answers: Answers, device: Device, name: str) -> Iterator[str]:
     yield from (f"      {line}" for line in options)
 
 
+def has_off_vehicle_topics(answers: Answers) -> bool:
+    """Whether the brokers of all devices have off-vehicle topics: each device finds the others there."""
+    return answers.role == "device-proxy-router"
+
+
 def _mqtt(answers: Answers, device: Device, name: str) -> Iterator[str]:
     broker = device.addresses[0]
     yield f"broker: {_text(broker)}"
-    if device is answers.cloud or answers.role == "device-proxy-router":
+    if device is answers.cloud or has_off_vehicle_topics(answers) or device.authority in answers.off_vehicle:
         yield "topics: off-vehicle    # source and sink authority: one broker serves any number of devices"
     else:
         yield "topics: in-vehicle     # one MQTT topic for each uProtocol topic"

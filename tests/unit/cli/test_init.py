@@ -77,6 +77,14 @@ def test_a_gateway_has_no_route_between_vehicles(tmp_path: Path) -> None:
     assert all("cloud" in pair for pair in routes)
 
 
+def test_a_device_that_is_a_gateway_itself_has_off_vehicle_topics(tmp_path: Path) -> None:
+    words = ("--role", "cloud-gateway", *BY_ROLE["cloud-gateway"], "--off-vehicle", "[::1]")
+    written(tmp_path / "a.yaml", "init", *words)
+    endpoints = load(tmp_path / "a.yaml", {}).endpoints.values()
+    topics = {endpoint.authorities[0]: endpoint.options.topics for endpoint in endpoints}
+    assert topics == {"veh1": "in-vehicle", "[::1]": "off-vehicle", "b": "off-vehicle"}
+
+
 def test_secrets_are_files(tmp_path: Path) -> None:
     words = ("--user", "no", "--password-file", "/etc/a: b/pw", "--ca-file", "/ca", "--cert-file", "/c", "--key-file", "/k")
     written(tmp_path / "a.yaml", *GATEWAY, *words, "--zenoh-config", "/z.json5", "--journal", "/j.db")
@@ -104,6 +112,12 @@ def test_secrets_are_files(tmp_path: Path) -> None:
         (("--role", "ustreamer", "--device", "a=mqtt://h,mqtt://g"), "expected one broker"),
         (("--role", "ustreamer", "--device", "a=mqtt://h"), "required: --cloud"),
         (("--role", "ustreamer", "--device", "a=mqtt://h", "--cloud", "b=tcp/h:1"), "--cloud: expected"),
+        (("--role", "ustreamer", "--device", "a=mqtt://h", "--off-vehicle", "b"), "expected a device with a broker: a"),
+        ((*GATEWAY[1:], "--off-vehicle", "veh1"), "--off-vehicle: not with"),
+        (
+            ("--role", "device-proxy-router", *BY_ROLE["device-proxy-router"], "--off-vehicle", "dev-b"),
+            "off-vehicle: not with",
+        ),
         (("--role", "ustreamer", "--role", "ubus"), "--role: expected once"),
         (("--role", "ustreamer", "--authority", "x\ny: 1"), "--authority: authority: expected one authority"),
         ((*GATEWAY[1:], "--key-file", "/k"), "--key-file: not with"),
