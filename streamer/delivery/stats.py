@@ -4,7 +4,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import LinkState
@@ -12,7 +11,7 @@ from streamer.transports.errors import Malformed, Unwanted
 from streamer.uprotocol.status import UCode
 
 # Seconds: fine in the range of a vehicle's control loops, coarse in that of a cloud link.
-LATENCY_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+LATENCY_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Histogram:
