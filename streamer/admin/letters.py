@@ -14,7 +14,7 @@ from uuid import UUID
 from aiohttp import web
 
 from streamer.admin.access import caller_of, refused, shows_payloads
-from streamer.admin.answers import API, MAX_LIMIT, PROLONG, RequestQuery, bad, body_of, pattern, whole
+from streamer.admin.answers import API, MAX_LIMIT, PROLONG, RequestQuery, bad, body_of, one_of, pattern, whole
 from streamer.admin.running import RunningStreamer
 from streamer.journal.entries import JournalError
 from streamer.journal.letter_acts import MAX_TTL_MS, Redriven, UnreadableLetterError, message_of, purge, redrive
@@ -25,6 +25,9 @@ from streamer.journal.sqlite import CorruptFileError
 from streamer.logs.audit import audit
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import format_id
+
+ORDERS = ("oldest", "newest")
+"""Which dead letters are listed first."""
 
 FILTERS = ("id", "route", "reason", "source", "sink", "older_than", "newer_than")
 
@@ -52,15 +55,17 @@ class LetterPages:
 
     async def _list(self, request: web.Request) -> web.Response:
         now_ms = self._running.router.clock.wall_ms()
-        query = RequestQuery(request, (*FILTERS, "limit", "after"))
+        query = RequestQuery(request, (*FILTERS, "order", "limit", "after"))
         selected = letter_filter(query.read, now_ms)
         limit = query.limit()
         after = query.read("after", lambda text: whole(text, -_LAST, _LAST))
 
+        newest_first = query.read("order", one_of(ORDERS)) == "newest"
+
         def find(file: LetterFile) -> str:
-            found = file.find(selected, after, limit)
+            found = file.find(selected, after, limit, newest_first=newest_first)
             total, total_bytes = file.count(selected)
-            more = len(found) == limit and bool(file.find(selected, found[-1].number, 1))
+            more = len(found) == limit and bool(file.find(selected, found[-1].number, 1, newest_first=newest_first))
             told = {
                 "dead_letters": [facts(letter, now_ms) for letter in found],
                 "next": found[-1].number if more else None,

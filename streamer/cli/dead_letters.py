@@ -43,6 +43,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         return sub
 
     listing = action("list", _list, "List dead letters, oldest first.")
+    listing.add_argument("--newest", action="store_true", help="newest first")
     listing.add_argument("--json", action="store_true", help="one JSON object a line")
     _add_filters(listing)
     show = action("show", _show, "Print everything about one dead letter.")
@@ -148,7 +149,7 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
 
 
 def _list(arguments: argparse.Namespace, letters: Letters) -> int:
-    found = list(letters.find(_wanted(arguments)))
+    found = list(letters.find(_wanted(arguments), newest_first=arguments.newest))
     if arguments.json:
         lines_out(json.dumps(letter) for letter in found)  # in ASCII: nothing that a terminal would obey
         return 0 if found else 1

@@ -83,8 +83,8 @@ class Wanted:
 class Letters(Protocol):
     """Dead letters, wherever they are asked for. Each act is in the audit log."""
 
-    def find(self, wanted: Wanted) -> Iterator[Facts]:
-        """Those that are wanted, oldest first."""
+    def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[Facts]:
+        """Those that are wanted, oldest first or newest."""
 
     def shown(self, wanted: Wanted) -> Iterator[Facts]:
         """The same with their messages: ``content``, or None and a ``problem``."""
@@ -104,9 +104,9 @@ class LettersOfFile:
         self._path = path
         self._now_ms = now_ms
 
-    def find(self, wanted: Wanted) -> Iterator[Facts]:
+    def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[Facts]:
         selected, after = wanted.as_filter(self._now_ms), None
-        while found := self._file.find(selected, after, _AT_ONCE):
+        while found := self._file.find(selected, after, _AT_ONCE, newest_first=newest_first):
             yield from (facts(letter, self._now_ms) for letter in found)
             after = found[-1].number
 
@@ -140,8 +140,10 @@ class LettersOfDaemon:
     def __init__(self, daemon: DaemonAddress) -> None:
         self._daemon = daemon
 
-    def find(self, wanted: Wanted) -> Iterator[Facts]:
+    def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[Facts]:
         query: dict[str, Any] = {**wanted.as_texts(), "limit": _AT_ONCE}
+        if newest_first:
+            query["order"] = "newest"
         while True:
             found, following = ask(self._daemon, f"/dead-letters?{urlencode(query)}", _page)
             yield from found

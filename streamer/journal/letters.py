@@ -80,16 +80,18 @@ class LetterFile:
         self._connection = connection
         self._path = path
 
-    def find(self, selected: LetterFilter, after: int | None = None, limit: int = -1) -> list[LetterSummary]:
-        """The letters that match, oldest first; after the one with this number, and no more than ``limit``."""
-        where, values = _where(selected, after)
+    def find(
+        self, selected: LetterFilter, after: int | None = None, limit: int = -1, *, newest_first: bool = False
+    ) -> list[LetterSummary]:
+        """The letters that match, oldest first or newest; after the one with this number, and no more than ``limit``."""
+        where, values = _where(selected, after, "<" if newest_first else ">")
         with journal_faults(self._path):
-            query = f"SELECT {_COLUMNS} FROM letters {where} ORDER BY number LIMIT ?"
+            query = f"SELECT {_COLUMNS} FROM letters {where} ORDER BY number {'DESC' if newest_first else ''} LIMIT ?"
             return list(map(LetterSummary._make, self._connection.execute(query, (*values, limit))))
 
     def count(self, selected: LetterFilter) -> tuple[int, int]:
         """How many letters match, and their size in bytes."""
-        where, values = _where(selected, None)
+        where, values = _where(selected)
         with journal_faults(self._path):
             query = f"SELECT count(*), ifnull(sum(size), 0) FROM letters {where}"
             number, size = self._connection.execute(query, values).fetchone()
@@ -141,10 +143,10 @@ def open_letters(path: Path) -> Iterator[LetterFile]:
         connection.close()
 
 
-def _where(selected: LetterFilter, after: int | None) -> tuple[str, list[object]]:
+def _where(selected: LetterFilter, after: int | None = None, beyond: str = ">") -> tuple[str, list[object]]:
     found = list(selected.conditions())
     if after is not None:
-        found.append(("number > ?", after))
+        found.append((f"number {beyond} ?", after))
     where = " AND ".join(condition for condition, _ in found)
     return f"WHERE {where}" if where else "", [value for _, value in found]
 

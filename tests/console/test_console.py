@@ -266,7 +266,9 @@ def test_a_purge_deletes_what_was_chosen_and_asks_before(
     console.button(f"Resume {SPEED_TEXT}").click()
     console.said("Resumed")
 
-    console.open("dead-letters")
+    console.open("dead-letters?order=newest")
+    newest = asked(topology, "/dead-letters?order=newest")["dead_letters"][0]["id"]
+    expect(rows(console.page).first.get_by_role("checkbox", name=f"Select {newest}")).to_be_visible()
     rows(console.page).first.get_by_role("checkbox").check()
     console.button("Purge selected (1)").click()
     dialog = console.page.get_by_role("dialog", name="Purge")

@@ -147,6 +147,7 @@ export function deadLetters(root) {
       field("Reason", "reason", { choices: anyOf(CODES) }), field("Route", "route"), field("Source", "source", PATTERN),
       field("Sink", "sink"), field("Older than", "older_than", { placeholder: "2h" }),
       field("Newer than", "newer_than", { placeholder: "30m" }), field("Id", "id"),
+      field("Order", "order", { choices: [["", "oldest first"], ["newest", "newest first"]] }),
     ],
     columns: rows => [
       { label: "Selected", cell: row => checkbox(`Select ${row.id}`, `select ${row.number}`, selected.has(row.number),
@@ -186,10 +187,10 @@ export function deadLetters(root) {
   const chosen = () => ({ which: { numbers: [...selected] }, text: `${plural(selected.size, "selected dead letter")}.` })
   const single = row => ({ which: { numbers: [row.number] }, text: ["This one: ", flow(row)] })
   const all = total => {
-    const filter = Object.entries(list.filter)
-    if (!filter.length) return { which: { all: true }, text: `${plural(total, "dead letter")}: all that there are.` }
-    const terms = filter.map(([key, value]) => el("li", {}, `${words(key)}: `, name(value)))
-    return { which: { filter: list.filter }, text: [`${plural(total, "dead letter")}, all with`, el("ul", {}, terms)] }
+    const { order, ...filter } = list.filter, entries = Object.entries(filter)
+    if (!entries.length) return { which: { all: true }, text: `${plural(total, "dead letter")}: all that there are.` }
+    const terms = entries.map(([key, value]) => el("li", {}, `${words(key)}: `, name(value)))
+    return { which: { filter }, text: [`${plural(total, "dead letter")}, all with`, el("ul", {}, terms)] }
   }
   const done = async text => { selected.clear(); announce(text); about(); await refresh() }
 

@@ -229,11 +229,24 @@ async def test_filters_select_as_the_command_line_does(served: DaemonHarness) ->
         ({"older_than": "1h"}, []),
         ({"newer_than": "1h", "source": str(CALLER)}, [1]),
         ({"newer_than": "999999999999999999w"}, [0, 1, 2]),
+        ({"order": "oldest"}, [0, 1, 2]),
+        ({"order": "newest"}, [2, 1, 0]),
+        ({"order": "newest", "source": "//veh1/FFFFFFFF/FF/8A50"}, [2, 0]),
     ]
     for query, expected in cases:
         page = (await served.ask("/api/v1/dead-letters", **query)).json
         assert [letter["id"] for letter in page["dead_letters"]] == [ids[number] for number in expected], query
         assert page["total"] == len(expected)
+
+
+async def test_the_newest_dead_letters_come_first_by_pages(served: DaemonHarness) -> None:
+    ids = await play(served)
+    first = (await served.ask("/api/v1/dead-letters", order="newest", limit=2)).json
+    assert [letter["id"] for letter in first["dead_letters"]] == [ids[2], ids[1]]
+    last = (await served.ask("/api/v1/dead-letters", order="newest", limit=2, after=first["next"])).json
+    assert ([letter["id"] for letter in last["dead_letters"]], last["next"]) == ([ids[0]], None)
+    refused = await served.ask("/api/v1/dead-letters", order="latest")
+    assert (refused.status, refused.json["error"]) == (400, "query: order: 'latest': expected oldest, newest")
 
 
 async def test_a_dead_letter_is_shown_without_its_token(served: DaemonHarness) -> None:

@@ -42,6 +42,12 @@ def test_letters_are_listed_oldest_first_with_a_total(dead_letters: Run) -> None
     assert lines[4] == f"3 dead letters, {sum(len(letter.body) for letter in LETTERS)} bytes"
 
 
+@pytest.mark.parametrize(("words", "expected"), [([], [2, 1, 0]), (["--route", "vehicle-cloud"], [1, 0])])
+def test_the_newest_come_first_if_asked(dead_letters: Run, words: list[str], expected: list[int]) -> None:
+    _, out, _ = dead_letters("list", "--json", "--newest", *words)
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [IDS[each] for each in expected]
+
+
 def test_json_lines_have_the_same(dead_letters: Run) -> None:
     status, out, _ = dead_letters("list", "--json")
     lines = [json.loads(line) for line in out.splitlines()]

@@ -48,6 +48,17 @@ def test_all_letters_are_found_in_their_order(full: Path) -> None:
     assert found(full) == [1, 2, 3, 4]
 
 
+def test_letters_are_found_by_pages_in_either_order(full: Path) -> None:
+    with open_letters(full) as letters:
+
+        def page(after: int | None, newest_first: bool) -> list[int]:
+            selected = LetterFilter(until_ms=4000)  # all but the second
+            return [each.number for each in letters.find(selected, after, 2, newest_first=newest_first)]
+
+        assert [page(after, newest_first=False) for after in (None, 3, 4)] == [[1, 3], [4], []]
+        assert [page(after, newest_first=True) for after in (None, 3, 1)] == [[4, 3], [1], []]
+
+
 @pytest.mark.parametrize(
     ("selected", "numbers"),
     [
