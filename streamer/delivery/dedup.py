@@ -16,6 +16,7 @@ from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 
 # Between an id and a scope: no authority, and so no other key, contains it.
 _SCOPE: Final = b"\0"
+_NOBODY: Final[frozenset[str]] = frozenset()
 # How long the original may come after its copy. Two streamers side by side are milliseconds apart.
 GRACE_S = 1.0
 _MAX_STRAYS = 10_000
@@ -24,6 +25,8 @@ _MAX_STRAY_BYTES = 16 * 1024 * 1024
 
 class SeenIds:
     """Ids of messages; for those without an outcome, the `Received` whose fate a second copy shares.
+
+    A Publish that was copied for many authorities is remembered once for all of them, in ``young_copies``.
 
     Bounded in number and time with two generations: the older one is forgotten as a whole. An id is therefore remembered
     for at least half of the bound and at most all of it, give or take a batch.
@@ -35,6 +38,8 @@ class SeenIds:
         self._turned_s = now_s
         self.young: dict[bytes, Received | None] = {}
         self.old: dict[bytes, Received | None] = {}
+        self.young_copies: dict[bytes, frozenset[str]] = {}
+        self.old_copies: dict[bytes, frozenset[str]] = {}
         self.before_forgetting: list[Callable[[], None]] = []
 
     def resize(self, max_ids: int, max_seconds: float) -> None:
@@ -60,6 +65,7 @@ class SeenIds:
                 key: received for key, received in self.old.items() if received is not None and received.holders > 0
             }
             self.old, self.young = self.young, on_their_way
+            self.old_copies, self.young_copies = self.young_copies, {}
             self._turned_s = now_s
             self._limit = len(self.young) + self._half  # else many without an outcome would have it turn at every call
 
@@ -67,6 +73,20 @@ class SeenIds:
         """A message has arrived that has no outcome yet."""
         self.young[key] = received
         received.key = key
+
+    def copied(self, message: UMessage, to: frozenset[str]) -> None:
+        """A Publish without a sink goes to these authorities, a copy to each: if one comes back, it is a duplicate."""
+        name = _name_of(message)
+        before = self.young_copies.get(name)
+        self.young_copies[name] = to if before is None else before | to
+
+    def is_copy(self, message: UMessage) -> bool:
+        """Whether a message is such a copy."""
+        sink = message.attributes.sink
+        if sink is None or message.attributes.type is not UMessageType.PUBLISH:
+            return False
+        name = _name_of(message)
+        return sink.authority in self.young_copies.get(name, _NOBODY) or sink.authority in self.old_copies.get(name, _NOBODY)
 
     def settled(self, key: bytes) -> None:
         """The message has reached its outcome; only its id is worth keeping."""

@@ -16,7 +16,7 @@ from streamer.delivery.egress import Egress
 from streamer.delivery.lane import REDELIVERED, Hold
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import Room, RouteQueue, size_of
-from streamer.delivery.resolve import Resolved, Resolver
+from streamer.delivery.resolve import Leg, Resolved, Resolver, addressees
 from streamer.delivery.settle import Settler
 from streamer.delivery.stats import EndpointStats, RouteStats
 from streamer.delivery.tokens import Tokens
@@ -252,7 +252,7 @@ class Ingress(UListener):
                     self._turn_away(received, resolved.failure)
                 continue
             key = message.id + attributes.origin if attributes.sink is None else key_of(message)
-            if key in seen.young or key in seen.old:
+            if key in seen.young or key in seen.old or (attributes.sink is not None and seen.is_copy(message)):
                 self._seen_before(key, received)
             elif attributes.ttl and now_ms > int.from_bytes(message.id[:6], "big") + attributes.ttl:
                 self._turn_away(received, refusals.EXPIRED)
@@ -268,7 +268,7 @@ class Ingress(UListener):
         message = received.message
         key = key_of(message)
         if failure.is_reported:
-            if key in seen:
+            if key in seen or seen.is_copy(message):
                 self._seen_before(key, received)
                 return
             if key + self._scope in seen:
@@ -338,6 +338,7 @@ class Ingress(UListener):
         received.holders += len(legs) - 1
         message = received.message
         seen = self._seen
+        entered: list[Leg] = []
         for leg in legs:
             queue = leg.queue
             once = None if leg.once is None else message.id + leg.once
@@ -369,7 +370,7 @@ class Ingress(UListener):
             if lane.hold and lane.hold & Hold.PAUSED and not queue.has_room_for_paused(size_of(message)):
                 self._settler.refuse(received, queue, refusals.PAUSED)
                 continue
-            if leg.is_changed:  # if the network echoes it, it is a duplicate
+            if leg.is_changed and not leg.is_copy:  # if the network echoes it, it is a duplicate
                 seen.young.setdefault(message.id + leg.tail, None)
                 if once is not None:
                     seen.young[once] = None
@@ -379,6 +380,9 @@ class Ingress(UListener):
             self._custody.watch(delivery)
             if lane.filed < lane.top:
                 leg.egress.queued(lane)
+            entered.append(leg)
+        if resolved.addressees:
+            seen.copied(message, resolved.addressees if len(entered) == len(legs) else addressees(entered))
 
     def _count_there(self, received: Received, queue: RouteQueue) -> None:
         """A copy of this Publish for another authority has taken the same route: this one counts there.

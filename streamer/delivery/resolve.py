@@ -41,12 +41,13 @@ _Flow = tuple[UMessageType, UUri, UUri | None, str | None]
 class Leg:
     """One lane for messages with the same attributes; ``attributes`` are those that they are sent with.
 
-    ``is_changed``: those are not the ones that the messages came with. ``tail`` is what follows the id where messages are
+    ``is_changed``: those are not the ones that the messages came with. ``is_copy``: the messages have no sink, and get one
+    with an authority, as other legs give them other ones. ``tail`` is what follows the id where messages are
     remembered as they leave; ``once`` the same for this route, if the leg removes the sink by which copies of a Publish
     differ. ``sampler`` leaves out messages beyond the sample period.
     """
 
-    __slots__ = ("attributes", "egress", "is_changed", "key", "lane", "once", "queue", "sampler", "tail")
+    __slots__ = ("attributes", "egress", "is_changed", "is_copy", "key", "lane", "once", "queue", "sampler", "tail")
 
     def __init__(
         self, queue: RouteQueue, egress: Egress, attributes: Attributes, before: Attributes, sampler: Sampler | None = None
@@ -55,6 +56,7 @@ class Leg:
         self.egress = egress
         self.attributes = attributes
         self.is_changed = attributes is not before
+        self.is_copy = before.sink is None and attributes.sink is not None
         changes_sink = attributes.sink != before.sink
         self.tail = tail_of(attributes)
         self.once = self.tail + scope("route", queue.name) if changes_sink and before.sink is not None else None
@@ -63,12 +65,17 @@ class Leg:
         self.sampler = sampler
 
 
+def addressees(legs: Iterable[Leg]) -> frozenset[str]:
+    """The authorities to which these legs carry copies."""
+    return frozenset(leg.attributes.sink.authority for leg in legs if leg.is_copy and leg.attributes.sink is not None)
+
+
 class Resolved:
     """What was decided for messages with the same attributes. ``is_misrouted``: see `MisroutedCopies`; ``wants_token``: the
     method that demands a good token of each of them; ``paces``: how fast the rule that allows them lets them come.
     """
 
-    __slots__ = ("copies", "failure", "is_misrouted", "legs", "paces", "wants_token")
+    __slots__ = ("addressees", "copies", "failure", "is_misrouted", "legs", "paces", "wants_token")
 
     def __init__(
         self,
@@ -83,6 +90,7 @@ class Resolved:
         self.is_misrouted = is_misrouted
         self.wants_token = wants_token
         self.paces = paces
+        self.addressees = addressees(legs)
         self.copies: dict[RouteQueue, int] = {}  # how many legs lead into a queue
         for leg in legs:
             self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1

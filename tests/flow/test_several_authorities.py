@@ -1,12 +1,14 @@
 """One Publish for several authorities: a copy for each on a network that wants an address, and one wherever it goes."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 from streamer.config.models import Config
+from streamer.routing.interest import EVERY_MESSAGE
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import everything_at
-from tests.flow.harness import ORDERS, RouterHarness, configuration, three_networks
+from tests.flow.harness import ORDERS, SPEED, RouterHarness, configuration, three_networks
 
 
 def addressed(message: UMessage, *authorities: str) -> list[UMessage]:
@@ -77,3 +79,56 @@ async def test_copies_for_authorities_behind_different_endpoints_all_go() -> Non
         order = harness.speed(source=ORDERS)
         harness.arrive("cloud", *addressed(order, "veh1", "phone1"))
         assert harness.sent("vehicle") == harness.sent("phone") == [order]
+
+
+async def interested(harness: RouterHarness, *authorities: str) -> None:
+    """Have these subscribe to the speed."""
+    harness.router.set_interest(SPEED, dict.fromkeys(authorities, EVERY_MESSAGE), "test")
+    await asyncio.sleep(0)
+    await harness.router.subscriber.catch_up()
+
+
+def by_interest(**queue: Any) -> Config:
+    return configuration(routes=[{"from": "vehicle", "to": "cloud", "queue": queue}, {"from": "cloud", "to": "vehicle"}])
+
+
+async def test_publish_for_many_authorities_is_remembered_once_and_each_copy_is_known() -> None:
+    async with RouterHarness(by_interest(), addressed=("cloud",)) as harness:
+        everybody = [f"cloud{number}" for number in range(100)]
+        await interested(harness, *everybody)
+        speed = harness.speed()
+        harness.arrive("vehicle", speed)
+        assert harness.sent("cloud") == addressed(speed, *everybody)
+        assert len(harness.router.seen) == 1
+        harness.arrive("vehicle", *addressed(speed, "cloud0", "cloud99", "cloud100"))
+        assert harness.sent("cloud") == addressed(speed, *everybody, "cloud100")
+        assert harness.outcomes("none") == {"duplicate": 2}
+
+
+async def test_copies_are_known_as_long_as_the_id_of_their_publish() -> None:
+    async with RouterHarness(by_interest(), addressed=("cloud",)) as harness:
+        await interested(harness, "cloud0", "cloud1")
+        speed = harness.speed()
+        harness.arrive("vehicle", speed)
+        half_ms = int(harness.config.remember.seconds * 500)
+        harness.clock.advance(half_ms)
+        harness.arrive("vehicle", *addressed(speed, "cloud1"))
+        assert harness.outcomes("none") == {"duplicate": 1}
+        for _ in range(2):
+            harness.clock.advance(half_ms)
+            harness.arrive("vehicle", harness.speed())
+        seen = harness.router.seen
+        assert (len(seen.old_copies), len(seen.young_copies)) == (1, 1)
+
+
+async def test_copy_that_found_no_room_is_not_known_and_goes_when_another_streamer_brings_it() -> None:
+    async with RouterHarness(by_interest(messages=1, on_full="reject"), addressed=("cloud",)) as harness:
+        await interested(harness, "cloud0", "cloud1")
+        harness.transports["cloud"].lose_link()
+        speed = harness.speed()
+        harness.arrive("vehicle", speed)
+        harness.transports["cloud"].restore_link()
+        harness.arrive("vehicle", *addressed(speed, "cloud0", "cloud1"))
+        assert harness.sent("cloud") == addressed(speed, "cloud0", "cloud1")
+        assert harness.outcomes("vehicle-cloud") == {"delivered": 2, "rejected": 1}
+        assert harness.outcomes("none") == {"duplicate": 1}
