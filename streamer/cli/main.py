@@ -18,8 +18,6 @@ from pathlib import Path
 import uvloop
 
 from streamer import __version__
-from streamer.cli import completion, dead_letters, explain, init, pause, probe, tap, top, traces
-from streamer.cli import config as config_commands
 from streamer.cli.text import EX_CONFIG, complain, plain
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
@@ -38,7 +36,8 @@ FORM = "compiled" if IS_COMPILED else "pure Python"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, and return the exit status."""
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    arguments = _parser(is_daemon=given[:1] == ["run"]).parse_args(given)
     try:
         status: int = arguments.command(arguments)
         sys.stdout.flush()
@@ -54,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
+    """Of the daemon, or of all commands: what only the others import takes a megabyte, which the daemon would keep."""
     parser = argparse.ArgumentParser(
         prog="streamer", description="Routes uProtocol messages between MQTT 5 and Zenoh and loses none of them."
     )
@@ -68,8 +68,17 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration file")
         return sub
 
+    def run() -> None:
+        command("run", _run, "Route messages until told to stop (SIGTERM drains, SIGHUP reloads the configuration).")
+
+    if is_daemon:
+        run()
+        return parser
+    from streamer.cli import completion, dead_letters, explain, init, pause, tap, top, traces  # noqa: PLC0415
+    from streamer.cli import config as config_commands  # noqa: PLC0415
+
     init.add_to(commands)
-    command("run", _run, "Route messages until told to stop (SIGTERM drains, SIGHUP reloads the configuration).")
+    run()
     text = "Report everything that is wrong with a configuration file. Without --probe it connects to nothing."
     check = command("check", _check, text)
     text = (
@@ -138,7 +147,11 @@ def _check(arguments: argparse.Namespace) -> int:
     print(f"{arguments.config}: good. {USTREAMER.at(config.authority)}, endpoints {endpoints}, {len(config.routes)} routes")
     for warning in warnings(config):
         print(f"{arguments.config}: hint: {warning}")
-    return probe.probe(arguments.config, config) if arguments.probe else 0
+    if not arguments.probe:
+        return 0
+    from streamer.cli.probe import probe  # noqa: PLC0415  # not for the daemon either
+
+    return probe(arguments.config, config)
 
 
 def _schema(arguments: argparse.Namespace) -> int:
