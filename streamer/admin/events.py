@@ -98,7 +98,10 @@ class Events:
             self._tell_left_out()
             self._tell_states()
             self._tell_changes()
-            self._tell("rates", {"t": moment(self._clock.wall_ms()), **self._rates.read(now_s)})
+            if self._is_wanted("rates"):
+                self._tell("rates", {"t": moment(self._clock.wall_ms()), **self._rates.read(now_s)})
+            else:
+                self._rates.forget()
 
     def letter(self, failed: FailedMessage, number: int | None) -> None:
         """A dead letter was made; ``number`` is that in the journal."""
@@ -154,8 +157,11 @@ class Events:
         self._due_s = self._clock.monotonic_s()
         self._router.notices.watch(self.letter)
 
+    def _is_wanted(self, kind: str) -> bool:
+        return any(kind in listener.kinds for listener in self._listeners)
+
     def _tell(self, kind: str, data: dict[str, Any]) -> None:
-        if any(kind in listener.kinds for listener in self._listeners):
+        if self._is_wanted(kind):
             encoded = event(kind, data)
             for listener in self._listeners:
                 listener.tell(kind, encoded)

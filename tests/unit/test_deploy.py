@@ -186,6 +186,12 @@ def test_the_image_and_the_compose_file_name_the_version_of_the_package() -> Non
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
+@pytest.mark.parametrize("name", ["deploy/spark/cronjob.yaml", "deploy/spark/submit-kubernetes.sh", "docs/install.md"])
+def test_examples_name_the_version_of_the_package(name: str) -> None:
+    found = re.findall(r"(?:ustreamer-nightly:|streamer )(\d+\.\d+\.\d+)", (ROOT / name).read_text())
+    assert set(found) == {project()["version"]}
+
+
 def test_only_what_the_image_needs_is_sent_to_the_builder() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     kept = {line.removeprefix("!") for line in lines if line.startswith("!")}

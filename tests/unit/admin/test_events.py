@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from streamer.admin import streams
 from streamer.admin.events import LETTERS_PER_S, MAX_BYTES, MAX_EVENTS, Listener
+from streamer.admin.rates import Rates
 from streamer.admin.streams import MAX_STREAMS, STRANGERS, event
 from streamer.config.shown import fingerprint
 from streamer.routing.pause_rules import PauseRule
@@ -64,6 +66,35 @@ async def test_rates_are_told_once_a_second_of_routes_that_change_or_hold_someth
         live.tick(1000)
         waiting = (await until_event(answer, "rates"))["routes"]["vehicle-cloud"]
         assert (waiting["queued"], waiting["oldest_age_s"]) == (1, 1.0)
+
+
+async def test_rates_are_read_only_while_somebody_wants_them_and_begin_anew(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, http = pages
+    read: list[float] = []
+    real = Rates.read
+
+    def counted(rates: Rates, now_s: float) -> dict[str, Any]:
+        read.append(now_s)
+        return real(rates, now_s)
+
+    monkeypatch.setattr(Rates, "read", counted)
+    async with http.get("/api/v1/events?kinds=state"):
+        async with http.get("/api/v1/events?kinds=rates") as answer:
+            live.tick(1000)
+            await until_event(answer, "rates")
+        await until(lambda: len(live.live._events._listeners) == 1)
+        live.flow.arrive("vehicle", *(live.flow.speed() for _ in range(30)))
+        for _ in range(3):
+            live.tick(1000)
+        assert len(read) == 1
+        async with http.get("/api/v1/events?kinds=rates") as answer:
+            live.tick(1000)
+            assert (await until_event(answer, "rates"))["routes"] == {}  # what was meanwhile is no rate
+            live.flow.arrive("vehicle", live.flow.speed())
+            live.tick(1000)
+            assert (await until_event(answer, "rates"))["routes"]["vehicle-cloud"]["accepted_per_s"] == 1.0
 
 
 async def test_dead_letters_are_told_and_beyond_a_bound_counted(pages: Pages) -> None:
