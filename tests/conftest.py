@@ -1,5 +1,6 @@
 """Hypothesis profiles: `ci` draws the same examples every time, `thorough` looks further (HYPOTHESIS_PROFILE)."""
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from hypothesis import HealthCheck, settings
 
 from streamer.logs.output import LineHandler, audit_log
 from tests.programs import PROGRAMS, require
+
+gc.set_threshold(5000, 200, 100)  # as `streamer run` does
 
 _COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
@@ -23,6 +26,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits longest begins first: the workers that finish early find something short to do."""
     order = ("fault", "e2e")
     items.sort(key=lambda item: order.index(item.path.parent.name) if item.path.parent.name in order else len(order))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: the collector of garbage need not look at thousands of tests again and again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

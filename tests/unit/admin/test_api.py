@@ -13,8 +13,6 @@ from urllib.parse import quote
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has none
-from openapi_spec_validator import validate
 
 from streamer.admin.metrics import Exposition
 from streamer.admin.port import AdminPort
@@ -52,6 +50,8 @@ class Document:
         kind = asked.headers["Content-Type"].partition(";")[0]
         schema = response["content"][kind]["schema"]
         data = json.loads(asked.text)
+        from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # noqa: PLC0415  # loads for two seconds
+
         # What a schema refers to is found in the document that it stands in.
         checker = Draft202012Validator(
             {**schema, "components": self.data["components"]}, format_checker=Draft202012Validator.FORMAT_CHECKER
@@ -97,6 +97,8 @@ async def until_letters(served: DaemonHarness, number: int) -> None:
 
 
 def test_the_document_is_one_of_openapi() -> None:
+    from openapi_spec_validator import validate  # noqa: PLC0415  # as above
+
     validate(yaml.safe_load((files("streamer.admin") / "openapi.yaml").read_text()))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.journal.harness import JournalHarness
+from tests.unit.journal.harness import PROMPT_S, JournalHarness
 
 MakeHarness = Callable[..., JournalHarness]
 
@@ -19,8 +19,10 @@ def path(tmp_path: Path) -> Path:
 def harness(path: Path) -> Iterator[MakeHarness]:
     made: list[JournalHarness] = []
 
-    def make(path: Path = path, max_letters: int = 100, max_letter_bytes: int = 1 << 20) -> JournalHarness:
-        made.append(JournalHarness(path, max_letters, max_letter_bytes))
+    def make(
+        path: Path = path, max_letters: int = 100, max_letter_bytes: int = 1 << 20, idle_s: float = PROMPT_S
+    ) -> JournalHarness:
+        made.append(JournalHarness(path, max_letters, max_letter_bytes, idle_s))
         return made[-1]
 
     yield make

@@ -33,7 +33,9 @@ class ManualLoop:
 class JournalHarness:
     """A journal and its loop."""
 
-    def __init__(self, path: Path, max_letters: int = 100, max_letter_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self, path: Path, max_letters: int = 100, max_letter_bytes: int = 1 << 20, idle_s: float = PROMPT_S
+    ) -> None:
         self.loop = ManualLoop()
         self.journal = Journal(
             path,
@@ -41,7 +43,7 @@ class JournalHarness:
             BOUNDS._replace(max_letters=max_letters, max_bytes=max_letter_bytes),
             self.loop.post,
             retry_s=PROMPT_S,
-            idle_s=PROMPT_S,
+            idle_s=idle_s,
         )
         self.opened: list[str] = []
 

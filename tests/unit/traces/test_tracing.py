@@ -9,8 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamer.config.stores import TraceConfig
+from streamer.traces import tracing as tracing_module
 from streamer.traces.tracing import Tracing
 from tests.unit.delivery.messages import message, push, route_queue
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the process that compacts takes long to start."""
+    monkeypatch.setattr(tracing_module, "_STOP_S", 100.0)
 
 
 def tracing(path: Path) -> Tracing:
