@@ -41,9 +41,9 @@ def _evict_up_to(kind: str, most: str, most_bytes: str) -> str:
     """The number up to which the letters of a kind are evicted: the oldest ones, as far as they are beyond the bounds."""
     return f"""max(
         ifnull((SELECT number FROM letters WHERE {kind} ORDER BY number DESC LIMIT 1 OFFSET {most}), -1),
-        ifnull((SELECT max(number) FROM (
+        CASE WHEN (SELECT {_LETTERS_SUM} FROM letters WHERE {kind}) > {most_bytes} THEN (SELECT max(number) FROM (
             SELECT number, sum(size + {ENTRY_BYTES}) OVER (ORDER BY number DESC) AS held FROM letters WHERE {kind}
-        ) WHERE held > {most_bytes}), -1))"""
+        ) WHERE held > {most_bytes}) ELSE -1 END)"""
 
 
 def _text(start: str, size: str) -> str:
