@@ -16,11 +16,13 @@ from pathlib import Path
 _PRELOADED = (
     "streamer.cli.main",
     "streamer.daemon",
+    "streamer.traces.compact",
+    "streamer.traces.tracing",
     "streamer.transports.mqtt5.transport",
     "streamer.transports.zenoh.transport",
 )
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(list(_PRELOADED))
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(list(_PRELOADED))
 
 
 class ForkedStreamer:
@@ -29,7 +31,7 @@ class ForkedStreamer:
     def __init__(self, argv: Sequence[str], cwd: Path, log: Path, environ: Mapping[str, str]) -> None:
         """What the program loads is decided already: of ``environ`` only what it reads later counts, not PYTHONPATH."""
         log.touch()
-        self._process: ForkServerProcess = _CONTEXT.Process(
+        self._process: ForkServerProcess = FORKS.Process(
             target=_main, args=(list(argv), str(cwd), str(log), dict(environ)), daemon=True
         )
         self._process.start()

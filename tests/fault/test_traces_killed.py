@@ -1,10 +1,12 @@
 """kill -9 of the processes that write and compact traces, at random points: nothing torn, lost or doubled."""
 
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,61 +15,47 @@ import pytest
 from streamer.traces.compact import compact_spool
 from streamer.traces.layout import Folders
 from streamer.traces.spool import SpoolWriter
-from tests.fault.trace_children import MAX_BYTES, STREAMER
+from tests.fault.trace_children import MAX_BYTES, STREAMER, compact_when_told, write
+from tests.preloaded import FORKS
 
 SEEDS = range(3)
 RUNS = 4
 COMPACTIONS = 3
-CHILD = """
-import sys
-
-class WithoutPandas:
-    @staticmethod
-    def find_spec(name, *_):
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, WithoutPandas)
-
-from tests.fault.trace_children import main
-
-main()
-"""
-"""A streamer has no pandas. Where it is installed, as for the tests of the jobs, pyarrow spends half of the start on it."""
 
 
-def child(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+@contextmanager
+def child(action: Callable[..., None], *arguments: object) -> Iterator[tuple[ForkServerProcess, Connection]]:
+    """A process, and the connection by which it talks to us. It is killed at the end."""
+    ours, told = FORKS.Pipe()
+    process = FORKS.Process(target=action, args=(told, *arguments), daemon=True)
+    process.start()
+    told.close()
+    with ours:
+        try:
+            yield process, ours
+        finally:
+            process.kill()
+            process.join()
 
 
-def write_and_kill(path: Path, run_us: int, lines: int) -> int:
+def write_and_kill(path: Path, run_us: int, batches: int) -> int:
     """Run a daemon and kill it after so many batches. Returns how many records were safe by its own word."""
-    with child("write", str(path), str(run_us)) as writer:
-        assert writer.stdout is not None
+    with child(write, path, run_us) as (writer, told):
         safe = 0
-        for _ in range(lines):
-            safe = int(writer.stdout.readline())
+        for _ in range(batches):
+            safe = told.recv()
         writer.kill()
-        for line in writer.stdout:  # what it said before it was killed
-            if line.endswith("\n"):
-                safe = int(line)
+        with suppress(EOFError):
+            while True:  # what it said before it was killed
+                safe = told.recv()
     return safe
 
 
 def compact_and_kill(path: Path, after_s: float) -> None:
-    with child("compact", str(path)) as compaction:
-        assert compaction.stdin is not None
-        assert compaction.stdout is not None
-        assert compaction.stdout.readline() == "ready\n"
-        compaction.stdin.write("go\n")
-        compaction.stdin.flush()
+    with child(compact_when_told, path) as (_, told):
+        assert told.recv() == "ready"
+        told.send("go")
         time.sleep(after_s)  # the moment of the kill is what is random here
-        compaction.kill()
 
 
 def parquet_records(path: Path) -> Counter[tuple[int, int]]:
@@ -88,7 +76,7 @@ def test_records_of_completed_batches_are_kept_once_whoever_is_killed(tmp_path: 
     path = tmp_path / "traces"
     safe: dict[int, int] = {}
     for run in range(1, RUNS + 1):
-        safe[run] = write_and_kill(path, run_us=run, lines=rng.randrange(1, 60))
+        safe[run] = write_and_kill(path, run_us=run, batches=rng.randrange(1, 60))
         for _ in range(rng.randrange(COMPACTIONS)):
             compact_and_kill(path, rng.uniform(0, 0.06))
             assert max(parquet_records(path).values(), default=1) == 1

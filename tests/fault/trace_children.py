@@ -1,8 +1,7 @@
 """Processes that the test of killed traces starts and kills: one writes a spool, one compacts it."""
 
-import sys
 import time
-from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from streamer.traces.compact import compact_spool
@@ -16,9 +15,9 @@ ROTATE_BYTES = 60_000
 MAX_BYTES = 1024**3
 
 
-def write(path: str, run_us: str) -> None:
+def write(told: Connection, path: Path, run_us: int) -> None:
     """Write batches for ever; say after each how many records are safe."""
-    spool = SpoolWriter(Folders(Path(path), STREAMER), int(run_us), 3600, ROTATE_BYTES, MAX_BYTES, lambda: None)
+    spool = SpoolWriter(Folders(path, STREAMER), run_us, 3600, ROTATE_BYTES, MAX_BYTES, lambda: None)
     spool.start()
     count = 0
     while True:
@@ -26,17 +25,11 @@ def write(path: str, run_us: str) -> None:
         count += BATCH
         while spool.written < count:
             time.sleep(0.0002)
-        print(count, flush=True)  # noqa: T201  # this is how it talks to the test
+        told.send(count)
 
 
-def compact_when_told(path: str) -> None:
-    """Compact once a line comes, and say so."""
-    print("ready", flush=True)  # noqa: T201
-    sys.stdin.readline()
-    compact_spool(Folders(Path(path), STREAMER), MAX_BYTES)
-    print("compacted", flush=True)  # noqa: T201
-
-
-def main() -> None:
-    actions: dict[str, Callable[..., None]] = {"write": write, "compact": compact_when_told}
-    actions[sys.argv[1]](*sys.argv[2:])
+def compact_when_told(told: Connection, path: Path) -> None:
+    """Compact once the test says so."""
+    told.send("ready")
+    told.recv()
+    compact_spool(Folders(path, STREAMER), MAX_BYTES)
