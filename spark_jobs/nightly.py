@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,16 +51,16 @@ JOBS = (
     delivery_audit.JOB,
     route_hourly.JOB,
     latency.JOB,
+    streamer_health.JOB,
     counts.JOB,
     traffic_matrix.JOB,
     top_talkers.JOB,
     ttl_margin.JOB,
     redelivery.JOB,
-    streamer_health.JOB,
     slo.JOB,
+    anomalies.JOB,
     outcomes.JOB,
     dead_letters.JOB,
-    anomalies.JOB,
 )
 """All jobs, each after those that it needs, and the longest first."""
 
@@ -199,15 +199,14 @@ class NightlyRun:
     def _run_jobs(self, wanted: Mapping[dt.date, Sequence[Job]], at_once: int = 1) -> None:
         """Run the jobs that each of these dates wants, each job for all of its dates, and so many jobs at once."""
         made: dict[tuple[dt.date, ...], Batch] = {}
+        running: dict[str, Future[None]] = {}
         pool = ThreadPoolExecutor(at_once, thread_name_prefix="job")
         try:
-            for wave in _waves((*self._record_jobs, *self._trend_jobs)):
-                running = []
-                for job in wave:
-                    dates = tuple(date for date, jobs in wanted.items() if job in jobs and not self._skipped(job, date))
-                    running.append(pool.submit(self._run_job, job, dates, made))
-                for each in running:
-                    each.result()
+            for job in (*self._record_jobs, *self._trend_jobs):
+                needs = [running[need.name] for need in job.needs if need.name in running]
+                running[job.name] = pool.submit(self._run_after, needs, job, wanted, made)
+            for each in running.values():
+                each.result()
         except BaseException:
             self._is_stopping = True
             raise
@@ -215,6 +214,25 @@ class NightlyRun:
             pool.shutdown(cancel_futures=True)
             for batch in made.values():
                 batch.release()
+
+    def _run_after(
+        self,
+        needs: Sequence[Future[None]],
+        job: Job,
+        wanted: Mapping[dt.date, Sequence[Job]],
+        made: dict[tuple[dt.date, ...], Batch],
+    ) -> None:
+        """Run a job once what it needs has run. That was begun before it, so one of them can always go on."""
+        for each in needs:
+            each.result()
+        if self._is_stopping:
+            return
+        dates = tuple(date for date, jobs in wanted.items() if job in jobs and not self._skipped(job, date))
+        try:
+            self._run_job(job, dates, made)
+        except BaseException:
+            self._is_stopping = True
+            raise
 
     def _skipped(self, job: Job, date: dt.date) -> bool:
         """Whether a job failed on which this one depends."""
@@ -252,18 +270,6 @@ class NightlyRun:
             for date in dates:
                 self.failed.setdefault(date, set()).add(job.name)
             self._progress.skip((len(job.tables) - finished) * len(dates))
-
-
-def _waves(jobs: Iterable[Job]) -> list[list[Job]]:
-    """The jobs, each in a later wave than those that it needs."""
-    wave_of: dict[str, int] = {}
-    waves: list[list[Job]] = []
-    for job in jobs:
-        number = max((wave_of[need.name] + 1 for need in job.needs), default=0)
-        wave_of[job.name] = number
-        waves += [[] for _ in range(number + 1 - len(waves))]
-        waves[number].append(job)
-    return waves
 
 
 def _lost(job: Job, before: Manifest, files: Files, date: dt.date) -> int:

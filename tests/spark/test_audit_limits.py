@@ -10,10 +10,12 @@ from pyspark.sql import functions as sf
 
 from spark_jobs import delivery_audit
 from tests.spark.test_delivery_audit import audited, seen
-from tests.spark.traces import Record, at, frame
+from tests.spark.traces import Record, at, configured, frame
 
 MANY = 1_200_000
 """A sum of so many hashes need not fit a long."""
+GENERATED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+"""Code is generated: for so many rows, that takes less time than to interpret."""
 TO_CLOUD: dict[str, Any] = {
     "msg_type": "notification",
     "sink_authority": "cloud",
@@ -82,6 +84,7 @@ def test_a_message_that_comes_again_without_end_has_the_signature_of_one_that_co
     is_aside = sf.col("outcome") == "duplicate"
     times = sf.when(is_aside & (number == 0), MANY).when(number == 1, 1).otherwise(2)
     again = records.withColumn("id", number.cast("long")).withColumn("n", sf.explode(sf.sequence(sf.lit(1), times)))
-    rows = {row.id: row for row in delivery_audit.fates(again, {}).collect()}
+    with configured(spark, GENERATED):
+        rows = {row.id: row for row in delivery_audit.fates(again, {}).collect()}
     assert {each: (row.extra, row.aside) for each, row in rows.items()} == {0: (1, MANY), 1: (0, 1), 2: (1, 2)}
     assert rows[0].signature == rows[2].signature != rows[1].signature

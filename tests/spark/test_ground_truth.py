@@ -18,6 +18,7 @@ from spark_jobs.batch import Batch, around
 from spark_jobs.generate import Faults, Plan, Surge, generate, release
 from spark_jobs.storage import Storage
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH, Table
+from tests.spark.traces import configured
 
 FIRST = dt.date(2026, 11, 19)
 DATES = (FIRST, FIRST + dt.timedelta(days=1))
@@ -47,6 +48,13 @@ PLAN = Plan(
 )
 Findings = dict[str, set[str]]
 _TOPIC = ("src_authority", "src_ue_id", "src_resource_id")
+_AS_IF_LARGE = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.ustreamer.small": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+_AS_AT_NIGHT = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.factoryMode": "FALLBACK"}
+"""Shuffled into more than one part, and by generated code, unlike other tests."""
 
 
 @dataclass
@@ -61,18 +69,7 @@ class NightTables:
 
 
 @pytest.fixture(scope="module")
-def as_at_night(spark: SparkSession) -> Iterator[SparkSession]:
-    """Shuffled into more than one part, and by generated code, as `session` sets it, and not as in other tests."""
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
-    yield spark
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
-    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-
-
-@pytest.fixture(scope="module")
-def night(as_at_night: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> NightTables:
-    spark = as_at_night
+def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> NightTables:
     folder = tmp_path_factory.mktemp("night")
     traces, output = folder / "traces", str(folder / "tables")
     truth = generate(PLAN, traces)
@@ -85,11 +82,8 @@ def night(as_at_night: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 
     expected_early = _visible_truth(traces, truth)
     with _read_once(spark, traces) as files:  # the later date first
-        spark.conf.set("spark.sql.adaptive.enabled", "true")  # as for large input
-        spark.conf.set("spark.ustreamer.small", "false")
-        run(files, DATES[1:], delivery_audit.JOB)
-        spark.conf.set("spark.sql.adaptive.enabled", "false")
-        spark.conf.set("spark.ustreamer.small", "true")
+        with configured(spark, _AS_IF_LARGE):
+            run(files, DATES[1:], delivery_audit.JOB)
         run(files, DATES[:1], delivery_audit.JOB, streamer_health.JOB)
     early = {(DELIVERY_AUDIT_DETAIL.name, date): _rows(output, DELIVERY_AUDIT_DETAIL, date) for date in DATES}
     early[STREAMER_HEALTH.name, DATES[0]] = _rows(output, STREAMER_HEALTH, DATES[0])
@@ -101,7 +95,8 @@ def night(as_at_night: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
             with pytest.raises(_KilledError):
                 run(files, DATES[:1], delivery_audit.JOB)
         # both at once now; the first a second time with the same files, after a kill half way
-        run(files, DATES, delivery_audit.JOB, streamer_health.JOB)
+        with configured(spark, _AS_AT_NIGHT):
+            run(files, DATES, delivery_audit.JOB, streamer_health.JOB)
     made = (DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH)
     late = {(table.name, date): _rows(output, table, date) for table in made for date in DATES}
     return NightTables(traces, truth, expected_early, early, late)

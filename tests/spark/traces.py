@@ -3,7 +3,8 @@
 import datetime as dt
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,15 @@ def frame(spark: SparkSession, records: Iterable[Record]) -> DataFrame:
     rows = [{**each, "date": each["ts"].date(), "hour": each["ts"].hour} for each in records]
     # Through Arrow: from a list, Spark would start Python workers, which takes longer than most of the tests.
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_WITH_PARTITIONS))
+
+
+@contextmanager
+def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The session with these settings."""
+    before = {key: spark.conf.get(key) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    yield
+    for key, former in before.items():
+        assert former is not None, f"{key} has no value to return to"
+        spark.conf.set(key, former)
