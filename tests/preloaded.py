@@ -9,10 +9,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from tests.waiting import until
+
+_ROOT = Path(__file__).parents[1]
 _PRELOADED = (
     "streamer.cli.main",
     "streamer.daemon",
@@ -28,11 +32,16 @@ FORKS.set_forkserver_preload(list(_PRELOADED))
 class ForkedStreamer:
     """``streamer ARGV``, with the methods of a `subprocess.Popen` that tests use."""
 
-    def __init__(self, argv: Sequence[str], cwd: Path, log: Path, environ: Mapping[str, str]) -> None:
-        """What the program loads is decided already: of ``environ`` only what it reads later counts, not PYTHONPATH."""
+    def __init__(
+        self, argv: Sequence[str], cwd: Path, log: Path, environ: Mapping[str, str], errors: Path | None = None
+    ) -> None:
+        """``log`` gets the standard error too, unless ``errors`` does.
+
+        What the program loads is decided already: of ``environ`` only what it reads later counts, not PYTHONPATH.
+        """
         log.touch()
         self._process: ForkServerProcess = FORKS.Process(
-            target=_main, args=(list(argv), str(cwd), str(log), dict(environ)), daemon=True
+            target=_main, args=(list(argv), str(cwd), str(log), str(errors or log), dict(environ)), daemon=True
         )
         self._process.start()
 
@@ -67,15 +76,28 @@ class ForkedStreamer:
         self.send_signal(signal.SIGKILL)
 
 
-def _main(argv: list[str], cwd: str, log: str, environ: dict[str, str]) -> None:
+async def command(*argv: str | Path) -> "subprocess.CompletedProcess[str]":
+    """``streamer ARGV``, to its end."""
+    words = [str(word) for word in argv]
+    with tempfile.TemporaryDirectory(prefix="command-") as directory:
+        out, err = Path(directory) / "out", Path(directory) / "err"
+        process = ForkedStreamer(words, _ROOT, out, os.environ, err)
+        try:
+            await until(lambda: process.poll() is not None, "the end of the command")
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(words, process.wait(), out.read_text(), err.read_text())
+
+
+def _main(argv: list[str], cwd: str, log: str, errors: str, environ: dict[str, str]) -> None:
     """In the fork: become the program."""
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environ)
-    number = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.dup2(number, 1)
-    os.dup2(number, 2)
-    os.close(number)
+    for number, file in ((1, log), (2, errors)):
+        opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.dup2(opened, number)
+        os.close(opened)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the process that is forked ignores it
     from streamer.cli.main import main  # noqa: PLC0415  # in the fork, where it is loaded already
 

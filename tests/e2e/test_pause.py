@@ -1,8 +1,6 @@
 """Pause and resume on a running daemon: by independent clients over MQTT and Zenoh, on the command line, over kills."""
 
-import asyncio
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +8,9 @@ import pytest
 
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as pb
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as ustreamer
+from tests import preloaded
 from tests.e2e.topology import Topology
 from tests.independent.message import Plain
-from tests.process import ROOT
 from tests.waiting import until
 
 PROTOBUF = 2
@@ -56,13 +54,8 @@ async def ask(topology: Topology, side: int, method: int, payload: bytes, ue_id:
 
 async def command(topology: Topology, *argv: str) -> tuple[int, str]:
     """What ``streamer …`` says of the running daemon, and its exit status."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "streamer", argv[0], "--config", str(topology.daemon.path), *argv[1:],
-        cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    said, _ = await asyncio.wait_for(process.communicate(), 30)
-    assert process.returncode is not None
-    return process.returncode, said.decode()
+    done = await preloaded.command(argv[0], "--config", topology.daemon.path, *argv[1:])
+    return done.returncode, done.stdout + done.stderr
 
 
 def on_disk(directory: Path, **changes: Any) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """``streamer check --probe`` against real brokers, a scripted one, and next to a streamer that runs."""
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from tests.certificates import write_certificates
 from tests.e2e.mqtt_messages import TOPIC, numbered, texts
 from tests.listeners import RecordingListener
 from tests.mqtt_peer import DEADLINE_S, BrokerConnection, Endpoint, FakeBroker
+from tests.preloaded import command
 from tests.unit.memory_daemon import Process, running
 from tests.waiting import until
 
@@ -190,8 +189,7 @@ metrics: {{listen: "127.0.0.1:{metrics}"}}
 
 async def probed(process: Process) -> tuple[int, dict[str, str]]:
     """The exit status, and the verdicts by key."""
-    line = [sys.executable, "-m", "streamer", "check", "--probe", "--config", str(process.file)]
-    done = await asyncio.to_thread(subprocess.run, line, capture_output=True, text=True, check=False)
+    done = await command("check", "--probe", "--config", process.file)
     assert done.stderr == ""
     found = [each.partition("  ") for each in done.stdout.splitlines() if not each.startswith(str(process.file))]
     return done.returncode, {rest.strip().partition(": ")[0]: verdict for verdict, _, rest in found}

@@ -1,7 +1,6 @@
 """Files of a newer version: the daemon does not start, no command touches them, and each says what to do."""
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import yaml
 from streamer import __version__
 from streamer.cli.main import main
 from streamer.cli.text import EX_CONFIG
+from tests.preloaded import command
 from tests.unit.journal.harness import JournalHarness, execute
 from tests.upgrade.fixtures import released
 
@@ -47,17 +47,16 @@ JOURNAL, STATE = ("journal.db", 0x75537472), ("journal-state.db", 0x75537373)
 
 
 @pytest.mark.parametrize("file", [JOURNAL, STATE], ids=["journal", "state file"])
-def test_the_daemon_does_not_start(config: str, tmp_path: Path, file: tuple[str, int]) -> None:
+async def test_the_daemon_does_not_start(config: str, tmp_path: Path, file: tuple[str, int]) -> None:
     path = tmp_path / file[0]
     said = make_newer(path, file[1])
     before = path.read_bytes()
-    command = [sys.executable, "-m", "streamer", "run", "--config", config]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = await command("run", "--config", config)
     assert ended.returncode == EX_CONFIG
     assert ended.stderr.splitlines()[-1] == f"{config}: {said}"
     assert "endpoint_state" not in ended.stderr  # it has connected to nothing
     assert path.read_bytes() == before
-    assert list(tmp_path.glob("*.corrupt-*")) == []
+    assert not any(".corrupt-" in name for name in os.listdir(tmp_path))
 
 
 @pytest.mark.parametrize(

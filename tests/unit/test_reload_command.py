@@ -5,7 +5,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from streamer.cli.running import user
+from tests import preloaded
 from tests.unit.memory_daemon import SECOND_ROUTE, Process, running
 
 
@@ -27,8 +27,7 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Process]:
 
 async def command(daemon: Process, *argv: str) -> "subprocess.CompletedProcess[str]":
     """A command of the command line, with the daemon's file."""
-    line = [sys.executable, "-m", "streamer", argv[0], "--config", str(daemon.file), *argv[1:]]
-    return await asyncio.to_thread(subprocess.run, line, capture_output=True, text=True, check=False)
+    return await preloaded.command(argv[0], "--config", daemon.file, *argv[1:])
 
 
 def hash_of(text: str) -> int:
