@@ -7,6 +7,7 @@ The law of this file:
   counted, and told when there is room.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -79,6 +80,7 @@ class Events:
         self._streams = streams
         self._listeners: list[Listener] = []
         self._rates = Rates(router)
+        self._reading: asyncio.Task[None] | None = None
         self._due_s = 0.0
         self._config = config()
         self._rules = router.pause_rules.rules
@@ -98,10 +100,10 @@ class Events:
             self._tell_left_out()
             self._tell_states()
             self._tell_changes()
-            if self._is_wanted("rates"):
-                self._tell("rates", {"t": moment(self._clock.wall_ms()), **self._rates.read(now_s)})
-            else:
+            if not self._is_wanted("rates"):
                 self._rates.forget()
+            elif self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._tell_rates(now_s), name="rates")
 
     def letter(self, failed: FailedMessage, number: int | None) -> None:
         """A dead letter was made; ``number`` is that in the journal."""
@@ -156,6 +158,10 @@ class Events:
         self._letters = self._letters_left_out = 0
         self._due_s = self._clock.monotonic_s()
         self._router.notices.watch(self.letter)
+
+    async def _tell_rates(self, now_s: float) -> None:
+        rates = await self._rates.read(now_s)
+        self._tell("rates", {"t": moment(self._clock.wall_ms()), **rates})
 
     def _is_wanted(self, kind: str) -> bool:
         return any(kind in listener.kinds for listener in self._listeners)

@@ -1,5 +1,6 @@
 """`GET /api/v1/events`, asked over HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from streamer.admin import streams
+from streamer.admin import rates, streams
 from streamer.admin.events import LETTERS_PER_S, MAX_BYTES, MAX_EVENTS, Listener
 from streamer.admin.rates import Rates
 from streamer.admin.streams import MAX_STREAMS, STRANGERS, event
 from streamer.config.shown import fingerprint
 from streamer.routing.pause_rules import PauseRule
-from tests.flow.harness import CLOUD_APP, SPEED, configuration
+from tests.flow.harness import CLOUD_APP, SPEED, RouterHarness, configuration
 from tests.sse import next_event, until_event
 from tests.unit.admin.live import BEARER, LiveHarness, serving
 from tests.waiting import until
@@ -75,9 +76,9 @@ async def test_rates_are_read_only_while_somebody_wants_them_and_begin_anew(
     read: list[float] = []
     real = Rates.read
 
-    def counted(rates: Rates, now_s: float) -> dict[str, Any]:
+    async def counted(rates: Rates, now_s: float) -> dict[str, Any]:
         read.append(now_s)
-        return real(rates, now_s)
+        return await real(rates, now_s)
 
     monkeypatch.setattr(Rates, "read", counted)
     async with http.get("/api/v1/events?kinds=state"):
@@ -95,6 +96,20 @@ async def test_rates_are_read_only_while_somebody_wants_them_and_begin_anew(
             live.flow.arrive("vehicle", live.flow.speed())
             live.tick(1000)
             assert (await until_event(answer, "rates"))["routes"]["vehicle-cloud"]["accepted_per_s"] == 1.0
+
+
+async def test_no_turn_of_the_event_loop_reads_more_than_some_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "ROUTES_AT_ONCE", 1)
+    async with RouterHarness() as flow:
+        flow.arrive("vehicle", flow.speed())
+        flow.arrive("cloud", flow.ask())
+        reading = asyncio.create_task(Rates(flow.router).read(1.0))
+        turns = 0
+        while not reading.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > sum(queue.stats.accepted > 0 for queue in flow.router.queues()) >= 2
+        assert "vehicle" in (await reading)["endpoints"]
 
 
 async def test_dead_letters_are_told_and_beyond_a_bound_counted(pages: Pages) -> None:
