@@ -51,8 +51,9 @@ _LIGHT = {
 _CLASSES = ("functions", "PythonUtils", "PythonSQLUtils", "org.apache.spark.sql.functions")
 """PySpark asks Java for them again with every column, and Java then looks through all of Spark's jars."""
 
-_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For small input: the optimizing compiler takes half of the CPU time of such a run, and is done when the run is."""
+_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=192m -XX:InitialRAMPercentage=5"
+"""For small input: the optimizing compiler takes half of the CPU time of such a run, and is done when the run is. Room for
+Spark's classes, and a heap of 5 % of the memory, from the start: whenever one of them grows, the whole heap is collected."""
 
 
 def session(name: str = "ustreamer nightly", *, small: bool = False) -> SparkSession:
