@@ -168,7 +168,7 @@ class Attributes:
     @property
     def extra_bytes(self) -> int:
         """The size of what only some messages carry, and what may be long: token and traceparent."""
-        return _bytes_in(self.token) + _bytes_in(self.traceparent)
+        return 0 if self._shared is None else _bytes_in(self.token) + _bytes_in(self.traceparent)
 
     @property
     def problems(self) -> tuple[str, ...]:
