@@ -205,10 +205,11 @@ $(VENV)/.dev: $(VENV)/.venv pyproject.toml $(if $(LOCKED),requirements/dev.lock)
 # and pip does where uv cannot, for instance with an index that only pip has been told of. PySpark comes as source with many
 # megabytes of Java archives: its wheel, which is unpacked at once, need not be compressed.
 COMMA := ,
-LOCK_OF_DEV := --requirement requirements/dev.lock --require-hashes --no-build-isolation
+PIP_INSTALL := $(BIN)/python -m pip install --quiet
+LOCK_OF_DEV := --require-hashes --no-build-isolation --requirement requirements/dev.lock
 STORED := --config-settings-package 'pyspark:--build-option=bdist_wheel --compression=stored'
-locked = $(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation --requirement requirements/$(1).lock
-uv = $(BIN)/python -m pip install --quiet $(if $(LOCKED),--require-hashes --constraint requirements/dev.lock) uv
-by_uv = ($(BIN)/uv pip install --quiet --python $(BIN)/python $(STORED) $(1) || $(BIN)/python -m pip install --quiet $(1))
-install = $(uv) && $(if $(LOCKED),$(call by_uv,$(LOCK_OF_DEV)) && $(OURSELVES),$(call by_uv,--editable '.[$(1)]'))
-OURSELVES = $(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
+locked = $(PIP_INSTALL) --require-hashes --no-build-isolation --requirement requirements/$(1).lock
+with_uv = $(PIP_INSTALL) --require-hashes --constraint requirements/dev.lock uv && \
+	($(BIN)/uv pip install --quiet --python $(BIN)/python $(STORED) $(LOCK_OF_DEV) || $(PIP_INSTALL) $(LOCK_OF_DEV))
+install = $(if $(LOCKED),$(with_uv) && $(OURSELVES),$(PIP_INSTALL) --editable '.[$(1)]')
+OURSELVES = $(PIP_INSTALL) --no-index --no-deps --no-build-isolation --editable .
