@@ -247,6 +247,9 @@ class UMessage:
         return self
 
 
+UMessage.__dataclass_fields__.pop("__slots__", None)  # in the compiled form it would be one, and `replace` fail
+
+
 class InvalidMessageError(ValueError):
     """A message breaks the rules of its type; ``problems`` lists all of them."""
 
