@@ -5,7 +5,7 @@ sources acknowledged once it is committed: else one flow whose receiver is away 
 all others. What is confirmed before that never touches the disk. The wait is `FLUSH_S` for a message that only we have, and
 `PATIENCE_S` for one that its source keeps until we acknowledge it. The same transaction has the batches of unconfirmed
 messages, new dead letters, and the deletion of everything that has reached its outcome. What need not be on the disk soon
-waits for company, up to `PATIENCE_S`: a transaction for a few messages costs more than all else about them.
+waits for company, up to `COMPANY` times `PATIENCE_S`: a transaction for a few messages costs more than all else about them.
 
 Without a journal, custody is the process's memory. The daemon logs at the start what a kill would lose.
 """
@@ -37,6 +37,7 @@ logger = logging.getLogger("ustreamer.custody")
 
 FLUSH_S = 0.01
 PATIENCE_S = 0.05
+COMPANY = 4  # times as long a transaction waits for more, if no source waits for it
 _TIMERS_S: Final = 0.002  # how much too early timers may be
 
 # Letters that wait while the disk is full. Of accepted messages the oldest go; those that anybody can cause come in no more.
@@ -71,6 +72,7 @@ class Custody:
         self.number: Callable[[], int] = itertools.count(1).__next__ if journal is None else journal.number
         self._memory_bytes = memory_bytes
         self.patience_s = PATIENCE_S
+        self.is_awaited: Callable[[float], bool] = lambda now_s: True  # may a source be waiting for us? (monotonic time)
         self._stores: list[UnconfirmedStore] = []
         self.in_memory = 0  # bytes of journaled messages whose payload is in memory
         self.spilled = 0  # messages whose payload is only in the journal
@@ -274,9 +276,10 @@ class Custody:
             self.journal is not None
             and self._has_something
             and self._asked_s is not None
-            and now_s < self._asked_s + self.patience_s - _TIMERS_S
+            and now_s < self._asked_s + COMPANY * self.patience_s - _TIMERS_S
             and not (self._starved or self._done.is_urgent)
-            and not any(store.is_urgent(now_s) for store in self._stores)
+            and not any(store.is_urgent for store in self._stores)
+            and not (any(store.has_unstored for store in self._stores) and self.is_awaited(now_s))
         )
 
     def _rows(self, recent: list[Delivery], transaction: Batch) -> list[Delivery]:
@@ -301,18 +304,8 @@ class Custody:
             room -= len(body) + ENTRY_BYTES
             queue = delivery.lane.queue
             marked = codec.sink_change(message.attributes, delivery.message.attributes)
-            transaction.rows.append(
-                Row(
-                    delivery.seq,
-                    queue.name,
-                    queue.source,
-                    queue.target,
-                    delivery.entered_ms,
-                    delivery.attempts,
-                    marked,
-                    body,
-                )
-            )
+            ends = queue.name, queue.source, queue.target
+            transaction.rows.append(Row(delivery.seq, *ends, delivery.entered_ms, delivery.attempts, marked, body))
             delivery.journaled = True
             self.in_memory += delivery.size
             written.append(delivery)

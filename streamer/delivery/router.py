@@ -84,6 +84,7 @@ class Router:
         self.ingresses: dict[str, Ingress] = {}
         for name, transport in transports.items():
             self.add_endpoint(name, transport, config)
+        self.custody.is_awaited = self._is_awaited
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self.subscriber = Subscriber(transports, self.ingresses, self.interest)
         self._policy = config.queue_policy
@@ -330,6 +331,9 @@ class Router:
             self._tokens.refresh()
             self._recover()
             self.redrive.go_on()
+
+    def _is_awaited(self, now_s: float) -> bool:
+        return any(egress.transport.awaits_acknowledgements(now_s) for egress in self.egresses.values())
 
     def queues(self) -> list[RouteQueue]:
         """Those of every route, of removed routes that still hold something, and of the failure notices."""

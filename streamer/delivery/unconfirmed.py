@@ -33,9 +33,6 @@ logger = logging.getLogger("ustreamer.assurance")
 
 _BATCH_BYTES = 4 * 1024 * 1024
 _OPEN_S = 1.0
-# MQTT brokers have 20 unacknowledged messages and more, unless configured otherwise. One that sends no more may wait for us.
-_HURRY_AT = 16
-_SILENT_S = 0.008
 _AT_ONCE = 256  # so many messages of a lane are unpacked at a time
 _PARSED = 8  # batches that several lanes are being refilled from
 
@@ -108,14 +105,10 @@ class UnconfirmedStore:
         """Whether anything waits for `take_unstored`."""
         return bool(self._unstored or self._open.records)
 
-    def is_urgent(self, now_s: float) -> bool:
-        """Whether somebody may be waiting for what is unstored: its source, or we, if nobody else has it."""
-        current = self._open
-        if self._unstored:
-            return True
-        if not current.records:
-            return False
-        return current.is_ours or len(current.received) >= _HURRY_AT or current.last_s + _SILENT_S <= now_s
+    @property
+    def is_urgent(self) -> bool:
+        """Whether what is unstored is much, or nobody else has it."""
+        return bool(self._unstored) or self._open.is_ours
 
     def add(self, deliveries: Sequence[Delivery], now_s: float) -> None:
         """These were sent."""

@@ -74,15 +74,14 @@ class UnconfirmedBatch:
 
 
 class OpenBatch:
-    """The batch that is being filled. ``is_ours``: nobody else has one of its messages. ``last_s``: when the last came."""
+    """The batch that is being filled. ``is_ours``: nobody else has one of its messages."""
 
-    __slots__ = ("_latest", "bytes", "flows", "is_ours", "last_s", "made_s", "received", "records", "shares")
+    __slots__ = ("_latest", "bytes", "flows", "is_ours", "made_s", "received", "records", "shares")
 
     def __init__(self) -> None:
         self.flows: dict[tuple[Lane, Attributes], BatchFlow] = {}
         self._latest: dict[Lane, BatchFlow] = {}  # mostly the next one of the lane as well
         self.made_s = 0.0
-        self.last_s = 0.0
         self.is_ours = False
         self.records: list[bytes] = []
         self.shares: dict[Lane, LaneShare] = {}
@@ -91,7 +90,6 @@ class OpenBatch:
 
     def add(self, deliveries: Sequence[Delivery], now_s: float, tracer: Tracer | None) -> int:
         before = self.bytes
-        self.last_s = now_s
         latest, records, shares, came = self._latest, self.records, self.shares, self.received
         for delivery in deliveries:
             lane = delivery.lane

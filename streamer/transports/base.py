@@ -218,6 +218,13 @@ class UTransport(ABC):
         """For how many seconds a message of which `Done` said `UNCONFIRMED` may still turn out to be lost."""
         return 0.0
 
+    def awaits_acknowledgements(self, now_s: float) -> bool:
+        """Whether the network may send nothing more before something is acknowledged. The default: it always may.
+
+        Asked every 10 ms (``now_s`` is on the monotonic clock) while messages wait to be written, which then wait longer.
+        """
+        return True
+
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
         """What a uEntity at ``authority`` subscribes to on such a network, to receive what matches these filters.

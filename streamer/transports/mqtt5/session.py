@@ -19,6 +19,7 @@ from typing import Final
 
 from streamer.transports.base import Done, Parcel, Received
 from streamer.transports.errors import LinkLostError, PermanentError, SendError
+from streamer.transports.mqtt5.pressure import Pressure
 from streamer.transports.mqtt5.wire import puback_error
 from streamer.transports.results import ResultRuns
 from streamer.uprotocol.message import UMessage
@@ -84,8 +85,20 @@ class Session:
     the session while we are away.
     """
 
-    def __init__(self, window: int, encode: Encode, on_acknowledgeable: Callable[[], None], is_kept: bool = True) -> None:
-        """``on_acknowledgeable`` is called when `take_acknowledgements` has something to return."""
+    def __init__(
+        self,
+        window: int,
+        encode: Encode,
+        on_acknowledgeable: Callable[[], None],
+        is_kept: bool = True,
+        receive_maximum: int = MAX_PACKET_ID,
+    ) -> None:
+        """``on_acknowledgeable`` is called when `take_acknowledgements` has something to return.
+
+        ``receive_maximum`` is what we tell the broker.
+        """
+        self._receive_maximum = receive_maximum
+        self.pressure = Pressure(receive_maximum)
         self._is_kept = is_kept
         self.is_connected = False
         self.is_writable = True  # False: the socket's buffer is full, so nothing more is sent
@@ -124,6 +137,7 @@ class Session:
         """The connection is lost. What is unconfirmed waits for the next one."""
         self.is_connected = False
         self.is_writable = True
+        self.pressure = Pressure(self._receive_maximum)
         self.epoch += 1
         self.receipts.clear()
         self.owed_bytes = 0
@@ -268,6 +282,7 @@ class Session:
         else:
             received = UnkeptReceived(message, redelivered, packet_id, self)
         self.receipts.append(received)
+        self.pressure.saw(len(self.receipts))
         self.owed_bytes += received.size
         return received
 

@@ -51,7 +51,9 @@ class Mqtt5Transport(ListeningTransport):
         encoder = Encoder(options.topics, context.authority)
         decoder = PublishDecoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
         self.keeps_unacknowledged = options.is_session_kept
-        self._session = Session(options.window, encoder.encode, self._acknowledge_soon, options.is_session_kept)
+        self._session = Session(
+            options.window, encoder.encode, self._acknowledge_soon, options.is_session_kept, options.receive_maximum
+        )
         self._intake = PacketIntake(self._session, decoder, options, context.events)
         self.subscribing = Subscribing(context.name, self._session, self._write)
         self._task: asyncio.Task[None] | None = None
@@ -187,6 +189,9 @@ class Mqtt5Transport(ListeningTransport):
             await asyncio.wait((connection.lost,), timeout=keep_alive.tick_s)
             keep_alive.check(loop.time())
         return connection.reason
+
+    def awaits_acknowledgements(self, now_s: float) -> bool:
+        return self._session.pressure.is_felt(len(self._session.receipts), now_s)
 
     # -- sending ----------------------------------------------------------------------------------------------------
 

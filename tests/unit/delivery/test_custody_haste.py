@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.delivery.custody import FLUSH_S, PATIENCE_S
+from streamer.delivery.custody import COMPANY, FLUSH_S, PATIENCE_S
 from streamer.transports.memory import MemoryReceived
 from tests.unit.delivery.custody_harness import CustodyHarness, journaled
 from tests.unit.delivery.messages import message
@@ -66,6 +66,7 @@ def test_a_young_message_is_written_once_it_is_old_enough(harness: CustodyHarnes
 
 
 def test_batches_wait_for_company_while_their_source_goes_on_sending(harness: CustodyHarness) -> None:
+    harness.custody.is_awaited = lambda now_s: False
     came: list[MemoryReceived] = []
     flushes = 0
     is_busy = False
@@ -75,28 +76,34 @@ def test_batches_wait_for_company_while_their_source_goes_on_sending(harness: Cu
         came += send(harness, 1)
         is_busy = flush(harness, 8)
         flushes += 1
-    assert flushes == round(PATIENCE_S / FLUSH_S)
+    assert flushes == round(COMPANY * PATIENCE_S / FLUSH_S)
     harness.commit()
     assert all(each.acknowledged for each in came)
     assert harness.journal.commits == 1
 
 
-def test_a_batch_is_written_when_its_source_sends_no_more(harness: CustodyHarness) -> None:
+def test_a_batch_is_written_when_a_source_may_be_waiting_for_it(harness: CustodyHarness) -> None:
+    asked: list[float] = []
+
+    def is_awaited(now_s: float) -> bool:
+        asked.append(now_s)
+        return len(asked) == 3
+
+    harness.custody.is_awaited = is_awaited
     (received,) = send(harness, 1)
-    assert flush(harness)
+    assert [flush(harness) for _ in range(3)] == [False, False, True]
     harness.commit()
     assert received.acknowledged
+    assert asked[-1] == harness.clock.monotonic_s()
 
 
-@pytest.mark.parametrize(("count", "is_written"), [(15, False), (16, True)])
-def test_a_batch_is_written_when_its_source_may_have_no_window_left(
-    harness: CustodyHarness, count: int, is_written: bool
-) -> None:
-    ask(harness)
-    harness.clock.advance(8)
-    send(harness, count)
-    assert flush(harness, 8) is is_written
+def test_sources_are_not_asked_about_what_is_only_deleted(harness: CustodyHarness) -> None:
+    first = harness.accept(message())
     harness.write()
+    harness.settle(first)
+    assert not flush(harness)
+    harness.write()
+    assert harness.in_file("rows") == []
 
 
 def test_a_batch_that_only_we_have_is_written_at_the_next_flush(harness: CustodyHarness) -> None:
@@ -138,6 +145,7 @@ def test_at_a_stop_nothing_waits(harness: CustodyHarness) -> None:
 
 
 def test_batches_wait_for_company_beside_messages_that_only_we_have(harness: CustodyHarness) -> None:
+    harness.custody.is_awaited = lambda now_s: False
     harness.accept(message(1))
     harness.clock.advance(8)
     young = harness.accept(message(2))
