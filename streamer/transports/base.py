@@ -219,11 +219,12 @@ class UTransport(ABC):
         return 0.0
 
     def awaits_acknowledgements(self, now_s: float) -> bool:
-        """Whether the network may send nothing more before something is acknowledged. The default: it always may.
+        """Whether the network may be sending nothing more before something is acknowledged.
 
-        Asked every 10 ms (``now_s`` is on the monotonic clock) while messages wait to be written, which then wait longer.
+        Asked every 10 ms (``now_s`` is on the monotonic clock) while messages wait to be written; as long as it is not, they
+        wait longer. The default: it always may be, if it keeps what is unacknowledged.
         """
-        return True
+        return self.keeps_unacknowledged
 
     @classmethod
     def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:

@@ -1,5 +1,6 @@
 """The MQTT 5 transport with real brokers: windows, and late acknowledgements."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -28,6 +29,28 @@ async def test_everything_is_confirmed_in_order_with_a_broker_that_takes_one_at_
             car.submit(numbered(200))
             await until(lambda: len(inbox.received) == 200 and len(car.confirmed) == 200)
     assert inbox.payloads == car.confirmed == texts(200)
+
+
+@pytest.mark.mosquitto
+@pytest.mark.parametrize("bound", [1, 5])
+async def test_broker_that_waits_for_acknowledgements_is_noticed(bound: int) -> None:
+    now_s = asyncio.get_running_loop().time
+    inbox = RecordingListener(releases=False)
+    with Mosquitto(max_inflight=bound) as server:
+        async with Endpoint(server.url, "cloud").running() as cloud, Endpoint(server.url, "veh1").running() as car:
+            await cloud.transport.register_listener(TOPIC, None, inbox)
+            await cloud.up()
+            await car.up()
+            assert not cloud.transport.awaits_acknowledgements(now_s())
+            car.submit(numbered(20 * bound))
+            released = 0
+            while released < 20 * bound:  # some brokers send a few more than they say, so nothing is said of how many
+                await until(lambda: cloud.transport.awaits_acknowledgements(now_s()))
+                for received in inbox.received[released:]:
+                    received.release()
+                    released += 1
+            await until(lambda: not cloud.transport.awaits_acknowledgements(now_s()))
+    assert inbox.payloads == texts(20 * bound)
 
 
 class Remembering(RecordingListener):

@@ -49,6 +49,23 @@ async def test_every_route_has_a_queue_with_its_policy_at_the_endpoint_to_which_
         assert queue_of(harness, "cloud-vehicle", "vehicle").owner is harness.router.egresses["vehicle"]
 
 
+async def test_a_source_that_may_be_waiting_is_found_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with RouterHarness() as harness:
+        is_awaited = harness.router.custody.is_awaited
+        for transport in harness.transports.values():
+            monkeypatch.setattr(transport, "keeps_unacknowledged", False)
+        assert not is_awaited(1.0)
+        asked: list[float] = []
+
+        def watch(now_s: float) -> bool:
+            asked.append(now_s)
+            return True
+
+        monkeypatch.setattr(harness.transports["vehicle"], "awaits_acknowledgements", watch)
+        assert is_awaited(2.0)
+        assert asked == [2.0]
+
+
 async def test_every_account_is_listed_also_those_of_notices_and_of_messages_without_a_route() -> None:
     async with RouterHarness() as harness:
         others = [account for account in harness.router.accounts() if not (account.source and account.target)]
