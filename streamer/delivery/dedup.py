@@ -83,7 +83,7 @@ class SeenIds:
     def is_copy(self, message: UMessage) -> bool:
         """Whether a message is such a copy."""
         sink = message.attributes.sink
-        if sink is None or message.attributes.type is not UMessageType.PUBLISH:
+        if sink is None or not (self.young_copies or self.old_copies) or message.attributes.type is not UMessageType.PUBLISH:
             return False
         name = _name_of(message)
         return sink.authority in self.young_copies.get(name, _NOBODY) or sink.authority in self.old_copies.get(name, _NOBODY)

@@ -380,7 +380,8 @@ class Ingress(UListener):
             self._custody.watch(delivery)
             if lane.filed < lane.top:
                 leg.egress.queued(lane)
-            entered.append(leg)
+            if leg.is_copy:
+                entered.append(leg)
         if resolved.addressees:
             seen.copied(message, resolved.addressees if len(entered) == len(legs) else addressees(entered))
 

@@ -208,8 +208,6 @@ class UMessage:
     It is never changed. `dataclasses.replace` makes another one.
     """
 
-    __slots__ = ("attributes", "id", "payload")
-
     id: bytes
     attributes: Attributes
     payload: bytes | None
@@ -245,9 +243,6 @@ class UMessage:
         if problems:
             raise InvalidMessageError(problems)
         return self
-
-
-UMessage.__dataclass_fields__.pop("__slots__", None)  # in the compiled form it would be one, and `replace` fail
 
 
 class InvalidMessageError(ValueError):
