@@ -20,7 +20,7 @@ async def test_audit_finds_what_a_broker_lost_and_nothing_else(spark: SparkSessi
         chain.load(600)
         await chain.until_arrived(200)
         await chain.lose_what_is_between(BETWEEN)
-        await chain.until_arrived(200)
+        await chain.until_arrived(600)  # a second: what was lost is judged only if it is well before the last of its topic
         await chain.finish()
         lost = {entry.id for entry in chain.ledger.missing()}
         figures = chain.ledger.figures()
