@@ -26,7 +26,7 @@ async def test_daemon_starts_with_the_file_of_every_role(role: str, tmp_path: Pa
     streamer.start()
     try:
         await until(lambda: streamer.get("/healthz")[0] == 200, what="an answer of the daemon")
-        assert (tmp_path / "journal.db").exists()
+        await until((tmp_path / "journal.db").exists, what="the journal, which a thread opens")
     finally:
         await streamer.__aexit__()
     assert streamer.process is not None
