@@ -2,6 +2,7 @@
 
 import mqtt5
 import pytest
+import zenoh
 
 from streamer.transports.errors import Malformed
 from streamer.transports.mqtt5 import frames
@@ -103,7 +104,7 @@ async def test_large_attachments_cost_their_message_and_the_next_message_arrives
         with raw_peer(connect=[endpoint]) as peer:
             await until_matched(peer, key)
             for each in (long_token, unknown_field, attachment):
-                peer.put(key, b"x", attachment=each)
+                peer.put(key, b"x", attachment=each, congestion_control=zenoh.CongestionControl.BLOCK)
             await until(lambda: inbox.messages, "the good message")
     assert [received.id for received in inbox.messages] == [message.id]
     assert events.malformed == []
