@@ -100,6 +100,14 @@ class Console:
         dialog.get_by_label("Token", exact=True).fill(token)
         dialog.get_by_role("button", name="Use").click()
 
+    def pause(self, topic: str, token: str) -> None:
+        """Pause a topic, as nobody who has given a token yet."""
+        self.open("pause")
+        self.field("Topic or source").fill(topic)
+        self.button("Pause").click()
+        self.give(token)
+        self.said("Paused")
+
     def said(self, text: str) -> None:
         """The page says that something has been done."""
         expect(self.page.locator("#status")).to_contain_text(text)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.browser import DESK, PHONE, SECTIONS, Console, chromium
+from tests.console.browser import DESK, PHONE, SECTIONS, Console
 from tests.e2e.topology import Topology, TopologyThread
 from tests.independent.message import Plain, id_text
 from tests.waiting import until
@@ -25,12 +25,6 @@ ROUTE = "first-second"
 
 def publishes(*numbers: int, **options: Any) -> list[Plain]:
     return [Plain(1, SPEED, payload=b'{"speed": %d}' % number, payload_format=5, **options) for number in numbers]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -213,11 +207,7 @@ def test_a_pause_holds_messages_and_a_resume_frees_them(
 def test_a_dead_letter_appears_is_shown_and_arrives_once_it_is_redriven(
     console: Console, topology: Topology, send: Any, arrives: Any
 ) -> None:
-    console.open("pause")
-    console.field("Topic or source").fill(SPEED_TEXT)
-    console.button("Pause").click()
-    console.give(TOKEN)
-    console.said("Paused")
+    console.pause(SPEED_TEXT, TOKEN)
     console.open("dead-letters")
     expect(console.page.locator("main")).to_contain_text("There is no dead letter like that")
     messages = publishes(41, ttl=200)
@@ -255,11 +245,7 @@ def test_a_dead_letter_appears_is_shown_and_arrives_once_it_is_redriven(
 def test_a_purge_deletes_what_was_chosen_and_asks_before(
     console: Console, thread: TopologyThread, topology: Topology, send: Any
 ) -> None:
-    console.open("pause")
-    console.field("Topic or source").fill(SPEED_TEXT)
-    console.button("Pause").click()
-    console.give(TOKEN)
-    console.said("Paused")
+    console.pause(SPEED_TEXT, TOKEN)
     send(publishes(1, 2, 3, ttl=100))
     thread.run(until(lambda: asked(topology, "/dead-letters")["total"] == 3, what="three dead letters"))
     console.open("pause")

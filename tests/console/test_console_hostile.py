@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Route, expect
 from streamer.journal.entries import Batch
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.status import UCode
-from tests.console.browser import PHONE, SECTIONS, Console, chromium
+from tests.console.browser import PHONE, SECTIONS, Console
 from tests.process import StreamerProcess
 from tests.unit.cli.letters import HOUR_MS, NOW_MS, SPEED, letter_of
 from tests.unit.journal.harness import JournalHarness
@@ -26,12 +26,6 @@ LETTERS = 10_000
 MARKUP = "<script>pwned=1</script><img src=x onerror=pwned=1>\"'&lt;</bdi></table>"
 UNSEEN = "\u202eevil\u2066\u200b\u00a0\u0007\u0000\ud800"
 HOSTILE = f"{MARKUP}{UNSEEN}😀👩‍👧{'Z̸̧̢͓̱̊͛' * 5}שלום{'A' * 4096}"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
