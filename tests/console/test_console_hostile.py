@@ -15,13 +15,13 @@ from streamer.journal.entries import Batch
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.status import UCode
 from tests.console.browser import PHONE, SECTIONS, Console
+from tests.console.scene import TOKEN
 from tests.process import StreamerProcess
 from tests.unit.cli.letters import HOUR_MS, NOW_MS, SPEED, letter_of
 from tests.unit.journal.harness import JournalHarness
 
 pytestmark = [pytest.mark.chromium, pytest.mark.console]
 
-TOKEN = "0123456789abcdef0123"
 LETTERS = 10_000
 MARKUP = "<script>pwned=1</script><img src=x onerror=pwned=1>\"'&lt;</bdi></table>"
 UNSEEN = "\u202eevil\u2066\u200b\u00a0\u0007\u0000\ud800"
