@@ -6,13 +6,18 @@ unwanted packets.
 
 from collections.abc import Callable, Sequence
 
+from mypy_extensions import mypyc_attr
+
 from streamer.delivery.flow_log import FlowLog
 from streamer.delivery.ingress import Ingress
-from streamer.transports.base import Refused, TransportEvents
+from streamer.delivery.stats import EndpointStats
 from streamer.transports.errors import MalformedPacketError, Unwanted
+from streamer.transports.events import TransportEvents
+from streamer.transports.received import Refused
 from streamer.uprotocol.message import Attributes
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Arrivals(TransportEvents):
     """The events of the endpoint ``name``. ``ingress`` finds its ingress: None if the endpoint has just been removed."""
 
@@ -20,10 +25,15 @@ class Arrivals(TransportEvents):
         self._name = name
         self._ingress = ingress
         self._log = log
+        self._stats: EndpointStats | None = None  # of the endpoint: the same for as long as it is there
 
     def packets_received(self, number: int) -> None:
-        if (ingress := self._ingress(self._name)) is not None:
-            ingress.stats.packets += number
+        stats = self._stats
+        if stats is None:
+            if (ingress := self._ingress(self._name)) is None:
+                return
+            stats = self._stats = ingress.stats
+        stats.packets += number
 
     def packet_malformed(self, error: MalformedPacketError) -> None:
         if (ingress := self._ingress(self._name)) is not None:

@@ -23,11 +23,14 @@ from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.journal.entries import JournalError
 from streamer.routing.outcome import Failure, Outcome
 from streamer.routing.pause_rules import PauseRules
-from streamer.transports.base import UNCONFIRMED, LinkState, Unconfirmed, UTransport
+from streamer.transports.base import UNCONFIRMED, Unconfirmed, UTransport
 from streamer.transports.errors import LinkLostError, PermanentError, RefusedError, SendError
+from streamer.transports.events import LinkState
 from streamer.uprotocol.status import UCode
 
 logger = logging.getLogger("ustreamer.egress")
+
+_UNCONFIRMED: Final = UNCONFIRMED
 
 # A lane's turn: long enough to make batches, short enough that many flows share a window.
 _QUANTUM: Final = 64
@@ -226,16 +229,19 @@ class Egress:
 
     def _send_some(self, now_ms: int) -> bool:
         """Send as much as the windows allow; whether anything was sent or expired."""
-        out, expired = self._collect(now_ms)
+        if self._ready.is_empty:
+            return False
+        now_s = self._clock.monotonic_s()
+        out, expired = self._collect(now_ms, now_s)
         if expired:
             for delivery in expired:
                 self._expire(delivery)
             self._pump.settled(self)
         if out:
-            self._submit(out)
-        return bool(out or expired)
+            self._submit(out, now_s)
+        return len(out) > 0 or len(expired) > 0
 
-    def _collect(self, now_ms: int) -> tuple[list[Delivery], list[Delivery]]:
+    def _collect(self, now_ms: int, now_s: float) -> tuple[list[Delivery], list[Delivery]]:
         room = min(self.window, self.transport.capacity) - self.in_flight
         if self.store is not None and self.store.is_full:
             room = 0
@@ -243,11 +249,10 @@ class Egress:
         expired: list[Delivery] = []
         ready = self._ready
         floor = ready.floor()
-        now_s = self._clock.monotonic_s()
         while room > 0 and (lane := ready.next(floor, now_s)) is not None:
             size, is_paced = lane.bytes, lane.party.shares.is_paced
             quantum = 1 if is_paced or ready.is_below else _QUANTUM
-            moved = lane.take(min(room, quantum, lane.window - lane.in_flight), now_ms, out, expired)
+            moved = lane.take(min(min(room, quantum), lane.window - lane.in_flight), now_ms, out, expired)
             room -= moved
             if ready.is_contested:
                 ready.sent(size - lane.bytes)
@@ -297,8 +302,7 @@ class Egress:
     def _expire(self, delivery: Delivery) -> None:
         self._settler.fail(delivery, expired_in(delivery.lane, self.name, self.transport.state))
 
-    def _submit(self, out: list[Delivery]) -> None:
-        now_s = self._clock.monotonic_s()
+    def _submit(self, out: list[Delivery], now_s: float) -> None:
         for delivery in out:
             delivery.sent_s = now_s
         try:
@@ -314,9 +318,9 @@ class Egress:
         if self._distrusted:  # it may report what it had taken before it failed a second time
             deliveries = [delivery for delivery in deliveries if delivery.state is DeliveryState.IN_FLIGHT]
         self.in_flight -= len(deliveries)
-        if error is UNCONFIRMED and self.store is not None:
+        if error is _UNCONFIRMED and self.store is not None:
             self._unconfirmed(deliveries, self.store)
-        elif error is None or error is UNCONFIRMED:
+        elif error is None or error is _UNCONFIRMED:
             for delivery in deliveries:
                 lane = delivery.lane
                 lane.confirmed()
@@ -330,7 +334,7 @@ class Egress:
         else:
             for delivery in deliveries:
                 self._refused(delivery, error)
-        self._pump.settled(self)
+        self._pump.settled(self, self._pumping)
 
     def _unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
         """These were sent and will not be confirmed. What was sent before the last receiver was lost is redelivered."""

@@ -6,6 +6,7 @@ Done per batch: reading clocks, sending. Done per flow: what `resolve` finds out
 import logging
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from typing import Final
 
 from streamer.clock import Clock
 from streamer.delivery import refusals
@@ -33,8 +34,8 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 logger = logging.getLogger("ustreamer.ingress")
 
 # At this backlog the transport is asked to pause; one with a window of its own stops by itself.
-_PAUSE_AT = 1000
-_PAUSE_AT_BYTES = 16 * 1024 * 1024
+_PAUSE_AT: Final = 1000
+_PAUSE_AT_BYTES: Final = 16 * 1024 * 1024
 # Beyond it messages are refused: only those that came without a window (MQTT QoS 0) get that far.
 _HOLD_AT_MOST = 65_536
 _HOLD_AT_MOST_BYTES = 64 * 1024 * 1024
@@ -76,7 +77,6 @@ class Ingress(UListener):
         self._custody = custody
         self._paused = False
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
-        self._resolve = self._resolver.resolve
         self.closed = False
         self._takes_rest = self._is_unbounded = False  # see `take_rest`
         self._pump = pump
@@ -128,7 +128,7 @@ class Ingress(UListener):
         """At a stop with a journal: what is in the backlog and not kept by its source enters, whatever the bounds say."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
         for received, _ in self.backlog.remove(_is_ours_alone):
-            resolved = self._resolve(received.message.attributes)
+            resolved = self._resolver.resolve(received.message.attributes)
             if resolved.failure is not None:  # its route was removed meanwhile
                 self._settler.turn_away(received, self.name, self.unrouted, resolved.failure)
                 continue
@@ -138,7 +138,7 @@ class Ingress(UListener):
     def redrive(self, message: UMessage) -> Again:
         """Take the message of a dead letter as if it arrived now, whether its id was seen or not."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        resolved = self._resolve(message.attributes)
+        resolved = self._resolver.resolve(message.attributes)
         failure = resolved.failure
         if failure is not None and not failure.is_reported:
             return Again.UNWANTED
@@ -185,7 +185,7 @@ class Ingress(UListener):
         self._seen.turn(now_s)
         for refused in batch:
             received = refused.received
-            resolved = self._resolve(received.message.attributes)
+            resolved = self._resolver.resolve(received.message.attributes)
             failure = refusals.by_transport(refused, resolved.failure)
             if resolved.is_misrouted:
                 self.misrouted.take(received, failure, now_s)
@@ -239,12 +239,12 @@ class Ingress(UListener):
 
     def _take(self, batch: Iterable[Received], is_backlog: bool = False) -> None:
         now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        seen, resolve = self._seen, self._resolve
+        seen, resolver = self._seen, self._resolver
         seen.turn(now_s)
         for received in batch:
             message = received.message
             attributes = message.attributes
-            resolved = resolve(attributes)
+            resolved = resolver.resolve(attributes)
             if resolved.failure is not None:
                 if resolved.is_misrouted:
                     self.misrouted.take(received, resolved.failure, now_s)

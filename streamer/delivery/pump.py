@@ -42,7 +42,7 @@ class Pump:
         self._held_back: dict[Admits, None] = {}
         self._marked: dict[Sends, None] = {}
         self._turning = False
-        self._settled = asyncio.Event()  # set whenever something may have been settled
+        self._awaited: asyncio.Event | None = None  # set once something may have been settled
 
     def add_egress(self, egress: Sends) -> None:
         """Have one more egress send."""
@@ -65,10 +65,18 @@ class Pump:
         """Have an egress send in this turn, or the next one."""
         self._marked[egress] = None
 
-    def settled(self, egress: Sends) -> None:
-        """Something may have been settled: let in what was held back, and send. Sending may settle more: go on."""
+    def settled(self, egress: Sends, is_sending: bool = False) -> None:
+        """Something may have been settled: let in what was held back, and send. Sending may settle more: go on.
+
+        ``is_sending``: the egress is about to send all that it may anyway.
+        """
+        awaited = self._awaited
+        if awaited is not None:
+            self._awaited = None
+            awaited.set()
+        if is_sending and not self._held_back and not self._marked:
+            return
         self._marked[egress] = None
-        self._settled.set()
         if self._turning:
             return
         self._turning = True
@@ -110,5 +118,6 @@ class Pump:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while not condition():
-                    self._settled.clear()
-                    await self._settled.wait()
+                    if self._awaited is None:
+                        self._awaited = asyncio.Event()
+                    await self._awaited.wait()

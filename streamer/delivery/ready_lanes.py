@@ -15,7 +15,7 @@ No event loop, no clock, no logger in here.
 
 import heapq
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 from streamer.delivery.lane import CLASSES, Lane
 from streamer.delivery.queue import OVERHEAD_BYTES
@@ -23,7 +23,7 @@ from streamer.delivery.shares import Party
 
 # What the lower classes have to be owed before one of them has a turn: 8 small messages. So a burst of urgent ones stays
 # together, and only what lasts gives way.
-_LEAST_BYTES = 8 * OVERHEAD_BYTES
+_LEAST_BYTES: Final = 8 * OVERHEAD_BYTES
 _ROUNDING_S = 1e-6
 
 
@@ -49,6 +49,11 @@ class ReadyLanes:
     def __len__(self) -> int:
         """How many entries there are, outdated ones included, without those of parked parties."""
         return sum(_entries(party, level) for level, ring in enumerate(self._by_class) for party in ring)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no lane is listed that might send."""
+        return not self._waiting and not self._opening
 
     def file(self, lane: Lane) -> bool:
         """List a lane under its highest waiting class; False if it has nothing that may be sent."""

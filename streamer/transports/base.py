@@ -6,7 +6,7 @@ the confirmation of single messages. It must not route, queue beyond its own win
 To add a transport, derive a class from `UTransport`, implement the abstract methods, and name the class in the entry
 point group ``ustreamer.transports`` of your package. Nothing in this package has to change: whatever the streamer wants
 to know about a network, it asks the class (`UTransport`) or its options (`TransportOptions`). All of that interface can be
-imported from here; `Received`, `Refused` and `UListener` stand in `streamer.transports.received`, which may be compiled.
+imported from here; what every message passes by stands in `received` and `events` beside this, which may be compiled.
 """
 
 import asyncio
@@ -21,26 +21,20 @@ from pydantic import ConfigDict, Field
 from streamer.clock import SystemClock
 from streamer.described import Described
 from streamer.transports.claims import Claim
-from streamer.transports.errors import MalformedPacketError, SendError, Unwanted
+from streamer.transports.errors import SendError
+from streamer.transports.events import LinkState as LinkState  # noqa: PLC0414  # a part of the interface
+from streamer.transports.events import TransportEvents as TransportEvents  # noqa: PLC0414
 from streamer.transports.probe import Probe
-from streamer.transports.received import Received as Received  # noqa: PLC0414  # a part of the interface
+from streamer.transports.received import Received as Received  # noqa: PLC0414
 from streamer.transports.received import Refused as Refused  # noqa: PLC0414
 from streamer.transports.received import UListener as UListener  # noqa: PLC0414
-from streamer.uprotocol.message import Attributes, InvalidMessageError, UMessage
+from streamer.uprotocol.message import InvalidMessageError, UMessage
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 
 ENTRY_POINTS = "ustreamer.transports"
 
 _WALL_MS = SystemClock().wall_ms
-
-
-class LinkState(Enum):
-    """Whether an endpoint can be used."""
-
-    DOWN = "down"  # not connected: nothing arrives, and nothing can be sent
-    ALONE = "alone"  # ready, but nobody is on the other side: a message that is sent now would be lost
-    UP = "up"  # messages flow
 
 
 class Presence(Enum):
@@ -77,37 +71,6 @@ before that.
 
 Done = Callable[[Sequence[Any], SendResult], None]
 """Tells the result of submitted parcels, in the order in which they were confirmed. The parcels of one call share it."""
-
-
-class TransportEvents:
-    """What a transport tells the streamer about its network, on the event loop. Here every event is ignored.
-
-    Of every packet that arrives it says so (`packets_received`), and what became of it: a listener got the message, or
-    `packet_malformed`, `packets_unwanted` or `messages_refused` was called.
-    """
-
-    def state_changed(self, state: LinkState) -> None:
-        """The link has another state."""
-
-    def packets_received(self, number: int) -> None:
-        """So many packets have arrived that should be messages."""
-
-    def packet_malformed(self, error: MalformedPacketError) -> None:
-        """A packet was not a uProtocol message."""
-
-    def packets_unwanted(self, reason: Unwanted, number: int, attributes: Attributes | None = None) -> None:
-        """Nobody gets so many packets, with which nothing is wrong. ``attributes``: of one of them, if they are known."""
-
-    def messages_refused(self, batch: Sequence[Refused]) -> None:
-        """No listener gets these messages. Whoever is told releases each one once its failure is accounted for."""
-        for refused in batch:
-            refused.received.release()
-
-    def reconnected(self) -> None:
-        """There is a new connection after the first."""
-
-    def node_changed(self, is_there: bool) -> None:
-        """A node of the network was lost without a farewell (False), or came and all its subscriptions are known (True)."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from streamer.transports.base import ListenerOptions, Received, Refused, TransportEvents, UListener
+from streamer.transports.base import ListenerOptions
 from streamer.transports.errors import Unwanted
+from streamer.transports.events import TransportEvents
+from streamer.transports.received import Received, Refused, UListener
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode, UStatusError

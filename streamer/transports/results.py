@@ -25,6 +25,8 @@ class ResultRuns:
 
     def tell(self) -> None:
         """Pass on what was collected, and begin anew."""
+        if not self._runs:
+            return
         runs, self._runs = self._runs, []
         for done, result, parcels in runs:
             done(parcels, result)

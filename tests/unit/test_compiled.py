@@ -23,6 +23,7 @@ from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.session import MqttReceived, Session
+from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.received import Received
 from streamer.transports.zenoh.fifo_subscription import FifoSubscription
 from streamer.transports.zenoh.sender import Publishers, Sender
@@ -52,6 +53,7 @@ HOT = (
     Sender,
     Session,
     Settler,
+    Traffic,
 )
 
 

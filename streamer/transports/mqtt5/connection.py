@@ -6,8 +6,7 @@ It is an `asyncio.Protocol` in what it does and not by its base: this file may b
 import asyncio
 import socket
 from collections.abc import Callable
-from contextlib import suppress
-from typing import cast
+from typing import Final, cast
 
 import mqtt5
 
@@ -15,8 +14,9 @@ from streamer.transports.mqtt5.frames import KIND, PUBACK, FrameReader
 
 _HIGH_WATER_BYTES = 1024 * 1024
 # libuv reads 256 000 bytes at a time, and up to 32 times in one turn of the loop as long as there are so many.
-_LARGE_READ_BYTES = 128_000
-_QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux has it
+_LARGE_READ_BYTES: Final = 128_000
+_TCP: Final = socket.IPPROTO_TCP
+_QUICKACK: Final[int] = getattr(socket, "TCP_QUICKACK", 0)  # 0: only Linux has it
 
 
 class Connection:
@@ -56,7 +56,7 @@ class Connection:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
-        if _QUICKACK is not None:
+        if _QUICKACK:
             # A socket of our own: uvloop's makes a new one for each call. The peer sees no end before both are closed.
             self._socket = self._transport.get_extra_info("socket").dup()
         self.is_open = True
@@ -97,9 +97,11 @@ class Connection:
         The kernel returns to delaying by itself, so this is done after each read that may have more behind it. If nothing
         is expected, the acknowledgement travels with what we send next.
         """
-        if self._socket is not None and _QUICKACK is not None:
-            with suppress(OSError):
-                self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+        if self._socket is not None:
+            try:  # noqa: SIM105 - for every read, and a context manager costs more than the call
+                self._socket.setsockopt(_TCP, _QUICKACK, 1)
+            except OSError:
+                pass
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.is_open and exc is not None:

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 import mqtt5
+from mqtt5 import read as _decode
 
 from streamer.transports.errors import Malformed, MalformedPacketError
 
@@ -119,7 +120,7 @@ class FrameReader:
             if size > rest:
                 self._needed = size
                 break
-            frames.append(view[position : position + size])
+            frames.append(view if size == end else view[position : position + size])
             position += size
         if position < end:
             self._chunks = [data[position:]]
@@ -169,7 +170,7 @@ def check_header(frame: memoryview, max_bytes: int) -> None:
 def read(frame: memoryview) -> Any:
     """Decode one complete packet; its type follows from the first byte. Raises `MalformedPacketError`."""
     try:
-        packet, _ = mqtt5.read(frame)
+        packet, _ = _decode(frame)
     except (ValueError, IndexError) as exc:
         if (size := _announced_bytes(frame)) > len(frame):
             raise MalformedPacketError(Malformed.SIZE, f"a packet of {size} bytes, more than max_packet_bytes") from None

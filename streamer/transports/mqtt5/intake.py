@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 from mqtt5 import DisconnectReasonCode
 
-from streamer.transports.base import TransportEvents
 from streamer.transports.errors import TOO_LARGE, Malformed, MalformedPacketError, Unwanted
+from streamer.transports.events import TransportEvents
 from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.frames import KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError

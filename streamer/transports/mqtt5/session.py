@@ -227,6 +227,11 @@ class Session:
             self.drain()
         self._results.tell()
 
+    @property
+    def has_outgoing(self) -> bool:
+        """Whether `take_outgoing` returns anything."""
+        return len(self._outgoing) > 0
+
     def take_outgoing(self) -> list[bytes]:
         """The packets to write now, in order."""
         outgoing, self._outgoing = self._outgoing, []

@@ -1,7 +1,6 @@
-"""The MQTT 5 transport: keeps one session with a broker, and joins wire mapping, session state and listeners.
+"""The MQTT 5 transport: keeps one session with a broker, and decides what its control packets mean.
 
-Only decoding and encoding are done per message: there is one write per batch, one delivery per read, and one timer. The
-file is longer than most, because it decides in one place about everything that a broker may send at any moment.
+Messages and their confirmations do not come by here, but pass through `traffic`.
 """
 
 import asyncio
@@ -14,8 +13,8 @@ import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
 
 from streamer.backoff import RECONNECT_STEPS, wait_s
-from streamer.transports.base import Done, LinkState, Parcel, Received, TransportContext
-from streamer.transports.errors import ConfigurationError, LinkLostError, MalformedPacketError
+from streamer.transports.base import Done, LinkState, Parcel, TransportContext
+from streamer.transports.errors import ConfigurationError, MalformedPacketError
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5 import frames
 from streamer.transports.mqtt5.connection import Connection
@@ -28,6 +27,7 @@ from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscribing import Subscribing
 from streamer.transports.mqtt5.subscriptions import filters_for
+from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
 from streamer.transports.probe import Probe
 from streamer.uprotocol.uri import UUri
@@ -52,17 +52,27 @@ class Mqtt5Transport(ListeningTransport):
         decoder = PublishDecoder(options.topics, context.authority, options.max_token_bytes, options.identity_property)
         self.keeps_unacknowledged = options.is_session_kept
         self._session = Session(
-            options.window, encoder.encode, self._acknowledge_soon, options.is_session_kept, options.receive_maximum
+            options.window,
+            encoder.encode,
+            lambda: self._traffic.acknowledge_soon(),
+            options.is_session_kept,
+            options.receive_maximum,
         )
         self._intake = PacketIntake(self._session, decoder, options, context.events)
-        self.subscribing = Subscribing(context.name, self._session, self._write)
+        self._traffic = Traffic(
+            context.name,
+            self._session,
+            self._intake,
+            self.registry,
+            context.events,
+            options.receive_maximum,
+            self._on_control,
+        )
+        self.subscribing = Subscribing(context.name, self._session, self._traffic.write)
         self._task: asyncio.Task[None] | None = None
-        self._connection: Connection | None = None
         self._connections = 0
         self._keep_alive: KeepAlive | None = None
         self._up_since_s: float | None = None
-        self._flush_is_due = False
-        self._is_relieved = False  # we ended the connection so that the broker sends again what was ignored
 
     @property
     def capacity(self) -> int:
@@ -103,7 +113,7 @@ class Mqtt5Transport(ListeningTransport):
         self.subscribing.leave()
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _LEAVE_S
-        while (connection := self._connection) is not None and self._session.is_connected and loop.time() < until_s:
+        while (connection := self._traffic.connection) is not None and self._session.is_connected and loop.time() < until_s:
             if not self._session.has_requests and loop.time() - connection.last_read_s > _QUIET_S:
                 return
             await asyncio.sleep(_QUIET_S / 5)
@@ -113,9 +123,9 @@ class Mqtt5Transport(ListeningTransport):
         if task is not None:
             task.cancel()
             await asyncio.wait((task,))
-        connection = self._connection
+        connection = self._traffic.connection
         if connection is not None:
-            self._flush_acknowledgements()
+            self._traffic.flush()
             if self._session.receipts and not self.keeps_unacknowledged:
                 count = len(self._session.receipts)
                 logger.warning("unacknowledged_given_up endpoint=%s messages=%d", self.context.name, count)
@@ -129,18 +139,18 @@ class Mqtt5Transport(ListeningTransport):
         loop, name = asyncio.get_running_loop(), self.context.name
         while True:
             self._up_since_s = None
-            self._intake.overflows = self._is_relieved = False
+            self._intake.overflows = self._traffic.is_relieved = False
             try:
                 reason = await self._connect_once()
             except Exception as exc:  # nobody awaits this task: the endpoint would stay down silently
                 reason = type(exc).__name__
                 logger.exception("connect_failed endpoint=%s reason=%s", name, reason)
-                if self._connection is not None:
-                    self._connection.abort(reason)
-                    await self._connection.wait_lost(FAREWELL_S)
+                if self._traffic.connection is not None:
+                    self._traffic.connection.abort(reason)
+                    await self._traffic.connection.wait_lost(FAREWELL_S)
             # A link that was up for a while begins with the shortest wait again. One that is lost at once does not.
             up_s = 0.0 if self._up_since_s is None else loop.time() - self._up_since_s
-            if self._is_relieved or up_s > self.options.reconnect.max_ms / 1000:
+            if self._traffic.is_relieved or up_s > self.options.reconnect.max_ms / 1000:
                 failures = 0
             failures += 1
             retry_s = wait_s(self.options.reconnect, failures, random.random(), RECONNECT_STEPS)
@@ -157,7 +167,8 @@ class Mqtt5Transport(ListeningTransport):
         except ConfigurationError as exc:
             return f"{exc.key}: {exc}"
         loop = asyncio.get_running_loop()
-        connection = Connection(options.max_packet_bytes, self._on_frames, self._on_writable, self._on_lost)
+        traffic = self._traffic
+        connection = Connection(options.max_packet_bytes, traffic.on_frames, traffic.on_writable, self._on_lost)
         try:
             async with asyncio.timeout(options.connect_timeout_s):
                 await loop.create_connection(
@@ -171,7 +182,7 @@ class Mqtt5Transport(ListeningTransport):
             return f"no connection within {options.connect_timeout_s:g} s"
         except (OSError, UnicodeError) as exc:
             return f"{type(exc).__name__}: {exc}"
-        self._connection = connection
+        traffic.connection = connection
         self._keep_alive = keep_alive = KeepAlive(connection, self._session, options, loop.time())
         connection.write(
             mqtt5.ConnectPacket(
@@ -196,84 +207,9 @@ class Mqtt5Transport(ListeningTransport):
     # -- sending ----------------------------------------------------------------------------------------------------
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        if not self._session.is_connected:
-            done(parcels, LinkLostError())
-            return
-        self._session.submit(parcels, done)
-        self._write_outgoing()
-        if self._connection is not None and self._session.unconfirmed:
-            self._connection.read_on(True)  # the confirmations come after what waits to be read
-
-    def _write(self, packet: bytes) -> None:
-        if self._connection is not None:
-            self._connection.write(packet)
-
-    def _write_outgoing(self) -> None:
-        packets = self._session.take_outgoing()
-        if packets and self._connection is not None:
-            self._connection.write(packets[0] if len(packets) == 1 else b"".join(packets))
-
-    def _on_writable(self, is_writable: bool) -> None:
-        self._session.is_writable = is_writable
-        self._session.drain()
-        self._write_outgoing()
+        self._traffic.submit(parcels, done)
 
     # -- receiving --------------------------------------------------------------------------------------------------
-
-    def _on_frames(self, connection: Connection, read: list[memoryview]) -> bool:
-        """Take what came. Returns whether more may be on its way from the broker."""
-        session, intake = self._session, self._intake
-        overflowed = intake.overflows
-        batch: list[Received] = []
-        error: ProtocolError | None = None
-        try:
-            intake.take(read, partial(self._on_control, connection), batch)
-        except ProtocolError as exc:
-            error = exc
-        if intake.overflows and not overflowed:
-            logger.warning(
-                "receive_maximum_exceeded endpoint=%s receive_maximum=%d unacknowledged=%d",
-                self.context.name,
-                self.options.receive_maximum,
-                len(session.receipts),
-            )
-        session.settle()
-        self._write_outgoing()
-        if batch:
-            self.registry.deliver(batch)
-        if intake.refused:
-            refused, intake.refused = intake.refused, []
-            self.context.events.messages_refused(refused)
-        if intake.is_full and not session.unconfirmed:
-            connection.read_on(False)
-        if error is not None:
-            connection.disconnect(error.reason, str(error))
-        return bool(batch or session.unconfirmed)
-
-    def _relieve(self, connection: Connection) -> None:
-        """There is room again: end the connection, so that the broker sends again what was ignored."""
-        has_room = len(self._session.receipts) <= self.options.receive_maximum // 2
-        if self._intake.overflows and connection.is_open and has_room:
-            self._is_relieved = True
-            connection.disconnect_gently(
-                DisconnectReasonCode.RECEIVE_MAX_EXCEEDED,
-                f"the broker exceeded receive_maximum {self.options.receive_maximum}: it has to send again what was ignored",
-            )
-
-    def _acknowledge_soon(self) -> None:
-        if not self._flush_is_due:
-            self._flush_is_due = True
-            asyncio.get_running_loop().call_soon(self._flush_acknowledgements)
-
-    def _flush_acknowledgements(self) -> None:
-        self._flush_is_due = False
-        if self._connection is not None:
-            data = self._session.take_acknowledgements()
-            if data:
-                self._connection.write(data)
-            if len(self._session.receipts) <= self.options.receive_maximum:
-                self._connection.read_on(True)
-            self._relieve(self._connection)
 
     def _on_control(self, connection: Connection, frame: memoryview) -> None:
         try:
@@ -310,7 +246,7 @@ class Mqtt5Transport(ListeningTransport):
             self.context.events.reconnected()
         self._connections += 1
         self._session.connected(packet.session_present, packet.receive_max, packet.max_packet_size)
-        self._write_outgoing()
+        self._traffic.write_outgoing()
         logger.info(
             "connected endpoint=%s broker=%s client_id=%s session_present=%s window=%d",
             self.context.name,
@@ -340,8 +276,8 @@ class Mqtt5Transport(ListeningTransport):
         connection.close(f"the broker disconnected: {named(reason)}")
 
     def _on_lost(self, connection: Connection) -> None:
-        if connection is self._connection:
-            self._connection = None
+        if connection is self._traffic.connection:
+            self._traffic.connection = None
             self.subscribing.disconnected()
             self._session.disconnected()
             self.set_state(LinkState.DOWN)

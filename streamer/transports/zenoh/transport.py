@@ -45,6 +45,8 @@ from streamer.uprotocol.uri import ANY_RESOURCE, UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
 
+_UP = LinkState.UP  # an enumeration looks its members up slowly
+
 _CLOSE_S = 3.0  # Zenoh itself gives up after 10 s if a receiver is stalled
 _PATIENCE = 3  # times `uncertain_s`: how long to wait for a receipt
 _SLOW = 0.9  # of `wait_before_close`: clocks differ
@@ -56,10 +58,12 @@ class ZenohTransport(ListeningTransport):
 
     kind = "zenoh"
     Options = ZenohOptions
+    capacity = 0  # that of the options: asked for every message
 
     def __init__(self, context: TransportContext, options: ZenohOptions) -> None:
         super().__init__(context, options)
         self.options: ZenohOptions = options
+        self.capacity = options.window
         self._mode: str = options.mode
         self._loop: asyncio.AbstractEventLoop | None = None
         self._control: ControlThread | None = None
@@ -76,16 +80,13 @@ class ZenohTransport(ListeningTransport):
             _PATIENCE * (options.uncertain_s or DEFAULT_UNCERTAIN_S),
             self._receipts_refused,
         )
+        self._ledger = self._receipts.ledger
         self._session_config: zenoh.Config
         self._receipt_key: ReceiptKey | None = None
         self._was_up = False
         self._stopped = False
         decoder = SampleDecoder(context.authority, options.max_header_bytes, options.max_token_bytes)
         self._intake = Intake(context, self.registry, self._receipts, options.receive_buffer, decoder)
-
-    @property
-    def capacity(self) -> int:
-        return self.options.window
 
     @property
     def unconfirmed_s(self) -> float:
@@ -319,11 +320,12 @@ class ZenohTransport(ListeningTransport):
     # -- sending
 
     def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
-        if self._sender is None or self._stopped:
+        sender = self._sender
+        if sender is None or self._stopped:
             done(parcels, LinkLostError())
-        elif self.state is not LinkState.UP and self._sender.is_empty:
+        elif self.state is not _UP and sender.is_empty:
             done(parcels, LinkLostError("no other Zenoh node is there"))
-        elif self._receipts.ledger.is_needed and self._receipts.ledger.expect(parcels, done):
-            self._sender.submit(parcels, partial(self._receipts.put, done))
+        elif self._ledger.is_needed and self._ledger.expect(parcels, done):
+            sender.submit(parcels, partial(self._receipts.put, done))
         else:  # behind earlier ones even without a link: results keep their order
-            self._sender.submit(parcels, done)
+            sender.submit(parcels, done)

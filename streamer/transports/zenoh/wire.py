@@ -43,7 +43,7 @@ _FIXED_KINDS = {1: 8, 5: 4}
 Arrived = tuple[str, int, bytes]
 """What the messages of one flow have in common when they arrive: key, priority class, fields after the id."""
 
-_encoded: Cache[Attributes, bytes] = Cache()
+_encoded: Final[Cache[Attributes, bytes]] = Cache()
 
 
 def key_for(attributes: Attributes, own_authority: str) -> str:

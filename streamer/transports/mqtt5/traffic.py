@@ -1,0 +1,147 @@
+"""What passes between a session and the broker: what each read leads to, and each batch to send.
+
+Apart from the transport because every message passes through here: this file may be compiled. There is one write per batch
+and one delivery per read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from mqtt5 import DisconnectReasonCode
+
+from streamer.transports.base import Done, Parcel, Received
+from streamer.transports.errors import LinkLostError
+from streamer.transports.events import TransportEvents
+from streamer.transports.listeners import ListenerRegistry
+from streamer.transports.mqtt5.connection import Connection
+from streamer.transports.mqtt5.frames import ProtocolError
+from streamer.transports.mqtt5.intake import PacketIntake
+from streamer.transports.mqtt5.session import Session
+
+logger = logging.getLogger("ustreamer.mqtt5")
+
+
+class Traffic:
+    """Joins the session of the endpoint ``name`` with its intake, its listeners, and the connection of the moment, if any.
+
+    ``control`` gets every packet that is neither a message nor its confirmation, and what it came on. ``is_relieved``: the
+    connection was ended so that the broker sends again what was ignored.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        session: Session,
+        intake: PacketIntake,
+        registry: ListenerRegistry,
+        events: TransportEvents,
+        receive_maximum: int,
+        control: Callable[[Connection, memoryview], None],
+    ) -> None:
+        self.connection: Connection | None = None
+        self.is_relieved = False
+        self._name = name
+        self._session = session
+        self._intake = intake
+        self._registry = registry
+        self._events = events
+        self._receive_maximum = receive_maximum
+        self._control = control
+        self._reading: Connection | None = None  # what is being read comes from there
+        self._pass: Callable[[memoryview], None] = self._pass_on  # made once
+        self._flush_is_due = False
+
+    # -- sending
+
+    def submit(self, parcels: Sequence[Parcel], done: Done) -> None:
+        """As `UTransport.submit`."""
+        session = self._session
+        if not session.is_connected:
+            done(parcels, LinkLostError())
+            return
+        session.submit(parcels, done)
+        self.write_outgoing()
+        if self.connection is not None and session.unconfirmed:
+            self.connection.read_on(True)  # the confirmations come after what waits to be read
+
+    def write(self, packet: bytes) -> None:
+        """Write a packet, if there is a connection."""
+        if self.connection is not None:
+            self.connection.write(packet)
+
+    def write_outgoing(self) -> None:
+        """Write what the session has to send now."""
+        if self._session.has_outgoing:
+            packets = self._session.take_outgoing()
+            if self.connection is not None:
+                self.connection.write(packets[0] if len(packets) == 1 else b"".join(packets))
+
+    def on_writable(self, is_writable: bool) -> None:
+        """The socket takes more, or not."""
+        self._session.is_writable = is_writable
+        self._session.drain()
+        self.write_outgoing()
+
+    # -- receiving
+
+    def on_frames(self, connection: Connection, read: list[memoryview]) -> bool:
+        """Take what came. Returns whether more may be on its way from the broker."""
+        session, intake = self._session, self._intake
+        overflowed = intake.overflows
+        batch: list[Received] = []
+        error: ProtocolError | None = None
+        self._reading = connection
+        try:
+            intake.take(read, self._pass, batch)
+        except ProtocolError as exc:
+            error = exc
+        if intake.overflows and not overflowed:
+            text = "receive_maximum_exceeded endpoint=%s receive_maximum=%d unacknowledged=%d"
+            logger.warning(text, self._name, self._receive_maximum, len(session.receipts))
+        session.settle()
+        self.write_outgoing()
+        if batch:
+            self._registry.deliver(batch)
+        if intake.refused:
+            refused, intake.refused = intake.refused, []
+            self._events.messages_refused(refused)
+        if intake.is_full and not session.unconfirmed:
+            connection.read_on(False)
+        if error is not None:
+            connection.disconnect(error.reason, str(error))
+        return len(batch) > 0 or session.unconfirmed > 0
+
+    def _pass_on(self, frame: memoryview) -> None:
+        if self._reading is not None:
+            self._control(self._reading, frame)
+
+    # -- acknowledging
+
+    def acknowledge_soon(self) -> None:
+        """Something can be acknowledged: do so once everything is delivered that has come."""
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write the acknowledgements that can be written."""
+        self._flush_is_due = False
+        connection = self.connection
+        if connection is not None:
+            data = self._session.take_acknowledgements()
+            if data:
+                connection.write(data)
+            if len(self._session.receipts) <= self._receive_maximum:
+                connection.read_on(True)
+            self._relieve(connection)
+
+    def _relieve(self, connection: Connection) -> None:
+        """There is room again: end the connection, so that the broker sends again what was ignored."""
+        has_room = len(self._session.receipts) <= self._receive_maximum // 2
+        if self._intake.overflows and connection.is_open and has_room:
+            self.is_relieved = True
+            connection.disconnect_gently(
+                DisconnectReasonCode.RECEIVE_MAX_EXCEEDED,
+                f"the broker exceeded receive_maximum {self._receive_maximum}: it has to send again what was ignored",
+            )
