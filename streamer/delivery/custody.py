@@ -18,18 +18,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from streamer.clock import Clock
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.lane import Delivery, DeliveryState
 from streamer.delivery.queue import Tally
+from streamer.delivery.rows import TIMERS_S, row_of, take_older, to_write
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.delivery.unconfirmed_batch import UnconfirmedBatch
 from streamer.journal import codec
-from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError, Letter, Row, Segment
+from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError, Letter, Segment
 from streamer.journal.journal import Journal
 from streamer.routing.outcome import Failure, Outcome
+from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 
@@ -38,7 +39,6 @@ logger = logging.getLogger("ustreamer.custody")
 FLUSH_S = 0.01
 PATIENCE_S = 0.05
 COMPANY = 4  # times as long a transaction waits for more, if no source waits for it
-_TIMERS_S: Final = 0.002  # how much too early timers may be
 
 # Letters that wait while the disk is full. Of accepted messages the oldest go; those that anybody can cause come in no more.
 _MAX_LETTERS = 10_000
@@ -81,6 +81,7 @@ class Custody:
         self._ours: deque[Delivery] = deque()  # only we have them; oldest first
         self._kept_at_source: deque[Delivery] = deque()  # oldest first
         self._starved: list[Delivery] = []  # the journal has no room for them: unacknowledged
+        self._divided: set[Received] = set()  # those of several deliveries for which there was no room
         self._purge_at = self._purge_recent_at = _PURGE_AT
         self._room_came = False  # something was deleted from the journal since
         self._done: Batch = Batch()
@@ -164,6 +165,13 @@ class Custody:
         self.schedule()
         self._done.rows_done.append(delivery.seq)
 
+    def settled_in_part(self, delivery: Delivery) -> None:
+        """The same of one of several deliveries of a message that is not in the journal: the others may have room now."""
+        if delivery.received in self._divided:
+            self._divided.discard(delivery.received)
+            self._room_came = True
+            self.schedule()
+
     def forget_row(self, number: int) -> None:
         """A row of an earlier process that can go."""
         self.schedule()
@@ -229,8 +237,8 @@ class Custody:
         self._turned.set()
         now_s = self._clock.monotonic_s()
         recent, self._recent = self._recent, []
-        _take_older(self._ours, now_s - min(FLUSH_S, self.patience_s), recent)
-        _take_older(self._kept_at_source, now_s - self.patience_s, recent)
+        take_older(self._ours, now_s - min(FLUSH_S, self.patience_s), recent)
+        take_older(self._kept_at_source, now_s - self.patience_s, recent)
         if not recent and self._may_wait(now_s):
             self.schedule()
             return
@@ -251,6 +259,7 @@ class Custody:
             return  # `_committed` comes back to it
         if self._starved and self._room_came:
             recent, self._starved = self._starved + recent, []
+            self._divided.clear()
             self._room_came = False
         transaction, self._done = self._done, Batch()
         self._letters, self._rejected = Tally(), Tally()
@@ -276,7 +285,7 @@ class Custody:
             self.journal is not None
             and self._has_something
             and self._asked_s is not None
-            and now_s < self._asked_s + COMPANY * self.patience_s - _TIMERS_S
+            and now_s < self._asked_s + COMPANY * self.patience_s - TIMERS_S
             and not (self._starved or self._done.is_urgent)
             and not any(store.is_urgent for store in self._stores)
             and not (any(store.has_unstored for store in self._stores) and self.is_awaited(now_s))
@@ -290,25 +299,31 @@ class Custody:
         written = []
         # If one message of a lane has no room, no later one may be written: after a crash it would be sent first.
         starving = {delivery.lane for delivery in self._starved if delivery.state is not DeliveryState.SETTLED}
-        for delivery in recent:
-            if delivery.state is DeliveryState.SETTLED or delivery.journaled:
+        for together in to_write(recent):
+            deliveries = [each for each in together if each.state is not DeliveryState.SETTLED]
+            if not deliveries:  # evicted just now
                 continue
-            # An acknowledged message replaces what is deleted in this transaction: a batch, a letter.
-            is_due = delivery.received.is_kept
-            if not is_due and (delivery.size + ENTRY_BYTES > room or delivery.lane in starving):
-                starving.add(delivery.lane)
-                self._no_room(delivery)
+            received = deliveries[0].received
+            is_due = received.is_kept  # it replaces what is deleted in this transaction: a batch, a letter
+            short = [each for each in deliveries if each.size + ENTRY_BYTES > room or each.lane in starving]
+            body = codec.pack(received.message) if is_due or not short else b""
+            size = (len(body) + ENTRY_BYTES) * len(deliveries)
+            if not is_due and (short or size > room):
+                starving.update(each.lane for each in deliveries)
+                if len(deliveries) > 1:
+                    self._divided.add(received)
+                for delivery in deliveries:
+                    if delivery not in short:
+                        self._starve(delivery)
+                    elif delivery.state is not DeliveryState.SETTLED:
+                        self._no_room(delivery)
                 continue
-            message = delivery.received.message
-            body = codec.pack(message)
-            room -= len(body) + ENTRY_BYTES
-            queue = delivery.lane.queue
-            marked = codec.sink_change(message.attributes, delivery.message.attributes)
-            ends = queue.name, queue.source, queue.target
-            transaction.rows.append(Row(delivery.seq, *ends, delivery.entered_ms, delivery.attempts, marked, body))
-            delivery.journaled = True
-            self.in_memory += delivery.size
-            written.append(delivery)
+            room -= size
+            for delivery in deliveries:
+                transaction.rows.append(row_of(delivery, body))
+                delivery.journaled = True
+                self.in_memory += delivery.size
+            written += deliveries
         return written
 
     def _no_room(self, delivery: Delivery) -> None:
@@ -382,14 +397,3 @@ class Custody:
         self.spilled -= 1
         self.in_memory += delivery.size
         return True
-
-
-def _take_older(waiting: deque[Delivery], than_s: float, into: list[Delivery]) -> None:
-    """Move what entered before a time, from the oldest on. What has its outcome is forgotten."""
-    while waiting:
-        oldest = waiting[0]
-        if oldest.state is not DeliveryState.SETTLED:
-            if oldest.entered_s > than_s + _TIMERS_S:
-                return
-            into.append(oldest)
-        waiting.popleft()

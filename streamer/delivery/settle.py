@@ -82,6 +82,8 @@ class Settler:
             stats.end_to_end.observe(age_s(delivery.message.id, now_ms))
             if delivery.journaled:
                 self._custody.settled(delivery)
+            elif delivery.received.holders > 1:
+                self._custody.settled_in_part(delivery)
             self._seen.release(delivery.received)
             delivery.forget()
         stats.count(Outcome.DELIVERED, number=run)
@@ -100,6 +102,8 @@ class Settler:
             stats.end_to_end.observe(age_s(delivery.message.id, now_ms))
             if delivery.journaled:
                 self._custody.settled(delivery)
+            elif delivery.received.holders > 1:
+                self._custody.settled_in_part(delivery)
             delivery.forget()
 
     def confirmed(self, lane: Lane, share: LaneShare) -> None:
@@ -139,6 +143,8 @@ class Settler:
             self._taps.failed(delivery, failure, self._clock.monotonic_s(), self._clock.wall_ms())
         if delivery.journaled:
             self._custody.settled(delivery)
+        elif delivery.received.holders > 1:
+            self._custody.settled_in_part(delivery)
         if queue.source and failure.is_reported:
             self._notify(delivery.received, queue.source, failure, queue, delivery)
         self._seen.release(delivery.received)

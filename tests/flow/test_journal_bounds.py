@@ -145,3 +145,26 @@ async def test_an_endpoint_that_is_away_holds_up_no_other(tmp_path: Path) -> Non
         moving = harness.notify(b"moving", sink=UUri("phone1", 0xC, 1, 0), source=ORDERS)
         harness.arrive("cloud", moving)
         assert harness.sent("phone") == [moving]
+
+
+@pytest.mark.parametrize("large", [0, 2])
+async def test_a_message_with_room_for_only_one_route_is_taken_again_after_a_kill(tmp_path: Path, large: int) -> None:
+    changes: dict[str, Any] = {
+        "endpoints": {
+            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
+            "phone": {"transport": "memory", "authorities": ["phone1"]},
+            "cloud": {"transport": "memory", "authorities": ["*"]},
+        },
+        "routes": [{"from": "cloud", "to": name, "publish": [str(ORDERS)]} for name in ("vehicle", "phone")],
+    }
+    async with journaled_run(tmp_path / "j.db", max_bytes=8 * 1024, **changes) as run:
+        for name in ("vehicle", "phone"):
+            run.hold(name)
+        orders = [run.harness.speed(bytes(1000 * (number != large)), source=ORDERS) for number in range(5)]
+        received = run.harness.arrive("cloud", *orders)
+        await run.flush()
+        left = [each.message for each in received if not each.acknowledged]
+        assert 0 < len(left) < 5
+    async with journaled_run(tmp_path / "j.db", **changes) as run:
+        run.harness.arrive("cloud", *left)
+        assert [run.harness.sent(name) for name in ("vehicle", "phone")] == [orders, orders]

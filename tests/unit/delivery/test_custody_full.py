@@ -11,7 +11,7 @@ from streamer.journal.entries import ENTRY_BYTES
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.status import UCode
-from tests.unit.delivery.custody_harness import CustodyHarness, acknowledged, journaled
+from tests.unit.delivery.custody_harness import CustodyHarness, FleetingReceived, acknowledged, journaled
 from tests.unit.delivery.messages import NOW_MS, message
 
 FULL = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "the journal is full")
@@ -85,15 +85,44 @@ def test_what_is_delivered_while_it_waits_for_room_is_written_no_more(harness: C
 
 
 def test_a_message_with_two_destinations_is_acknowledged_once_there_was_room_for_each(harness: CustodyHarness) -> None:
-    (filling, _) = fill(harness)
-    shared = MemoryReceived(message(payload=b"x" * 500))
+    (filling, other) = fill(harness)
+    shared = MemoryReceived(message(payload=b"x" * 700))
     shared.holders = 2
     for queue in (harness.queue, harness.new_queue("side")):
         harness.accept(shared.message, queue, shared)
     harness.settle(filling)
     harness.clock.advance(50)
     harness.write()
+    assert harness.in_file("rows") == [other.seq]  # with one of its own it would be a duplicate when it comes again
+    assert not shared.acknowledged
+    harness.settle(other)
+    harness.write()
     assert len(harness.in_file("rows")) == 2
+    assert shared.acknowledged
+
+
+def test_what_only_we_have_is_written_for_as_many_destinations_as_there_is_room_for(harness: CustodyHarness) -> None:
+    (filling, _) = fill(harness)
+    shared = FleetingReceived(message(payload=b"x" * 700))
+    shared.holders = 2
+    for queue in (harness.queue, harness.new_queue("side")):
+        harness.accept(shared.message, queue, shared)
+    harness.settle(filling)
+    harness.write()
+    assert len(harness.in_file("rows")) == 2
+
+
+def test_what_has_room_is_not_given_up_for_a_destination_that_has_none(harness: CustodyHarness) -> None:
+    (filling, _) = fill(harness)
+    harness.accept(message(payload=b"x" * 2000))  # the rest of its flow waits behind it
+    shared = MemoryReceived(message())
+    shared.holders = 2
+    for queue in (harness.queue, harness.new_queue("side", queue={"on_full": "reject"})):
+        harness.accept(shared.message, queue, shared)
+    harness.settle(filling)
+    harness.clock.advance(50)
+    harness.write()
+    assert harness.owner.given_up == []
     assert not shared.acknowledged
 
 

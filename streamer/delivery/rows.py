@@ -1,0 +1,46 @@
+"""Rows of the journal: what is old enough for one, which deliveries get theirs only together, and its form. Pure."""
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final
+
+from streamer.delivery.lane import Delivery, DeliveryState
+from streamer.journal import codec
+from streamer.journal.entries import Row
+from streamer.transports.base import Received
+
+TIMERS_S: Final = 0.002
+"""How much too early timers may be."""
+
+
+def to_write(deliveries: Iterable[Delivery]) -> list[list[Delivery]]:
+    """Those that have neither an outcome nor a row, in order; in one list what is written as a whole or not at all.
+
+    That is everything that becomes of a message that its source keeps. With a row for some of it, the message would be a
+    duplicate when the source sends it again after a crash, and the rest would be lost.
+    """
+    waiting = [each for each in deliveries if each.state is not DeliveryState.SETTLED and not each.journaled]
+    return [list(together) for _, together in groupby(waiting, _whole)]
+
+
+def _whole(delivery: Delivery) -> Received | Delivery:
+    return delivery.received if delivery.received.source_keeps else delivery
+
+
+def row_of(delivery: Delivery, body: bytes) -> Row:
+    """The row of a delivery whose message is ``body`` (`codec.pack`)."""
+    queue = delivery.lane.queue
+    marked = codec.sink_change(delivery.received.message.attributes, delivery.message.attributes)
+    return Row(delivery.seq, queue.name, queue.source, queue.target, delivery.entered_ms, delivery.attempts, marked, body)
+
+
+def take_older(waiting: deque[Delivery], than_s: float, into: list[Delivery]) -> None:
+    """Move what entered before a time, from the oldest on. What has its outcome is forgotten."""
+    while waiting:
+        oldest = waiting[0]
+        if oldest.state is not DeliveryState.SETTLED:
+            if oldest.entered_s > than_s + TIMERS_S:
+                return
+            into.append(oldest)
+        waiting.popleft()
