@@ -26,7 +26,8 @@ _MAX_STRAY_BYTES = 16 * 1024 * 1024
 class SeenIds:
     """Ids of messages; for those without an outcome, the `Received` whose fate a second copy shares.
 
-    A Publish that was copied for many authorities is remembered once for all of them, in ``young_copies``.
+    A Publish that was copied for many authorities is remembered once for all of them, in ``young_copies``. Messages of a
+    flow share that set; one that has its own counts for as many ids as there are in it.
 
     Bounded in number and time with two generations: the older one is forgotten as a whole. An id is therefore remembered
     for at least half of the bound and at most all of it, give or take a batch.
@@ -40,6 +41,7 @@ class SeenIds:
         self.old: dict[bytes, Received | None] = {}
         self.young_copies: dict[bytes, frozenset[str]] = {}
         self.old_copies: dict[bytes, frozenset[str]] = {}
+        self._own = 0  # authorities in young sets that one message has for itself
         self.before_forgetting: list[Callable[[], None]] = []
 
     def resize(self, max_ids: int, max_seconds: float) -> None:
@@ -58,7 +60,7 @@ class SeenIds:
 
         Messages without an outcome are never forgotten; the queues bound their number.
         """
-        if len(self.young) >= self._limit or now_s - self._turned_s >= self._half_s:
+        if len(self.young) + self._own >= self._limit or now_s - self._turned_s >= self._half_s:
             for look in self.before_forgetting:
                 look()
             on_their_way: dict[bytes, Received | None] = {
@@ -66,6 +68,7 @@ class SeenIds:
             }
             self.old, self.young = self.young, on_their_way
             self.old_copies, self.young_copies = self.young_copies, {}
+            self._own = 0
             self._turned_s = now_s
             self._limit = len(self.young) + self._half  # else many without an outcome would have it turn at every call
 
@@ -74,11 +77,20 @@ class SeenIds:
         self.young[key] = received
         received.key = key
 
-    def copied(self, message: UMessage, to: frozenset[str]) -> None:
-        """A Publish without a sink goes to these authorities, a copy to each: if one comes back, it is a duplicate."""
+    def copied(self, message: UMessage, to: frozenset[str], is_shared: bool = True) -> None:
+        """A Publish without a sink goes to these authorities, a copy to each: if one comes back, it is a duplicate.
+
+        ``is_shared``: other messages have the same set.
+        """
         name = _name_of(message)
         before = self.young_copies.get(name)
-        self.young_copies[name] = to if before is None else before | to
+        if before is not None:
+            if to <= before:
+                return
+            to, is_shared = before | to, False
+        self.young_copies[name] = to
+        if not is_shared:
+            self._own += len(to)
 
     def is_copy(self, message: UMessage) -> bool:
         """Whether a message is such a copy."""

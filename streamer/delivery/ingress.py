@@ -17,7 +17,7 @@ from streamer.delivery.egress import Egress
 from streamer.delivery.lane import REDELIVERED, Hold
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import Room, RouteQueue, size_of
-from streamer.delivery.resolve import Leg, Resolved, Resolver, addressees
+from streamer.delivery.resolve import Leg, Resolved, Resolver
 from streamer.delivery.settle import Settler
 from streamer.delivery.stats import EndpointStats, RouteStats
 from streamer.delivery.tokens import Tokens
@@ -383,7 +383,8 @@ class Ingress(UListener):
             if leg.is_copy:
                 entered.append(leg)
         if resolved.addressees:
-            seen.copied(message, resolved.addressees if len(entered) == len(legs) else addressees(entered))
+            to, is_shared = resolved.addressees_of(entered)
+            seen.copied(message, to, is_shared)
 
     def _count_there(self, received: Received, queue: RouteQueue) -> None:
         """A copy of this Publish for another authority has taken the same route: this one counts there.

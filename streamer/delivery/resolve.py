@@ -72,10 +72,11 @@ def addressees(legs: Iterable[Leg]) -> frozenset[str]:
 
 class Resolved:
     """What was decided for messages with the same attributes. ``is_misrouted``: see `MisroutedCopies`; ``wants_token``: the
-    method that demands a good token of each of them; ``paces``: how fast the rule that allows them lets them come.
+    method that demands a good token of each of them; ``paces``: how fast the rule that allows them lets them come;
+    ``copied``: how many legs carry copies.
     """
 
-    __slots__ = ("addressees", "copies", "failure", "is_misrouted", "legs", "paces", "wants_token")
+    __slots__ = ("_part", "addressees", "copied", "copies", "failure", "is_misrouted", "legs", "paces", "wants_token")
 
     def __init__(
         self,
@@ -91,9 +92,21 @@ class Resolved:
         self.wants_token = wants_token
         self.paces = paces
         self.addressees = addressees(legs)
+        self.copied = sum(leg.is_copy for leg in legs)
+        self._part: frozenset[str] = frozenset()
         self.copies: dict[RouteQueue, int] = {}  # how many legs lead into a queue
         for leg in legs:
             self.copies[leg.queue] = self.copies.get(leg.queue, 0) + 1
+
+    def addressees_of(self, copied: list[Leg]) -> tuple[frozenset[str], bool]:
+        """The authorities of some legs with copies, and whether another message has the same set."""
+        if len(copied) == self.copied:
+            return self.addressees, True
+        part = addressees(copied)
+        is_shared = part == self._part
+        if not is_shared:
+            self._part = part
+        return self._part, is_shared
 
 
 class Resolver:

@@ -81,15 +81,16 @@ async def test_copies_for_authorities_behind_different_endpoints_all_go() -> Non
         assert harness.sent("vehicle") == harness.sent("phone") == [order]
 
 
-async def interested(harness: RouterHarness, *authorities: str) -> None:
-    """Have these subscribe to the speed."""
-    harness.router.set_interest(SPEED, dict.fromkeys(authorities, EVERY_MESSAGE), "test")
+async def interested(harness: RouterHarness, *authorities: str, **sampled: int) -> None:
+    """Have these subscribe to the speed; those in ``sampled`` to one message in so many ms."""
+    harness.router.set_interest(SPEED, dict.fromkeys(authorities, EVERY_MESSAGE) | sampled, "test")
     await asyncio.sleep(0)
     await harness.router.subscriber.catch_up()
 
 
-def by_interest(**queue: Any) -> Config:
-    return configuration(routes=[{"from": "vehicle", "to": "cloud", "queue": queue}, {"from": "cloud", "to": "vehicle"}])
+def by_interest(remember: dict[str, int] | None = None, **queue: Any) -> Config:
+    routes = [{"from": "vehicle", "to": "cloud", "queue": queue}, {"from": "cloud", "to": "vehicle"}]
+    return configuration(routes=routes, remember=remember or {})
 
 
 async def test_publish_for_many_authorities_is_remembered_once_and_each_copy_is_known() -> None:
@@ -132,3 +133,37 @@ async def test_copy_that_found_no_room_is_not_known_and_goes_when_another_stream
         assert harness.sent("cloud") == addressed(speed, "cloud0", "cloud1")
         assert harness.outcomes("vehicle-cloud") == {"delivered": 2, "rejected": 1}
         assert harness.outcomes("none") == {"duplicate": 1}
+
+
+def own_sets(harness: RouterHarness) -> list[frozenset[str]]:
+    """The sets of authorities that are remembered, each once."""
+    seen = harness.router.seen
+    return list({id(each): each for each in (*seen.young_copies.values(), *seen.old_copies.values())}.values())
+
+
+async def test_messages_that_leave_out_the_same_copies_share_what_is_remembered() -> None:
+    async with RouterHarness(by_interest(), addressed=("cloud",)) as harness:
+        await interested(harness, "cloud0", "cloud1", seldom=3_600_000)
+        harness.arrive("vehicle", *(harness.speed() for _ in range(10)))
+        assert sorted(map(len, own_sets(harness))) == [2, 3]
+
+
+async def test_messages_that_also_go_where_no_address_is_wanted_share_what_is_remembered() -> None:
+    routes = [{"from": "vehicle", "to": "cloud"}, {"from": "vehicle", "to": "phone", "publish": [str(SPEED)]}]
+    async with RouterHarness(three_networks(routes=routes), addressed=("cloud",)) as harness:
+        await interested(harness, "cloud0", "cloud1")
+        harness.arrive("vehicle", *(harness.speed() for _ in range(10)))
+        assert len(harness.sent("phone")) == 10
+        assert own_sets(harness) == [frozenset(("cloud0", "cloud1"))]
+
+
+async def test_sets_of_copies_that_are_not_shared_count_as_ids() -> None:
+    most, many = 1000, 50
+    config = by_interest(remember={"ids": most})
+    async with RouterHarness(config, addressed=("cloud",)) as harness:
+        await interested(harness, *(f"cloud{number}" for number in range(many)), seldom=2, sometimes=3)
+        for _ in range(100):
+            harness.arrive("vehicle", harness.speed())
+            harness.clock.advance(1)
+        kept = sum(map(len, own_sets(harness)))
+        assert 0 < len(harness.router.seen) + kept <= most + 3 * many
