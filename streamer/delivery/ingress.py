@@ -6,7 +6,6 @@ Done per batch: reading clocks, sending. Done per flow: what `resolve` finds out
 import logging
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Final
 
 from streamer.clock import Clock
 from streamer.delivery import refusals
@@ -34,8 +33,8 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 logger = logging.getLogger("ustreamer.ingress")
 
 # At this backlog the transport is asked to pause; one with a window of its own stops by itself.
-_PAUSE_AT: Final = 1000
-_PAUSE_AT_BYTES: Final = 16 * 1024 * 1024
+_PAUSE_AT = 1000
+_PAUSE_AT_BYTES = 16 * 1024 * 1024
 # Beyond it messages are refused: only those that came without a window (MQTT QoS 0) get that far.
 _HOLD_AT_MOST = 65_536
 _HOLD_AT_MOST_BYTES = 64 * 1024 * 1024

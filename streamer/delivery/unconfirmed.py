@@ -16,7 +16,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Protocol
 
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.lane import REDELIVERED, RESTORED, Delivery, Lane
@@ -31,7 +31,7 @@ from streamer.uprotocol.uuid import created_ms
 
 logger = logging.getLogger("ustreamer.assurance")
 
-_BATCH_BYTES: Final = 4 * 1024 * 1024
+_BATCH_BYTES = 4 * 1024 * 1024
 _OPEN_S = 1.0
 _AT_ONCE = 256  # so many messages of a lane are unpacked at a time
 _PARSED = 8  # batches that several lanes are being refilled from
