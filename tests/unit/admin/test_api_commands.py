@@ -14,7 +14,7 @@ from streamer.config import token as token_module
 from streamer.logs.audit import NAME
 from tests.flow.harness import SPEED
 from tests.unit.admin.daemon import DaemonHarness, running
-from tests.unit.admin.test_api import SECRET, TRACE, play
+from tests.unit.admin.played import SECRET, TRACE, play
 
 
 @pytest.fixture

@@ -1,0 +1,43 @@
+"""The pause service and its pages at the HTTP port, without the rest of a daemon. No tests."""
+
+from pathlib import Path
+
+from streamer.admin.metrics import Exposition
+from streamer.admin.pause import PausePages
+from streamer.admin.server import AdminServer
+from streamer.config.metrics import MetricsConfig
+from streamer.config.services import ControlConfig
+from streamer.services.access import Access
+from streamer.services.pause import PauseService
+from streamer.services.state import StateError, StateFile, Statement
+from tests.flow.harness import GATEWAY, SPEED, RouterHarness
+from tests.unit.admin.test_server import free_port
+
+TOPIC = str(SPEED)
+SINK = "//cloud/C0/1/0"
+TOKEN = "T0p-Secret-0123456789"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class FailingState(StateFile):
+    fails = False
+
+    async def write(self, statements: list[Statement]) -> None:  # type: ignore[override]
+        if self.fails:
+            raise StateError("the disk is full")
+        await super().write(statements)
+
+
+class AdminHarness:
+    """A router, the pause service and the HTTP port, as the daemon has them."""
+
+    def __init__(self, options: ControlConfig, token_file: Path) -> None:
+        token_file.write_text(TOKEN)
+        self.options = options = options.model_copy(update={"http_token_file": token_file})
+        self.harness = RouterHarness()
+        self.state = FailingState(None, PauseService.TABLES)
+        router = self.harness.router
+        self.control = PauseService(self.state, router, options, Access(GATEWAY, frozenset({GATEWAY})))
+        self.port = free_port()
+        listening = MetricsConfig(listen=f"127.0.0.1:{self.port}", hosts=["streamer"])
+        self.server = AdminServer(router, Exposition(router), listening, options, PausePages(self.control).routes())
