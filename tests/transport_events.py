@@ -28,6 +28,7 @@ class EventLog(TransportEvents):
         self.unwanted: Counter[Unwanted] = Counter()
         self.turned_away: list[Refused] = []
         self.reconnects = 0
+        self.awaited = 0
         self.nodes: list[bool] = []
 
     def state_changed(self, state: LinkState) -> None:
@@ -49,6 +50,9 @@ class EventLog(TransportEvents):
     def without_listener(self) -> int:
         """The packets of which no listener has heard."""
         return len(self.malformed) + self.unwanted.total() + len(self.turned_away)
+
+    def acknowledgements_awaited(self) -> None:
+        self.awaited += 1
 
     def reconnected(self) -> None:
         self.reconnects += 1

@@ -52,6 +52,10 @@ class Arrivals(TransportEvents):
         else:
             ingress.refuse(batch)
 
+    def acknowledgements_awaited(self) -> None:
+        if (ingress := self._ingress(self._name)) is not None:
+            ingress.custody.hurry()
+
     def reconnected(self) -> None:
         if (ingress := self._ingress(self._name)) is not None:
             ingress.stats.reconnects += 1

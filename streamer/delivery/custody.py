@@ -16,44 +16,35 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from streamer.clock import Clock
 from streamer.delivery.dedup import SeenIds
+from streamer.delivery.flush_times import FLUSH_S, FlushTimes, Later
 from streamer.delivery.lane import Delivery, DeliveryState
-from streamer.delivery.queue import Tally
+from streamer.delivery.new_letters import NewLetters
+from streamer.delivery.payloads import Payloads
 from streamer.delivery.rows import TIMERS_S, row_of, take_older, to_write
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.delivery.unconfirmed_batch import UnconfirmedBatch
 from streamer.journal import codec
-from streamer.journal.entries import ENTRY_BYTES, Batch, CorruptEntryError, Letter, Segment
+from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Segment
 from streamer.journal.journal import Journal
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import Received
-from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 
 logger = logging.getLogger("ustreamer.custody")
 
-FLUSH_S = 0.01
 PATIENCE_S = 0.05
 COMPANY = 4  # times as long a transaction waits for more, if no source waits for it
 
-# Letters that wait while the disk is full. Of accepted messages the oldest go; those that anybody can cause come in no more.
-_MAX_LETTERS = 10_000
-_MAX_LETTER_BYTES = 64 * 1024 * 1024
-_MAX_REJECTED = 1000
-_MAX_REJECTED_BYTES = 8 * 1024 * 1024
 _PURGE_AT = 1000
 
 _FULL = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "the journal is full")
 _EVICTED = Failure(Outcome.DEAD_LETTERED, UCode.RESOURCE_EXHAUSTED, "evicted from the full journal")
 
 _Unstored = tuple[UnconfirmedStore, UnconfirmedBatch]
-
-Later = Callable[[float, Callable[[], None]], object]
-"""Calls a function after so many seconds; `asyncio`'s ``call_later``."""
 
 
 class Custody:
@@ -65,18 +56,15 @@ class Custody:
     def __init__(
         self, later: Later, clock: Clock, seen: SeenIds, journal: Journal | None = None, memory_bytes: int = 0
     ) -> None:
-        self._later = later
         self._clock = clock
+        self._times = FlushTimes(later, clock, self.flush)
         self._seen = seen
         self.journal = journal
         self.number: Callable[[], int] = itertools.count(1).__next__ if journal is None else journal.number
-        self._memory_bytes = memory_bytes
+        self.payloads = Payloads(journal, memory_bytes)
         self.patience_s = PATIENCE_S
         self.is_awaited: Callable[[float], bool] = lambda now_s: True  # may a source be waiting for us? (monotonic time)
         self._stores: list[UnconfirmedStore] = []
-        self.in_memory = 0  # bytes of journaled messages whose payload is in memory
-        self.spilled = 0  # messages whose payload is only in the journal
-        self.letters_dropped = 0
         self._recent: list[Delivery] = []  # for the next transaction
         self._ours: deque[Delivery] = deque()  # only we have them; oldest first
         self._kept_at_source: deque[Delivery] = deque()  # oldest first
@@ -85,21 +73,20 @@ class Custody:
         self._purge_at = self._purge_recent_at = _PURGE_AT
         self._room_came = False  # something was deleted from the journal since
         self._done: Batch = Batch()
-        self._letters, self._rejected = Tally(), Tally()  # what waits in it, of accepted messages and of others
-        self._is_due = False
-        self._asked_s: float | None = None  # when the flush was first asked for that has not been done yet
+        self._letters = NewLetters()
+        self._is_hurried = False
         self._turned = asyncio.Event()  # set at the end of every flush and commit
 
     async def until_written(self) -> None:
         """Wait until everything without an outcome is in the journal, except for what it has no room for."""
         self.patience_s = 0.0
-        self.schedule()
+        self._times.soon()
         while (
             self._recent
             or self._ours
             or self._kept_at_source
-            or not self._done.is_empty
-            or self._is_due
+            or self._has_to_write
+            or self._times.is_soon
             or (self.journal is not None and self.journal.is_busy)
         ):
             self._turned.clear()
@@ -137,32 +124,44 @@ class Custody:
 
     def watch(self, delivery: Delivery) -> None:
         """A message has entered its lane."""
-        self.schedule()
         if delivery.received.source_keeps:
             self._kept_at_source.append(delivery)
+            self._times.late(self.patience_s)
         else:
             self._ours.append(delivery)
+            self._times.soon()
+
+    def sent(self, is_urgent: bool) -> None:
+        """Unconfirmed messages wait to be stored. ``is_urgent``: they are many, or nobody else has them."""
+        if self._is_hurried:
+            self._times.next()
+        elif is_urgent or self.journal is None or self.is_awaited(self._clock.monotonic_s()):
+            self._times.soon()
+        else:
+            self._times.late(self.patience_s)
+
+    def hurry(self) -> None:
+        """A source waits for acknowledgements, or is about to: what it has sent is stored in the next turns of the loop."""
+        self._is_hurried = True
+        if self._has_unstored:
+            self._times.next()
 
     def redelivered(self, deliveries: Sequence[Delivery]) -> None:
         """Unconfirmed messages are in their lane again; the batch that held them is given up with the next flush."""
         if self.journal is not None:
-            self.schedule()
+            self._times.soon()
             self._recent += deliveries
 
     def restored(self, delivery: Delivery) -> None:
         """A message of an earlier process is in its lane: the journal has it."""
         delivery.journaled = True
-        self.in_memory += delivery.size
-        if self.in_memory > self._memory_bytes:
-            self._spill(delivery)
+        self.payloads.add(delivery)
+        self.payloads.spill_beyond(delivery)
 
     def settled(self, delivery: Delivery) -> None:
         """A journaled message has its outcome, or is in a batch: its row can go. Called before `Delivery.forget`."""
-        if delivery.spilled:
-            self.spilled -= 1
-        else:
-            self.in_memory -= delivery.size
-        self.schedule()
+        self.payloads.remove(delivery)
+        self._times.late(self.patience_s)
         self._done.rows_done.append(delivery.seq)
 
     def settled_in_part(self, delivery: Delivery) -> None:
@@ -170,16 +169,16 @@ class Custody:
         if delivery.received in self._divided:
             self._divided.discard(delivery.received)
             self._room_came = True
-            self.schedule()
+            self._times.soon()
 
     def forget_row(self, number: int) -> None:
         """A row of an earlier process that can go."""
-        self.schedule()
+        self._times.late(self.patience_s)
         self._done.rows_done.append(number)
 
     def forget_batch(self, number: int) -> None:
         """A stored batch of unconfirmed messages of which nothing is left."""
-        self.schedule()
+        self._times.late(self.patience_s)
         self._done.segments_done.append(number)
 
     def batch_body(self, number: int) -> bytes:
@@ -190,66 +189,48 @@ class Custody:
 
     def letter(self, letter: Letter) -> None:
         """Keep a dead letter for `streamer dead-letters`."""
-        self.schedule()
-        letters = self._done.letters
-        size = len(letter.body) + ENTRY_BYTES
-        if letter.is_rejected:
-            held, most, most_bytes = self._rejected, _MAX_REJECTED, _MAX_REJECTED_BYTES
-        else:
-            held, most, most_bytes = self._letters, _MAX_LETTERS, _MAX_LETTER_BYTES
-        while held.messages and (held.messages >= most or held.bytes + size > most_bytes):
-            self.letters_dropped += 1
-            if letter.is_rejected:
-                return
-            at = next(at for at, each in enumerate(letters) if not each.is_rejected)
-            held.add(-1, -len(letters.pop(at).body) - ENTRY_BYTES)
-        held.add(1, size)
-        letters.append(letter)
+        self._times.soon()
+        self._letters.add(letter)
 
     @property
     def letters_waiting(self) -> int:
-        """How many dead letters no transaction has taken yet. Beyond a bound the oldest are dropped."""
-        return self._letters.messages
+        """How many dead letters of accepted messages no transaction has taken yet. Beyond a bound the oldest are dropped."""
+        return self._letters.accepted
+
+    @property
+    def letters_dropped(self) -> int:
+        """How many dead letters were dropped, because too many waited for a transaction."""
+        return self._letters.dropped
 
     def letter_done(self, number: int) -> None:
         """A dead letter was redriven: delete it."""
-        self.schedule()
+        self._times.soon()
         self._done.letters_done.append(number)
 
     def letter_kept(self, number: int) -> None:
         """A dead letter cannot be redriven now: it stays, and can be redriven later."""
-        self.schedule()
+        self._times.soon()
         self._done.letters_kept.append(number)
 
     # -- flush
 
-    def schedule(self) -> None:
-        """Have a flush soon."""
-        if not self._is_due:
-            self._is_due = True
-            if self._asked_s is None:
-                self._asked_s = self._clock.monotonic_s()
-            self._later(FLUSH_S, self.flush)
-
     def flush(self) -> None:
         """Write what has no outcome yet; without a journal, only acknowledge it."""
-        self._is_due = False
         self._turned.set()
         now_s = self._clock.monotonic_s()
         recent, self._recent = self._recent, []
         take_older(self._ours, now_s - min(FLUSH_S, self.patience_s), recent)
         take_older(self._kept_at_source, now_s - self.patience_s, recent)
-        if not recent and self._may_wait(now_s):
-            self.schedule()
+        if not recent and not self._is_due(now_s):
+            self._look_after(now_s, bool(self._ours))
             return
-        self._asked_s = None
-        if self._ours or self._kept_at_source:
-            self.schedule()
+        self._times.asked_s = None
+        self._look_after(now_s, bool(self._ours))
         if self.journal is None:
             for delivery in recent:
                 if delivery.state is not DeliveryState.SETTLED:
                     delivery.received.keep()
-            self._stored([(store, batch) for store in self._stores for batch in store.take_unstored(now_s)], False)
+            self._stored(self._take_unstored(now_s), False)
             return
         if self.journal.is_busy:
             if len(recent) >= self._purge_recent_at:  # a commit may hang for long
@@ -262,8 +243,8 @@ class Custody:
             self._divided.clear()
             self._room_came = False
         transaction, self._done = self._done, Batch()
-        self._letters, self._rejected = Tally(), Tally()
-        batches = [(store, batch) for store in self._stores for batch in store.take_unstored(now_s)]
+        transaction.letters = self._letters.take()
+        batches = self._take_unstored(now_s)
         for _, batch in batches:
             if batch.shares and batch.body is not None:
                 transaction.segments.append(Segment(batch.number, batch.target, batch.body))
@@ -274,21 +255,44 @@ class Custody:
         frees = bool(transaction.rows_done or transaction.segments_done or transaction.letters_done)
         self.journal.write(transaction, partial(self._committed, written, batches, frees))
 
-    @property
-    def _has_something(self) -> bool:
-        """Whether anything waits for the next transaction, besides messages without an outcome."""
-        return not self._done.is_empty or any(store.has_unstored for store in self._stores)
+    def _take_unstored(self, now_s: float) -> list[_Unstored]:
+        batches = [(store, batch) for store in self._stores for batch in store.take_unstored(now_s)]
+        if batches:
+            self._is_hurried = False
+        return batches
 
-    def _may_wait(self, now_s: float) -> bool:
-        """Whether something waits for the next transaction, and nothing is in a hurry."""
+    @property
+    def _has_to_write(self) -> bool:
+        """Whether letters or deletions wait for the next transaction."""
+        return self.journal is not None and (bool(self._letters) or not self._done.is_empty)
+
+    @property
+    def _has_unstored(self) -> bool:
+        return any(store.has_unstored for store in self._stores)
+
+    def _look_after(self, now_s: float, is_soon: bool) -> None:
+        """Have the next flush when it is needed."""
+        if is_soon:
+            self._times.soon()
+        elif self._kept_at_source:
+            self._times.late(self._kept_at_source[0].entered_s + self.patience_s - now_s)
+        elif self._has_to_write or self._has_unstored:
+            self._times.late(self.patience_s)
+
+    def _is_due(self, now_s: float) -> bool:
+        """Whether something waits for the next transaction, for long or in a hurry."""
+        asked_s, has_unstored = self._times.asked_s, self._has_unstored
+        if not (has_unstored or self._has_to_write):
+            self._times.asked_s = None
+            return bool(self._starved) and self._room_came
         return (
-            self.journal is not None
-            and self._has_something
-            and self._asked_s is not None
-            and now_s < self._asked_s + COMPANY * self.patience_s - TIMERS_S
-            and not (self._starved or self._done.is_urgent)
-            and not any(store.is_urgent for store in self._stores)
-            and not (any(store.has_unstored for store in self._stores) and self.is_awaited(now_s))
+            self.journal is None
+            or asked_s is None
+            or now_s >= asked_s + COMPANY * self.patience_s - TIMERS_S
+            or bool(self._starved or self._letters)
+            or self._done.is_urgent
+            or any(store.is_urgent for store in self._stores)
+            or (has_unstored and (self._is_hurried or self.is_awaited(now_s)))
         )
 
     def _rows(self, recent: list[Delivery], transaction: Batch) -> list[Delivery]:
@@ -322,7 +326,7 @@ class Custody:
             for delivery in deliveries:
                 transaction.rows.append(row_of(delivery, body))
                 delivery.journaled = True
-                self.in_memory += delivery.size
+                self.payloads.add(delivery)
             written += deliveries
         return written
 
@@ -355,12 +359,13 @@ class Custody:
             if delivery.state is not DeliveryState.SETTLED:
                 if id(delivery.received) not in unwritten:
                     delivery.received.keep()
-                if self.in_memory > self._memory_bytes:
-                    self._spill(delivery)
+                self.payloads.spill_beyond(delivery)
         self._stored(batches, True)
         self._room_came = self._room_came or frees
-        if self._recent or (self._starved and self._room_came) or self._has_something:
-            self.schedule()
+        is_urgent = bool(self._recent or self._ours or self._letters) or self._done.is_urgent
+        self._look_after(self._clock.monotonic_s(), is_urgent or (bool(self._starved) and self._room_came))
+        if self._has_unstored:
+            self.sent(any(store.is_urgent for store in self._stores))
 
     def _stored(self, batches: Sequence[_Unstored], in_journal: bool) -> None:
         for store, batch in batches:
@@ -368,32 +373,3 @@ class Custody:
             store.stored(batch, in_journal)
             for each in received:
                 self._seen.release(each)
-
-    # -- larger than memory
-
-    def _spill(self, delivery: Delivery) -> None:
-        """Keep the payload of a waiting message only in the journal."""
-        received = delivery.received
-        if delivery.state is not DeliveryState.QUEUED or received.holders != 1 or not received.message.payload:
-            return
-        received.message = replace(received.message, payload=None)
-        delivery.message = replace(delivery.message, payload=None)
-        delivery.spilled = True
-        self.in_memory -= delivery.size
-        self.spilled += 1
-
-    def load(self, delivery: Delivery) -> bool:
-        """Bring a spilled payload back; False if it is lost. Raises `JournalError` if the journal cannot be read now."""
-        assert self.journal is not None
-        try:
-            payload = codec.unpack(self.journal.row_body(delivery.seq)).payload
-        except (CorruptEntryError, codec.UnreadableError) as exc:
-            logger.error("payload_lost file=%s seq=%d error=%s", self.journal.path, delivery.seq, exc)
-            return False
-        received = delivery.received
-        received.message = UMessage(received.message.id, received.message.attributes, payload)
-        delivery.message = UMessage(delivery.message.id, delivery.message.attributes, payload)
-        delivery.spilled = False
-        self.spilled -= 1
-        self.in_memory += delivery.size
-        return True

@@ -264,7 +264,7 @@ class Egress:
             if lane.top > floor and lane.is_opening:
                 floor = lane.top
         self.in_flight += len(out)
-        if self._custody.spilled:
+        if self._custody.payloads.spilled:
             out = self._loaded(out)
         return out, expired
 
@@ -282,7 +282,7 @@ class Egress:
                 back.append(delivery)
                 continue
             try:
-                if not delivery.spilled or self._custody.load(delivery):
+                if not delivery.spilled or self._custody.payloads.load(delivery):
                     loaded.append(delivery)
                     continue
             except JournalError as exc:

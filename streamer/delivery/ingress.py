@@ -73,7 +73,7 @@ class Ingress(UListener):
         self._scope = scope("endpoint", name)
         self.misrouted = MisroutedCopies(seen, self._count_duplicate, self._turn_away)
         self._clock = clock
-        self._custody = custody
+        self.custody = custody
         self._paused = False
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
         self.closed = False
@@ -376,7 +376,7 @@ class Ingress(UListener):
             delivery = queue.push(received, outgoing, lane, now_s, now_ms)
             if is_redrive:
                 delivery.history = REDELIVERED
-            self._custody.watch(delivery)
+            self.custody.watch(delivery)
             if lane.filed < lane.top:
                 leg.egress.queued(lane)
             if leg.is_copy:

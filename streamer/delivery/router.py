@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from streamer.clock import Clock
 from streamer.config.models import Config, QueuePolicy
-from streamer.delivery.custody import Custody, Later
+from streamer.delivery.custody import Custody
 from streamer.delivery.dedup import SeenIds
 from streamer.delivery.drain import Drain
 from streamer.delivery.egress import Egress
 from streamer.delivery.failure_notices import FailureNotices, NoticeOptions
+from streamer.delivery.flush_times import Later
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
@@ -372,7 +373,7 @@ class Router:
             len(self.interest.topics()),
             self.subscriber.refused,
             len(self.pause_rules),
-            self.custody.spilled,
+            self.custody.payloads.spilled,
             self.redrive.count,
             self.notices.dead_letters,
             self.notices.suppressed,

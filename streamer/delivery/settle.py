@@ -153,7 +153,7 @@ class Settler:
     def _with_payload(self, delivery: Delivery, failure: Failure) -> Failure:
         """Fetch the payload for the failure notices. If the journal cannot be read now, they go without it."""
         try:
-            return failure if self._custody.load(delivery) else UNREADABLE
+            return failure if self._custody.payloads.load(delivery) else UNREADABLE
         except JournalError as exc:
             logger.error("payload_not_reported route=%s error=%s", delivery.lane.queue.name, exc)
             return failure

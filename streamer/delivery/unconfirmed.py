@@ -44,8 +44,8 @@ class BatchKeeper(Protocol):
         """The next number for a row or segment of the journal."""
         ...
 
-    def schedule(self) -> None:
-        """Have a flush soon, which takes the unstored batches."""
+    def sent(self, is_urgent: bool) -> None:
+        """Something waits for `take_unstored`. ``is_urgent``: see `UnconfirmedStore.is_urgent`."""
         ...
 
     def redelivered(self, deliveries: Sequence[Delivery]) -> None:
@@ -112,12 +112,16 @@ class UnconfirmedStore:
 
     def add(self, deliveries: Sequence[Delivery], now_s: float) -> None:
         """These were sent."""
-        if not self._open.records:
-            self._keeper.schedule()
-            self._open.made_s = now_s
-        self._unconfirmed_bytes += self._open.add(deliveries, now_s, self._tracer)
-        if self._open.bytes >= _BATCH_BYTES:
+        current = self._open
+        is_first, was_urgent = not current.records, current.is_ours
+        if is_first:
+            current.made_s = now_s
+        self._unconfirmed_bytes += current.add(deliveries, now_s, self._tracer)
+        if current.bytes >= _BATCH_BYTES:
             self.close(now_s)
+            self._keeper.sent(True)
+        elif is_first or current.is_ours is not was_urgent:
+            self._keeper.sent(self.is_urgent)
 
     def close(self, now_s: float) -> None:
         """End the open batch, if there is anything in it."""

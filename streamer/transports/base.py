@@ -184,8 +184,9 @@ class UTransport(ABC):
     def awaits_acknowledgements(self, now_s: float) -> bool:
         """Whether the network may be sending nothing more before something is acknowledged.
 
-        Asked every 10 ms (``now_s`` is on the monotonic clock) while messages wait to be written; as long as it is not, they
-        wait longer. The default: it always may be, if it keeps what is unacknowledged.
+        Asked when the first of some messages waits to be written, and every 50 ms from then on. As long as it is not, they
+        wait longer, unless `TransportEvents.acknowledgements_awaited` is told. ``now_s`` is on the monotonic clock. The
+        default: it always may be, if it keeps what is unacknowledged.
         """
         return self.keeps_unacknowledged
 

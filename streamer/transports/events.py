@@ -47,6 +47,9 @@ class TransportEvents:
         for refused in batch:
             refused.received.release()
 
+    def acknowledgements_awaited(self) -> None:
+        """The network sends nothing more, or will soon, until something is acknowledged. May be told again and again."""
+
     def reconnected(self) -> None:
         """There is a new connection after the first."""
 

@@ -24,6 +24,28 @@ async def test_acknowledgements_go_out_in_the_order_of_arrival(fake: FakeBroker)
         assert [(await peer.next(mqtt5.PubAckPacket)).packet_id for _ in "abc"] == [20, 21, 22]
 
 
+async def test_a_broker_that_stopped_at_its_bound_before_is_reported_as_soon_as_it_is_near_it(
+    fake: FakeBroker,
+) -> None:
+    endpoint, inbox = Endpoint(fake.url), RecordingListener(releases=False)
+    async with endpoint.running():
+        peer = await subscribed(fake, endpoint, inbox)
+        peer.write(*(incoming(text, 20 + index) for index, text in enumerate("abcd")))
+        await until(lambda: len(inbox.received) == 4)
+        assert not any(endpoint.transport.awaits_acknowledgements(now_s) for now_s in (1.0, 1.005))
+        assert endpoint.transport.awaits_acknowledgements(1.05)  # silent for long
+        for received in inbox.received:
+            received.release()
+        for _ in "abcd":
+            await peer.next(mqtt5.PubAckPacket)
+        peer.write(incoming("e", 24), incoming("f", 25))
+        await until(lambda: len(inbox.received) == 6)
+        assert (endpoint.awaited, endpoint.transport.awaits_acknowledgements(2.0)) == (0, False)
+        peer.write(incoming("g", 26))
+        await until(lambda: len(inbox.received) == 7)
+        assert (endpoint.awaited, endpoint.transport.awaits_acknowledgements(2.0)) == (1, True)
+
+
 async def test_receipt_of_a_lost_connection_is_not_acknowledged_on_the_next(fake: FakeBroker) -> None:
     endpoint, inbox = Endpoint(fake.url, keep_alive_s=1), RecordingListener(releases=False)
     async with endpoint.running():

@@ -43,7 +43,7 @@ class JournaledRun:
     @property
     def letters(self) -> list[Letter]:
         """What the journal was given, and is about to get."""
-        return [*self.journal.letters, *self.harness.router.custody._done.letters]
+        return [*self.journal.letters, *self.harness.router.custody._letters]
 
     async def flush(self) -> None:
         """Write what is due, and all that comes of it."""

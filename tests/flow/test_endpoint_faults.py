@@ -211,7 +211,7 @@ async def test_what_is_given_up_waits_for_a_journal_that_hangs(
     """More dead letters than may wait in memory: none is dropped, and until they are written the messages are there."""
     monkeypatch.setattr("streamer.delivery.leaving._AT_ONCE", 5)
     monkeypatch.setattr("streamer.delivery.leaving._LETTERS_AT_MOST", 5)
-    monkeypatch.setattr("streamer.delivery.custody._MAX_LETTERS", 10)
+    monkeypatch.setattr("streamer.delivery.new_letters._MAX_LETTERS", 10)
     monkeypatch.setattr("streamer.delivery.leaving._TRY_AGAIN_S", 0.01)
     async with journaled_run(tmp_path / "journal.db", shutdown={"drain_s": 0}) as run:
         harness = run.harness
@@ -240,7 +240,7 @@ async def test_after_a_kill_no_letter_of_an_endpoint_that_is_gone_is_dropped(
 ) -> None:
     """A restart meets more messages without an endpoint than letters may wait in memory: the rest stays in the journal."""
     monkeypatch.setattr("streamer.delivery.recovery._LETTERS_AT_ONCE", 5)
-    monkeypatch.setattr("streamer.delivery.custody._MAX_LETTERS", 10)
+    monkeypatch.setattr("streamer.delivery.new_letters._MAX_LETTERS", 10)
     path = tmp_path / "journal.db"
     async with journaled_run(path) as run:
         run.harness.transports["vehicle"].lose_link()

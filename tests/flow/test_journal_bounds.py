@@ -80,14 +80,18 @@ async def test_a_queue_may_be_larger_than_memory(tmp_path: Path) -> None:
         ]
         run.harness.arrive("cloud", *messages)
         await run.flush()
-        assert run.harness.router.custody.spilled == 90
+        assert run.harness.router.custody.payloads.spilled == 90
         run.harness.pass_time(90_050)
         assert [m.message.payload for m in run.harness.dead_letters("cloud")] == [messages[99].payload]
         run.harness.transports["vehicle"].hold = False
         run.harness.transports["vehicle"].restore_link()
         assert run.harness.sent("vehicle") == messages[:99]
         await run.flush()
-        assert (run.harness.router.custody.spilled, run.harness.router.custody.in_memory, run.journal.rows_written) == (
+        assert (
+            run.harness.router.custody.payloads.spilled,
+            run.harness.router.custody.payloads.in_memory,
+            run.journal.rows_written,
+        ) == (
             0,
             0,
             100,

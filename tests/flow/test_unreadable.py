@@ -22,7 +22,7 @@ async def test_spilled_payload_that_cannot_be_read_now_waits(tmp_path: Path) -> 
         run.hold()
         run.harness.arrive("cloud", *(order(run.harness, b"%d" % n) for n in range(5)))
         await run.flush()
-        assert run.harness.router.custody.spilled
+        assert run.harness.router.custody.payloads.spilled
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(run.journal, "row_body", fails)
             run.harness.transports["vehicle"].release_held()

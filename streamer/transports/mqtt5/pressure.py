@@ -28,8 +28,12 @@ class Pressure:
         if waiting > self._stalled_at:
             self._stalled_at = 0
 
+    def is_at_bound(self, waiting: int) -> bool:
+        """Whether the broker is about to stop sending, or has, since it did so before with not many more unacknowledged."""
+        return self._stalled_at > 0 and 4 * waiting >= 3 * self._stalled_at
+
     def is_felt(self, waiting: int, now_s: float) -> bool:
-        """Whether the broker may have stopped sending, or is about to, with so many unacknowledged. Ask every few ms."""
+        """Whether the broker may have stopped sending, or is about to, with so many unacknowledged. Ask now and then."""
         if waiting != self._waiting:
             self._waiting, self._since_s = waiting, now_s
         elif waiting >= self._most and now_s - self._since_s >= _SILENT_S:

@@ -103,6 +103,8 @@ class Traffic:
         self.write_outgoing()
         if batch:
             self._registry.deliver(batch)
+            if session.pressure.is_at_bound(len(session.receipts)):
+                self._events.acknowledgements_awaited()
         if intake.refused:
             refused, intake.refused = intake.refused, []
             self._events.messages_refused(refused)

@@ -29,13 +29,13 @@ class FleetingReceived(MemoryReceived):
 
 
 class CustodyHarness:
-    """``due`` are the flushes that were asked for, each with the seconds until then."""
+    """``due`` are the flushes that were asked for, each with the seconds until then, in the order of their times."""
 
     def __init__(self, journal: Journal | None = None, loop: ManualLoop | None = None, memory_bytes: int = ROOMY) -> None:
         self.clock = FakeClock()
         self.seen = SeenIds(1000, 1000, 0)
-        self.due: list[tuple[float, Callable[[], None]]] = []
-        self.custody = Custody(lambda s, call: self.due.append((s, call)), self.clock, self.seen, journal, memory_bytes)
+        self._timers: list[tuple[float, float, Callable[[], None]]] = []  # when, and after how many seconds
+        self.custody = Custody(self._later, self.clock, self.seen, journal, memory_bytes)
         self.owner = FakeOwner()
         self.queue = self.new_queue("up")
         self.store = UnconfirmedStore("cloud", 10.0, ROOMY, self.custody, self.seen)
@@ -87,12 +87,20 @@ class CustodyHarness:
                 self.custody.settled(delivery)
             delivery.forget()
 
+    def _later(self, after_s: float, call: Callable[[], None]) -> None:
+        self._timers.append((self.clock.monotonic_s() + after_s, after_s, call))
+
+    @property
+    def due(self) -> list[tuple[float, Callable[[], None]]]:
+        return [(after_s, call) for _, after_s, call in sorted(self._timers, key=lambda timer: timer[0])]
+
     def flush(self) -> None:
-        """Do what is due, once, when its time has come."""
-        due, self.due = self.due, []
-        for after_s, call in due:
-            self.clock.advance(round(after_s * 1000))
-            call()
+        """Do what is due next, when its time has come."""
+        timer = min(self._timers, key=lambda timer: timer[0])
+        self._timers.remove(timer)
+        at_s, _, call = timer
+        self.clock.advance(max(0, round((at_s - self.clock.monotonic_s()) * 1000)))
+        call()
 
     def commit(self) -> None:
         """What is being written gets onto the disk."""

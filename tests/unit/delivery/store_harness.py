@@ -23,6 +23,7 @@ class FakeKeeper:
 
     def __init__(self) -> None:
         self.scheduled = 0
+        self.is_urgent = False
         self.back: list[Delivery] = []
         self.forgotten: list[int] = []
         self.bodies: dict[int, bytes] = {}
@@ -33,8 +34,9 @@ class FakeKeeper:
     def number(self) -> int:
         return next(self._numbers)
 
-    def schedule(self) -> None:
+    def sent(self, is_urgent: bool) -> None:
         self.scheduled += 1
+        self.is_urgent = is_urgent
 
     def redelivered(self, deliveries: Sequence[Delivery]) -> None:
         self.back += deliveries

@@ -2,7 +2,10 @@
 
 import asyncio
 
-from streamer.delivery.custody import FLUSH_S, PATIENCE_S
+import pytest
+
+from streamer.delivery.custody import PATIENCE_S
+from streamer.delivery.flush_times import FLUSH_S
 from streamer.transports.memory import MemoryReceived
 from tests.unit.delivery.custody_harness import CustodyHarness, acknowledged
 from tests.unit.delivery.messages import message
@@ -36,9 +39,10 @@ def test_what_its_source_keeps_is_taken_when_our_patience_is_over_and_not_before
     harness = CustodyHarness()
     received = kept_by_its_source()
     harness.accept(received.message, received=received)
-    for _ in range(round(PATIENCE_S / FLUSH_S) - 1):
-        harness.flush()  # it is due again each time
-        assert not received.acknowledged
+    assert [after_s for after_s, _ in harness.due] == [PATIENCE_S]
+    harness.accept(message())
+    harness.flush()  # for the other one
+    assert not received.acknowledged
     harness.flush()
     assert received.acknowledged
     assert harness.due == []
@@ -46,13 +50,16 @@ def test_what_its_source_keeps_is_taken_when_our_patience_is_over_and_not_before
 
 def test_patience_is_counted_for_each_message_from_its_arrival() -> None:
     harness = CustodyHarness()
+    started_s = harness.clock.monotonic_s()
     first, second = kept_by_its_source(), kept_by_its_source()
     harness.accept(first.message, received=first)
     harness.clock.advance(30)
     harness.accept(second.message, received=second)
-    harness.clock.advance(20)
     harness.flush()
     assert (first.acknowledged, second.acknowledged) == (True, False)
+    harness.flush()
+    assert second.acknowledged
+    assert harness.clock.monotonic_s() == pytest.approx(started_s + 0.08)
 
 
 def test_what_was_settled_before_the_flush_is_not_taken() -> None:

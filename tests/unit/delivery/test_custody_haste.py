@@ -1,16 +1,15 @@
-"""Custody with a journal: what is written at the first flush, and what waits for company."""
+"""Custody with a journal: what is written at the first flush, what waits for company, and when the next flush is."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from streamer.delivery.custody import COMPANY, FLUSH_S, PATIENCE_S
+from streamer.delivery.custody import COMPANY, PATIENCE_S
+from streamer.delivery.flush_times import FLUSH_S
 from streamer.transports.memory import MemoryReceived
 from tests.unit.delivery.custody_harness import CustodyHarness, journaled
 from tests.unit.delivery.messages import message
-
-FLUSH_MS = round(FLUSH_S * 1000)
 
 
 @pytest.fixture
@@ -19,17 +18,9 @@ def harness(tmp_path: Path) -> Iterator[CustodyHarness]:
         yield harness
 
 
-def ask(harness: CustodyHarness) -> None:
-    """A flush is due in `FLUSH_MS`, as after any message."""
-    harness.custody.schedule()
-
-
-def flush(harness: CustodyHarness, passed_ms: int = 0) -> bool:
-    """Do the flush that is due, of whose time so much has passed. Whether anything is being written."""
-    ((_, call),) = harness.due
-    harness.due.clear()
-    harness.clock.advance(FLUSH_MS - passed_ms)
-    call()
+def flush(harness: CustodyHarness) -> bool:
+    """Do the flush that is due next. Whether anything is being written."""
+    harness.flush()
     return harness.journal.is_busy
 
 
@@ -49,17 +40,17 @@ def test_what_was_delivered_in_time_is_not_written_with_what_was_not(harness: Cu
     late = harness.accept(message())
     harness.clock.advance(7)
     young = harness.accept(message(1))
-    assert flush(harness, 7)
+    assert flush(harness)
     harness.settle(young)
     harness.write()
     assert harness.in_file("rows") == [late.seq]
 
 
 def test_a_young_message_is_written_once_it_is_old_enough(harness: CustodyHarness) -> None:
-    ask(harness)
+    harness.settle(harness.accept(message(1)))
     harness.clock.advance(7)
     young = harness.accept(message())
-    assert not flush(harness, 7)
+    assert not flush(harness)
     assert flush(harness)
     harness.commit()
     assert harness.in_file("rows") == [young.seq]
@@ -67,19 +58,59 @@ def test_a_young_message_is_written_once_it_is_old_enough(harness: CustodyHarnes
 
 def test_batches_wait_for_company_while_their_source_goes_on_sending(harness: CustodyHarness) -> None:
     harness.custody.is_awaited = lambda now_s: False
-    came: list[MemoryReceived] = []
-    flushes = 0
-    is_busy = False
-    ask(harness)
-    while not is_busy:
-        harness.clock.advance(8)
+    started_s = harness.clock.monotonic_s()
+    came = send(harness, 1)
+    flushes = 1
+    while not flush(harness):
         came += send(harness, 1)
-        is_busy = flush(harness, 8)
         flushes += 1
-    assert flushes == round(COMPANY * PATIENCE_S / FLUSH_S)
+    assert flushes == COMPANY
+    assert harness.clock.monotonic_s() == pytest.approx(started_s + COMPANY * PATIENCE_S)
     harness.commit()
     assert all(each.acknowledged for each in came)
     assert harness.journal.commits == 1
+
+
+def test_nothing_is_looked_at_again_once_everything_has_its_outcome(harness: CustodyHarness) -> None:
+    received = MemoryReceived(message())
+    harness.settle(harness.accept(received.message, received=received))
+    harness.settle(harness.accept(message(1)))
+    while harness.due:
+        assert not flush(harness)
+    assert harness.journal.commits == 0
+
+
+def test_a_batch_is_written_in_the_next_turn_once_its_source_waits(harness: CustodyHarness) -> None:
+    harness.custody.is_awaited = lambda now_s: False
+    started_s = harness.clock.monotonic_s()
+    (received,) = send(harness, 1)
+    harness.custody.hurry()
+    harness.custody.hurry()
+    assert flush(harness)
+    assert harness.clock.monotonic_s() == started_s
+    harness.commit()
+    assert received.acknowledged
+
+
+def test_a_source_that_waits_already_waits_for_no_flush_once_its_message_is_sent(harness: CustodyHarness) -> None:
+    harness.custody.is_awaited = lambda now_s: False
+    started_s = harness.clock.monotonic_s()
+    harness.custody.hurry()
+    (received,) = send(harness, 1)
+    assert flush(harness)
+    assert harness.clock.monotonic_s() == started_s
+    harness.commit()
+    assert received.acknowledged
+    send(harness, 1)
+    assert not flush(harness)  # the haste was for the first
+
+
+def test_a_batch_of_a_source_that_may_be_waiting_is_written_at_the_next_flush(harness: CustodyHarness) -> None:
+    (received,) = send(harness, 1)
+    assert [after_s for after_s, _ in harness.due] == [FLUSH_S, PATIENCE_S]
+    assert flush(harness)
+    harness.commit()
+    assert received.acknowledged
 
 
 def test_a_batch_is_written_when_a_source_may_be_waiting_for_it(harness: CustodyHarness) -> None:
@@ -91,7 +122,7 @@ def test_a_batch_is_written_when_a_source_may_be_waiting_for_it(harness: Custody
 
     harness.custody.is_awaited = is_awaited
     (received,) = send(harness, 1)
-    assert [flush(harness) for _ in range(3)] == [False, False, True]
+    assert [flush(harness) for _ in range(2)] == [False, True]
     harness.commit()
     assert received.acknowledged
     assert asked[-1] == harness.clock.monotonic_s()
@@ -101,16 +132,19 @@ def test_sources_are_not_asked_about_what_is_only_deleted(harness: CustodyHarnes
     first = harness.accept(message())
     harness.write()
     harness.settle(first)
-    assert not flush(harness)
+    assert [flush(harness) for _ in range(COMPANY)] == [False] * (COMPANY - 1) + [True]
     harness.write()
     assert harness.in_file("rows") == []
 
 
 def test_a_batch_that_only_we_have_is_written_at_the_next_flush(harness: CustodyHarness) -> None:
-    ask(harness)
+    harness.custody.is_awaited = lambda now_s: False
+    started_s = harness.clock.monotonic_s()
+    send(harness, 1)
     harness.clock.advance(8)
     send(harness, 1, is_kept_at_source=False)
-    assert flush(harness, 8)
+    assert flush(harness)
+    assert harness.clock.monotonic_s() == pytest.approx(started_s + 0.008 + FLUSH_S)
     harness.write()
 
 
@@ -136,10 +170,9 @@ def test_deletions_alone_do_not_wait_for_ever(harness: CustodyHarness) -> None:
 
 def test_at_a_stop_nothing_waits(harness: CustodyHarness) -> None:
     harness.custody.patience_s = 0.0
-    ask(harness)
-    harness.clock.advance(8)
     (received,) = send(harness, 1)
-    assert flush(harness, 8)
+    assert [after_s for after_s, _ in harness.due] == [FLUSH_S]
+    assert flush(harness)
     harness.commit()
     assert received.acknowledged
 
@@ -149,10 +182,10 @@ def test_batches_wait_for_company_beside_messages_that_only_we_have(harness: Cus
     harness.accept(message(1))
     harness.clock.advance(8)
     young = harness.accept(message(2))
-    assert flush(harness, 8)
+    assert flush(harness)
     harness.commit()
     harness.clock.advance(5)
     send(harness, 1)
     harness.settle(young)
-    assert not flush(harness, 5)
+    assert not flush(harness)
     harness.write()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamer.delivery import custody as custody_module
+from streamer.delivery import new_letters
 from streamer.delivery.unconfirmed import UnconfirmedStore
 from streamer.journal import codec
 from streamer.journal.entries import ENTRY_BYTES
@@ -58,11 +59,11 @@ def test_a_row_goes_when_its_message_has_its_outcome(path: Path) -> None:
     with journaled(path) as harness:
         first, second = harness.accept(message()), harness.accept(message(1))
         harness.write()
-        assert harness.custody.in_memory == first.size + second.size
+        assert harness.custody.payloads.in_memory == first.size + second.size
         harness.settle(first)
         harness.write()
         assert harness.in_file("rows") == [second.seq]
-        assert harness.custody.in_memory == second.size
+        assert harness.custody.payloads.in_memory == second.size
 
 
 def test_a_message_that_is_settled_while_it_is_written_leaves_with_the_next_transaction(path: Path) -> None:
@@ -76,7 +77,7 @@ def test_a_message_that_is_settled_while_it_is_written_leaves_with_the_next_tran
         harness.commit()
         harness.write()
         assert harness.in_file("rows") == []
-        assert harness.custody.in_memory == 0
+        assert harness.custody.payloads.in_memory == 0
 
 
 def test_what_comes_while_a_commit_hangs_is_written_after_it(path: Path) -> None:
@@ -155,7 +156,7 @@ def test_a_row_that_leaves_unconfirmed_goes_in_the_transaction_in_which_its_batc
         harness.write()
         assert harness.journal.commits == 2
         assert (harness.in_file("rows"), len(harness.in_file("segments"))) == ([], 1)
-        assert harness.custody.in_memory == 0
+        assert harness.custody.payloads.in_memory == 0
 
 
 def test_a_batch_goes_in_the_transaction_in_which_its_messages_come_back_as_rows(path: Path) -> None:
@@ -224,7 +225,7 @@ def test_a_row_of_an_earlier_process_goes_when_it_is_forgotten(path: Path) -> No
 
 
 def test_the_oldest_letters_go_while_the_disk_takes_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custody_module, "_MAX_LETTERS", 2)
+    monkeypatch.setattr(new_letters, "_MAX_LETTERS", 2)
     with journaled(path) as harness:
         numbers = [harness.journal.number() for _ in range(3)]
         for number in numbers:
@@ -237,8 +238,8 @@ def test_the_oldest_letters_go_while_the_disk_takes_none(path: Path, monkeypatch
 def test_letters_that_anybody_can_cause_push_nothing_out_while_the_disk_takes_none(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(custody_module, "_MAX_LETTERS", 3)
-    monkeypatch.setattr(custody_module, "_MAX_REJECTED_BYTES", 2 * (ENTRY_BYTES + 100))
+    monkeypatch.setattr(new_letters, "_MAX_LETTERS", 3)
+    monkeypatch.setattr(new_letters, "_MAX_REJECTED_BYTES", 2 * (ENTRY_BYTES + 100))
     with journaled(path) as harness:
         genuine = [harness.journal.number() for _ in range(3)]
         for number in genuine:

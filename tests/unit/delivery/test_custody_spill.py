@@ -34,20 +34,20 @@ def test_payloads_beyond_the_bound_are_only_in_the_journal(harness: CustodyHarne
     first, second = written(harness, b"1", b"2")
     assert (first.spilled, first.message.payload) == (False, b"1")
     assert (second.spilled, second.message.payload, second.received.message.payload) == (True, None, None)
-    assert (harness.custody.spilled, harness.custody.in_memory) == (1, first.size)
+    assert (harness.custody.payloads.spilled, harness.custody.payloads.in_memory) == (1, first.size)
 
 
 def test_a_payload_is_brought_back_as_it_was(harness: CustodyHarness) -> None:
     _, delivery = written(harness, b"1", b"2")
-    assert harness.custody.load(delivery)
+    assert harness.custody.payloads.load(delivery)
     assert (delivery.spilled, delivery.message.payload, delivery.received.message.payload) == (False, b"2", b"2")
-    assert (harness.custody.spilled, harness.custody.in_memory) == (0, 2 * delivery.size)
+    assert (harness.custody.payloads.spilled, harness.custody.payloads.in_memory) == (0, 2 * delivery.size)
 
 
 def test_counts_return_to_nothing_when_all_is_settled(harness: CustodyHarness) -> None:
     for delivery in written(harness, b"1", b"2", b"3"):
         harness.settle(delivery)
-    assert (harness.custody.spilled, harness.custody.in_memory) == (0, 0)
+    assert (harness.custody.payloads.spilled, harness.custody.payloads.in_memory) == (0, 0)
 
 
 def test_a_message_without_payload_is_not_spilled(harness: CustodyHarness) -> None:
@@ -78,14 +78,14 @@ def test_a_restored_message_is_in_the_journal_already_and_counts_towards_memory(
     harness.custody.restored(first)
     harness.custody.restored(second)
     assert (first.journaled, first.spilled, second.journaled, second.spilled) == (True, False, True, True)
-    assert harness.custody.in_memory == first.size
+    assert harness.custody.payloads.in_memory == first.size
     assert harness.due == []
 
 
 def test_a_payload_that_is_damaged_is_lost_and_said_so(harness: CustodyHarness, caplog: pytest.LogCaptureFixture) -> None:
     _, delivery = written(harness, b"1", b"2")
     execute(harness.journal.path, "UPDATE rows SET body = ? WHERE number = ?", b"?", delivery.seq)
-    assert not harness.custody.load(delivery)
+    assert not harness.custody.payloads.load(delivery)
     assert delivery.spilled
     assert [record.getMessage().split()[0] for record in caplog.records if record.name == "ustreamer.custody"] == [
         "payload_lost"
@@ -100,6 +100,6 @@ def test_a_journal_that_cannot_be_read_now_loses_nothing(harness: CustodyHarness
     with monkeypatch.context() as patched:
         patched.setattr(harness.journal, "row_body", unreadable)
         with pytest.raises(JournalError):
-            harness.custody.load(delivery)
+            harness.custody.payloads.load(delivery)
     assert delivery.spilled
-    assert harness.custody.load(delivery)
+    assert harness.custody.payloads.load(delivery)

@@ -42,7 +42,7 @@ class NoticesHarness:
     @property
     def letters(self) -> list[Letter]:
         """What the journal will get."""
-        return self.custody._done.letters
+        return [*self.custody._letters]
 
     def add(self, name: str, *authorities: str, addressed: bool = False) -> None:
         self.notices.add_endpoint(name, self.owner, authorities, addressed)

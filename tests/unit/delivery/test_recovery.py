@@ -106,7 +106,7 @@ def test_messages_that_waited_are_in_their_lanes_in_order(path: Path) -> None:
         assert (first.seq, first.attempts, first.entered_ms) == (1, 3, entered_ms)
         assert (first.history, first.journaled, first.received.is_kept) == (REDELIVERED | RESTORED, True, True)
         assert (harness.queue.stats.accepted, harness.queue.messages) == (3, 3)
-        assert harness.custody.in_memory == sum(delivery.size for delivery in harness.queue.waiting())
+        assert harness.custody.payloads.in_memory == sum(delivery.size for delivery in harness.queue.waiting())
 
 
 def test_a_message_leaves_with_the_sink_that_it_was_to_leave_with(path: Path) -> None:

@@ -9,11 +9,14 @@ from typing import Any, cast
 import pytest
 
 from streamer.delivery import router as router_module
+from streamer.delivery.arrivals import Arrivals
+from streamer.delivery.flow_log import FlowLog
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.queue import RouteQueue
 from streamer.journal.entries import JournalError
 from streamer.transports.base import LinkState
 from streamer.uprotocol.uri import UUri
+from tests.clock import FakeClock
 from tests.flow.harness import CLOUD_METHOD, ORDERS, SPEED, VEHICLE_APP, RouterHarness, bad_request, configuration
 from tests.flow.journaled_run import journaled_run
 
@@ -64,6 +67,15 @@ async def test_a_source_that_may_be_waiting_is_found_wherever_it_is(monkeypatch:
         monkeypatch.setattr(harness.transports["vehicle"], "awaits_acknowledgements", watch)
         assert is_awaited(2.0)
         assert asked == [2.0]
+
+
+def test_a_source_that_waits_hurries_custody_unless_its_endpoint_is_gone() -> None:
+    hurried: list[str] = []
+    ingress = SimpleNamespace(custody=SimpleNamespace(hurry=lambda: hurried.append("hurried")))
+    ingresses = {"cloud": cast(Ingress, ingress)}
+    for name in ("cloud", "gone"):
+        Arrivals(name, ingresses.get, lambda: FlowLog(FakeClock())).acknowledgements_awaited()
+    assert hurried == ["hurried"]
 
 
 async def test_every_account_is_listed_also_those_of_notices_and_of_messages_without_a_route() -> None:

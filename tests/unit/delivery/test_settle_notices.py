@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from streamer.delivery.custody import FLUSH_S
 from streamer.delivery.dedup import key_of
+from streamer.delivery.flush_times import FLUSH_S
 from streamer.delivery.lane import Delivery
 from streamer.delivery.queue import OVERHEAD_BYTES
 from streamer.delivery.stats import RouteStats
@@ -149,7 +149,7 @@ def test_the_payload_of_a_message_that_fails_is_fetched_for_its_notices(spilled:
     fail(harness, delivery)
     assert [letter.message.payload for letter in harness.letters()] == [b"precious"]
     assert harness.queue.stats.outcomes == {(Outcome.EXPIRED, UCode.DEADLINE_EXCEEDED): 1}
-    assert harness.custody.spilled == harness.custody.in_memory == 0
+    assert harness.custody.payloads.spilled == harness.custody.payloads.in_memory == 0
 
 
 def test_the_payload_of_a_message_that_nobody_is_told_of_is_not_fetched(
@@ -161,7 +161,7 @@ def test_the_payload_of_a_message_that_nobody_is_told_of_is_not_fetched(
     delivery.lane.drop(delivery)
     harness.settler.unheard(delivery)
     assert read == []
-    assert harness.custody.spilled == 0
+    assert harness.custody.payloads.spilled == 0
 
 
 def test_a_message_whose_payload_is_lost_fails_for_that_reason(spilled: tuple[SettlerHarness, Delivery]) -> None:
@@ -191,7 +191,7 @@ def test_the_row_of_a_journaled_message_goes_with_its_outcome(
 ) -> None:
     harness, delivery = spilled
     held: CustodyHarness = harness.held
-    assert harness.custody.load(delivery)
+    assert harness.custody.payloads.load(delivery)
     if outcome == "failed":
         fail(harness, delivery)
     else:

@@ -5,6 +5,7 @@ import pytest
 from streamer.delivery import unconfirmed as unconfirmed_module
 from streamer.delivery.lane import REDELIVERED, RESTORED, Hold
 from streamer.journal.entries import JournalError
+from tests.unit.delivery.custody_harness import FleetingReceived
 from tests.unit.delivery.messages import message
 from tests.unit.delivery.store_harness import ABSENT_S, UNCONFIRMED_S, StoreHarness
 
@@ -47,6 +48,17 @@ def test_a_flush_is_asked_for_once_for_each_batch() -> None:
     harness.flush()
     harness.send_some(1)
     assert harness.keeper.scheduled == 2
+    assert not harness.keeper.is_urgent
+
+
+def test_a_batch_is_urgent_as_soon_as_it_has_a_message_that_nobody_else_keeps() -> None:
+    harness = StoreHarness()
+    harness.send_some(1)
+    ours = harness.accept(message(1), message(2))
+    for delivery in ours:
+        delivery.received = FleetingReceived(delivery.received.message)
+        harness.store.add([delivery], harness.clock.s)
+    assert (harness.keeper.scheduled, harness.keeper.is_urgent) == (2, True)
 
 
 def test_a_batch_that_is_large_enough_is_closed_without_a_flush(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +66,7 @@ def test_a_batch_that_is_large_enough_is_closed_without_a_flush(monkeypatch: pyt
     harness = StoreHarness()
     for _ in range(5):
         harness.send_some(1)
+    assert harness.keeper.is_urgent
     assert [batch.shares[harness.lane()].count for batch in harness.take_unstored()] == [4, 1]
 
 

@@ -72,6 +72,19 @@ def test_a_quiet_moment_that_looked_like_a_bound_is_forgotten_when_more_comes() 
     assert broker.run(100) is None
 
 
+@pytest.mark.parametrize("bound", [1, 20, 100])
+def test_a_broker_is_at_its_bound_only_once_it_has_stopped_there_and_until_it_sends_more(bound: int) -> None:
+    broker = Broker(bound, 1)
+    pressure = broker.pressure
+    assert not any(pressure.is_at_bound(waiting) for waiting in range(2 * bound))
+    assert broker.run(1000) is not None
+    assert [pressure.is_at_bound(waiting) for waiting in range(bound + 1)] == [
+        waiting > 0 and waiting >= 0.75 * bound for waiting in range(bound + 1)
+    ]
+    pressure.saw(bound + 1)
+    assert not pressure.is_at_bound(bound + 1)
+
+
 def test_what_we_have_said_that_we_take_is_a_bound() -> None:
     broker = Broker(AT_MOST, 1)
     assert broker.run(1000) == 250

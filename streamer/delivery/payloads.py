@@ -1,0 +1,62 @@
+"""Which payloads of journaled messages are in memory: what waits may be larger than that."""
+
+import logging
+from dataclasses import replace
+
+from streamer.delivery.lane import Delivery, DeliveryState
+from streamer.journal import codec
+from streamer.journal.entries import CorruptEntryError
+from streamer.journal.journal import Journal
+from streamer.uprotocol.message import UMessage
+
+logger = logging.getLogger("ustreamer.custody")
+
+
+class Payloads:
+    """Keeps up to ``most_bytes`` of them. ``in_memory`` are bytes, ``spilled`` is how many are only in the journal."""
+
+    def __init__(self, journal: Journal | None, most_bytes: int) -> None:
+        self._journal = journal
+        self._most_bytes = most_bytes
+        self.in_memory = 0
+        self.spilled = 0
+
+    def add(self, delivery: Delivery) -> None:
+        """The journal has a message, or will have with the next commit."""
+        self.in_memory += delivery.size
+
+    def remove(self, delivery: Delivery) -> None:
+        """The journal need not have a message any more."""
+        if delivery.spilled:
+            self.spilled -= 1
+        else:
+            self.in_memory -= delivery.size
+
+    def spill_beyond(self, delivery: Delivery) -> None:
+        """Keep the payload of a waiting message, which is on the disk, only there, if memory has too many."""
+        if self.in_memory <= self._most_bytes:
+            return
+        received = delivery.received
+        if delivery.state is not DeliveryState.QUEUED or received.holders != 1 or not received.message.payload:
+            return
+        received.message = replace(received.message, payload=None)
+        delivery.message = replace(delivery.message, payload=None)
+        delivery.spilled = True
+        self.in_memory -= delivery.size
+        self.spilled += 1
+
+    def load(self, delivery: Delivery) -> bool:
+        """Bring a spilled payload back; False if it is lost. Raises `JournalError` if the journal cannot be read now."""
+        assert self._journal is not None
+        try:
+            payload = codec.unpack(self._journal.row_body(delivery.seq)).payload
+        except (CorruptEntryError, codec.UnreadableError) as exc:
+            logger.error("payload_lost file=%s seq=%d error=%s", self._journal.path, delivery.seq, exc)
+            return False
+        received = delivery.received
+        received.message = UMessage(received.message.id, received.message.attributes, payload)
+        delivery.message = UMessage(delivery.message.id, delivery.message.attributes, payload)
+        delivery.spilled = False
+        self.spilled -= 1
+        self.in_memory += delivery.size
+        return True
