@@ -145,10 +145,11 @@ def _of_dates(records: DataFrame, dates: Sequence[dt.date]) -> DataFrame:
     """The records of messages that were made on these dates, told apart. `date` is that of the message."""
     first, end = (dt.datetime.combine(date, dt.time(), dt.UTC) for date in (dates[0], dates[-1] + dt.timedelta(days=1)))
     made = records.where((sf.col("msg_ts") >= sf.lit(first)) & (sf.col("msg_ts") < sf.lit(end)))
+    made_on = sf.lit(dates[0])  # a large date comes alone, and to ask Java's calendar takes long for each of its records
     if len(dates) > 1:
-        away = sf.datediff("date", sf.to_date("msg_ts"))
-        made = made.where(sf.to_date("msg_ts").isin(list(dates)) & sf.abs(away).between(0, REACH_DAYS))
-    made = _told_apart(made.withColumn("date", sf.to_date("msg_ts")))
+        made_on = sf.to_date("msg_ts")
+        made = made.where(made_on.isin(list(dates)) & sf.abs(sf.datediff("date", made_on)).between(0, REACH_DAYS))
+    made = _told_apart(made.withColumn("date", made_on))
     return made.withColumns({"id": _id(), "flow": _flow().bitwiseXOR(sf.unix_date("date").cast("long"))})
 
 

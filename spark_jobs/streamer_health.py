@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, job
@@ -93,8 +93,9 @@ def transform(records: DataFrame, sightings: Sequence[Sightings], dates: Sequenc
 
 
 def _numbered(records: DataFrame) -> DataFrame:
-    """Run, seq, its bucket, and the date of the outcome, which ascends with seq."""
-    ended = sf.to_date(sf.timestamp_add("MICROSECOND", sf.coalesce("latency_us", sf.lit(0)), "ts"))
+    """Run, seq, its bucket, and the time of the outcome, whose date ascends with seq. Times stay numbers, not dates: to ask
+    Java's calendar takes long for each record."""
+    ts_us = sf.unix_micros("ts")
     return records.select(
         "date",
         "hour",
@@ -102,8 +103,8 @@ def _numbered(records: DataFrame) -> DataFrame:
         sf.unix_micros("run_ts").alias("run_us"),
         sf.shiftright("seq", _BUCKET_BITS).alias("number"),
         "seq",
-        ended.alias("ended"),
-        sf.unix_micros("ts").alias("ts_us"),
+        (ts_us + sf.coalesce("latency_us", sf.lit(0))).alias("ended_us"),
+        ts_us.alias("ts_us"),
     )
 
 
@@ -112,7 +113,7 @@ def _buckets(numbered: DataFrame) -> DataFrame:
         sf.count("*").alias("records"),
         sf.min("seq").alias("first"),
         sf.max("seq").alias("last"),
-        sf.max("ended").alias("ended"),
+        _on(sf.max("ended_us")).alias("ended"),
         sf.min("ts_us").alias("first_us"),
         sf.max("ts_us").alias("last_us"),
     )
@@ -191,7 +192,7 @@ def _gaps_inside(
     single = single.where(sf.datediff("date", "seen_from").between(-REACH_BEFORE, REACH_AFTER))
     in_order = Window.partitionBy("seen_from", *_RUN, "number").orderBy("seq")
     gap = sf.lead("seq").over(in_order) - sf.col("seq") - 1
-    gaps = single.withColumn("gap", gap).where((sf.col("ended") == sf.col("seen_from")) & (sf.col("gap") > 0))
+    gaps = single.withColumn("gap", gap).where((_on("ended_us") == sf.col("seen_from")) & (sf.col("gap") > 0))
     found = gaps.groupBy("seen_from", "streamer").agg(sf.count("*").alias("gaps"), sf.sum("gap").alias("missing"))
     return {(row.seen_from, row.streamer): (row.gaps, row.missing) for row in found.collect()}
 
@@ -200,6 +201,11 @@ def _skew(clock: clocks.ClockEstimate | None) -> dict[str, Any]:
     skew_us, against, messages = (clock.skew_us, clock.against, clock.messages) if clock else (None, None, 0)
     skew_ms = None if skew_us is None else skew_us / 1000
     return {"clock_skew_ms": skew_ms, "skew_against": against, "skew_messages": messages}
+
+
+def _on(us: Column | str) -> Column:
+    """The date of a time in µs."""
+    return sf.to_date(sf.timestamp_micros(us))
 
 
 def _date(us: int) -> dt.date:
