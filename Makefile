@@ -57,7 +57,7 @@ test-compiled: $(VENV)/.dev
 # A wheel with the hot path compiled, for this Python and this kind of machine. Needs a C compiler. Built in a copy of the tree, so
 # that no module of another day is in it; without the path of this Python's own libraries.
 SOURCES := setup.py build_backend.py pyproject.toml $(shell find streamer -name '*.py' -o -name '*.pyi')
-LEVEL := $(or $(MYPYC_OPT_LEVEL),3)
+LEVEL := $(or $(MYPYC_OPT_LEVEL),2)
 WHEEL := build/wheel/$(LEVEL)
 $(WHEEL)/.made: $(VENV)/.dev $(SOURCES)
 	rm -rf $(WHEEL)

@@ -1,9 +1,9 @@
 """The numbers that the router keeps. Plain integers, incremented in place; `admin.metrics` turns them into metrics."""
 
 import math
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import LinkState
@@ -12,6 +12,8 @@ from streamer.uprotocol.status import UCode
 
 # Seconds: fine in the range of a vehicle's control loops, coarse in that of a cloud link.
 LATENCY_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_INF: Final = math.inf
+_UP_TO_S: Final[list[float]] = [*LATENCY_BOUNDS, _INF]  # by bucket
 
 
 class Histogram:
@@ -23,7 +25,7 @@ class Histogram:
         self.counts = [0] * (len(LATENCY_BOUNDS) + 1)
         self.sum = 0.0
         self._bucket = 0  # the last one that was counted in, and its bounds: mostly the next one as well
-        self._above_s, self._up_to_s = -math.inf, LATENCY_BOUNDS[0]
+        self._above_s, self._up_to_s = -_INF, LATENCY_BOUNDS[0]
 
     def observe(self, value_s: float) -> None:
         if not self._above_s < value_s <= self._up_to_s:
@@ -32,10 +34,14 @@ class Histogram:
         self.sum += value_s
 
     def _find(self, value_s: float) -> None:
-        bucket = bisect_left(LATENCY_BOUNDS, value_s)
+        bucket = self._bucket  # it mostly is a neighbour
+        while value_s > _UP_TO_S[bucket]:
+            bucket += 1
+        while bucket > 0 and value_s <= _UP_TO_S[bucket - 1]:
+            bucket -= 1
         self._bucket = bucket
-        self._above_s = LATENCY_BOUNDS[bucket - 1] if bucket else -math.inf
-        self._up_to_s = LATENCY_BOUNDS[bucket] if bucket < len(LATENCY_BOUNDS) else math.inf
+        self._above_s = _UP_TO_S[bucket - 1] if bucket > 0 else -_INF
+        self._up_to_s = _UP_TO_S[bucket]
 
     def copy(self) -> "Histogram":
         """What was observed until now."""

@@ -50,7 +50,7 @@ def check_id(uuid: bytes) -> bytes:
 
 def created_ms(uuid: bytes) -> int:
     """When the message was created, in Unix milliseconds."""
-    return int.from_bytes(uuid[:6], "big")
+    return uuid[0] << 40 | uuid[1] << 32 | uuid[2] << 24 | uuid[3] << 16 | uuid[4] << 8 | uuid[5]
 
 
 def made_ms(uuid: bytes, now_ms: int) -> int:

@@ -62,6 +62,23 @@ def test_who_has_settled_something_sends_and_nobody_else() -> None:
     assert harness.log == ["cloud"]
 
 
+def test_who_settles_while_it_sends_goes_on_by_itself() -> None:
+    harness = PumpHarness()
+    harness.pump.settled(harness.cloud, is_sending=True)
+    harness.pump.send()
+    assert harness.log == []
+
+
+def test_others_are_let_in_and_send_although_who_settles_is_sending() -> None:
+    harness = PumpHarness(waiting=1)
+    harness.pump.settled(harness.cloud, is_sending=True)
+    assert harness.log == ["ingress", "cloud", "vehicle"]
+    harness = PumpHarness()
+    harness.pump.mark(harness.vehicle)
+    harness.pump.settled(harness.cloud, is_sending=True)
+    assert harness.log == ["vehicle", "cloud"]
+
+
 def test_sending_is_told_the_time_on_the_wall() -> None:
     harness = PumpHarness()
     harness.clock.advance(7)
@@ -153,7 +170,7 @@ async def test_a_condition_is_looked_at_whenever_something_was_settled() -> None
         await asyncio.sleep(0)
         assert not waiting.done()
         left.pop()
-        harness.pump.settled(harness.cloud)
+        harness.pump.settled(harness.cloud, is_sending=bool(left))
     await asyncio.wait_for(waiting, 10)
 
 
