@@ -313,10 +313,10 @@ class Custody:
             body = codec.pack(received.message) if is_due or not short else b""
             size = (len(body) + ENTRY_BYTES) * len(deliveries)
             if not is_due and (short or size > room):
-                starving.update(each.lane for each in deliveries)
                 if len(deliveries) > 1:
                     self._divided.add(received)
                 for delivery in deliveries:
+                    starving.add(delivery.lane)
                     if delivery not in short:
                         self._starve(delivery)
                     elif delivery.state is not DeliveryState.SETTLED:

@@ -2,21 +2,24 @@
 
 MQTT has the receiver say how many messages it takes without an acknowledgement, but not how many the sender dares to send:
 20 for many brokers, 1 where order counts, 65 535 for others. So it is found out. A broker that falls silent with as many on
-their way as it has ever sent may be at its bound; one that has sent more before is not. Where it fell silent last is the
-bound, until it sends more.
+their way as it has sent lately may be at its bound; one that has sent more a moment ago is not. Where it fell silent last is
+the bound, until it sends more.
 """
 
 _SILENT_S = 0.008
+_LATELY_S = 1.0  # how long what was sent counts at least, and twice as long at most
 
 
 class Pressure:
     """What one connection shows of its broker's bound. ``at_most``: what we have said that we take."""
 
-    __slots__ = ("_at_most", "_most", "_since_s", "_stalled_at", "_waiting")
+    __slots__ = ("_at_most", "_before", "_most", "_most_from_s", "_since_s", "_stalled_at", "_waiting")
 
     def __init__(self, at_most: int) -> None:
         self._at_most = at_most
-        self._most = 0  # ever unacknowledged
+        self._most = 0  # unacknowledged at a time, since then
+        self._most_from_s = 0.0
+        self._before = 0  # the same of the time before that
         self._stalled_at = 0  # how many were unacknowledged when it fell silent; 0: it never has
         self._waiting = 0  # how many were when we last looked and there was a change, and when that was
         self._since_s = 0.0
@@ -36,7 +39,9 @@ class Pressure:
         """Whether the broker may have stopped sending, or is about to, with so many unacknowledged. Ask now and then."""
         if waiting != self._waiting:
             self._waiting, self._since_s = waiting, now_s
-        elif waiting >= self._most and now_s - self._since_s >= _SILENT_S:
+        elif waiting >= max(self._most, self._before) and now_s - self._since_s >= _SILENT_S:
             self._stalled_at = waiting
+        if now_s - self._most_from_s >= _LATELY_S:
+            self._before, self._most, self._most_from_s = self._most, waiting, now_s
         bound = self._stalled_at or self._at_most // 3
         return waiting > 0 and 4 * waiting >= 3 * bound

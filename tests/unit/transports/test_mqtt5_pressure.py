@@ -59,6 +59,16 @@ def test_a_broker_that_has_sent_more_before_is_not_waiting() -> None:
     assert broker.run(1000) is None
 
 
+def test_a_bound_that_has_become_lower_is_noticed_within_some_seconds() -> None:
+    broker = Broker(600, 1)
+    broker.run(100)
+    assert broker.unacknowledged == 100
+    broker.acknowledge()
+    broker.bound = 20
+    assert broker.run(3000) is not None
+    assert broker.unacknowledged == 20
+
+
 def test_a_quiet_moment_that_looked_like_a_bound_is_forgotten_when_more_comes() -> None:
     broker = Broker(65_535, 2)
     broker.run(30)
