@@ -10,15 +10,14 @@ import pytest
 
 from streamer.delivery import router as router_module
 from streamer.delivery.arrivals import Arrivals
-from streamer.delivery.flow_log import FlowLog
+from streamer.delivery.custody import PATIENCE_S
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.queue import RouteQueue
 from streamer.journal.entries import JournalError
 from streamer.transports.base import LinkState
 from streamer.uprotocol.uri import UUri
-from tests.clock import FakeClock
 from tests.flow.harness import CLOUD_METHOD, ORDERS, SPEED, VEHICLE_APP, RouterHarness, bad_request, configuration
-from tests.flow.journaled_run import journaled_run
+from tests.flow.journaled_run import journaled_run, order
 
 UP: dict[str, Any] = {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}
 DOWN: dict[str, Any] = {"from": "cloud", "to": "vehicle"}
@@ -69,13 +68,19 @@ async def test_a_source_that_may_be_waiting_is_found_wherever_it_is(monkeypatch:
         assert asked == [2.0]
 
 
-def test_a_source_that_waits_hurries_custody_unless_its_endpoint_is_gone() -> None:
-    hurried: list[str] = []
-    ingress = SimpleNamespace(custody=SimpleNamespace(hurry=lambda: hurried.append("hurried")))
-    ingresses = {"cloud": cast(Ingress, ingress)}
-    for name in ("cloud", "gone"):
-        Arrivals(name, ingresses.get, lambda: FlowLog(FakeClock())).acknowledgements_awaited()
-    assert hurried == ["hurried"]
+async def test_a_source_that_waits_hurries_custody_unless_its_endpoint_is_gone(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10) as run:
+        harness = run.harness
+        custody = harness.router.custody
+        custody.is_awaited = lambda now_s: False
+        custody.patience_s = PATIENCE_S
+        (received,) = harness.arrive("cloud", order(harness))
+        harness.due.clear()
+        Arrivals("gone", harness.router.ingresses.get, lambda: harness.router.settler.log).acknowledgements_awaited()
+        assert harness.due == []
+        harness.transports["cloud"].context.events.acknowledgements_awaited()
+        await run.flush()
+        assert received.acknowledged
 
 
 async def test_every_account_is_listed_also_those_of_notices_and_of_messages_without_a_route() -> None:
