@@ -159,14 +159,16 @@ class Custody:
         self.payloads.spill_beyond(delivery)
 
     def settled(self, delivery: Delivery) -> None:
-        """A journaled message has its outcome, or is in a batch: its row can go. Called before `Delivery.forget`."""
-        self.payloads.remove(delivery)
-        self._times.late(self.patience_s)
-        self._done.rows_done.append(delivery.seq)
+        """A message has its outcome, or is in a batch. Called before `Delivery.forget`.
 
-    def settled_in_part(self, delivery: Delivery) -> None:
-        """The same of one of several deliveries of a message that is not in the journal: the others may have room now."""
-        if delivery.received in self._divided:
+        If it has a row, that can go. If it is one of several deliveries for which there was no room, there may be some now
+        for the others.
+        """
+        if delivery.journaled:
+            self.payloads.remove(delivery)
+            self._times.late(self.patience_s)
+            self._done.rows_done.append(delivery.seq)
+        elif delivery.received.holders > 1 and delivery.received in self._divided:
             self._divided.discard(delivery.received)
             self._room_came = True
             self._times.soon()
@@ -221,11 +223,12 @@ class Custody:
         recent, self._recent = self._recent, []
         take_older(self._ours, now_s - min(FLUSH_S, self.patience_s), recent)
         take_older(self._kept_at_source, now_s - self.patience_s, recent)
-        if not recent and not self._is_due(now_s):
-            self._look_after(now_s, bool(self._ours))
-            return
-        self._times.asked_s = None
+        is_due = bool(recent) or self._is_due(now_s)
+        if is_due or not self._has_something:
+            self._times.asked_s = None
         self._look_after(now_s, bool(self._ours))
+        if not is_due:
+            return
         if self.journal is None:
             for delivery in recent:
                 if delivery.state is not DeliveryState.SETTLED:
@@ -270,21 +273,25 @@ class Custody:
     def _has_unstored(self) -> bool:
         return any(store.has_unstored for store in self._stores)
 
+    @property
+    def _has_something(self) -> bool:
+        """Whether anything waits for the next transaction, besides messages without an outcome."""
+        return self._has_to_write or self._has_unstored
+
     def _look_after(self, now_s: float, is_soon: bool) -> None:
         """Have the next flush when it is needed."""
         if is_soon:
             self._times.soon()
         elif self._kept_at_source:
             self._times.late(self._kept_at_source[0].entered_s + self.patience_s - now_s)
-        elif self._has_to_write or self._has_unstored:
+        elif self._has_something:
             self._times.late(self.patience_s)
 
     def _is_due(self, now_s: float) -> bool:
         """Whether something waits for the next transaction, for long or in a hurry."""
-        asked_s, has_unstored = self._times.asked_s, self._has_unstored
-        if not (has_unstored or self._has_to_write):
-            self._times.asked_s = None
+        if not self._has_something:
             return bool(self._starved) and self._room_came
+        asked_s = self._times.asked_s
         return (
             self.journal is None
             or asked_s is None
@@ -292,7 +299,7 @@ class Custody:
             or bool(self._starved or self._letters)
             or self._done.is_urgent
             or any(store.is_urgent for store in self._stores)
-            or (has_unstored and (self._is_hurried or self.is_awaited(now_s)))
+            or (self._has_unstored and (self._is_hurried or self.is_awaited(now_s)))
         )
 
     def _rows(self, recent: list[Delivery], transaction: Batch) -> list[Delivery]:

@@ -80,10 +80,7 @@ class Settler:
             run += 1
             stats.in_daemon.observe(now_s - delivery.entered_s)
             stats.end_to_end.observe(age_s(delivery.message.id, now_ms))
-            if delivery.journaled:
-                self._custody.settled(delivery)
-            elif delivery.received.holders > 1:
-                self._custody.settled_in_part(delivery)
+            self._custody.settled(delivery)
             self._seen.release(delivery.received)
             delivery.forget()
         stats.count(Outcome.DELIVERED, number=run)
@@ -100,10 +97,7 @@ class Settler:
             stats = queue.stats
             stats.in_daemon.observe(now_s - delivery.entered_s)
             stats.end_to_end.observe(age_s(delivery.message.id, now_ms))
-            if delivery.journaled:
-                self._custody.settled(delivery)
-            elif delivery.received.holders > 1:
-                self._custody.settled_in_part(delivery)
+            self._custody.settled(delivery)
             delivery.forget()
 
     def confirmed(self, lane: Lane, share: LaneShare) -> None:
@@ -141,10 +135,7 @@ class Settler:
             self._tracer.failed(delivery, failure, self._clock.monotonic_s())
         if self._taps is not None:
             self._taps.failed(delivery, failure, self._clock.monotonic_s(), self._clock.wall_ms())
-        if delivery.journaled:
-            self._custody.settled(delivery)
-        elif delivery.received.holders > 1:
-            self._custody.settled_in_part(delivery)
+        self._custody.settled(delivery)
         if queue.source and failure.is_reported:
             self._notify(delivery.received, queue.source, failure, queue, delivery)
         self._seen.release(delivery.received)

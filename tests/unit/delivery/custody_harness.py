@@ -70,8 +70,7 @@ class CustodyHarness:
         """A message that waits has its outcome, as in the settler."""
         delivery.lane.drop(delivery)
         delivery.lane.queue.leave(delivery)
-        if delivery.journaled:
-            self.custody.settled(delivery)
+        self.custody.settled(delivery)
         self.seen.release(delivery.received)
         delivery.forget()
 
@@ -83,8 +82,7 @@ class CustodyHarness:
         for delivery in sent:
             lane.confirmed()
             lane.queue.pack_away(delivery)
-            if delivery.journaled:
-                self.custody.settled(delivery)
+            self.custody.settled(delivery)
             delivery.forget()
 
     def _later(self, after_s: float, call: Callable[[], None]) -> None:

@@ -34,6 +34,13 @@ def fill(harness: CustodyHarness) -> list[Delivery]:
     return filling
 
 
+def accept_for_two(harness: CustodyHarness, shared: MemoryReceived, **second: object) -> None:
+    """One message for two routes; the policy of the second has these keys."""
+    shared.holders = 2
+    for queue in (harness.queue, harness.new_queue("side", **second)):
+        harness.accept(shared.message, queue, shared)
+
+
 def test_what_there_is_no_room_for_stays_unacknowledged_until_there_is(harness: CustodyHarness) -> None:
     filling = fill(harness)
     delivery = harness.accept(message(payload=b"x" * 500))
@@ -87,9 +94,7 @@ def test_what_is_delivered_while_it_waits_for_room_is_written_no_more(harness: C
 def test_a_message_with_two_destinations_is_acknowledged_once_there_was_room_for_each(harness: CustodyHarness) -> None:
     (filling, other) = fill(harness)
     shared = MemoryReceived(message(payload=b"x" * 700))
-    shared.holders = 2
-    for queue in (harness.queue, harness.new_queue("side")):
-        harness.accept(shared.message, queue, shared)
+    accept_for_two(harness, shared)
     harness.settle(filling)
     harness.clock.advance(50)
     harness.write()
@@ -103,10 +108,7 @@ def test_a_message_with_two_destinations_is_acknowledged_once_there_was_room_for
 
 def test_what_only_we_have_is_written_for_as_many_destinations_as_there_is_room_for(harness: CustodyHarness) -> None:
     (filling, _) = fill(harness)
-    shared = FleetingReceived(message(payload=b"x" * 700))
-    shared.holders = 2
-    for queue in (harness.queue, harness.new_queue("side")):
-        harness.accept(shared.message, queue, shared)
+    accept_for_two(harness, FleetingReceived(message(payload=b"x" * 700)))
     harness.settle(filling)
     harness.write()
     assert len(harness.in_file("rows")) == 2
@@ -116,9 +118,7 @@ def test_what_has_room_is_not_given_up_for_a_destination_that_has_none(harness: 
     (filling, _) = fill(harness)
     harness.accept(message(payload=b"x" * 2000))  # the rest of its flow waits behind it
     shared = MemoryReceived(message())
-    shared.holders = 2
-    for queue in (harness.queue, harness.new_queue("side", queue={"on_full": "reject"})):
-        harness.accept(shared.message, queue, shared)
+    accept_for_two(harness, shared, queue={"on_full": "reject"})
     harness.settle(filling)
     harness.clock.advance(50)
     harness.write()
