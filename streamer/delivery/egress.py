@@ -4,7 +4,7 @@ Everything that is settled goes to the settler. What the messages are about is n
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from streamer.backoff import wait_s
@@ -13,6 +13,7 @@ from streamer.delivery.backing_off import BackingOff
 from streamer.delivery.custody import Custody
 from streamer.delivery.deadlines import expired_in
 from streamer.delivery.flow_log import PAUSED, RELEASED
+from streamer.delivery.in_flight import FEW_WAIT, InFlight
 from streamer.delivery.lane import REDELIVERED, Delivery, DeliveryState, Hold, Lane
 from streamer.delivery.presence import AbsentLanes
 from streamer.delivery.pump import Pump
@@ -37,8 +38,7 @@ _QUANTUM: Final = 64
 # Lanes that are refilled from batches per tick, beside those that are refilled as they send.
 _REFILLS = 64
 
-# The wait after which a journal that could not be read is tried again.
-_READ_RETRY_S = 1.0
+_READ_RETRY_S = 1.0  # for a journal that could not be read
 
 
 class Egress:
@@ -73,6 +73,8 @@ class Egress:
         self._absent = AbsentLanes(transport, settler, store, clock, self)
         self._pumping = False
         self._is_suspended = False
+        self._flight = InFlight()
+        self._on_few: dict[Callable[[], None], None] = {}
         self._distrusted = False  # the transport has failed in the middle of a batch
         self._pump = pump
         pump.add_egress(self)
@@ -80,6 +82,17 @@ class Egress:
     def unsettled(self) -> int:
         """How many deliveries have no outcome yet."""
         return sum(queue.messages + queue.unconfirmed for queue in self.queues)
+
+    @property
+    def surplus(self) -> int:
+        """How many messages wait only because the window is full; 0 if nothing moves, or if they are of several classes."""
+        if not self.in_flight or self._flight.is_contested(self._clock.monotonic_s()):
+            return 0
+        return sum([queue.messages - queue.held.messages for queue in self.queues]) - self.in_flight
+
+    def tell_when_few_wait(self, call: Callable[[], None]) -> None:
+        """Call a function once, when something is confirmed and the `surplus` is at most `FEW_WAIT`."""
+        self._on_few[call] = None
 
     def add_queue(self, queue: RouteQueue) -> None:
         """Serve the lanes of one more route."""
@@ -134,11 +147,6 @@ class Egress:
                     goes_on = True
         if goes_on:
             self.pump(self._clock.wall_ms())
-
-    def paused_lanes(self) -> Iterator[Lane]:
-        """The paused lanes of all routes."""
-        for queue in self.queues:
-            yield from queue.paused_lanes()
 
     def refit(self) -> None:
         """The policies have changed. The window is the smallest one of the routes, the lower share the largest."""
@@ -242,9 +250,13 @@ class Egress:
         return len(out) > 0 or len(expired) > 0
 
     def _collect(self, now_ms: int, now_s: float) -> tuple[list[Delivery], list[Delivery]]:
-        room = min(self.window, self.transport.capacity) - self.in_flight
+        most = min(self.window, self.transport.capacity)
         if self.store is not None and self.store.is_full:
             room = 0
+        elif self.transport.confirms_in_order:
+            room = self._flight.room(self.in_flight, most, now_s)
+        else:
+            room = most - self.in_flight
         out: list[Delivery] = []
         expired: list[Delivery] = []
         ready = self._ready
@@ -256,6 +268,7 @@ class Egress:
             room -= moved
             if ready.is_contested:
                 ready.sent(size - lane.bytes)
+                self._flight.contested(now_s)
             if moved and is_paced:
                 lane.party.shares.spend(lane.party, out[-1].size, now_s)
             if lane.redeliveries:
@@ -269,33 +282,14 @@ class Egress:
         return out, expired
 
     def _loaded(self, out: list[Delivery]) -> list[Delivery]:
-        """Fetch payloads that are only in the journal. A message whose payload is damaged fails.
-
-        If the journal cannot be read *now*, the lane waits.
-        """
-        loaded: list[Delivery] = []
-        back: list[Delivery] = []
-        waiting: set[Lane] = set()
-        for delivery in out:
-            lane = delivery.lane
-            if lane in waiting:
-                back.append(delivery)
-                continue
-            try:
-                if not delivery.spilled or self._custody.payloads.load(delivery):
-                    loaded.append(delivery)
-                    continue
-            except JournalError as exc:
-                logger.error("payload_unreadable endpoint=%s error=%s", self.name, exc)
-                waiting.add(lane)
-                back.append(delivery)
-                continue
-            self.in_flight -= 1
-            lane.returned()
+        """Fetch payloads that are only in the journal. What is damaged fails; what cannot be read *now* waits."""
+        loaded, lost, later = self._custody.payloads.load_all(out)
+        self.in_flight -= len(lost) + len(later)
+        for delivery in lost:
+            delivery.lane.returned()
             self._settler.fail(delivery, UNREADABLE)
-        self.in_flight -= len(back)
-        self._take_back(back)
-        for lane in waiting:
+        self._take_back(later)
+        for lane in {delivery.lane for delivery in later}:
             self._back_off(lane, _READ_RETRY_S)
         return loaded
 
@@ -317,6 +311,8 @@ class Egress:
         """The transport's result for submitted deliveries; it is the same for all those of one call."""
         if self._distrusted:  # it may report what it had taken before it failed a second time
             deliveries = [delivery for delivery in deliveries if delivery.state is DeliveryState.IN_FLIGHT]
+        if deliveries and error is None and self.transport.confirms_in_order:
+            self._flight.took(self._clock.monotonic_s() - deliveries[-1].sent_s)
         self.in_flight -= len(deliveries)
         if error is _UNCONFIRMED and self.store is not None:
             self._unconfirmed(deliveries, self.store)
@@ -335,6 +331,10 @@ class Egress:
             for delivery in deliveries:
                 self._refused(delivery, error)
         self._pump.settled(self, self._pumping)
+        if self._on_few and self.surplus <= FEW_WAIT:
+            calls, self._on_few = self._on_few, {}
+            for call in calls:
+                call()
 
     def _unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
         """These were sent and will not be confirmed. What was sent before the last receiver was lost is redelivered."""

@@ -3,7 +3,6 @@
 Done per batch: reading clocks, sending. Done per flow: what `resolve` finds out.
 """
 
-import logging
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
@@ -16,6 +15,7 @@ from streamer.delivery.egress import Egress
 from streamer.delivery.lane import REDELIVERED, Hold
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import Room, RouteQueue, size_of
+from streamer.delivery.receiving import Receiving
 from streamer.delivery.resolve import Leg, Resolved, Resolver
 from streamer.delivery.settle import Settler
 from streamer.delivery.stats import EndpointStats, RouteStats
@@ -30,14 +30,11 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
-logger = logging.getLogger("ustreamer.ingress")
-
-# At this backlog the transport is asked to pause; one with a window of its own stops by itself.
-_PAUSE_AT = 1000
-_PAUSE_AT_BYTES = 16 * 1024 * 1024
-# Beyond it messages are refused: only those that came without a window (MQTT QoS 0) get that far.
+# With a backlog beyond it messages are refused: only those that came without a window (MQTT QoS 0) get that far.
 _HOLD_AT_MOST = 65_536
 _HOLD_AT_MOST_BYTES = 64 * 1024 * 1024
+# A batch that may be part of a flood.
+_MANY = 16
 
 
 class Again(Enum):
@@ -54,7 +51,7 @@ class Ingress(UListener):
     def __init__(
         self,
         name: str,
-        transport: UTransport,
+        receiving: Receiving,
         settler: Settler,
         seen: SeenIds,
         clock: Clock,
@@ -67,14 +64,13 @@ class Ingress(UListener):
         self.stats = EndpointStats()
         self.unrouted = RouteStats()
         self.backlog = Backlog()
-        self._transport = transport
+        self._receiving = receiving
         self._settler = settler
         self._seen = seen
         self._scope = scope("endpoint", name)
         self.misrouted = MisroutedCopies(seen, self._count_duplicate, self._turn_away)
         self._clock = clock
         self.custody = custody
-        self._paused = False
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
         self.closed = False
         self._takes_rest = self._is_unbounded = False  # see `take_rest`
@@ -97,13 +93,13 @@ class Ingress(UListener):
         What its source does not keep is rejected; services send again what they were not told to be safe.
         """
         self.closed = True
-        self._transport.pause_receiving()
+        self._receiving.close()
         self.misrouted.give_up()
 
     def reopen(self, transport: UTransport) -> None:
         """The opposite of `close` and `take_rest`: another transport receives from now on."""
-        self._transport = transport
-        self.closed = self._paused = self._takes_rest = self._is_unbounded = False
+        self._receiving.open(transport)
+        self.closed = self._takes_rest = self._is_unbounded = False
 
     def take_rest(self, beyond_bounds: bool) -> None:
         """Take all that still arrives: the transport is not asked to pause any more.
@@ -111,7 +107,7 @@ class Ingress(UListener):
         ``beyond_bounds``: what its source does not keep waits in no backlog, since a journal has room for it.
         """
         self._takes_rest = True
-        self._paused = False
+        self._receiving.take_all()
         self._is_unbounded = beyond_bounds
         if beyond_bounds:
             self.admit_all()
@@ -168,11 +164,21 @@ class Ingress(UListener):
         if self._takes_rest:
             if self._is_unbounded and self.backlog:
                 self.admit_all()
-        elif not self._paused and (len(self.backlog) >= _PAUSE_AT or self.backlog.bytes >= _PAUSE_AT_BYTES):
-            self._paused = True
-            self._transport.pause_receiving()
-            self._log_receiving("paused")
+        elif self.backlog:
+            self._receiving.look_at(self.backlog)
         self._pump.send()
+        if len(batch) >= _MANY and (egress := self._only_egress(batch)) is not None:
+            self._receiving.wait_for(egress)
+
+    def _only_egress(self, batch: Sequence[Received]) -> Egress | None:
+        """Where a batch went, if that is one egress, by a look at its two ends."""
+        found: Egress | None = None
+        for received in (batch[0], batch[-1]):
+            for leg in self._resolver.resolve(received.message.attributes).legs:
+                if found is not None and leg.egress is not found:
+                    return None
+                found = leg.egress
+        return found
 
     def refuse(self, batch: Sequence[Refused]) -> None:
         """Account for messages that the transport gives to no listener, and have those who sent them told."""
@@ -210,26 +216,14 @@ class Ingress(UListener):
         """There may be room now: let in the backlog, in order, as far as it fits."""
         for queue in self.backlog.queues():
             self._take(self.backlog.take(queue), is_backlog=True)
-        self._go_on_if_few_wait()
-
-    def _go_on_if_few_wait(self) -> None:
-        if self._paused and len(self.backlog) < _PAUSE_AT // 2 and self.backlog.bytes < _PAUSE_AT_BYTES // 2:
-            self._paused = False
-            if not self.closed:
-                self._transport.resume_receiving()
-                self._log_receiving("resumed")
-
-    def _log_receiving(self, state: str) -> None:
-        text = f"receiving_{state} endpoint=%s backlog=%d bytes=%d"
-        told = {"state": (f"receiving {self.name}", state)}
-        logger.info(text, self.name, len(self.backlog), self.backlog.bytes, extra=told)
+        self._receiving.look_at(self.backlog)
 
     def expire_backlog(self) -> None:
         """Settle what expired in the backlog, so that whoever sent a Request is told in time. Called by the clock's tick."""
         now_ms = self._clock.wall_ms()
         for received, _ in self.backlog.remove(lambda received: received.message.is_expired(now_ms)):
             self._turn_away(received, refusals.EXPIRED_OUTSIDE)
-        self._go_on_if_few_wait()
+        self._receiving.look_at(self.backlog)
 
     def tick(self, now_s: float) -> None:
         """The clock's work: misrouted copies whose grace is over, ids that are old enough to be forgotten."""
@@ -329,7 +323,7 @@ class Ingress(UListener):
         """Whether so much waits that no more may. A source that has a window, or was not yet asked to pause, may go on."""
         if len(self.backlog) >= _HOLD_AT_MOST:
             return True
-        return self._paused and not received.source_keeps and self.backlog.bytes >= _HOLD_AT_MOST_BYTES
+        return self._receiving.is_held_up and not received.source_keeps and self.backlog.bytes >= _HOLD_AT_MOST_BYTES
 
     def _enter(self, received: Received, resolved: Resolved, now_s: float, now_ms: int, is_redrive: bool = False) -> None:
         """Put a message into its lanes. ``is_redrive``: also where a copy has gone before."""

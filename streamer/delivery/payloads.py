@@ -1,11 +1,12 @@
 """Which payloads of journaled messages are in memory: what waits may be larger than that."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
-from streamer.delivery.lane import Delivery, DeliveryState
+from streamer.delivery.lane import Delivery, DeliveryState, Lane
 from streamer.journal import codec
-from streamer.journal.entries import CorruptEntryError
+from streamer.journal.entries import CorruptEntryError, JournalError
 from streamer.journal.journal import Journal
 from streamer.uprotocol.message import UMessage
 
@@ -44,6 +45,30 @@ class Payloads:
         delivery.spilled = True
         self.in_memory -= delivery.size
         self.spilled += 1
+
+    def load_all(self, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery], list[Delivery]]:
+        """Bring spilled payloads back: the deliveries that have theirs, those whose payload is lost, and the others.
+
+        These are of lanes of which one cannot be read *now*.
+        """
+        loaded: list[Delivery] = []
+        lost: list[Delivery] = []
+        later: list[Delivery] = []
+        waiting: set[Lane] = set()
+        for delivery in deliveries:
+            lane = delivery.lane
+            if lane in waiting:
+                later.append(delivery)
+                continue
+            try:
+                has_payload = not delivery.spilled or self.load(delivery)
+            except JournalError as exc:
+                logger.error("payload_unreadable endpoint=%s error=%s", lane.queue.target, exc)
+                waiting.add(lane)
+                later.append(delivery)
+                continue
+            (loaded if has_payload else lost).append(delivery)
+        return loaded, lost, later
 
     def load(self, delivery: Delivery) -> bool:
         """Bring a spilled payload back; False if it is lost. Raises `JournalError` if the journal cannot be read now."""

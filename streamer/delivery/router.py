@@ -20,6 +20,7 @@ from streamer.delivery.flush_times import Later
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
+from streamer.delivery.receiving import Receiving
 from streamer.delivery.recovery import Recovery
 from streamer.delivery.redrive import Redrive
 from streamer.delivery.reload import Reload
@@ -76,7 +77,8 @@ class Router:
         self._tokens.use(config.permissions)
         self.pump = Pump(clock)
         memory_bytes = 0 if config.journal is None else config.journal.memory
-        self.custody = Custody(later or asyncio.get_running_loop().call_later, clock, self.seen, journal, memory_bytes)
+        self._later = later or asyncio.get_running_loop().call_later
+        self.custody = Custody(self._later, clock, self.seen, journal, memory_bytes)
         self.notices = FailureNotices(NoticeOptions.of(config), self.custody, clock)
         self.settler = Settler(clock, self.seen, self.custody, self.notices, tracer)
         self.settler.log.use(config.log)
@@ -107,8 +109,9 @@ class Router:
         authorities = () if name == LOCAL_ENDPOINT else tuple(config.endpoints[name].authorities)
         for queue in self.notices.add_endpoint(name, egress, authorities, transport.options.addresses_publishes):
             egress.add_queue(queue)
+        receiving = Receiving(name, transport, self._later, self.clock)
         self.ingresses[name] = Ingress(
-            name, transport, self.settler, self.seen, self.clock, self.custody, self.pump, self.interest, self._tokens
+            name, receiving, self.settler, self.seen, self.clock, self.custody, self.pump, self.interest, self._tokens
         )
 
     def replace_transport(self, name: str, transport: UTransport, config: Config) -> None:
@@ -280,8 +283,8 @@ class Router:
 
     def paused_flows(self) -> Iterator[tuple[FlowKey, int]]:
         """Every paused flow that has a lane, with the number of messages that wait in it."""
-        for egress in self.egresses.values():
-            for lane in egress.paused_lanes():
+        for queue in self.queues():
+            for lane in queue.paused_lanes():
                 yield lane.key, lane.waiting_messages
 
     def _use_interest(self) -> None:

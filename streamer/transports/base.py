@@ -162,6 +162,9 @@ class UTransport(ABC):
     keeps_unacknowledged: bool = False
     """Whether the network delivers an unacknowledged message again when the streamer comes back."""
 
+    confirms_in_order: bool = False
+    """Whether the network takes one message after another and confirms each then: what is in flight delays what follows."""
+
     Options: ClassVar[type[TransportOptions]]
     """The model of the endpoint's ``options`` in the configuration file."""
 

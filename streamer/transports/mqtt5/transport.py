@@ -42,6 +42,7 @@ class Mqtt5Transport(ListeningTransport):
     """uTransport over an MQTT 5 broker. UP once the broker has confirmed every subscription."""
 
     kind = "mqtt5"
+    confirms_in_order = True
     Options = Mqtt5Options
 
     def __init__(self, context: TransportContext, options: Mqtt5Options) -> None:

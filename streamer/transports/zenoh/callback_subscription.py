@@ -14,7 +14,7 @@ import zenoh
 
 from streamer.transports.listeners import Filter
 from streamer.transports.zenoh.control import tell_loop
-from streamer.transports.zenoh.subscription import BATCH, Ended, KeySubscription, Take
+from streamer.transports.zenoh.subscription import BATCH, Ended, Gate, KeySubscription, Take
 
 _LOOK_S = 1.0  # how often a thread of Zenoh that is held back looks whether it may go on, in case nobody tells it
 
@@ -22,8 +22,8 @@ _LOOK_S = 1.0  # how often a thread of Zenoh that is held back looks whether it 
 class CallbackSubscription(KeySubscription):
     """A subscription with a callback."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended) -> None:
-        super().__init__(loop, of, take, ended)
+    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate) -> None:
+        super().__init__(loop, of, take, ended, gate)
         self._samples: deque[zenoh.Sample] = deque()
         self._buffer = 0
         self._has_room = threading.Event()
@@ -62,8 +62,11 @@ class CallbackSubscription(KeySubscription):
     # -- loop
 
     def _drain(self) -> None:
-        if self._paused or self._abandoned:
-            return  # `resume` calls again
+        if self._abandoned:
+            return
+        if not self._gate.is_open:
+            self._gate.wait(self)
+            return
         self._is_told = False  # before taking: the next sample tells again
         samples: list[zenoh.Sample] = []
         while self._samples and len(samples) < BATCH:
@@ -83,13 +86,6 @@ class CallbackSubscription(KeySubscription):
         if self._abandoned or not self._samples:
             ended, self._ended = self._ended, _once
             ended(self)
-
-    def resume(self) -> None:
-        """Go on after `pause`."""
-        if self._paused:
-            self._paused = False
-            self._is_told = True
-            self._loop.call_soon(self._drain)
 
     def abandon(self) -> None:
         """From now on discard and count what comes, so that nothing in Zenoh waits for room."""

@@ -19,17 +19,20 @@ import zenoh
 
 from streamer.transports.listeners import Filter
 from streamer.transports.zenoh.control import tell_loop
-from streamer.transports.zenoh.subscription import BATCH, Ended, KeySubscription, Take
+from streamer.transports.zenoh.subscription import BATCH, Ended, Gate, KeySubscription, Take
 
 _FEW = 16
 """The most samples that the watcher takes at a time, and that wait for the loop before it passes the token."""
+
+_MUCH = 4 * BATCH
+"""What the loop fetches at once: each time that it takes from a full FIFO, a thread of Zenoh may wake up to fill it."""
 
 
 class FifoSubscription(KeySubscription):
     """A subscription with a FIFO, and a thread that watches it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended) -> None:
-        super().__init__(loop, of, take, ended)
+    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate) -> None:
+        super().__init__(loop, of, take, ended, gate)
         self._handler: zenoh.Handler[zenoh.Sample] | None = None
         self._waiting: deque[zenoh.Sample] = deque()  # from the watcher, for the loop
         self._is_told = False
@@ -69,7 +72,7 @@ class FifoSubscription(KeySubscription):
             waiting.extend(samples)
             self._hand_over(with_token=len(waiting) >= _FEW)
         if not self._abandoned:
-            self._hand_over(with_token=True)  # the end comes after the last sample, which may wait for `resume`
+            self._hand_over(with_token=True)  # the end comes after the last sample, which may wait for the gate
         if self._abandoned:
             self.discarded += len(waiting)
         tell_loop(self._loop, self._ended, self)
@@ -89,45 +92,42 @@ class FifoSubscription(KeySubscription):
     # -- loop
 
     def _drain(self) -> None:
-        if self._paused or self._abandoned:
-            return  # `resume` calls again
+        if self._abandoned:
+            return
+        if not self._gate.is_open:
+            self._gate.wait(self)
+            return
         self._is_told = False  # before taking: what comes later is told again
         has_token = self._token_is_here  # before taking: what waited when it was passed comes first
         waiting = self._waiting
+        is_empty = not has_token or self._handler is None or self._fetch(self._handler)
         samples: list[zenoh.Sample] = []
-        while waiting:  # few, and the watcher may be adding
+        while waiting and len(samples) < BATCH:  # without the token they are few, and the watcher may be adding
             samples.append(waiting.popleft())
-        if has_token and self._handler is not None:
-            self._take_from(self._handler, samples)
+        if has_token:
+            if waiting or not is_empty:
+                self._is_told = True
+                self._loop.call_soon(self._drain)
+            else:
+                self._token_is_here = False
+                self._token_returned.set()
         if samples:
             self._take(self, samples)
 
-    def _take_from(self, handler: zenoh.Handler[zenoh.Sample], samples: list[zenoh.Sample]) -> None:
-        """The loop has the token: fill up the batch, and return the token if nothing is left."""
-        more = True
+    def _fetch(self, handler: zenoh.Handler[zenoh.Sample]) -> bool:
+        """The loop has the token: fetch much at once if little is left here. Returns whether nothing is left there."""
+        waiting = self._waiting
+        if len(waiting) >= BATCH:
+            return False
         try:
-            while len(samples) < BATCH:
+            while len(waiting) < _MUCH:
                 sample = handler.try_recv()
                 if sample is None:
-                    more = False
-                    break
-                samples.append(sample)
+                    return True
+                waiting.append(sample)
         except zenoh.ZError:  # as in the watcher, which notices it as well
-            more = False
-        if more:
-            self._is_told = True
-            self._loop.call_soon(self._drain)
-        else:
-            self._token_is_here = False
-            self._token_returned.set()
-
-    def resume(self) -> None:
-        """Go on after `pause`."""
-        if self._paused:
-            self._paused = False
-            if self._handler is not None:
-                self._is_told = True
-                self._loop.call_soon(self._drain)
+            return True
+        return False
 
     def abandon(self) -> None:
         """From now on the watcher discards and counts what comes, so that nothing in Zenoh waits for room."""

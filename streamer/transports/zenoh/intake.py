@@ -5,7 +5,7 @@ Runs on the event loop, and declares on the control thread.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import zenoh
@@ -17,7 +17,7 @@ from streamer.transports.zenoh.callback_subscription import CallbackSubscription
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.fifo_subscription import FifoSubscription
 from streamer.transports.zenoh.receipts import Receipted, Receipts
-from streamer.transports.zenoh.subscription import KeySubscription
+from streamer.transports.zenoh.subscription import Gate, KeySubscription
 from streamer.transports.zenoh.wire import SampleDecoder, key_filter, narrowed
 from streamer.uprotocol.by_source import BySource
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
@@ -48,7 +48,7 @@ class Intake:
         self._loop: asyncio.AbstractEventLoop
         self._control: ControlThread
         self._session: zenoh.Session | None = None
-        self._paused = False
+        self._gate = Gate()
         self._is_ending = False
         self._batches = 0
         self._subscriptions: FilterIndex[tuple[KeySubscription, ...]] = FilterIndex()
@@ -90,7 +90,7 @@ class Intake:
         self._session = None
         for source, sink in self._subscriptions.filters():
             self.close_filter(source, sink)
-        if self._paused:  # the router has no room for what has arrived
+        if not self._gate.is_open:  # the router has no room for what has arrived
             self.abandon()
         while self._closing:
             self._all_closed.clear()
@@ -114,11 +114,9 @@ class Intake:
         is_one_of_many = is_topic(part) and len(self._with_thread) >= THREADS_AT_MOST
         is_quiet = is_one_of_many or self._is_for_a_service(part)
         kind: type[KeySubscription] = CallbackSubscription if is_quiet else FifoSubscription
-        subscription = kind(self._loop, part, self._take, self._ended)
+        subscription = kind(self._loop, part, self._take, self._ended, self._gate)
         if is_topic(part) and kind is FifoSubscription:
             self._with_thread.add(subscription)
-        if self._paused:
-            subscription.pause()
         key = key_filter(*part, self._context.authority)
         self._control.post(lambda: subscription.declare(session, key, self._buffer))
         return subscription
@@ -139,21 +137,12 @@ class Intake:
 
     def pause(self) -> None:
         """Take nothing from any subscription. At the end there is no pause: what has arrived has to go somewhere."""
-        if self._is_ending:
-            return
-        self._paused = True
-        for subscription in self._every():
-            subscription.pause()
+        if not self._is_ending:
+            self._gate.close()
 
     def resume(self) -> None:
         """Go on after `pause`."""
-        self._paused = False
-        for subscription in self._every():
-            subscription.resume()
-
-    def _every(self) -> Iterator[KeySubscription]:
-        yield from (part for parts in self._subscriptions.values() for part in parts)
-        yield from self._closing
+        self._gate.open()
 
     def _take(self, subscription: KeySubscription, samples: Sequence[zenoh.Sample]) -> None:
         """Deliver one batch. A message that comes through several subscriptions is taken from the canonical one."""

@@ -8,11 +8,34 @@ import zenoh
 
 from streamer.transports.listeners import Filter
 
-BATCH: Final = 256
+BATCH: Final = 64
 """The most samples that are taken in one turn of the loop."""
 
 Take = Callable[["KeySubscription", Sequence[zenoh.Sample]], None]
 Ended = Callable[["KeySubscription"], None]
+
+
+class Gate:
+    """Whether subscriptions may deliver. One for thousands of them, of which few have anything to deliver."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self._waiting: list[KeySubscription] = []
+
+    def close(self) -> None:
+        """Have them take nothing: samples fill their buffers, then Zenoh holds the senders back."""
+        self.is_open = False
+
+    def open(self) -> None:
+        """Go on after `close`."""
+        self.is_open = True
+        waiting, self._waiting = self._waiting, []
+        for subscription in waiting:
+            subscription.go_on()
+
+    def wait(self, subscription: "KeySubscription") -> None:
+        """Have a subscription go on once the gate is open."""
+        self._waiting.append(subscription)
 
 
 class KeySubscription:
@@ -22,7 +45,7 @@ class KeySubscription:
     for the owner; ``discarded`` counts the samples that came after `abandon`.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate) -> None:
         self.filter = of
         self.closing = False
         self.discarded = 0
@@ -30,7 +53,7 @@ class KeySubscription:
         self._take = take
         self._ended = ended
         self._subscriber: zenoh.Subscriber[Any] | None = None
-        self._paused = False
+        self._gate = gate
         self._abandoned = False
 
     def declare(self, session: zenoh.Session, key: str, buffer: int) -> None:
@@ -48,12 +71,12 @@ class KeySubscription:
         """End a subscription that was never declared."""
         raise NotImplementedError
 
-    def pause(self) -> None:
-        """Take nothing: samples fill the buffer, then Zenoh holds the sender back."""
-        self._paused = True
+    def go_on(self) -> None:
+        """Deliver what waits; for the gate."""
+        self._loop.call_soon(self._drain)
 
-    def resume(self) -> None:
-        """Go on after `pause`."""
+    def _drain(self) -> None:
+        """Deliver some of what waits, unless the gate is closed."""
         raise NotImplementedError
 
     def abandon(self) -> None:

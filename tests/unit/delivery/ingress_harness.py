@@ -1,10 +1,13 @@
 """An ingress by itself: the way in from `vehicle`, with routes to `cloud` and `phone` that lead into queues of their own."""
 
+from collections.abc import Callable
+
 from streamer.delivery.egress import Egress
 from streamer.delivery.ingress import Ingress
 from streamer.delivery.lane import Delivery
 from streamer.delivery.pump import Pump
 from streamer.delivery.queue import RouteQueue
+from streamer.delivery.receiving import Receiving
 from streamer.delivery.stats import RouteStats
 from streamer.routing.interest import Interest
 from streamer.routing.table import RoutingTable, TableRoute
@@ -37,7 +40,10 @@ class SourceTransport(FakeTransport):
 
 
 class IngressHarness(SettlerHarness):
-    """Every topic goes to `cloud`, and topic 1 to `phone` as well. The links are down unless the test brings them up."""
+    """Every topic goes to `cloud`, and topic 1 to `phone` as well. The links are down unless the test brings them up.
+
+    ``timers``: what is to be called after so many seconds.
+    """
 
     def __init__(self, addressed: tuple[str, ...] = (), **keys: object) -> None:
         super().__init__()
@@ -54,8 +60,10 @@ class IngressHarness(SettlerHarness):
             queue = RouteQueue(target, "vehicle", target, queue_policy(**keys), RouteStats(), egress, self.custody.number)
             egress.add_queue(queue)
             self.routes[target] = queue
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.receiving = Receiving("vehicle", self.source, lambda *timer: self.timers.append(timer), self.clock)
         self.ingress = Ingress(
-            "vehicle", self.source, self.settler, self.seen, self.clock, self.custody, self.pump, self.interest
+            "vehicle", self.receiving, self.settler, self.seen, self.clock, self.custody, self.pump, self.interest
         )
         self.use({"cloud": (EVERY_TOPIC,), "phone": (topic(1),)}, addressed)
 

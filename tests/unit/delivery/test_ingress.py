@@ -7,6 +7,7 @@ import pytest
 from streamer.delivery import queue as queue_module
 from streamer.delivery.dedup import GRACE_S, key_of
 from streamer.delivery.ingress import Ingress
+from streamer.delivery.receiving import Receiving
 from streamer.routing.table import RoutingTable, TableRoute
 from streamer.transports.base import LinkState
 from streamer.transports.memory import MemoryReceived
@@ -237,9 +238,8 @@ def from_the_wrong_side(harness: IngressHarness) -> Ingress:
     """The ingress of `cloud`: `veh1` does not live there."""
     route = TableRoute("vehicle", "cloud", "vehicle", (EVERY_TOPIC,), (), queue_policy())
     table = RoutingTable("gateway", AUTHORITIES, (route,), frozenset())
-    ingress = Ingress(
-        "cloud", harness.transports["cloud"], harness.settler, harness.seen, harness.clock, harness.custody, harness.pump
-    )
+    receiving = Receiving("cloud", harness.transports["cloud"], lambda *timer: None, harness.clock)
+    ingress = Ingress("cloud", receiving, harness.settler, harness.seen, harness.clock, harness.custody, harness.pump)
     ingress.use(table, {"vehicle": (harness.queue, harness.egresses["cloud"])})
     return ingress
 

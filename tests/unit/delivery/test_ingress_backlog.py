@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from streamer.delivery import ingress as ingress_module
+from streamer.delivery import receiving as receiving_module
 from streamer.delivery.dedup import key_of
 from streamer.delivery.lane import Hold
 from streamer.routing.outcome import Failure, Outcome
@@ -121,7 +122,7 @@ def test_a_message_whose_route_goes_while_it_waits_is_settled_when_there_is_room
 def test_the_transport_is_paused_at_a_large_backlog_and_resumed_when_half_of_it_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ingress_module, "_PAUSE_AT", 4)
+    monkeypatch.setattr(receiving_module, "_PAUSE_AT", 4)
     harness = with_room_for(1)
     harness.receive(*numbered(4))
     assert harness.source.log == []
@@ -137,7 +138,7 @@ def test_the_transport_is_paused_at_a_large_backlog_and_resumed_when_half_of_it_
 
 
 def test_the_transport_is_paused_at_many_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingress_module, "_PAUSE_AT_BYTES", 20_000)
+    monkeypatch.setattr(receiving_module, "_PAUSE_AT_BYTES", 20_000)
     harness = with_room_for(1)
     harness.receive(message(), message(payload=b"x" * 10_000), message(payload=b"x" * 10_000))
     assert harness.source.log == ["pause"]
@@ -148,7 +149,7 @@ def test_the_transport_is_paused_at_many_bytes_too(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_transport_is_resumed_when_enough_has_expired(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingress_module, "_PAUSE_AT", 2)
+    monkeypatch.setattr(receiving_module, "_PAUSE_AT", 2)
     harness = with_room_for(1)
     harness.receive(message(), message(ttl=10), message(ttl=10))
     harness.clock.advance(11)
@@ -157,7 +158,7 @@ def test_the_transport_is_resumed_when_enough_has_expired(monkeypatch: pytest.Mo
 
 
 def test_a_closed_ingress_lets_its_backlog_in_and_does_not_resume(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingress_module, "_PAUSE_AT", 2)
+    monkeypatch.setattr(receiving_module, "_PAUSE_AT", 2)
     harness = with_room_for(1)
     harness.receive(*numbered(3))
     harness.ingress.close()
@@ -186,7 +187,7 @@ def test_a_copy_takes_the_place_of_its_message_also_at_the_bound(monkeypatch: py
 
 
 def test_what_comes_in_spite_of_the_pause_and_is_kept_by_nobody_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingress_module, "_PAUSE_AT", 1)
+    monkeypatch.setattr(receiving_module, "_PAUSE_AT", 1)
     monkeypatch.setattr(ingress_module, "_HOLD_AT_MOST_BYTES", 100_000)
     harness = with_room_for(1)
     for number in range(1000):
@@ -203,7 +204,7 @@ def test_at_the_bound_of_bytes_what_waits_already_may_wait_for_another_queue(mon
     both = message(1, payload=b"both")
     harness.receive(message(0), message(0), both, is_kept_by_source=False)
     harness.phone.use(queue_policy(queue={"messages": 1, "on_full": "backpressure"}))
-    monkeypatch.setattr(ingress_module, "_PAUSE_AT", 1)
+    monkeypatch.setattr(receiving_module, "_PAUSE_AT", 1)
     monkeypatch.setattr(ingress_module, "_HOLD_AT_MOST_BYTES", 1)
     for number in range(3):
         harness.receive(message(0, payload=b"%d" % number), is_kept_by_source=False)

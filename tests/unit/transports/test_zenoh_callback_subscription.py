@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 from streamer.transports.zenoh.callback_subscription import CallbackSubscription
-from streamer.transports.zenoh.subscription import BATCH
+from streamer.transports.zenoh.subscription import BATCH, Gate
 from streamer.uprotocol.uri import UUri
 from tests.unit.transports.zenoh_deliveries import Deliveries
 from tests.waiting import until
@@ -31,7 +31,8 @@ class TopicHarness(Deliveries):
         super().__init__()
         self.session = FakeSession()
         loop = asyncio.get_running_loop()
-        self.subscription = CallbackSubscription(loop, TOPIC, self.take, self.end)
+        self.gate = Gate()
+        self.subscription = CallbackSubscription(loop, TOPIC, self.take, self.end, self.gate)
         self.subscription.declare(self.session, "key", buffer)  # type: ignore[arg-type]
 
 
@@ -67,13 +68,13 @@ async def test_what_comes_in_while_a_batch_is_taken_is_not_forgotten() -> None:
 
 async def test_a_pause_holds_the_sender_back_at_the_buffers_bound_and_loses_nothing() -> None:
     harness = TopicHarness(buffer=10)
-    harness.subscription.pause()
+    harness.gate.close()
     thread = sending(harness, range(100))
     await until(lambda: len(harness.subscription._samples) == 10)
     await asyncio.sleep(0)
     assert thread.is_alive()
     assert harness.samples == []
-    harness.subscription.resume()
+    harness.gate.open()
     await until(lambda: len(harness.samples) == 100)
     assert harness.samples == list(range(100))
     await asyncio.to_thread(thread.join, 10)
@@ -82,7 +83,7 @@ async def test_a_pause_holds_the_sender_back_at_the_buffers_bound_and_loses_noth
 
 async def test_a_full_buffer_lets_go_when_it_is_abandoned_and_counts_what_is_discarded() -> None:
     harness = TopicHarness(buffer=10)
-    harness.subscription.pause()
+    harness.gate.close()
     thread = sending(harness, range(25))
     await until(lambda: len(harness.subscription._samples) == 10)
     harness.subscription.abandon()
@@ -104,19 +105,19 @@ async def test_what_waits_when_it_is_undeclared_still_comes_before_the_end() -> 
 
 async def test_it_ends_once_when_it_was_paused_at_the_end() -> None:
     harness = TopicHarness()
-    harness.subscription.pause()
+    harness.gate.close()
     harness.session.sample(1)
     harness.subscription.undeclare()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert harness.ended == 0
-    harness.subscription.resume()
+    harness.gate.open()
     await until(lambda: harness.ended == 1)
     assert harness.samples == [1]
 
 
 async def test_one_that_was_never_declared_ends_too() -> None:
     ended: list[object] = []
-    subscription = CallbackSubscription(asyncio.get_running_loop(), TOPIC, lambda *_: None, ended.append)
+    subscription = CallbackSubscription(asyncio.get_running_loop(), TOPIC, lambda *_: None, ended.append, Gate())
     subscription.undeclare()
     await until(lambda: ended == [subscription])

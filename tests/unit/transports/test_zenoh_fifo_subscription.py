@@ -3,13 +3,13 @@
 import asyncio
 import queue
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import zenoh
 
 from streamer.transports.zenoh.fifo_subscription import FifoSubscription
-from streamer.transports.zenoh.subscription import BATCH
+from streamer.transports.zenoh.subscription import BATCH, Gate, KeySubscription
 from streamer.uprotocol.uri import UUri
 from tests.unit.transports.zenoh_deliveries import Deliveries
 from tests.waiting import until
@@ -52,10 +52,11 @@ class FakeFifo:
 class FilterHarness(Deliveries):
     """A subscription and what it has delivered."""
 
-    def __init__(self, room: int = 10_000, is_declared: bool = True) -> None:
+    def __init__(self, room: int = 10_000, is_declared: bool = True, gate: Gate | None = None) -> None:
         super().__init__()
         self.fifo = FakeFifo(room)
-        self.subscription = FifoSubscription(asyncio.get_running_loop(), FILTER, self.take, self.end)
+        self.gate = gate or Gate()
+        self.subscription = FifoSubscription(asyncio.get_running_loop(), FILTER, self.take, self.end, self.gate)
         if is_declared:
             self.subscription.declare(self.fifo, "key", room)  # type: ignore[arg-type]
 
@@ -114,27 +115,79 @@ async def test_bursts_and_single_samples_arrive_in_order() -> None:
 
 async def test_a_pause_holds_the_sender_back_and_loses_nothing() -> None:
     harness = FilterHarness(room=50)
-    harness.subscription.pause()
+    harness.gate.close()
     thread = sending(harness, range(500))
     await until(harness.fifo.samples.full)
     assert thread.is_alive()
     assert harness.samples == []
-    harness.subscription.resume()
+    harness.gate.open()
     await until(lambda: len(harness.samples) == 500)
     assert harness.samples == list(range(500))
+
+
+async def test_a_gate_keeps_only_those_that_have_something_and_each_once() -> None:
+    gate = Gate()
+    busy, idle = FilterHarness(gate=gate), FilterHarness(gate=gate)
+    gate.close()
+    sending(busy, range(100)).join()
+    await until(lambda: gate._waiting == [busy.subscription])
+    for _ in range(3):
+        gate.open()
+        gate.close()
+        await until(lambda: gate._waiting == [busy.subscription])  # it finds the gate closed again
+    gate.open()
+    await until(lambda: len(busy.samples) == 100)
+    assert busy.samples == list(range(100))
+    assert idle.batches == []
 
 
 async def test_many_pauses_keep_the_order() -> None:
     harness = FilterHarness(room=20)
     sending(harness, range(3000))
     while len(harness.samples) < 3000:
-        harness.subscription.pause()
+        harness.gate.close()
         seen = len(harness.samples)
         await asyncio.sleep(0)
         assert len(harness.samples) == seen
-        harness.subscription.resume()
+        harness.gate.open()
         await until(lambda: len(harness.samples) > seen)  # noqa: B023
     assert harness.samples == list(range(3000))
+
+
+async def test_a_pause_in_the_middle_of_a_burst_holds_back_what_was_fetched_with_it() -> None:
+    harness = FilterHarness()
+    takes = harness.take
+
+    def take_and_pause(subscription: KeySubscription, samples: Sequence[Any]) -> None:
+        takes(subscription, samples)
+        harness.gate.close()
+
+    harness.subscription._take = take_and_pause
+    sending(harness, range(1000)).join()
+    while len(harness.samples) < 1000:
+        seen = len(harness.samples)
+        harness.gate.open()
+        await until(lambda: len(harness.samples) > seen)  # noqa: B023
+        assert len(harness.samples) <= seen + BATCH
+        assert harness.samples == list(range(len(harness.samples)))
+
+
+async def test_what_was_fetched_before_one_is_abandoned_counts_as_discarded() -> None:
+    harness = FilterHarness()
+    takes = harness.take
+
+    def take_and_pause(subscription: KeySubscription, samples: Sequence[Any]) -> None:
+        takes(subscription, samples)
+        if len(harness.samples) > BATCH:  # in the middle of a burst
+            harness.gate.close()
+
+    harness.subscription._take = take_and_pause
+    sending(harness, range(1000)).join()
+    await until(lambda: len(harness.samples) > BATCH)
+    harness.subscription.abandon()
+    harness.subscription.undeclare()
+    await until(lambda: harness.ended == 1)
+    assert len(harness.samples) + harness.subscription.discarded == 1000
 
 
 async def test_what_waits_when_it_is_undeclared_still_comes_before_the_end() -> None:
@@ -147,19 +200,19 @@ async def test_what_waits_when_it_is_undeclared_still_comes_before_the_end() -> 
 
 async def test_one_that_is_paused_ends_after_what_it_still_has() -> None:
     harness = FilterHarness()
-    harness.subscription.pause()
+    harness.gate.close()
     sending(harness, range(3)).join()
     harness.subscription.undeclare()
     await until(lambda: harness.subscription._token_is_here)
     assert harness.ended == 0
-    harness.subscription.resume()
+    harness.gate.open()
     await until(lambda: harness.ended == 1)
     assert harness.samples == [0, 1, 2]
 
 
 async def test_one_that_is_abandoned_lets_go_and_counts_what_is_discarded() -> None:
     harness = FilterHarness(room=50)
-    harness.subscription.pause()
+    harness.gate.close()
     thread = sending(harness, range(500))
     await until(harness.fifo.samples.full)
     harness.subscription.abandon()

@@ -1,0 +1,60 @@
+"""How many messages may be in flight to a destination that confirms in order: enough to keep it busy, and not many more.
+
+What is in flight beyond that waits at the destination, where nothing urgent can overtake it, and for so long that the
+journal gets it as well. How much is enough depends on how far away the destination is, and that is what the shortest time
+shows that a message has needed lately: a destination next to us is busy with a few, one behind a slow network needs the
+whole window.
+
+A turn that sends one message costs nearly as much as one that sends many. So nothing is sent before a quarter of the window
+is free.
+"""
+
+from typing import Final
+
+AT_LEAST: Final = 128
+CONTESTED: Final = 32
+"""`AT_LEAST` while messages of different priority classes wait."""
+
+MOST_PER_S: Final = 20_000.0
+"""How many messages a second have to fit into the window, beyond `AT_LEAST`, however far the destination is."""
+
+FEW_WAIT: Final = 16
+"""Of so many messages that wait one may say that few do."""
+
+LATELY_S: Final = 10.0  # how long a time counts at least, and twice as long at most
+_CONTESTED_S: Final = 1.0
+_LONG_S: Final = 10.0  # a time for which every window is too small
+
+
+class InFlight:
+    """The window of one egress, beside those that the configuration and the transport set."""
+
+    __slots__ = ("_before_s", "_contested_until_s", "_from_s", "_shortest_s")
+
+    def __init__(self) -> None:
+        self._shortest_s = self._before_s = _LONG_S
+        self._from_s = 0.0
+        self._contested_until_s = 0.0
+
+    def took(self, seconds: float) -> None:
+        """A message was confirmed so long after it was sent."""
+        if seconds < self._shortest_s:
+            self._shortest_s = seconds
+
+    def contested(self, now_s: float) -> None:
+        """Messages of a lower class wait while one of a higher class is sent, or the other way round."""
+        self._contested_until_s = now_s + _CONTESTED_S
+
+    def is_contested(self, now_s: float) -> bool:
+        """Whether that was so lately."""
+        return now_s < self._contested_until_s
+
+    def room(self, in_flight: int, most: int, now_s: float) -> int:
+        """How many messages may be sent while so many are in flight. ``most``: the window that others set."""
+        if now_s - self._from_s >= LATELY_S:
+            self._before_s, self._shortest_s, self._from_s = self._shortest_s, _LONG_S, now_s
+        shortest_s = min(self._shortest_s, self._before_s)
+        least = CONTESTED if now_s < self._contested_until_s else AT_LEAST
+        window = min(most, least + int(MOST_PER_S * shortest_s))
+        room = window - in_flight
+        return room if in_flight == 0 or 4 * room >= window else 0

@@ -1,0 +1,104 @@
+"""When an endpoint is received from: not while its backlog is large, and not while more would only fill lanes for a moment.
+
+A source may be faster than its destination confirms. What it brings then waits in lanes, and what waits for longer than
+`flush_times.FLUSH_S` is written to the journal, which costs as much again as to carry it. A network that holds back what
+nobody takes can keep it as well. So once `MANY_WAIT` messages wait there for nothing but the window, nothing is received
+until few do, or `PACE_S` are over. If it comes to that, the destination is slow, and for `SLOW_S` everything is taken as it
+comes: that is what the journal is for. Everything is taken, too, while messages of several priority classes wait: the higher
+ones can overtake nothing outside.
+"""
+
+import logging
+from typing import Final
+
+from streamer.clock import Clock
+from streamer.delivery.backlog import Backlog
+from streamer.delivery.egress import Egress
+from streamer.delivery.flush_times import Later
+from streamer.transports.base import UTransport
+
+logger = logging.getLogger("ustreamer.ingress")
+
+# At this backlog the transport is asked to pause; one with a window of its own stops by itself.
+_PAUSE_AT = 1000
+_PAUSE_AT_BYTES = 16 * 1024 * 1024
+
+MANY_WAIT: Final = 32
+PACE_S: Final = 0.03
+SLOW_S: Final = 1.0
+
+
+class Receiving:
+    """Pauses and resumes the transport of the endpoint ``name``. ``is_held_up``: because of its backlog."""
+
+    def __init__(self, name: str, transport: UTransport, later: Later, clock: Clock) -> None:
+        self._name = name
+        self._transport = transport
+        self._later = later
+        self._clock = clock
+        self.is_held_up = False
+        self._paces = 0  # how often it has waited for an egress
+        self._waits_for: Egress | None = None
+        self._slow_until_s = 0.0
+        self._is_free = True  # nothing is paused any more otherwise
+
+    def close(self) -> None:
+        """Receive nothing from now on."""
+        self._is_free = False
+        self._waits_for = None
+        self._transport.pause_receiving()
+
+    def open(self, transport: UTransport) -> None:
+        """Receive from another transport, after `close` or `take_all`."""
+        self._transport = transport
+        self._is_free = True
+        self.is_held_up = False
+
+    def take_all(self) -> None:
+        """Do not pause any more."""
+        self._is_free = self.is_held_up = False
+        self._waits_for = None
+
+    def look_at(self, backlog: Backlog) -> None:
+        """The backlog has grown or shrunk."""
+        if not self._is_free:
+            return
+        if not self.is_held_up:
+            if len(backlog) >= _PAUSE_AT or backlog.bytes >= _PAUSE_AT_BYTES:
+                self.is_held_up = True
+                self._transport.pause_receiving()
+                self._log("paused", backlog)
+        elif len(backlog) < _PAUSE_AT // 2 and backlog.bytes < _PAUSE_AT_BYTES // 2:
+            self.is_held_up = False
+            if self._waits_for is None:
+                self._transport.resume_receiving()
+            self._log("resumed", backlog)
+
+    def wait_for(self, egress: Egress) -> None:
+        """What has come last goes there: wait for a moment, if much waits there already."""
+        if self.is_held_up or self._waits_for is not None or not self._is_free or egress.surplus < MANY_WAIT:
+            return
+        if self._clock.monotonic_s() < self._slow_until_s:
+            return
+        self._waits_for = egress
+        self._paces += 1
+        pace = self._paces
+        self._transport.pause_receiving()
+        egress.tell_when_few_wait(self._few_wait)
+        self._later(PACE_S, lambda: self._give_up(pace))
+
+    def _few_wait(self) -> None:
+        if self._waits_for is not None:
+            self._waits_for = None
+            if not self.is_held_up:
+                self._transport.resume_receiving()
+
+    def _give_up(self, pace: int) -> None:
+        if pace == self._paces and self._waits_for is not None:
+            self._slow_until_s = self._clock.monotonic_s() + SLOW_S
+            self._few_wait()
+
+    def _log(self, state: str, backlog: Backlog) -> None:
+        text = f"receiving_{state} endpoint=%s backlog=%d bytes=%d"
+        told = {"state": (f"receiving {self._name}", state)}
+        logger.info(text, self._name, len(backlog), backlog.bytes, extra=told)
