@@ -12,7 +12,7 @@ is free.
 from typing import Final
 
 AT_LEAST: Final = 128
-CONTESTED: Final = 32
+CONTESTED: Final = 16
 """`AT_LEAST` while messages of different priority classes wait."""
 
 MOST_PER_S: Final = 20_000.0
