@@ -73,8 +73,8 @@ class Egress:
         self._absent = AbsentLanes(transport, settler, store, clock, self)
         self._pumping = False
         self._is_suspended = False
-        self._flight = InFlight()
-        self._on_few: dict[Callable[[], None], None] = {}
+        self.flight = InFlight()
+        self._is_full = False  # ready lanes wait for room in the window
         self._distrusted = False  # the transport has failed in the middle of a batch
         self._pump = pump
         pump.add_egress(self)
@@ -85,14 +85,11 @@ class Egress:
 
     @property
     def surplus(self) -> int:
-        """How many messages wait only because the window is full; 0 if nothing moves, or if they are of several classes."""
-        if not self.in_flight or self._flight.is_contested(self._clock.monotonic_s()):
+        """How many messages wait because the window is full; 0 if nothing moves, or if they are of several classes."""
+        goes_on = self._is_full and not self._is_suspended and self.transport.state is LinkState.UP
+        if not goes_on or self.flight.is_contested(self._clock.monotonic_s()):
             return 0
         return sum([queue.messages - queue.held.messages for queue in self.queues]) - self.in_flight
-
-    def tell_when_few_wait(self, call: Callable[[], None]) -> None:
-        """Call a function once, when something is confirmed and the `surplus` is at most `FEW_WAIT`."""
-        self._on_few[call] = None
 
     def add_queue(self, queue: RouteQueue) -> None:
         """Serve the lanes of one more route."""
@@ -238,6 +235,7 @@ class Egress:
     def _send_some(self, now_ms: int) -> bool:
         """Send as much as the windows allow; whether anything was sent or expired."""
         if self._ready.is_empty:
+            self._is_full = False
             return False
         now_s = self._clock.monotonic_s()
         out, expired = self._collect(now_ms, now_s)
@@ -254,7 +252,7 @@ class Egress:
         if self.store is not None and self.store.is_full:
             room = 0
         elif self.transport.confirms_in_order:
-            room = self._flight.room(self.in_flight, most, now_s)
+            room = self.flight.room(self.in_flight, most, now_s)
         else:
             room = most - self.in_flight
         out: list[Delivery] = []
@@ -268,7 +266,7 @@ class Egress:
             room -= moved
             if ready.is_contested:
                 ready.sent(size - lane.bytes)
-                self._flight.contested(now_s)
+                self.flight.contested(now_s)
             if moved and is_paced:
                 lane.party.shares.spend(lane.party, out[-1].size, now_s)
             if lane.redeliveries:
@@ -277,6 +275,7 @@ class Egress:
             if lane.top > floor and lane.is_opening:
                 floor = lane.top
         self.in_flight += len(out)
+        self._is_full = room <= 0 and self.in_flight > 0 and not ready.is_empty
         if self._custody.payloads.spilled:
             out = self._loaded(out)
         return out, expired
@@ -312,7 +311,7 @@ class Egress:
         if self._distrusted:  # it may report what it had taken before it failed a second time
             deliveries = [delivery for delivery in deliveries if delivery.state is DeliveryState.IN_FLIGHT]
         if deliveries and error is None and self.transport.confirms_in_order:
-            self._flight.took(self._clock.monotonic_s() - deliveries[-1].sent_s)
+            self.flight.took(self._clock.monotonic_s() - deliveries[-1].sent_s)
         self.in_flight -= len(deliveries)
         if error is _UNCONFIRMED and self.store is not None:
             self._unconfirmed(deliveries, self.store)
@@ -331,10 +330,8 @@ class Egress:
             for delivery in deliveries:
                 self._refused(delivery, error)
         self._pump.settled(self, self._pumping)
-        if self._on_few and self.surplus <= FEW_WAIT:
-            calls, self._on_few = self._on_few, {}
-            for call in calls:
-                call()
+        if self.flight.is_awaited and self.surplus <= FEW_WAIT:
+            self.flight.few_wait()
 
     def _unconfirmed(self, deliveries: Sequence[Delivery], store: UnconfirmedStore) -> None:
         """These were sent and will not be confirmed. What was sent before the last receiver was lost is redelivered."""

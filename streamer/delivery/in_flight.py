@@ -9,6 +9,7 @@ A turn that sends one message costs nearly as much as one that sends many. So no
 is free.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 AT_LEAST: Final = 128
@@ -29,12 +30,13 @@ _LONG_S: Final = 10.0  # a time for which every window is too small
 class InFlight:
     """The window of one egress, beside those that the configuration and the transport set."""
 
-    __slots__ = ("_before_s", "_contested_until_s", "_from_s", "_shortest_s")
+    __slots__ = ("_before_s", "_contested_until_s", "_from_s", "_on_few", "_shortest_s")
 
     def __init__(self) -> None:
         self._shortest_s = self._before_s = _LONG_S
         self._from_s = 0.0
         self._contested_until_s = 0.0
+        self._on_few: dict[Callable[[], None], None] = {}
 
     def took(self, seconds: float) -> None:
         """A message was confirmed so long after it was sent."""
@@ -58,3 +60,24 @@ class InFlight:
         window = min(most, least + int(MOST_PER_S * shortest_s))
         room = window - in_flight
         return room if in_flight == 0 or 4 * room >= window else 0
+
+    # -- those who wait until few messages do
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody is to be told by `few_wait`."""
+        return bool(self._on_few)
+
+    def tell_when_few_wait(self, call: Callable[[], None]) -> None:
+        """Call a function once, when few messages wait."""
+        self._on_few[call] = None
+
+    def forget(self, call: Callable[[], None]) -> None:
+        """Do not call it."""
+        self._on_few.pop(call, None)
+
+    def few_wait(self) -> None:
+        """Few messages wait."""
+        calls, self._on_few = self._on_few, {}
+        for call in calls:
+            call()

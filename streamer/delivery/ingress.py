@@ -74,6 +74,7 @@ class Ingress(UListener):
         self._resolver = Resolver(name, interest or Interest(), clock, tokens or Tokens())
         self.closed = False
         self._takes_rest = self._is_unbounded = False  # see `take_rest`
+        self._egress: Egress | None = None  # where the last message went
         self._pump = pump
 
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
@@ -167,18 +168,8 @@ class Ingress(UListener):
         elif self.backlog:
             self._receiving.look_at(self.backlog)
         self._pump.send()
-        if len(batch) >= _MANY and (egress := self._only_egress(batch)) is not None:
-            self._receiving.wait_for(egress)
-
-    def _only_egress(self, batch: Sequence[Received]) -> Egress | None:
-        """Where a batch went, if that is one egress, by a look at its two ends."""
-        found: Egress | None = None
-        for received in (batch[0], batch[-1]):
-            for leg in self._resolver.resolve(received.message.attributes).legs:
-                if found is not None and leg.egress is not found:
-                    return None
-                found = leg.egress
-        return found
+        if len(batch) >= _MANY and self._egress is not None:
+            self._receiving.wait_for(self._egress)
 
     def refuse(self, batch: Sequence[Refused]) -> None:
         """Account for messages that the transport gives to no listener, and have those who sent them told."""
@@ -371,6 +362,9 @@ class Ingress(UListener):
             if is_redrive:
                 delivery.history = REDELIVERED
             self.custody.watch(delivery)
+            if leg.egress is not self._egress:
+                self._egress = leg.egress
+                self._receiving.take_freely(now_s)
             if lane.filed < lane.top:
                 leg.egress.queued(lane)
             if leg.is_copy:

@@ -9,6 +9,7 @@ ones can overtake nothing outside.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from streamer.clock import Clock
@@ -39,13 +40,14 @@ class Receiving:
         self.is_held_up = False
         self._paces = 0  # how often it has waited for an egress
         self._waits_for: Egress | None = None
-        self._slow_until_s = 0.0
+        self._freely_until_s = 0.0
+        self._on_few: Callable[[], None] = self._few_wait  # made once
         self._is_free = True  # nothing is paused any more otherwise
 
     def close(self) -> None:
         """Receive nothing from now on."""
         self._is_free = False
-        self._waits_for = None
+        self._stop_waiting()
         self._transport.pause_receiving()
 
     def open(self, transport: UTransport) -> None:
@@ -56,8 +58,14 @@ class Receiving:
 
     def take_all(self) -> None:
         """Do not pause any more."""
+        if self._is_free and (self.is_held_up or self._waits_for is not None):
+            self._transport.resume_receiving()
         self._is_free = self.is_held_up = False
-        self._waits_for = None
+        self._stop_waiting()
+
+    def take_freely(self, now_s: float) -> None:
+        """The source sends to another destination than before: it is not held up for one of them."""
+        self._freely_until_s = now_s + SLOW_S
 
     def look_at(self, backlog: Backlog) -> None:
         """The backlog has grown or shrunk."""
@@ -78,24 +86,29 @@ class Receiving:
         """What has come last goes there: wait for a moment, if much waits there already."""
         if self.is_held_up or self._waits_for is not None or not self._is_free or egress.surplus < MANY_WAIT:
             return
-        if self._clock.monotonic_s() < self._slow_until_s:
+        if self._clock.monotonic_s() < self._freely_until_s:
             return
         self._waits_for = egress
         self._paces += 1
         pace = self._paces
         self._transport.pause_receiving()
-        egress.tell_when_few_wait(self._few_wait)
+        egress.flight.tell_when_few_wait(self._on_few)
         self._later(PACE_S, lambda: self._give_up(pace))
 
     def _few_wait(self) -> None:
         if self._waits_for is not None:
-            self._waits_for = None
+            self._stop_waiting()
             if not self.is_held_up:
                 self._transport.resume_receiving()
 
+    def _stop_waiting(self) -> None:
+        if self._waits_for is not None:
+            self._waits_for.flight.forget(self._on_few)
+            self._waits_for = None
+
     def _give_up(self, pace: int) -> None:
         if pace == self._paces and self._waits_for is not None:
-            self._slow_until_s = self._clock.monotonic_s() + SLOW_S
+            self.take_freely(self._clock.monotonic_s())
             self._few_wait()
 
     def _log(self, state: str, backlog: Backlog) -> None:

@@ -338,6 +338,16 @@ async def test_no_token_is_in_the_audit_log(tap: dict[str, Any], caplog: pytest.
     assert not any(part in caplog.text for part in text.split("."))
 
 
+async def test_each_denied_request_of_a_large_batch_is_in_the_audit_log_once(
+    tap: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with guarded({"allow": {}}, methods=UNLOCK, tap=tap) as h:
+        allowed = [h.ask(token=token(h.clock.ms / 1000, scope=[str(CLIMATE)])) for _ in range(30)]
+        h.arrive("cloud", h.ask(), *allowed, h.ask())
+    lines = [record.getMessage() for record in caplog.records if record.name == audit.NAME]
+    assert len([line for line in lines if "denied" in line]) == 2, lines
+
+
 # the audit log
 
 

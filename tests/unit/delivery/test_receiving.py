@@ -1,12 +1,14 @@
 """When an endpoint is received from: it waits for moments while a destination is behind, and never for long."""
 
+import pytest
+
 from streamer.delivery.in_flight import FEW_WAIT
 from streamer.delivery.lane import Hold
 from streamer.delivery.receiving import MANY_WAIT, PACE_S, SLOW_S
 from streamer.transports.base import LinkState
 from streamer.uprotocol.message import UMessage
 from tests.unit.delivery.fake_transport import FakeTransport
-from tests.unit.delivery.ingress_harness import IngressHarness
+from tests.unit.delivery.ingress_harness import EVERY_TOPIC, IngressHarness
 from tests.unit.delivery.messages import message
 
 IN_FLIGHT = 10
@@ -16,18 +18,19 @@ BATCH = 2 * MANY_WAIT
 class FloodHarness(IngressHarness):
     """Both destinations are up, take `IN_FLIGHT` messages at a time, and confirm when told."""
 
-    def __init__(self) -> None:
-        super().__init__(window=IN_FLIGHT)
+    def __init__(self, **keys: object) -> None:
+        super().__init__(**({"window": IN_FLIGHT} | keys))
         for transport in self.transports.values():
             transport.confirms_at_once = False
             transport.state = LinkState.UP
         # A new lane sends one message until that is confirmed.
         self.flood(1)
-        while self.cloud.lanes[next(iter(self.cloud.lanes))].window <= IN_FLIGHT:
+        for _ in range(IN_FLIGHT):
             self.confirm(1)
             self.flood(1)
         self.confirm(1)
         assert not self.cloud.messages
+        self.pass_time(SLOW_S)  # `cloud` was a new destination
 
     def flood(self, number: int = BATCH, level: int = 1) -> list[UMessage]:
         """So many messages for `cloud`, in one batch."""
@@ -90,23 +93,38 @@ def test_the_end_of_a_wait_that_is_over_does_not_end_the_next_one() -> None:
 
 def test_a_source_that_sends_to_several_destinations_does_not_wait_for_one() -> None:
     harness = FloodHarness()
-    batch = [message(0) for _ in range(BATCH)]
-    harness.receive(*batch, message(1), is_kept_by_source=False)
+    flows = [0] * BATCH + [1] + [0] * BATCH  # topic 1 goes to both
+    harness.receive(*(message(flow) for flow in flows), is_kept_by_source=False)
     assert harness.source.log == []
-    harness.receive(message(1), *batch, is_kept_by_source=False)
+    harness.pass_time(SLOW_S - 0.001)
+    harness.flood()
+    assert harness.source.log == []
+    harness.pass_time(0.001)
+    harness.flood()
+    assert harness.source.log == ["pause"]
+
+
+def test_a_source_does_not_wait_for_a_flow_that_is_slow_by_its_own_window() -> None:
+    harness = FloodHarness(flow_window=1)
+    harness.flood()
+    assert harness.transports["cloud"].submitted
     assert harness.source.log == []
 
 
-def test_a_small_batch_is_no_flood() -> None:
+def test_a_source_does_not_wait_for_a_new_flow() -> None:
     harness = FloodHarness()
-    for _ in range(2 * BATCH):
-        harness.flood(1)
+    harness.receive(*(message(2) for _ in range(BATCH)), is_kept_by_source=False)
     assert harness.source.log == []
 
 
-def test_a_source_does_not_wait_for_a_destination_that_cannot_go_on() -> None:
+@pytest.mark.parametrize("is_suspended", [False, True])
+def test_a_source_does_not_wait_for_a_destination_that_cannot_go_on(is_suspended: bool) -> None:
     harness = FloodHarness()
-    harness.transports["cloud"].state = LinkState.DOWN
+    harness.flood(2 * IN_FLIGHT)
+    if is_suspended:
+        harness.egresses["cloud"].suspend()
+    else:
+        harness.transports["cloud"].state = LinkState.DOWN  # what is in flight stays there until it is back
     harness.flood()
     assert harness.source.log == []
 
@@ -143,11 +161,29 @@ def test_a_closed_source_is_not_resumed() -> None:
     assert harness.source.log == ["pause", "pause"]
 
 
-def test_a_source_that_is_about_to_end_is_not_paused() -> None:
+def test_a_source_that_is_about_to_end_goes_on_and_is_not_paused() -> None:
     harness = FloodHarness()
-    harness.ingress.take_rest(beyond_bounds=False)
     harness.flood()
-    assert harness.source.log == []
+    harness.ingress.take_rest(beyond_bounds=False)
+    assert harness.source.log == ["pause", "resume"]
+    harness.flood()
+    assert harness.source.log == ["pause", "resume"]
+
+
+def test_a_destination_that_was_waited_for_does_not_end_the_wait_for_another_one() -> None:
+    harness = FloodHarness()
+    harness.flood()
+    harness.receiving._give_up(1)
+    harness.pass_time(SLOW_S)
+    harness.use({"phone": (EVERY_TOPIC,)})
+    harness.transports["phone"].confirms_at_once = True
+    harness.receive(*(message(3) for _ in range(BATCH)), is_kept_by_source=False)
+    harness.transports["phone"].confirms_at_once = False
+    harness.pass_time(SLOW_S)
+    harness.receive(*(message(3) for _ in range(BATCH)), is_kept_by_source=False)
+    assert harness.source.log == ["pause", "resume", "pause"]
+    harness.confirm(BATCH)
+    assert harness.source.log == ["pause", "resume", "pause"]
 
 
 def test_a_source_that_waits_is_resumed_through_its_new_transport_only_if_that_was_paused() -> None:
