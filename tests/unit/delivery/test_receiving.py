@@ -19,7 +19,7 @@ class FloodHarness(IngressHarness):
     """Both destinations are up, take `IN_FLIGHT` messages at a time, and confirm when told."""
 
     def __init__(self, **keys: object) -> None:
-        super().__init__(**({"window": IN_FLIGHT} | keys))
+        super().__init__((), window=IN_FLIGHT, **keys)
         for transport in self.transports.values():
             transport.confirms_at_once = False
             transport.state = LinkState.UP
