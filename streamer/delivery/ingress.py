@@ -80,6 +80,7 @@ class Ingress(UListener):
     def use(self, table: RoutingTable, queues: dict[str, tuple[RouteQueue, Egress]]) -> None:
         """Take a new routing table, with the queue and egress of each route by name."""
         self._resolver.use(table, queues)
+        self._egress = None  # it may be gone
 
     def interest_changed(self, topics: Iterable[UUri]) -> None:
         """The interest in these topics has changed."""
